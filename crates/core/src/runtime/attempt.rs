@@ -1,4 +1,4 @@
-//! One attempt of an activation: runs the node, catches its panics, and ends it when its time is up.
+//! Runs one attempt of an activation: polls the node, catches its panics and enforces its timeout.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,9 +19,9 @@ use crate::telemetry::{AttemptMeter, AttemptResult};
 /// How an attempt ended.
 pub(crate) enum AttemptEnd<S: State> {
     Done(Update<S>),
-    /// The node was not begun: since the look at who owns the run, another process may have taken it.
+    /// The node did not start: after the ownership check another process may have claimed the run.
     NotBegun,
-    /// `unfinished` if it stopped because the run is cancelled or left: a failure only if neither is so.
+    /// `unfinished` if the run was cancelled or released. The attempt counts as a failure only if neither holds.
     Failed {
         failure: Failure,
         fatal: bool,
@@ -40,38 +40,38 @@ impl<S: State> AttemptEnd<S> {
     }
 }
 
-/// The end of an attempt: of which attempt, and how long it took.
+/// An ended attempt: its key, its end and its duration.
 pub(crate) type EndedAttempt<S> = (AttemptKey, AttemptEnd<S>, Duration);
 
 type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// How long an attempt may work at a stretch.
+/// Limits the working time of an attempt.
 struct Timeout {
     after: Duration,
-    /// Runs while the node has work; made anew when it has some again, for no time counts in which it only waits.
+    /// Runs while the node has work. A new one starts with each stretch of work, because waiting time does not count.
     sleep: Option<Sleep>,
 }
 
-/// How an attempt ended, while the children that it leaves are told to stop.
+/// The end of an attempt, while its remaining children receive their stop.
 struct AttemptClosing<S: State> {
     end: AttemptEnd<S>,
     closed: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// The future of one attempt. It is a task as it is: an async block around it would hold room for it twice.
+/// The future of one attempt. It is spawned directly: an async block around it would reserve its size twice.
 pub(crate) struct Attempt<S: State> {
-    /// `None` once it has ended: the node's future is dropped before its end is reported.
+    /// `None` once the node has ended. The node's future is dropped before its end is reported.
     work: Option<Work<S>>,
     had_a_turn: bool,
-    /// Whether this process owns the run, while that is asked: the work goes on once it surely does.
+    /// The pending check that this process owns the run. The work continues once ownership is certain.
     confirmation: Option<Pin<Box<dyn Future<Output = bool> + Send>>>,
     timeout: Option<Timeout>,
     scope: Arc<NodeScope>,
-    /// How many attempts the activation has.
+    /// The maximum number of attempts of the activation.
     attempts: u32,
-    /// How it ended, while the children that it leaves are told to stop.
+    /// The end of the attempt, while its remaining children receive their stop.
     closing: Option<Box<AttemptClosing<S>>>,
-    /// When it began, if a subscriber is told how long it took.
+    /// The start time, if a subscriber wants the duration.
     begun: Option<Duration>,
     meter: AttemptMeter,
 }
@@ -113,7 +113,7 @@ impl<S: State> Future for Attempt<S> {
             }
             return Poll::Ready(this.finish(closing.end));
         }
-        // Between the look at who owns the run and this turn lie all tasks that had theirs before.
+        // Other tasks may have run for long between the ownership check and this poll.
         if !std::mem::replace(&mut this.had_a_turn, true) {
             if !this.scope.may_begin() {
                 this.work = None;
@@ -156,10 +156,10 @@ impl<S: State> Future for Attempt<S> {
             }
         };
         this.scope.end();
-        // A node's destructors are its own code as well.
+        // A node's destructors run user code and may panic, too.
         let work = this.work.take();
         let _ = catch_unwind(AssertUnwindSafe(move || drop(work)));
-        // What an activation leaves ends before it, in the log as well. A further attempt goes on with it.
+        // The children of an activation end before it, in the log as well. A further attempt takes them over.
         let is_last = match &end {
             AttemptEnd::Done(_) => true,
             AttemptEnd::NotBegun => false,
@@ -177,9 +177,10 @@ impl<S: State> Future for Attempt<S> {
 }
 
 impl<S: State> Attempt<S> {
-    /// Is ready while this process surely owns the run of work that must not be repeated. A process that was suspended finds it out before the work goes on.
+    /// Is ready while this process certainly owns a run whose work must not be repeated. A process that was suspended notices here, before the
+    /// work continues.
     ///
-    /// Pending for ever if the run is lost: the driver drops the attempt.
+    /// Stays pending forever if the run is lost: the driver drops the attempt.
     fn poll_ownership(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(ownership) = &self.scope.ownership else { return Poll::Ready(()) };
         while !ownership.is_certain() {
@@ -204,7 +205,7 @@ impl<S: State> Attempt<S> {
         (self.scope.attempt_key, end, took)
     }
 
-    /// How long it took.
+    /// Returns the duration of the attempt.
     fn took(&self) -> Duration {
         let took = self.begun.map(|begun| self.scope.run.clock.monotonic().saturating_sub(begun));
         took.unwrap_or_default()
@@ -236,7 +237,7 @@ fn failed<S: State>(error: &NodeError) -> AttemptEnd<S> {
     failure.not_done = error.is_not_done();
     AttemptEnd::Failed {
         failure,
-        // What was answered is on record: asking again would bring the same.
+        // The answer is recorded: asking again would return the same one.
         fatal: error.is_fatal() || kind != FailureKind::Node,
         retry_after: error.delay(),
         unfinished: error.is_unfinished(),

@@ -1,4 +1,4 @@
-//! What a runtime is made with.
+//! The options of a runtime.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,34 +25,34 @@ use crate::past::retention::RetentionPolicy;
 use crate::store::{Bounded, CheckpointStore};
 use crate::telemetry::{Telemetry, TraceContext};
 
-/// The largest body of a record unless set otherwise, in bytes.
+/// The default limit of a record's body, in bytes.
 const MAX_BODY: usize = 8 * 1024 * 1024;
 
-/// How many records of a run may be on their way: what overlaps with work, and what a crash repeats of pure work.
+/// The maximum number of pending records of a run. It bounds the overlap with work and the pure work that a crash repeats.
 const MAX_PENDING: usize = 1_024;
 
-/// How many messages may wait in a run unless set otherwise.
+/// The default limit of waiting messages in a run.
 const MAX_WAITING_MESSAGES: usize = 1_000;
 
-/// How many events a slow subscriber may lag behind before it misses some.
+/// The number of events by which a subscriber may lag before it misses some.
 const EVENTS: usize = 4_096;
 
-/// The shortest life of a heartbeat: less than the pauses that a busy machine makes anyway would be a process that is never sure.
+/// The shortest heartbeat TTL. A busy machine pauses for less than this without being dead.
 const SHORTEST_TTL: Duration = Duration::from_secs(1);
 
-/// How long one call to the store may take unless set otherwise: more than the stores' own limits, whose errors say more.
+/// The default time limit of one store call. It exceeds the stores' own limits, because their errors say more.
 const STORE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The shortest time that a call may have.
+/// The shortest time limit of a store call.
 const SHORTEST_CALL: Duration = Duration::from_millis(1);
 
-/// The longest: stores write down when it ends, and some cannot write any later time.
+/// The longest TTL: stores write down the expiry, and some cannot represent a later time.
 const LONGEST_TTL: Duration = Duration::from_secs(365 * 86_400);
 
-/// The shortest interval at which anything is looked at: without a pause there would be no time for anything else.
+/// The shortest polling interval. Without a pause, polling would leave no time for other work.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What a runtime is made with.
+/// Configures and builds a [`Runtime`].
 pub struct RuntimeBuilder {
     store: Arc<dyn CheckpointStore>,
     clock: Arc<dyn Clock>,
@@ -108,25 +108,25 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Lends a value to all nodes, by its type.
+    /// Provides a value to all nodes, by its type.
     #[must_use]
     pub fn resource<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.resources.insert(value);
         self
     }
 
-    /// Has an outlet deliver the letters of a topic: what nodes [send out](crate::state::Update::send_out). It is tried 25 times, at first after a
-    /// second and then twice as long each time, up to five minutes; then a letter is put aside for an operator.
+    /// Registers `outlet` as the sink for the outbox messages of a topic, which nodes [send out](crate::state::Update::send_out). A message has
+    /// 25 attempts, with delays from one second, doubled each time, up to five minutes. After the last one it is set aside for an operator.
     ///
-    /// A letter is delivered after its record is durable: at least once, under the same [key](crate::runtime::OutboxMessage::key), and in order for
-    /// each run and topic. A process that has no outlet for a topic leaves its letters to others; one that
-    /// [serves](crate::runtime::Runtime::serve) a workflow also delivers those of runs that rest or have ended elsewhere.
+    /// The sink receives a message after its record is durable: at least once, under the same [key](crate::runtime::OutboxMessage::key), and in
+    /// order for each run and topic. A process without a sink for a topic leaves its messages to other processes. A process that
+    /// [serves](crate::runtime::Runtime::serve) a workflow also delivers the messages of runs that are idle or ended in another process.
     #[must_use]
     pub fn outlet(self, topic: impl Into<String>, outlet: impl OutboxSink) -> Self {
         self.outlet_with(topic, outlet, RETRY)
     }
 
-    /// As [`outlet`](Self::outlet), tried as this policy says. With the last attempt of a letter it is put aside.
+    /// Registers a sink like [`outlet`](Self::outlet), with this retry policy. A message is set aside after its last attempt.
     #[must_use]
     pub fn outlet_with(
         mut self,
@@ -138,194 +138,191 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Takes the time from another clock: for tests.
+    /// Sets the clock, for tests.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Takes ids from another source: for tests.
+    /// Sets the source of ids, for tests.
     #[must_use]
     pub fn ids(mut self, ids: Arc<dyn IdSource>) -> Self {
         self.ids = ids;
         self
     }
 
-    /// Sets the largest body of a record in bytes; 8 MiB unless set. Larger: records that stores and networks choke on.
-    /// Smaller: states and updates are refused earlier.
+    /// Sets the maximum size of a record's body, in bytes. The default is 8 MiB. A larger limit risks records that stores and networks cannot
+    /// handle; a smaller one rejects states and updates earlier.
     #[must_use]
     pub fn max_body(mut self, bytes: usize) -> Self {
         self.limits.max_body = bytes;
         self
     }
 
-    /// Sets how many messages may wait in a run that no node has taken; 1,000 unless set, and one at least. Beyond that
-    /// [`Runtime::send`] is refused, until a node takes one. More: larger bases, and slower sends to a run at rest, for each message
-    /// that waits is read with the run. Fewer: senders that are faster than the nodes hear of it earlier.
+    /// Sets the maximum number of messages that wait in a run. The default is 1,000, the minimum 1. Beyond it, [`Runtime::send`] fails until a
+    /// node takes a message. A higher limit means larger bases and slower sends to an idle run, because a send reads all waiting messages. A
+    /// lower limit slows fast senders down earlier.
     ///
-    /// The setting of the runtime that sends counts, and it says nothing of messages that wait already.
+    /// The sending runtime's setting applies. It does not affect messages that wait already.
     #[must_use]
     pub fn max_waiting_messages(mut self, messages: usize) -> Self {
         self.limits.max_waiting_messages = messages.max(1);
         self
     }
 
-    /// Sets how long this process counts as alive after each heartbeat; 15 seconds unless set, and a second at least, a year at most.
-    /// Longer: its runs wait longer after a crash. Shorter: a busy machine looks dead.
+    /// Sets how long this process counts as alive after each heartbeat. The default is 15 seconds, the minimum one second, the maximum a year.
+    /// With a longer TTL, runs wait longer after a crash; with a shorter one, a busy machine looks dead.
     ///
-    /// A heartbeat is sent when a third of that time has passed. When three quarters have passed since the last one that
-    /// succeeded was sent, the process takes it that others may act on its runs, and stops them: their handles say
-    /// [`Fenced`](crate::ErrorKind::Fenced), and what is recorded stays.
+    /// The process sends a heartbeat after a third of the TTL. When three quarters have passed since it sent the last successful heartbeat, it
+    /// assumes that other processes may claim its runs, and stops them. Their handles fail with [`Fenced`](crate::ErrorKind::Fenced), and their
+    /// records stay.
     #[must_use]
     pub fn heartbeat_ttl(mut self, ttl: Duration) -> Self {
         self.limits.heartbeat_ttl = ttl.clamp(SHORTEST_TTL, LONGEST_TTL);
         self
     }
 
-    /// Sets how often a busy run is looked at for signals of other processes; half a second unless set, and a
-    /// millisecond at least. Where the store sends notices
-    /// a run is looked at when it sends one, and ten times less often otherwise.
+    /// Sets how often an active run checks for signals of other processes. The default is half a second, the minimum a millisecond. If the store
+    /// sends notices, a run checks on each notice, and otherwise ten times less often.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.limits.poll = interval.max(SHORTEST_INTERVAL);
         self
     }
 
-    /// Sets how long nodes have to stop after a cancellation; 5 seconds unless set.
+    /// Sets how long nodes have to stop after a cancellation. The default is 5 seconds.
     #[must_use]
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.limits.cancel_grace = grace;
         self
     }
 
-    /// Sets how long a run that only time can move stays in memory; 60 seconds unless set. When more time is left, the run is
-    /// let go and is to be resumed when its time has come.
+    /// Sets the longest remaining wait for which a run that waits only for a time stays in memory. The default is 60 seconds. With a longer
+    /// wait, the process releases the run, and a process resumes it when the time comes.
     #[must_use]
     pub fn release_after(mut self, time: Duration) -> Self {
         self.limits.release_after = time;
         self
     }
 
-    /// Sets how deep children may be below the first run; 16 unless set. A workflow that starts itself for ever fails there.
+    /// Sets the maximum depth of children below the first run. The default is 16. A workflow that starts itself forever fails there.
     #[must_use]
     pub fn max_depth(mut self, levels: u32) -> Self {
         self.limits.max_depth = levels;
         self
     }
 
-    /// Sets how many children one activation may have; 10,000 unless set.
+    /// Sets the maximum number of children of one activation. The default is 10,000.
     #[must_use]
     pub fn max_children(mut self, children: usize) -> Self {
         self.limits.max_children = children;
         self
     }
 
-    /// Sets how many runs the nodes of one run may start over its life, children that are started anew and detached runs included; 100,000
-    /// unless set. A loop that starts children for ever fails there.
+    /// Sets how many runs the nodes of one run may start in total, restarted children and detached runs included. The default is 100,000. A loop
+    /// that starts children forever fails there.
     ///
-    /// The log of the run counts them, so the count holds over restarts, and a fork goes on with it.
+    /// The log of the run holds the count, so it survives restarts, and a fork continues it.
     #[must_use]
     pub fn max_children_of_run(mut self, runs: u64) -> Self {
         self.limits.max_children_of_run = runs;
         self
     }
 
-    /// Keeps the logs of the runs that go on here small as they go. Whole runs are removed by a [`sweeper`](Self::sweeper), or by
-    /// [`Runtime::sweep`].
+    /// Prunes the logs of active runs in this process as they grow. A [`sweeper`](Self::sweeper) or [`Runtime::sweep`] removes whole runs.
     #[must_use]
     pub fn retention(mut self, policy: RetentionPolicy) -> Self {
         self.retention = Some(policy);
         self
     }
 
-    /// Sets how often runs of [served](Runtime::serve) workflows without a driver are looked for; every second unless set,
-    /// and every millisecond at most, give or take a quarter.
+    /// Sets how often the runtime looks for runs of [served](Runtime::serve) workflows without a driver. The default is one second, the minimum
+    /// a millisecond. Each interval varies by up to a quarter.
     #[must_use]
     pub fn sweep_interval(mut self, interval: Duration) -> Self {
         self.limits.sweep = interval.max(SHORTEST_INTERVAL);
         self
     }
 
-    /// Sets how many runs may go on in this process for it to take up more by itself; 10,000 unless set.
+    /// Sets the number of active runs from which on this process recovers no more. The default is 10,000.
     #[must_use]
     pub fn max_recovered(mut self, runs: usize) -> Self {
         self.limits.max_recovered = runs;
         self
     }
 
-    /// Sets how many runs are taken up at the same time when many need it, and how many bytes of their logs may be read then; 128
-    /// and 64 MiB unless set. More: a faster recovery, at the cost of the store's other users and of memory. Fewer: the reverse. A log
-    /// that is larger alone is read alone.
+    /// Sets how many runs the runtime claims at the same time during recovery, and how many bytes of their logs it may read then. The defaults
+    /// are 128 and 64 MiB. Higher limits recover faster, at the cost of memory and the store's other users. The runtime reads a log above the
+    /// limit alone.
     #[must_use]
     pub fn recover_at_once(mut self, runs: u32, bytes: u64) -> Self {
         (self.limits.recovered_at_once, self.limits.recovered_bytes) = (runs.clamp(1, 10_000), bytes);
         self
     }
 
-    /// Sets how many runs may go on in this process at once; any number unless set.
+    /// Limits the active runs in this process. The default is no limit.
     #[must_use]
     pub fn run_limits(mut self, limits: RunLimits) -> Self {
         self.run_limits = limits;
         self
     }
 
-    /// Sets how often a run may be taken up by itself without any progress, as when it ends its process each time; 10 times
-    /// unless set. Then it is paused, for people to look at.
+    /// Sets how often recovery may claim a run that makes no progress, for example because it crashes each process. The default is 10 times.
+    /// After that the run is paused, for people to inspect.
     #[must_use]
     pub fn max_claims(mut self, claims: u32) -> Self {
         self.limits.max_claims = claims.max(1);
         self
     }
 
-    /// Has the questions of the runs that go on here answered by something else than people.
+    /// Registers an answerer for the questions of active runs in this process, in place of people.
     #[must_use]
     pub fn answerer(mut self, answerer: impl Answerer) -> Self {
         self.answerer = Some(Arc::new(answerer));
         self
     }
 
-    /// Sets how often a failed append is made before the run stops with the store's error, and the first delay, which doubles
-    /// each time; 8 times from 50 ms unless set, about 6 seconds in all.
+    /// Sets how often the runtime makes a failed append before the run stops with the store's error, and the first delay, which doubles each
+    /// time. The default is 8 times from 50 ms, about 6 seconds in all.
     #[must_use]
     pub fn store_retries(mut self, attempts: u32, first_delay: Duration) -> Self {
         self.budget = RetryBudget { attempts: attempts.max(1), first_delay };
         self
     }
 
-    /// Sets how long one call to the store may take; 60 seconds unless set, and a millisecond at least. Calls that set up, prune or
-    /// purge have ten times as long.
+    /// Sets the time limit of one store call. The default is 60 seconds, the minimum a millisecond. Calls that set up, prune or purge have ten
+    /// times as long.
     ///
-    /// When the time is up, a read fails with [`Unavailable`](crate::ErrorKind::Unavailable), and an append is in doubt
-    /// ([`Indeterminate`](crate::ErrorKind::Indeterminate)): it is made again, as [`store_retries`](Self::store_retries) says, which
-    /// finds out what became of it. Longer: a run stands still for as long when the store goes silent. Shorter: a slow store is taken
-    /// for a silent one. The stores have bounds of their own, most of them shorter; this one holds whatever the store does.
+    /// After the limit, a read fails with [`Unavailable`](crate::ErrorKind::Unavailable). An append then has an unknown outcome
+    /// ([`Indeterminate`](crate::ErrorKind::Indeterminate)), and the runtime repeats it as [`store_retries`](Self::store_retries) sets, which
+    /// resolves the outcome. With a longer limit, a run stands still longer when the store goes silent; with a shorter one, a slow store looks
+    /// silent. Most stores have shorter limits of their own; this limit applies to every store.
     #[must_use]
     pub fn store_timeout(mut self, timeout: Duration) -> Self {
         self.store_timeout = timeout.max(SHORTEST_CALL);
         self
     }
 
-    /// Has the spans of a run be one trace, in whatever processes it goes on: a start records where the caller's current span stands, and whoever
-    /// drives the run goes on from there. No trace reaches over processes unless set.
+    /// Joins the spans of a run into one trace across processes. A start records the position of the caller's current span, and every driver
+    /// continues from there. By default no trace crosses processes.
     #[must_use]
     pub fn trace_context(mut self, context: impl TraceContext) -> Self {
         self.trace = Some(Arc::new(context));
         self
     }
 
-    /// Says what this process has that others may lack, as `gpu` or `eu`: it takes up runs that ask for these tags, too, and only such processes
-    /// do. Called again, it adds to them.
+    /// Declares tags of this process, such as `gpu` or `eu`. Only processes with all tags that a run requires claim it. Further calls add tags.
     #[must_use]
     pub fn tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.tags.extend(tags);
         self
     }
 
-    /// Has the metrics of activations and attempts tell nodes apart, by the label `ferrata.node.name`; together unless set.
+    /// Labels the metrics of activations and attempts with the node, as `ferrata.node.name`. By default nodes share one series.
     ///
-    /// A recorder keeps each series for good, so this is for applications whose workflows have few and fixed names: some twenty series for
-    /// each node, and of a histogram as many as it has buckets. At most 500 nodes of each workflow are told apart.
+    /// A recorder keeps each series forever, so use this with few and fixed node names. Each node has some twenty series, and a histogram has
+    /// one for each bucket. At most 500 nodes of each workflow have their own series.
     #[cfg(feature = "metrics")]
     #[must_use]
     pub fn metrics_by_node(mut self) -> Self {
@@ -333,12 +330,12 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Prepares the store and says that this process is alive.
+    /// Prepares the store, sends the first heartbeat and returns the runtime.
     ///
     /// # Errors
     ///
-    /// As [`CheckpointStore::setup`] and [`CheckpointStore::heartbeat`]; [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for limits of a
-    /// [`sweeper`](Self::sweeper) that are out of range.
+    /// The errors of [`CheckpointStore::setup`] and [`CheckpointStore::heartbeat`]; [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the
+    /// limits of a [`sweeper`](Self::sweeper) are out of range.
     ///
     /// # Cancel safety
     ///
@@ -351,7 +348,7 @@ impl RuntimeBuilder {
         sweeper.as_ref().map_or(Ok(()), SweeperOptions::check)?;
         this.store.setup().await?;
         let shared = this.shared(RuntimeRole::Drives);
-        // The heartbeat counts from before it.
+        // The TTL counts from before the call.
         shared.store.heartbeat(&shared.executor, shared.limits.heartbeat_ttl).await?;
         shared.telemetry().beat(HeartbeatResult::Alive, || shared.clock.now());
         spawn(life::beat(Arc::downgrade(&shared)));
@@ -365,12 +362,12 @@ impl RuntimeBuilder {
         Ok(Runtime::new(shared))
     }
 
-    /// Makes a runtime for an operator's tool: it reads and steers the runs of any application through their store, and drives
-    /// none. It prepares nothing, and does not count as alive: looking at a store changes nothing in it.
+    /// Builds a runtime for an operator's tool. It reads and controls the runs of any application through their store, but drives none. It
+    /// neither prepares the store nor counts as alive, so reading a store changes nothing in it.
     ///
-    /// [`start`](Runtime::start), [`resume`](Runtime::resume), [`ForkRequest::drive`](super::ForkRequest::drive) and
-    /// [`serve`](Runtime::serve) are refused with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid). What is said to a run is carried out by the
-    /// process that drives it, or the next that does. [`edit`](Runtime::edit) and [`fork`](Runtime::fork) need none of the application's code.
+    /// [`start`](Runtime::start), [`resume`](Runtime::resume), [`ForkRequest::drive`](super::ForkRequest::drive) and [`serve`](Runtime::serve)
+    /// fail with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid). The current driver of a run, or the next one, carries out its signals.
+    /// [`edit`](Runtime::edit) and [`fork`](Runtime::fork) need no application code.
     ///
     /// # Examples
     ///
@@ -392,7 +389,7 @@ impl RuntimeBuilder {
         Runtime::new(self.bounded().shared(RuntimeRole::Operates))
     }
 
-    /// Bounds every call to the store, of all its callers.
+    /// Adds the time limit to every store call.
     fn bounded(mut self) -> Self {
         self.store = Arc::new(Bounded::new(self.store, Arc::clone(&self.clock), self.store_timeout));
         self

@@ -1,4 +1,4 @@
-//! What subscribers hear of runs as they go on.
+//! Events of active runs, for subscribers in this process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,142 +13,141 @@ use crate::id::{Epoch, NodeName, RunKey, Seq, Visit};
 use crate::past::Verdict;
 use crate::record::{Failure, RunStatus};
 
-/// Something that happened in a run of this process.
+/// An event of a run in this process.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RunEvent {
     /// The run.
     pub run: RunKey,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// What happened.
+/// The kinds of events.
 ///
-/// Events tell what this process saw, as it saw it; they are not stored, and a slow subscriber misses some. What is certain
-/// stands in the log, and [`Runtime::watch`](super::Runtime::watch) tells it: an event other than [`Event::Durable`] may be of work that a
-/// crash undoes.
+/// An event reports an observation of this process. Events are not stored, and a slow subscriber misses some. An event other than
+/// [`Event::Durable`] may concern work that a crash undoes. For certainty, use [`Runtime::watch`](super::Runtime::watch), which reads the log.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// The run was started here.
+    /// The run started here.
     Started,
-    /// The run was taken up here; `recorded` activations had ended and are not run again.
+    /// This process claimed the run. `recorded` activations had ended and will not run again.
     Resumed {
-        /// How often the run has been claimed, this time included.
+        /// The number of claims of the run, this one included.
         epoch: Epoch,
-        /// How many activations are recorded.
+        /// The number of recorded activations.
         recorded: u64,
-        /// Whether the graph differs from the one of the start, though not where it matters.
+        /// Whether the graph differs from the one at the start, outside the frontier.
         graph_changed: bool,
     },
     /// An attempt of an activation began.
     NodeStarted {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// Which attempt, from 1.
+        /// The attempt number, from 1.
         attempt: u32,
     },
     /// An activation succeeded.
     NodeCompleted {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// How long the attempt took.
+        /// The duration of the attempt.
         took: Duration,
-        /// What it said itself of how its work came out, if that was not success.
+        /// The verdict of the activation on its work, unless it was success.
         verdict: Option<Verdict>,
     },
-    /// An attempt failed; another follows after the delay if there is one.
+    /// An attempt failed. Another follows after the delay, if there is one.
     NodeFailed {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// Why.
+        /// The failure.
         failure: Failure,
-        /// When the next attempt follows; `None` if it was the last.
+        /// The delay before the next attempt; `None` after the last.
         retry_in: Option<Duration>,
     },
-    /// An attempt of an `External` node ended without saying whether its work was done. It is not made again unasked: the run
-    /// asks what became of it, see [`Resolution`](crate::record::Resolution).
+    /// An attempt of an `External` node ended with an unknown outcome. The run does not repeat it unasked; it asks for its outcome, see
+    /// [`Resolution`](crate::record::Resolution).
     NodeInDoubt {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// How the attempt ended.
+        /// The end of the attempt.
         failure: Failure,
     },
-    /// Everything up to this record is on stable storage.
+    /// All records up to this one are durable.
     Durable {
         /// The position of the record.
         seq: Seq,
     },
-    /// The store lost records that it had acknowledged to this process. The run stops here with
-    /// [`ErrorKind::Corrupt`]; what must not be repeated and had begun is asked about.
+    /// The store lost records that it had acknowledged to this process. The run stops here with [`ErrorKind::Corrupt`]. The run asks for the
+    /// outcome of started work that must not be repeated.
     RecordsLost {
-        /// The last record that was acknowledged.
+        /// The last acknowledged record.
         acknowledged: Seq,
-        /// The last one that the store has.
+        /// The last record in the store.
         found: Seq,
     },
     /// The run's status changed.
     Status {
-        /// The status it has now.
+        /// The new status.
         status: RunStatus,
     },
-    /// A question was asked.
+    /// The run asked a question.
     Asked {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// The name of the question; it is answered by `node@visit:name`.
+        /// The name of the question. Its id is `node@visit:name`.
         name: String,
     },
-    /// A message could not be read by the node that took it, and was set aside; it stands in the log.
+    /// A node took a message that it could not deserialize. The run set the message aside; it stays in the log.
     MessageRefused {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// How many messages were sent to the run before it.
+        /// The number of messages sent to the run before this one.
         message: u64,
-        /// What is wrong with it.
+        /// The defect of the message.
         why: String,
     },
-    /// A node said something of its own, see [`NodeContext::emit`](crate::node::NodeContext::emit).
+    /// A node emitted a custom event, see [`NodeContext::emit`](crate::node::NodeContext::emit).
     Custom {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// The name the node gave it.
+        /// The name of the event.
         name: String,
-        /// What it said, as JSON text.
+        /// The payload, as JSON text.
         payload: Arc<RawValue>,
     },
 }
 
 /// The subscribers of a runtime's events.
 pub(crate) struct Subscribers {
-    /// Made by the first of them: its room for events is most of what a runtime takes.
+    /// Created by the first subscriber: the channel's buffer is most of a runtime's memory.
     sender: OnceLock<broadcast::Sender<RunEvent>>,
     lag: usize,
-    /// How many subscribe, and how many runs are watched.
+    /// The number of subscribers and watched runs.
     count: Arc<AtomicUsize>,
-    /// Those who watch a run.
+    /// The watchers of single runs.
     pub(crate) feeds: Arc<Feeds>,
-    /// What they hear of other processes, and those of this one.
+    /// The relay of stream chunks to and from other processes.
     pub(crate) relayed: Arc<StreamRelay>,
 }
 
 impl Subscribers {
-    /// Each may lag behind by so many events.
+    /// Creates the subscribers, each of which may lag by `lag` events.
     pub(crate) fn new(lag: usize) -> Self {
         let count = Arc::default();
         let relayed = Arc::default();
@@ -156,7 +155,7 @@ impl Subscribers {
         Self { sender: OnceLock::new(), lag, count, feeds, relayed }
     }
 
-    /// Tells every subscriber; `event` is made only if there is one.
+    /// Sends an event to every subscriber. Calls `event` only if there is one.
     pub(crate) fn emit(&self, run: &RunKey, event: impl FnOnce() -> Event) {
         if self.is_empty() {
             return;
@@ -164,12 +163,12 @@ impl Subscribers {
         let event = event();
         self.feeds.hear(run, &event);
         if let Some(sender) = self.sender.get().filter(|sender| sender.receiver_count() > 0) {
-            // The last subscriber may have gone by now.
+            // The last subscriber may just have left.
             let _ = sender.send(RunEvent { run: run.clone(), event });
         }
     }
 
-    /// Whether there is no subscriber. Asked of every event, so it takes no lock, as asking the channel would.
+    /// Returns whether there is no subscriber. Runs for every event, so it takes no lock, which the channel would.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
@@ -182,20 +181,20 @@ impl Subscribers {
     }
 }
 
-/// What happens in this process, in whichever run; [`Runtime::watch`](super::Runtime::watch) tells what happens to one run, wherever that is.
+/// A subscription to the events of all runs in this process. [`Runtime::watch`](super::Runtime::watch) follows one run in any process.
 #[derive(Debug)]
 pub struct Events {
     receiver: broadcast::Receiver<RunEvent>,
-    /// How many subscribers there are, this one included.
+    /// The number of subscribers, this one included.
     subscribers: Arc<AtomicUsize>,
 }
 
 impl Events {
-    /// Waits for the next event. `Ok(None)` says that some were missed, because they came faster than they were taken.
+    /// Waits for the next event. `Ok(None)` means that this subscriber lagged and missed some.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] when the runtime is gone.
+    /// [`ErrorKind::Closed`] once the runtime was dropped.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! What a library needs of a runtime that it is made for: its clock, its pace, a place for what it keeps, and the way to it from a node.
+//! The interface for libraries: a runtime's clock, its intervals, storage for extensions, and access from a node.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use crate::node::NodeContext;
 use crate::record::RunFacts;
 use crate::state::State;
 
-/// What libraries keep beside a runtime, one value for each type.
+/// The extensions of a runtime, one value for each type.
 #[derive(Default)]
 pub(crate) struct Extensions(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
@@ -31,50 +31,50 @@ pub(crate) struct Extensions(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>)
 pub struct LeftRun {
     /// The run.
     pub run: RunKey,
-    /// What is settled of it at its start. Absent if this process did not come to drive it.
+    /// The start facts of the run. Absent if this process never drove it.
     pub facts: Option<Arc<RunFacts>>,
     /// The record that ended the run, if this process made it; 0 with checkpoints disabled. Otherwise the run is idle, is active in another
     /// process, or this process does not know.
     pub ended_at: Option<Seq>,
 }
 
-/// A change of a run by this process, for a library that keeps something for the run.
+/// A change of a run by this process, for libraries that track runs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RunNews {
     /// The run is no longer driven in this process.
     Left(LeftRun),
-    /// A verb of this process left the run on hold for a slot of its [queue](super::queue_of).
+    /// A verb of this process paused the run until it gets a slot of its [queue](super::queue_of).
     Held {
         /// The run.
         run: RunKey,
-        /// What is settled of it at its start.
+        /// The start facts of the run.
         facts: Arc<RunFacts>,
-        /// The record that holds it.
+        /// The record that pauses it.
         head: HeadRef,
     },
     /// This process purged the run.
     Purged {
         /// The run.
         run: RunKey,
-        /// What was settled of it at its start.
+        /// The start facts of the run.
         facts: Arc<RunFacts>,
     },
 }
 
-/// How often a runtime looks, and how long it keeps what waits in memory.
+/// The polling intervals of a runtime, and how long waiting runs stay in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PollIntervals {
-    /// How often work is looked for: [`sweep_interval`](super::RuntimeBuilder::sweep_interval).
+    /// The interval of sweeps: [`sweep_interval`](super::RuntimeBuilder::sweep_interval).
     pub look: Duration,
-    /// How often something is looked at that goes on: [`poll_interval`](super::RuntimeBuilder::poll_interval).
+    /// The interval of polls of active runs: [`poll_interval`](super::RuntimeBuilder::poll_interval).
     pub poll: Duration,
-    /// How long something that waits stays in memory: [`release_after`](super::RuntimeBuilder::release_after).
+    /// The longest wait that stays in memory: [`release_after`](super::RuntimeBuilder::release_after).
     pub rest_after: Duration,
 }
 
-/// A runtime that may have been dropped: for what goes on beside it and is not to keep it.
+/// A weak reference to a runtime, for tasks that must not keep it alive.
 #[derive(Clone)]
 pub struct WeakRuntime(Weak<RuntimeInner>);
 
@@ -97,18 +97,18 @@ impl Runtime {
         &self.shared().clock
     }
 
-    /// Returns how often this runtime looks, and how long it keeps what waits.
+    /// Returns the polling intervals of this runtime.
     pub fn pace(&self) -> PollIntervals {
         let limits = &self.shared().limits;
         PollIntervals { look: limits.sweep, poll: self.shared().poll(), rest_after: limits.release_after }
     }
 
-    /// Returns a runtime that is not kept by it.
+    /// Returns a weak reference to this runtime.
     pub fn downgrade(&self) -> WeakRuntime {
         WeakRuntime(Arc::downgrade(self.shared()))
     }
 
-    /// Returns what a library keeps beside this runtime under this type; made the first time. `make` must not ask for another.
+    /// Returns the extension of type `T`, and creates it with `make` on first use. `make` must not call this method.
     pub fn extension<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut kept = self.shared().services.extensions.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = kept.get(&TypeId::of::<T>()).cloned().and_then(|kept| kept.downcast().ok());
@@ -119,18 +119,18 @@ impl Runtime {
         })
     }
 
-    /// Whether any library keeps something beside this runtime.
+    /// Returns whether any library stored an extension.
     pub(crate) fn has_extensions(&self) -> bool {
         let kept = self.shared().services.extensions.0.lock().unwrap_or_else(PoisonError::into_inner);
         !kept.is_empty()
     }
 
-    /// Serves a workflow, in place of the graph that this process served it with. Runs that are driven with that graph keep it until they are
+    /// Serves a workflow with `graph`, and replaces the graph with which this process served it. Drivers keep the old graph until their run is
     /// [released](Self::release_run).
     ///
     /// # Errors
     ///
-    /// As [`serve`](Self::serve), except [`ErrorKind::AlreadyExists`].
+    /// The errors of [`serve`](Self::serve), except [`ErrorKind::AlreadyExists`].
     ///
     /// <!-- held by: versions::process_replaces_own_definition -->
     pub fn replace_served<S: State>(&self, graph: &Graph<S>) -> Result<()> {
@@ -138,8 +138,8 @@ impl Runtime {
         recovery::replace_served(self.shared(), graph, CheckpointPolicy::default())
     }
 
-    /// Releases a run if this process drives it: running nodes are stopped, as by a [shutdown](Self::shutdown) without grace. Returns when this
-    /// process does not drive the run with that claim.
+    /// Releases a run if this process drives it. It stops running nodes, like a [shutdown](Self::shutdown) without grace. Returns once this
+    /// process no longer drives the run with that claim.
     ///
     /// # Cancel safety
     ///
@@ -160,7 +160,7 @@ impl Runtime {
         }
     }
 
-    /// Whether this process claims runs of a workflow.
+    /// Returns whether this process claims runs of a workflow.
     pub(crate) fn serves(&self, workflow: &WorkflowName) -> bool {
         self.shared().recovery.serves(workflow)
     }
@@ -170,39 +170,39 @@ impl Runtime {
         self.shared().recovery.why(run)
     }
 
-    /// Tells whether this process has all of these [tags](super::RuntimeBuilder::tags).
+    /// Returns whether this process has all of these [tags](super::RuntimeBuilder::tags).
     pub fn has_tags<'a>(&self, tags: impl IntoIterator<Item = &'a str>) -> bool {
         self.shared().services.tags.has_all(tags)
     }
 
-    /// Returns the changes that this process makes to runs from now on, in their order.
+    /// Returns a stream of the changes that this process makes to runs from now on, in their order.
     pub fn news(&self) -> UnboundedReceiver<RunNews> {
         self.shared().registry.news()
     }
 
-    /// Has the metrics tell how a queue of a library stands: how many wait, how many places are held, and how long the longest wait is. Does
-    /// nothing without the feature `metrics`. Of the first 500 queues of a runtime only: a recorder keeps the series of each for good.
+    /// Reports the numbers of waiters and held slots of a library's queue, and the longest wait, as metrics. Does nothing without the feature
+    /// `metrics`. Covers the first 500 queues of a runtime, because a recorder keeps each series forever.
     ///
     /// <!-- held by: fleet::a_queue_is_told_as_it_stands -->
     pub fn report_queue(&self, name: &str, waiting: usize, held: usize, oldest: Duration) {
         self.shared().telemetry().queue(name, waiting, held, oldest);
     }
 
-    /// Says what runs wait for, each since when and as an error that tells it, in the place of what was said under this name before.
-    /// [`stalled`](Self::stalled) lists those whose wait is longer than the [life of a heartbeat](super::RuntimeBuilder::heartbeat_ttl). It is
-    /// kept in memory: say the first hundred or so.
+    /// Reports the waits of runs under `name`, each with its begin and an error that describes it. Replaces the last report under this name.
+    /// [`stalled`](Self::stalled) lists waits that are longer than the [heartbeat TTL](super::RuntimeBuilder::heartbeat_ttl). The report stays
+    /// in memory, so pass at most about a hundred runs.
     ///
     /// <!-- held by: shows::a_wait_that_is_long_is_among_what_is_stalled -->
     pub fn report_waits(&self, name: &str, waits: impl IntoIterator<Item = (RunKey, Timestamp, Error)>) {
         self.shared().recovery.report_waits(name, waits, self.shared().clock.now());
     }
 
-    /// Returns the runtime that drives the run of a node, for libraries. A node itself starts runs with [`NodeContext::child`] and
+    /// Returns the runtime that drives the run of a node, for libraries. A node starts runs with [`NodeContext::child`] and
     /// [`NodeContext::spawn`], which start them once.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] if the run is left.
+    /// [`ErrorKind::Closed`] if this process has released the run.
     ///
     /// <!-- held by: cells::a_node_finds_its_runtime_and_what_is_kept_beside_it -->
     pub fn of(cx: &NodeContext) -> Result<Self> {

@@ -1,4 +1,4 @@
-//! What a caller holds of a run.
+//! Handles of runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,56 +24,56 @@ use crate::record::{RunFacts, RunStatus};
 use crate::state::State;
 use crate::store::RunHead;
 
-/// How often a run that goes on elsewhere is looked at.
+/// The interval of polls for a run that another process drives.
 const WATCH: Duration = Duration::from_millis(200);
 
-/// The end of a run that rested is seen late by this share of the time for which it was waited for, and by no more than the interval of polls.
+/// The share of the waiting time by which the end of an idle run may be noticed late. The poll interval is the upper bound.
 const PATIENT: u32 = 8;
 
-/// How often one is looked at that waits here for room, at the least: there may be thousands, and the line tells first.
+/// The longest interval of polls for a run in line here. There may be thousands, and the line itself notifies first.
 const LINE_WATCH: Duration = Duration::from_secs(2);
 
-/// A run that was started or resumed. Dropping the handle changes nothing: the run goes on.
+/// A handle of a run that was started or resumed. Dropping it does not affect the run.
 pub struct RunHandle<S: State> {
     shared: Arc<RuntimeInner>,
     graph: Graph<S>,
     run: RunKey,
     link: OutcomeSource<S>,
-    /// Which life of the run it is of, where its start or resume took the run.
+    /// The generation of the run, if the start or resume claimed it.
     life: Option<Uuid>,
-    /// When and with what the run was started that it is of, where it was found in the store.
+    /// The start time and input of the run, if the start or resume found it in the store.
     started: Option<(Timestamp, Fingerprint)>,
     /// Whether a wait has returned the error with which the driver here stopped.
     has_told: AtomicBool,
-    /// Whether it was logged that nobody moves the run.
+    /// Whether the handle has warned that no process continues the run.
     has_warned: AtomicBool,
 }
 
-/// Which runs a watch waits for although they rest.
+/// The idle runs for which a watch keeps waiting.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rest {
-    /// None: a rest is an outcome.
+    /// None: an idle run is an outcome.
     Any,
-    /// Those whose time has come: a process that serves the workflow claims them.
+    /// Runs that are due: a process that serves the workflow claims them.
     NotDue,
 }
 
-/// How the driver of a run in this process ended.
+/// The end of a run's driver in this process.
 pub(crate) struct DriverEnd<S: State> {
     pub(crate) outcome: Result<Outcome<S>>,
-    /// The last record of which the driver knew that it is durable; absent if there is none.
+    /// The last record that the driver knew to be durable; absent if there is none.
     pub(crate) head: Option<HeadRef>,
-    /// Whether the run may be on record.
+    /// Whether the store may have the run.
     pub(crate) has_begun: bool,
 }
 
-/// How a handle hears of its run.
+/// The source of a run's outcome.
 pub(crate) enum OutcomeSource<S: State> {
-    /// The run goes on here. Boxed, because room for an outcome is kept as long as there is none.
+    /// The driver in this process. Boxed, because a waiting channel reserves room for an outcome.
     Here(OnceReceiver<Box<DriverEnd<S>>>),
-    /// It waits here for room; the handle of what it came to follows, or why it could not be taken up.
+    /// The line in this process. It yields the handle of the claimed run, or the error of the claim.
     Queued(watch::Receiver<Option<Result<RunHandle<S>>>>),
-    /// It goes on elsewhere, or rests.
+    /// The store: the run is active in another process, or idle.
     Elsewhere,
 }
 
@@ -96,12 +96,12 @@ impl<S: State> RunHandle<S> {
         }
     }
 
-    /// Makes it one of the run with these facts alone, as [`of_life`](Self::of_life) where its life is not known.
+    /// Binds the handle to the run with these facts, like [`of_life`](Self::of_life), if its generation is unknown.
     pub(crate) fn of_start(self, facts: &RunFacts) -> Self {
         Self { started: Some((facts.created, facts.input)), ..self }
     }
 
-    /// Makes it one of this life of the run alone: what others start anew under the name is none of it.
+    /// Binds the handle to this generation of the run id. Later runs under the id do not count.
     pub(crate) fn of_life(self, life: Uuid) -> Self {
         Self { life: Some(life), ..self }
     }
@@ -111,7 +111,7 @@ impl<S: State> RunHandle<S> {
         &self.run
     }
 
-    /// Tells whether this handle's start or resume took the run; otherwise it had ended, goes on elsewhere, or waits for room.
+    /// Returns whether this handle's start or resume claimed the run. If not, the run had ended, is active in another process, or waits in line.
     pub fn is_driven_here(&self) -> bool {
         match &self.link {
             OutcomeSource::Here(_) => true,
@@ -122,44 +122,43 @@ impl<S: State> RunHandle<S> {
         }
     }
 
-    /// Tells whether the run is recorded and waits here for room: see [`RunLimits`](super::RunLimits).
+    /// Returns whether the run is recorded and waits in line here: see [`RunLimits`](super::RunLimits).
     ///
-    /// One that another process finished meanwhile waits here no more once this process hears of it: from a store that sends notices, from
-    /// a [`wait`](Self::wait), or when its turn comes.
+    /// If another process finishes the run meanwhile, it leaves the line once this process notices: from a notice of the store, from a
+    /// [`wait`](Self::wait), or when its turn comes.
     pub fn is_queued(&self) -> bool {
         match &self.link {
             OutcomeSource::Here(_) => false,
-            // Without a sender it was taken out of the line.
+            // A dropped sender means that the run left the line.
             OutcomeSource::Queued(taken) => taken.borrow().is_none() && taken.has_changed().is_ok(),
             OutcomeSource::Elsewhere => self.shared.admission.is_waiting(&self.run),
         }
     }
 
-    /// Waits until nothing moves the run any more. What is returned rests on durable records, unless checkpoints are disabled.
+    /// Waits until the run ends or is idle. The result rests on durable records, unless checkpoints are disabled.
     ///
-    /// A run that goes on elsewhere is watched as long as it has a driver. If its owner dies, or lets it go, and no process takes
-    /// it up within [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), the wait ends with [`ErrorKind::Closed`], or with the
-    /// reason why it cannot be taken up here. Where its workflow is [served](super::Runtime::serve) by this runtime, and this runtime has
-    /// the [tags](super::RuntimeBuilder::tags) that the run asks for, it is taken up in time, and waited for. So is a run that waits in this
-    /// process for room, however long. One that waits for room elsewhere, or was unpaused before its first claim, is watched as any other:
-    /// the store does not tell whether it stands in line somewhere. Nothing of it is lost, and it can be waited for again.
+    /// The handle watches a run in another process as long as the run has a driver. If its owner dies or releases it, and no process claims it
+    /// within [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), the wait ends with [`ErrorKind::Closed`], or with the reason why this
+    /// process cannot claim it. If this runtime [serves](super::Runtime::serve) the workflow and has the run's
+    /// [tags](super::RuntimeBuilder::tags), it claims the run in time, and the wait continues. The wait also continues for a run in line in this
+    /// process. A run in line in another process, or unpaused before its first claim, has no special treatment, because the store does not show
+    /// lines. A failed wait loses nothing; call it again.
     ///
     /// # Errors
     ///
-    /// Why the run stopped without an outcome; it is in the store as of its last record and can be resumed.
+    /// The reason why the run stopped without an outcome. The store has it as of its last record, and you can resume it.
     ///
-    /// - [`ErrorKind::Fenced`]: another executor has claimed the run, and it goes on there; or this process could not say that it is
-    ///   alive, and let go of it.
+    /// - [`ErrorKind::Fenced`]: another process has claimed the run and continues it; or this process could not send heartbeats, and released
+    ///   it.
     /// - [`ErrorKind::Closed`]: it has no driver; serve its workflow, or resume it.
-    /// - [`ErrorKind::GraphChanged`]: its workflow is served here with a graph that does not fit it, and no other process has taken it up.
-    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store could not be written to, or read, after all
-    ///   [retries](super::RuntimeBuilder::store_retries).
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log cannot be read.
-    /// - [`ErrorKind::NotFound`]: the run was purged, also if another was started under its name since.
+    /// - [`ErrorKind::GraphChanged`]: the graph served here does not fit the run, and no other process has claimed it.
+    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: store calls failed after all [retries](super::RuntimeBuilder::store_retries).
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log is damaged, or of a newer version.
+    /// - [`ErrorKind::NotFound`]: the run was purged, even if a new run has its id.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the run goes on, and can be waited for again.
+    /// Cancel safe: the run continues. Call it again to wait.
     ///
     /// <!-- held by: rests::a_handle_tells_of_no_other_run_of_its_name, queued::a_handle_of_a_run_in_line_or_elsewhere_tells_of_no_other_run_of_its_name, endings::whoever_watches_a_run_that_asks_for_a_tag_is_told_that_nobody_here_has_it, endings::a_run_whose_store_failed_goes_on_when_the_store_is_back, waits::second_wait_tells_later_outcome -->
     pub async fn wait(&self) -> Result<Outcome<S>> {
@@ -171,11 +170,11 @@ impl<S: State> RunHandle<S> {
                 let taken = tokio::select! {
                     biased;
                     taken = taken.wait_for(Option::is_some) => taken.ok().and_then(|taken| taken.clone()),
-                    // Others may have room for it first, or cancel it.
+                    // Another process may claim or cancel the run first.
                     outcome = self.watch(Rest::Any) => return outcome,
                 };
                 match taken {
-                    // What others started under its name had the room.
+                    // The room went to a new run under the same id.
                     Some(Ok(handle)) if !self.is_of_life_of(&handle) => Err(self.began_anew()),
                     Some(Ok(handle)) => match &handle.link {
                         OutcomeSource::Here(ended) => handle.wait_here(ended, &self.has_told).await,
@@ -184,7 +183,7 @@ impl<S: State> RunHandle<S> {
                     Some(Err(error)) => Err(error),
                     None if self.shared.is_closing() => {
                         let head = self.shared.store.head(&self.run).await;
-                        // As far as it got elsewhere before it was left to others.
+                        // Read the outcome that the run reached in another process before its release.
                         let outcome = self.outcome(head.ok().flatten().as_ref()).await;
                         Ok(outcome.ok().flatten().unwrap_or(Outcome::Released))
                     }
@@ -194,7 +193,7 @@ impl<S: State> RunHandle<S> {
         }
     }
 
-    /// Waits for the end of the driver here, or for what follows if the run went on since.
+    /// Waits for the end of the driver here, or for the outcome if the run continued after it.
     async fn wait_here(
         &self,
         ended: &OnceReceiver<Box<DriverEnd<S>>>,
@@ -207,33 +206,33 @@ impl<S: State> RunHandle<S> {
         };
         let is_current = match &end.outcome {
             Ok(Outcome::Completed(_) | Outcome::Cancelled { .. }) => true,
-            // Others may have moved it since: the head says so.
+            // Another process may have continued it: the head tells.
             Ok(_) => !is_past || end.head.is_none() || self.is_at(end.head).await?,
             Err(_) => !(end.has_begun && has_told.swap(true, Ordering::Relaxed)),
         };
         if is_current { Result::clone(&end.outcome) } else { self.watch(Rest::Any).await }
     }
 
-    /// Whether this is the last record of the run.
+    /// Returns whether this is the last record of the run.
     async fn is_at(&self, head: Option<HeadRef>) -> Result<bool> {
         let found = self.shared.committer.read(|| self.shared.store.head(&self.run)).await?;
         Ok(found.map(|found| found.head()) == head)
     }
 
-    /// Waits until the run is completed, however often it rests and a process claims it again, in this process or in another. Returns its state.
+    /// Waits until the run completes, across any number of idle periods and claims in any process. Returns its state.
     ///
-    /// A run that is answered, or whose time has come, goes on only in a process that [serves](super::Runtime::serve) its workflow. If no process
-    /// claims it for a third of [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), a process that does not serve the workflow logs one
-    /// warning. After the whole `heartbeat_ttl` the wait ends with [`ErrorKind::Closed`].
+    /// An answered or due run continues only in a process that [serves](super::Runtime::serve) its workflow. If no process claims it for a third
+    /// of [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), a process that does not serve the workflow logs one warning. After the whole
+    /// `heartbeat_ttl` the wait ends with [`ErrorKind::Closed`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongStatus`] with the reason if it failed or was cancelled, [`ErrorKind::NotFound`] if it was purged, also if
-    /// another was started under its name since, and as [`wait`](Self::wait).
+    /// [`ErrorKind::WrongStatus`] with the reason if the run failed or was cancelled; [`ErrorKind::NotFound`] if it was purged, even if a new
+    /// run has its id; and the errors of [`wait`](Self::wait).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the run goes on, and can be waited for again.
+    /// Cancel safe: the run continues. Call it again to wait.
     ///
     /// <!-- held by: endings::whoever_watches_a_run_that_nobody_serves_is_told, unserved::unserved_run_is_reported_once -->
     pub async fn completed(&self) -> Result<S> {
@@ -248,13 +247,13 @@ impl<S: State> RunHandle<S> {
                 Ok(Outcome::Cancelled { reason, .. }) => {
                     return refuse(format!("the run was cancelled: {reason}"));
                 }
-                // A rest may last for months: the longer it does, the rarer are the looks.
+                // A run may be idle for months: poll less often the longer it lasts.
                 Ok(_) => {
                     let rested = clock.monotonic().saturating_sub(begun);
                     let rarest = self.shared.limits.poll.max(WATCH);
                     clock.sleep((rested / PATIENT).clamp(WATCH, rarest)).await;
                 }
-                // It goes on elsewhere.
+                // It is active in another process.
                 Err(error) if error.kind() == ErrorKind::Fenced => {}
                 Err(error) => return Err(error),
             }
@@ -262,10 +261,10 @@ impl<S: State> RunHandle<S> {
         }
     }
 
-    /// Follows a run that goes on elsewhere.
+    /// Follows a run that another process drives.
     async fn watch(&self, rest: Rest) -> Result<Outcome<S>> {
         let clock = &self.shared.clock;
-        // Since when it has had no driver, and as of which record.
+        // The time since which it has had no driver, and its last record then.
         let mut left = None;
         let mut pause = WATCH;
         loop {
@@ -281,7 +280,7 @@ impl<S: State> RunHandle<S> {
                 self.shared.admission.leave(&self.run, &head.facts);
                 return Ok(outcome);
             }
-            // A run in line here has room in time; of other lines nothing is known.
+            // A run in line here gets room in time. Lines of other processes are unknown.
             let is_in_line = self.shared.admission.is_waiting(&self.run);
             let is_ours = is_in_line || self.shared.driver(&self.run).is_some();
             let is_left = !(head.owner_alive || is_ours);
@@ -310,7 +309,7 @@ impl<S: State> RunHandle<S> {
         }
     }
 
-    /// Logs once that no process goes on with the run, if this one does not serve its workflow.
+    /// Logs once that no process continues the run, unless this process serves its workflow.
     fn warn_unserved(&self, facts: &RunFacts) {
         let workflow = &facts.workflow;
         if self.shared.recovery.serves(workflow) || self.has_warned.swap(true, Ordering::Relaxed) {
@@ -322,7 +321,7 @@ impl<S: State> RunHandle<S> {
         );
     }
 
-    /// Returns what the run came to, if it has ended or rests by its head.
+    /// Returns the outcome of the run, if its head shows that it has ended or is idle.
     async fn outcome(&self, head: Option<&RunHead>) -> Result<Option<Outcome<S>>> {
         let rests = |head: &&RunHead| {
             head.status != RunStatus::InProgress || head.owner.is_none() && head.wake_at.is_some()
@@ -336,12 +335,12 @@ impl<S: State> RunHandle<S> {
         if self.life.is_some_and(|life| life != machine.life()) {
             return Err(self.began_anew());
         }
-        // It may have gone on since.
+        // It may have continued since.
         let rests = machine.status() != RunStatus::InProgress || machine.wake().is_some();
         Ok(rests.then(|| Outcome::of(machine, &loaded.state)))
     }
 
-    /// Tells whether another handle is of the same life of the run, as far as both know theirs.
+    /// Returns whether another handle is of the same generation, as far as both know it.
     fn is_of_life_of(&self, other: &Self) -> bool {
         self.life.zip(other.life).is_none_or(|(one, other)| one == other)
             && self.started.zip(other.started).is_none_or(|(one, other)| one == other)
@@ -370,11 +369,11 @@ impl<S: State> RunHandle<S> {
         Error::new(ErrorKind::Closed, message).with_run(&self.run)
     }
 
-    /// Asks the run to stop for good: see [`Runtime::cancel`](super::Runtime::cancel).
+    /// Cancels the run: see [`Runtime::cancel`](super::Runtime::cancel).
     ///
     /// # Errors
     ///
-    /// As [`Runtime::cancel`](super::Runtime::cancel).
+    /// The errors of [`Runtime::cancel`](super::Runtime::cancel).
     ///
     /// <!-- held by: cancelling::of_two_cancellations_one_is_recorded_however_they_are_made, model::every_operation_does_what_the_documentation_says -->
     pub fn cancel(&self, reason: impl Into<String>) -> SignalRequest {
@@ -398,7 +397,7 @@ impl<S: State> Clone for OutcomeSource<S> {
 }
 
 impl<S: State> Clone for RunHandle<S> {
-    /// A further handle of the same run.
+    /// Returns a further handle of the same run.
     fn clone(&self) -> Self {
         let (shared, graph) = (Arc::clone(&self.shared), self.graph.clone());
         Self {

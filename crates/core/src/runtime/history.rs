@@ -1,4 +1,4 @@
-//! What an application asks of the logs: their past, forks, checks, copies and upkeep.
+//! Operations on logs: history, forks, checks, copies and retention.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,33 +25,32 @@ use crate::state::{Channels, Secrets, State};
 use crate::store::{At, Page, Paged, Removed, RunHead};
 
 impl Runtime {
-    /// Lists the records of a run, a page at a time, without reading their bodies: the newest first, unless the page asks for
-    /// the oldest first.
+    /// Lists the records of a run page by page, without reading their bodies. The newest come first, unless the page asks for the oldest first.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a cursor of another run or order, and as
+    /// [`ErrorKind::Invalid`] for a cursor of another run or order, and the errors of
     /// [`CheckpointStore::headers`](crate::store::CheckpointStore::headers).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: past::a_state_of_the_past_is_found_by_number_id_and_visit -->
     pub async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
         past::page(&**self.store(), run, &page).await
     }
 
-    /// Returns the state that a run had at some place in its log.
+    /// Returns the state of a run at a position in its log.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] (no such run or place, or pruned), [`ErrorKind::GraphChanged`] (the state is of a version that
-    /// the graph does not know), [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`].
+    /// [`ErrorKind::NotFound`] (no such run or position, or pruned), [`ErrorKind::GraphChanged`] (the graph does not know the state's version),
+    /// [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: past::a_state_of_the_past_is_found_by_number_id_and_visit -->
     pub async fn state_at<S: State>(
@@ -68,15 +67,15 @@ impl Runtime {
             .map_err(|error| error.with_run(run))
     }
 
-    /// Returns the state that a run had at some place in its log, without its type: in the form in which it was written.
+    /// Returns the untyped state of a run at a position in its log, in its stored form.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] (no such run or place, or pruned), [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`].
+    /// [`ErrorKind::NotFound`] (no such run or position, or pruned), [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: past::a_state_of_the_past_is_found_by_number_id_and_visit -->
     pub async fn channels_at(&self, run: &RunKey, at: impl Into<Position>) -> Result<Channels> {
@@ -84,16 +83,16 @@ impl Runtime {
         Ok(past::folded_at(&**self.store(), run, at, None).await?.channels)
     }
 
-    /// Returns the state that a run had at some place in its log as views show it: with [`HIDDEN`](crate::state::HIDDEN) in the place of the value of
-    /// each [secret](Self::secrets) channel.
+    /// Returns the state of a run at a position in its log for display: [`HIDDEN`](crate::state::HIDDEN) replaces the value of each
+    /// [secret](Self::secrets) channel.
     ///
     /// # Errors
     ///
-    /// As [`channels_at`](Self::channels_at).
+    /// The errors of [`channels_at`](Self::channels_at).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
     pub async fn shown_at(&self, run: &RunKey, at: impl Into<Position>) -> Result<serde_json::Value> {
@@ -101,48 +100,49 @@ impl Runtime {
         past::shown_at(&**self.store(), run, at).await
     }
 
-    /// Returns the channels of a run that are secret: those that any process which started or claimed it called so, at every place of its log.
+    /// Returns the secret channels of a run. A channel is secret at every position if any process that started or claimed the run declared it
+    /// so.
     ///
     /// # Errors
     ///
-    /// As [`channels_at`](Self::channels_at).
+    /// The errors of [`channels_at`](Self::channels_at).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
     pub async fn secrets(&self, run: &RunKey) -> Result<Secrets> {
         past::secrets(&**self.store(), run).await
     }
 
-    /// Says what happened to a run from some record on, oldest first, in words; from `Seq::new(0)`, everything that is kept.
+    /// Describes the events of a run in words, from record `from` on, oldest first. `Seq::new(0)` covers all existing records.
     ///
-    /// What nodes, answers and errors said stands in it: it is as secret as the run.
+    /// The text contains output of nodes, answers and errors, so it is as secret as the run.
     ///
     /// # Errors
     ///
-    /// As [`channels_at`](Self::channels_at).
+    /// The errors of [`channels_at`](Self::channels_at).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: operator::what_happened_is_said_from_any_record_on -->
     pub async fn timeline(&self, run: &RunKey, from: Seq) -> Result<Vec<TimelineEntry>> {
         past::timeline(&**self.store(), run, from).await
     }
 
-    /// Returns everything that the log says of a run as of some place, what is secret included:
-    /// [`Checkpoint::hide_secrets`] takes that out. Reads the whole log that is kept.
+    /// Returns everything in the log about a run as of a position, secrets included; [`Checkpoint::hide_secrets`] removes them. Reads the whole
+    /// remaining log.
     ///
     /// # Errors
     ///
-    /// As [`state_at`](Self::state_at).
+    /// The errors of [`state_at`](Self::state_at).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: past::a_checkpoint_tells_everything_and_keeps_what_newer_versions_say -->
     pub async fn checkpoint(&self, run: &RunKey, at: impl Into<Position>) -> Result<Checkpoint> {
@@ -154,16 +154,16 @@ impl Runtime {
         Ok(checkpoint)
     }
 
-    /// Returns what [`checkpoint`](Self::checkpoint) does, and with the same read of the log what it tells of the run's graph: its nodes, and the
-    /// edges that did not fire. Of what is secret it knows what was so by that place.
+    /// Returns the [`checkpoint`](Self::checkpoint), and from the same read the run's graph as its log describes it: the nodes, and the edges
+    /// that did not fire. It knows the channels that were secret by that position.
     ///
     /// # Errors
     ///
-    /// As [`state_at`](Self::state_at).
+    /// The errors of [`state_at`](Self::state_at).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: scale::a_log_is_read_once_for_a_page_and_a_state_once_for_all_its_levels, runs::whole_graph_is_known_from_log -->
     pub async fn checkpoint_and_graph(
@@ -175,19 +175,19 @@ impl Runtime {
         past::checkpoint(&**self.store(), run, at).await
     }
 
-    /// Says why a run stands as it does: what failed, who is asked, what it waits for, which process has it. For a run that waits for runs of its
-    /// nodes, it says why these stand still.
+    /// Explains the status of a run: its failure, its open questions, its waits and its owner. If a run waits for runs of its nodes, it explains
+    /// those as well.
     ///
-    /// Each reason is the predicate of a sentence about the run. `head` is the head of the run as the caller read it, and `cache` keeps what logs
-    /// told before.
+    /// Each reason is the predicate of a sentence about the run. `head` is the head of the run as the caller read it, and `cache` holds results
+    /// of earlier log reads.
     ///
     /// # Errors
     ///
-    /// As [`checkpoint`](Self::checkpoint). A child that cannot be read is a reason and no error.
+    /// The errors of [`checkpoint`](Self::checkpoint). An unreadable child is a reason and no error.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// # Examples
     ///
@@ -216,7 +216,7 @@ impl Runtime {
         past::explain(&**self.store(), head, cache, self.clock().now()).await
     }
 
-    /// Finds a node of the graph with which a run was driven last, as the run's log tells: no graph is needed.
+    /// Finds a node in the graph of the run's last driver. It reads the run's log and needs no graph.
     ///
     /// # Errors
     ///
@@ -225,15 +225,15 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: past::a_place_whose_node_the_graph_lacks_is_told_with_the_closest -->
     pub async fn find_node(&self, run: &RunKey, name: &str) -> Result<NodeName> {
         past::find_node(&**self.store(), run, name).await
     }
 
-    /// Lists the nodes of the graph with which a run was driven last, as the run's log tells: no graph is needed. Nodes that the run has
-    /// not come to are among them.
+    /// Lists the nodes in the graph of the run's last driver, including nodes that the run has not reached. It reads the run's log and needs no
+    /// graph.
     ///
     /// # Errors
     ///
@@ -241,22 +241,22 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: runs::a_run_is_shown_with_its_whole_graph_and_no_payload -->
     pub async fn node_names(&self, run: &RunKey) -> Result<Vec<NodeName>> {
         past::node_names(&**self.store(), run).await
     }
 
-    /// Returns what turns the state at one place into the state at another, what is secret included; [`Diff::hiding`] leaves that out.
+    /// Returns the change from the state at one position to the state at another, secrets included; [`Diff::hiding`] omits them.
     ///
     /// # Errors
     ///
-    /// As [`state_at`](Self::state_at).
+    /// The errors of [`state_at`](Self::state_at).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: past::a_difference_names_each_change_and_makes_it -->
     pub async fn diff(
@@ -279,7 +279,7 @@ impl Runtime {
         Ok(Diff::between(&states[0], &states[1]))
     }
 
-    /// Lists a run and where it was forked from, the oldest first; a source that was purged is the oldest, with no status.
+    /// Lists a run and the runs from which it was forked, oldest first. A purged source is the oldest, with no status.
     ///
     /// # Errors
     ///
@@ -287,45 +287,44 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: sentences::lineage_names_no_stranger, forks::a_line_tells_lives_and_no_names -->
     pub async fn lineage(&self, run: &RunKey) -> Result<Vec<Ancestor>> {
         past::lineage(&**self.store(), run).await
     }
 
-    /// Tells what happened to a run, as Markdown: each record with what it says and why the run went where it went.
+    /// Describes the course of a run in Markdown: each record with its content and the reason for the run's next step.
     ///
-    /// The state stands in it, without what is [secret](Self::secrets): it is as secret as the run.
+    /// The text contains the state without [secrets](Self::secrets), so it is as secret as the run.
     ///
     /// # Errors
     ///
-    /// As [`state_at`](Self::state_at).
+    /// The errors of [`state_at`](Self::state_at).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: past::a_post_mortem_tells_what_happened_and_why -->
     pub async fn post_mortem(&self, run: &RunKey) -> Result<String> {
         past::post_mortem(&**self.store(), run).await
     }
 
-    /// Makes a new run that goes on from some place in the log of another one, in whatever status that is. The source stays as
-    /// it was, byte for byte. Tenant, user, labels and answers are carried over; open questions are asked again; idempotency keys
-    /// are new.
+    /// Creates a new run that continues from a position in the log of another run, whatever that run's status. The source stays unchanged, byte
+    /// for byte. The new run inherits tenant, user, labels and answers, asks open questions again, and has new idempotency keys.
     ///
-    /// With [`drive`](ForkRequest::drive) this process drives the new run, with the graph of today. Without, the new run is written and
-    /// has no owner: a process that serves its workflow takes it up.
+    /// With [`drive`](ForkRequest::drive), this process drives the new run with its current graph. Without it, the new run has no owner, and a
+    /// process that serves its workflow claims it.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::NotFound`]: no such run, place or node. Without a graph, nodes are known if the source's log names them.
-    /// - [`ErrorKind::AlreadyExists`]: the new id is another run's. Forking alike under the same id is the same fork.
-    /// - [`ErrorKind::GraphChanged`]: the graph has no such node as the run is at there.
-    /// - [`ErrorKind::Invalid`]: an edit does not fit the state, or nothing was left to run there.
+    /// - [`ErrorKind::NotFound`]: no such run, position or node. Without a graph, only nodes that the source's log names are known.
+    /// - [`ErrorKind::AlreadyExists`]: another run has the new id. Repeating a fork under the same id returns the same fork.
+    /// - [`ErrorKind::GraphChanged`]: the graph lacks a node of the run's frontier there.
+    /// - [`ErrorKind::Invalid`]: an edit does not fit the state, or the run has nothing left to do at that position.
     ///
-    /// Nothing was written then.
+    /// None of these cases writes anything.
     ///
     /// # Examples
     ///
@@ -354,7 +353,7 @@ impl Runtime {
         ForkRequest::new(self.shared(), source, at.into())
     }
 
-    /// Replays a run against a graph without running any node, and finds the first record at which they part.
+    /// Replays a run against a graph without running any node, and finds the first divergent record.
     ///
     /// # Errors
     ///
@@ -362,33 +361,33 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: past::verification_finds_the_first_record_at_which_a_graph_parts, sentences::verify_finds_no_difference_where_there_is_none -->
     pub async fn verify<S: State>(&self, graph: &Graph<S>, run: &RunKey) -> Result<Verified> {
         past::verify(&**self.store(), graph, run).await
     }
 
-    /// Reads the whole log of a run that is kept and holds it against itself, without the application's code: every checksum and
-    /// link, that each record follows from those before it, and that each base holds what the records up to it amount to. Where
-    /// another program took the run or edited its state since the base before, fields that only one of the two has do not count:
-    /// a type of state writes what it knows. A prune meanwhile does no harm: what is kept is checked.
+    /// Checks the whole remaining log of a run for consistency, without application code. It verifies all checksums and links, that each record
+    /// follows from the records before it, and that each base matches the records up to it. If another program claimed the run or edited its
+    /// state since the base before, fields that only one of the two has do not count: a state type writes only the fields it knows. A prune
+    /// meanwhile is harmless: the check covers the remaining records.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] naming the record, [`ErrorKind::Unsupported`] (a record of a newer version),
-    /// [`ErrorKind::NotFound`], [`ErrorKind::Unavailable`].
+    /// [`ErrorKind::Corrupt`] naming the record, [`ErrorKind::Unsupported`] (a record of a newer version), [`ErrorKind::NotFound`],
+    /// [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: operator::a_log_is_held_against_itself, altered::an_altered_log_is_read_or_called_corrupt, between::a_log_is_whole_while_a_prune_has_made_its_base_and_not_cut_yet -->
     pub async fn check_log(&self, run: &RunKey) -> Result<CheckedLog> {
         past::check_log(&**self.store(), run).await
     }
 
-    /// Writes a run down as one text, as far as its records are kept: one JSON object a line. What is secret stands in it, since the records do.
+    /// Exports the remaining records of a run as text, one JSON object per line. The text contains secrets, since the records do.
     ///
     /// # Errors
     ///
@@ -397,41 +396,40 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: copies::a_copy_is_the_run, copies::an_export_holds_nothing_that_steers_a_terminal, altered::body_in_an_envelope_is_unsupported -->
     pub async fn export(&self, run: &RunKey) -> Result<String> {
         past::export(&**self.store(), run, None).await
     }
 
-    /// Writes the records of a run before one down, as [`export`](Self::export) does: what stands before a damaged record, say. The copy
-    /// that [`import`](Self::import) makes of them is the run as it was then.
+    /// Exports the records of a run before `before`, like [`export`](Self::export), for example those before a damaged record. An
+    /// [`import`](Self::import) of the text restores the run as it was then.
     ///
     /// # Errors
     ///
-    /// As [`export`](Self::export); [`ErrorKind::NotFound`] also if no such record is kept.
+    /// The errors of [`export`](Self::export); [`ErrorKind::NotFound`] also if no such record exists.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: copies::what_stands_before_a_record_is_a_run_of_its_own, every_store::before_the_damage_on_postgres -->
     pub async fn export_before(&self, run: &RunKey, before: Seq) -> Result<String> {
         past::export(&**self.store(), run, Some(before)).await
     }
 
-    /// Brings a run that was written down into the store, under its own key or another. It is there whole or not at all; the
-    /// same import again is the same run until something is added to it or pruned. A run that has not ended has no owner: resume it,
-    /// or serve its workflow.
+    /// Imports an exported run into the store, under its own key or another. The import is atomic. Repeating it returns the same run, until
+    /// a writer appends to the run or prunes it. A run that has not ended has no owner: resume it, or serve its workflow.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::AlreadyExists`], [`ErrorKind::Invalid`] (naming the line), [`ErrorKind::Corrupt`] (a record's checksum),
-    /// [`ErrorKind::Unsupported`] (of a newer version). Nothing was changed.
+    /// [`ErrorKind::Unsupported`] (a newer version). None of these cases changes the store.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, even if the caller drops it.
+    /// Cancel safe: once polled, the request completes even if the caller drops it.
     ///
     /// <!-- held by: copies::facts_and_claims_of_a_file_are_checked, copies::a_file_with_a_hole_is_refused -->
     pub async fn import(&self, text: &str, run: Option<RunKey>) -> Result<RunKey> {
@@ -439,15 +437,15 @@ impl Runtime {
         finish(async move { import(&shared, &text, run).await }).await
     }
 
-    /// Drops what a policy does not keep of one run. Returns how many records and bytes of bodies.
+    /// Prunes one run by a policy. Returns the number of removed records and bytes of bodies.
     ///
     /// # Errors
     ///
-    /// As [`CheckpointStore::prune`](crate::store::CheckpointStore::prune). The run can go on in any case.
+    /// The errors of [`CheckpointStore::prune`](crate::store::CheckpointStore::prune). The run can continue in any case.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, even if the caller drops it.
+    /// Cancel safe: once polled, the request completes even if the caller drops it.
     ///
     /// <!-- held by: past::pruning_keeps_what_the_policy_says_and_every_kept_state, sentences::looking_again_drops_nothing_more -->
     pub async fn apply_retention(&self, run: &RunKey, policy: &RetentionPolicy) -> Result<(u64, u64)> {
@@ -456,35 +454,35 @@ impl Runtime {
         finish(async move { retention::prune(&*store, &run, &policy, now, false).await }).await
     }
 
-    /// Tells how many records and bytes of bodies [`apply_retention`](Self::apply_retention) would drop now.
+    /// Returns the number of records and bytes of bodies that [`apply_retention`](Self::apply_retention) would remove now.
     ///
     /// # Errors
     ///
-    /// As [`channels_at`](Self::channels_at).
+    /// The errors of [`channels_at`](Self::channels_at).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: operator::looking_changes_nothing_in_the_store -->
     pub async fn preview_retention(&self, run: &RunKey, policy: &RetentionPolicy) -> Result<(u64, u64)> {
         retention::prune(&**self.store(), run, policy, self.shared().clock.now(), true).await
     }
 
-    /// Drops what a policy does not keep of the store's runs, a part at a time: go on with the report's cursor until there is
-    /// none. A `dry` sweep only tells what it would drop. A run that cannot be dealt with is reported and holds up no other.
+    /// Prunes and removes runs of the store by a policy, one part per call. Continue with the report's cursor until there is none. A `dry` sweep
+    /// only reports. If a run cannot be processed, the sweep reports it and continues.
     ///
-    /// It goes as fast as it can unless the limits have it rest: [`SweepLimits::gentle`] is for a sweep beside runs
-    /// that go on. [`RuntimeBuilder::sweeper`](super::RuntimeBuilder::sweeper) sweeps by itself.
+    /// It runs at full speed unless the limits make it pause: [`SweepLimits::gentle`] suits a sweep next to active runs.
+    /// [`RuntimeBuilder::sweeper`](super::RuntimeBuilder::sweeper) sweeps automatically.
     ///
     /// # Errors
     ///
-    /// As [`CheckpointStore::runs`](crate::store::CheckpointStore::runs); [`ErrorKind::Invalid`] for a
-    /// [nice ratio](SweepLimits::nice_ratio) that is out of range. Nothing was changed.
+    /// The errors of [`CheckpointStore::runs`](crate::store::CheckpointStore::runs); [`ErrorKind::Invalid`] for a [nice
+    /// ratio](SweepLimits::nice_ratio) that is out of range. Neither changes anything.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it deals with this part to its end, with its rests, even if the caller drops it.
+    /// Cancel safe: once polled, it completes this part, pauses included, even if the caller drops it.
     ///
     /// <!-- held by: past::a_sweep_removes_what_has_ended_long_ago_part_by_part, sentences::an_ended_run_goes_when_its_time_has_come -->
     /// <!-- held by: pages::a_sweep_rests_for_as_many_times_as_long_as_each_page_took, pages::a_sweep_refuses_a_nice_ratio_that_is_none -->
@@ -498,67 +496,67 @@ impl Runtime {
         finish(async move { sweep_part(&shared, &policy, limits, dry).await }).await
     }
 
-    /// Keeps a record, and what comes after it, whatever a policy says, until [`unpin`](Self::unpin). Whether there is a record
-    /// of this number is not checked.
+    /// Protects a record and its successors from every policy, until [`unpin`](Self::unpin). It does not check that the record exists.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] (no such run), [`ErrorKind::AlreadyExists`] (it is pinned).
+    /// [`ErrorKind::NotFound`] (no such run), [`ErrorKind::AlreadyExists`] (already pinned).
     ///
     /// <!-- held by: copies::a_pin_holds_in_a_copy_of_a_pruned_run, copies::a_pin_of_a_record_to_come_outlives_the_record_that_pinned_it -->
     pub fn pin(&self, run: &RunKey, seq: Seq) -> SignalRequest {
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Pin { seq }))
     }
 
-    /// Lets a pinned record be dropped again.
+    /// Removes the protection of a pinned record.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] (no such run, or it is not pinned).
+    /// [`ErrorKind::NotFound`] (no such run, or not pinned).
     ///
     /// <!-- held by: sentences::an_ended_run_goes_when_its_time_has_come -->
     pub fn unpin(&self, run: &RunKey, seq: Seq) -> SignalRequest {
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Unpin { seq }))
     }
 
-    /// Removes a run and every trace of it from the store, and says what was removed. Its id can be used again, and no writer of
-    /// its old life gets in.
+    /// Removes a run and all its traces from the store, and returns a summary. Its id is free again, and writers of the old generation cannot
+    /// write to a new run.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongStatus`] if it goes on in this process: cancel it first; if a child of it goes on that ends with it, or if its
-    /// parent has not noted yet that it was started, or what came of it: the message names that run and says what to do.
+    /// [`ErrorKind::WrongStatus`] if the run is active in this process (cancel it first), if a child that ends with it is active, or if its
+    /// parent has not yet noted its start or its result. The message names that run and the next move.
     /// [`ErrorKind::Unavailable`]: some of it may be left, or others kept writing to it; purge again.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, even if the caller drops it.
+    /// Cancel safe: once polled, the request completes even if the caller drops it.
     ///
     /// <!-- held by: purge::a_purge_that_expects_another_head_is_a_conflict, letters_of_two::a_purge_takes_no_letter_with_it_that_was_recorded_meanwhile, removal::a_parent_is_not_purged_while_its_child_goes_on -->
     pub async fn purge(&self, run: &RunKey) -> Result<Removed> {
         self.purge_run(run, None).await
     }
 
-    /// As [`purge`](Self::purge), if `head` still is the last record of the run: for an operator who was asked whether it may go as it stood.
+    /// Purges the run like [`purge`](Self::purge), if `head` is still its last record. Use it after an operator confirmed the removal of the run
+    /// in that state.
     ///
     /// # Errors
     ///
-    /// As for [`purge`](Self::purge), and [`ErrorKind::Conflict`] if the run has changed since. Nothing was removed.
+    /// The errors of [`purge`](Self::purge), and [`ErrorKind::Conflict`] if the run has changed since. Neither removes anything.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, even if the caller drops it.
+    /// Cancel safe: once polled, the request completes even if the caller drops it.
     ///
     /// <!-- held by: letters::an_outlet_that_is_down_holds_up_its_own_topic_alone, outbox::letters_are_listed_and_dropped_by_an_operator -->
     pub async fn purge_at(&self, run: &RunKey, head: HeadRef) -> Result<Removed> {
         self.purge_run(run, Some(head)).await
     }
 
-    /// Checks that [`purge`](Self::purge) of these runs, one after the other, would be refused for none of them. It removes nothing.
+    /// Checks that [`purge`](Self::purge) would succeed for each of these runs in order. It removes nothing.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongStatus`] as for [`purge`](Self::purge), of the first run that would be refused.
+    /// [`ErrorKind::WrongStatus`] as for [`purge`](Self::purge), for the first run that fails the check.
     ///
     /// <!-- held by: outbox::of_several_runs_none_is_purged_if_one_cannot_be, removal::a_failed_parent_stays_until_its_children_have_ended -->
     pub async fn check_purge(&self, runs: &[RunKey]) -> Result<()> {
@@ -579,7 +577,7 @@ impl Runtime {
             loop {
                 let seen = past::family::check_purge(&*shared.store, &run, &BTreeSet::new()).await?;
                 match shared.purge(&run, expected.or(seen)).await {
-                    // What was written since the look may be a letter that waits, or a child that goes on.
+                    // A record since the check may hold a waiting outbox message or an active child.
                     Err(error) if error.kind() == ErrorKind::Conflict && expected.is_none() => {
                         races.lost(&run).await?;
                     }

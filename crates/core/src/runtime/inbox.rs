@@ -1,4 +1,4 @@
-//! The messages of a run that no node has taken.
+//! Waiting messages of a run.
 
 use serde::de::DeserializeOwned;
 
@@ -7,26 +7,26 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::body::SignalKind;
 
-/// A message that was sent to a run and that no node has taken yet: see [`Runtime::inbox`](super::Runtime::inbox).
+/// A waiting message of a run: see [`Runtime::inbox`](super::Runtime::inbox).
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Message {
-    /// How many messages were sent to the run before it: what it is known by in events and records.
+    /// The number of messages sent to the run before it. Events and records identify the message by it.
     pub number: u64,
-    /// What was sent, as JSON text.
+    /// The content, as JSON text.
     pub body: String,
-    /// Who sent it, if they said so.
+    /// The sender, if named.
     pub by: Option<String>,
-    /// When it was sent, by the sender's clock.
+    /// The time of sending, by the sender's clock.
     pub at: Timestamp,
 }
 
 impl Message {
-    /// Reads what was sent.
+    /// Deserializes the message.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is not of this type.
+    /// [`ErrorKind::Invalid`] if the message is of another type.
     ///
     /// <!-- held by: pauses::messages_are_taken_once_in_order_and_unreadable_ones_set_aside -->
     pub fn read<M: DeserializeOwned>(&self) -> Result<M> {
@@ -38,7 +38,7 @@ impl Message {
 }
 
 impl std::fmt::Debug for Message {
-    /// Never shows what is said.
+    /// Omits the content.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Message")
             .field("number", &self.number)
@@ -49,7 +49,7 @@ impl std::fmt::Debug for Message {
     }
 }
 
-/// Refuses a message where as many wait as may: each of them is read whenever the run is.
+/// Rejects a message if the run is at its limit. Every load of the run reads all waiting messages.
 pub(crate) fn check_room(machine: &Machine, what: &SignalKind, most: usize) -> Result<()> {
     let waiting = machine.inbox().len();
     if !matches!(what, SignalKind::Message { .. }) || waiting < most {
@@ -62,7 +62,7 @@ pub(crate) fn check_room(machine: &Machine, what: &SignalKind, most: usize) -> R
     Err(Error::new(ErrorKind::Unavailable, message))
 }
 
-/// Returns the messages that wait, the oldest first.
+/// Returns the waiting messages, oldest first.
 pub(crate) fn inbox(machine: &Machine) -> Vec<Message> {
     let message = |message: &crate::record::pause::Message| Message {
         number: message.number,

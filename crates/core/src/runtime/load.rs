@@ -1,4 +1,4 @@
-//! A run from the store, with the user's type.
+//! Loads a run from the store with the user's state type.
 
 use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::error::Result;
@@ -7,7 +7,7 @@ use crate::id::RunKey;
 use crate::state::State;
 use crate::store::{At, CheckpointStore};
 
-/// A run as it is in the store.
+/// A run as stored.
 pub(crate) struct LoadedRun<S> {
     pub(crate) folded: ReplayedRun,
     pub(crate) state: S,

@@ -1,4 +1,4 @@
-//! How a run stands when nothing moves it any more.
+//! Outcomes of runs.
 
 use std::fmt;
 
@@ -9,49 +9,49 @@ use crate::past::questions;
 use crate::record::{Failure, FailureKind, RunStatus};
 use crate::state::{State, as_stored};
 
-/// How a run stands when nothing moves it any more.
+/// The outcome of a run that has ended or is idle.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Outcome<S> {
     /// Every branch has ended; this is the final state.
     Completed(S),
-    /// The run failed. The state is that of the last activation that succeeded; `Runtime::retry` goes on from there.
+    /// The run failed. The state is that of the last successful activation; `Runtime::retry` continues from there.
     Failed {
-        /// Why.
+        /// The failure.
         failure: Failure,
-        /// The state as it is.
+        /// The current state.
         state: S,
     },
-    /// Only answers to these questions can move it: see [`Runtime::respond`](super::Runtime::respond).
+    /// The run waits for answers to these questions: see [`Runtime::respond`](super::Runtime::respond).
     Interrupted(Vec<Question>),
-    /// Only a message can move it: see [`Runtime::send`](super::Runtime::send).
+    /// The run waits for a message: see [`Runtime::send`](super::Runtime::send).
     AwaitingInput,
     /// A signaller paused it: see [`Runtime::unpause`](super::Runtime::unpause).
     Paused {
-        /// Why, as the signaller said.
+        /// The signaller's reason.
         reason: String,
-        /// What is asked meanwhile.
+        /// The open questions.
         questions: Vec<Question>,
     },
-    /// Some node sleeps for longer: the run is to be resumed when that is over, and uses no memory until then. Answers and messages
-    /// that nodes wait for beside it move it before. So it is with a run that waits for [children](super::ChildHandle::result): the end of
-    /// one moves it, and the time is when they are looked at next.
+    /// A node sleeps for a long time. The run uses no memory until then; resume it at `until`. An answer or message for which a node waits
+    /// continues it earlier. A run that waits for [children](super::ChildHandle::result) also has this outcome: the end of a child continues it,
+    /// and `until` is the next check of the children.
     Sleeping {
-        /// When it is to be resumed.
+        /// The time to resume the run.
         until: Timestamp,
     },
-    /// It was cancelled.
+    /// The run was cancelled.
     Cancelled {
-        /// Why, as the signaller said.
+        /// The signaller's reason.
         reason: String,
-        /// The state as it is.
+        /// The current state.
         state: S,
     },
-    /// The runtime was shut down before the run ended; the next claimer goes on with it.
+    /// The runtime shut down before the run ended. The next claimer continues it.
     Released,
 }
 
-/// In a few words, without the state, such as `interrupted, approve@1:gate is asked`.
+/// Formats the outcome in a few words, without the state, such as `interrupted, approve@1:gate is asked`.
 ///
 /// ```
 /// use ferrata_core::runtime::Outcome;

@@ -1,4 +1,4 @@
-//! The fingerprint of an input: the same for the same input, whatever the order in which maps were serialised.
+//! The fingerprint of an input. It does not depend on the order in which maps were serialized.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,22 +16,22 @@ use crate::id::Fingerprint;
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if it cannot be read back, as when a part of it that is text already is none.
+/// [`ErrorKind::Invalid`] if the input cannot be parsed, for example because embedded raw text is not JSON.
 pub(super) fn input_print(text: &RawValue) -> Result<Fingerprint> {
     in_order(text.get()).map(|sorted| Fingerprint::of(sorted.as_bytes()))
 }
 
-/// Writes JSON text anew, the same for the same value, whatever the order in which maps were serialised.
+/// Rewrites JSON text in canonical form: equal values give equal text, whatever the order of map entries.
 ///
 /// # Errors
 ///
-/// As [`input_print`].
+/// The errors of [`input_print`].
 pub(super) fn in_order(text: &str) -> Result<String> {
     sorted(text)
         .map_err(|source| Error::new(ErrorKind::Invalid, "the input cannot be read back").with_source(source))
 }
 
-/// Writes the input in a fixed order, with a comma behind each item.
+/// Writes the input in a fixed order, with a comma after each item.
 fn sorted(text: &str) -> serde_json::Result<String> {
     let mut sorted = String::with_capacity(text.len() + text.len() / 16);
     let mut reader = serde_json::Deserializer::from_str(text);
@@ -40,7 +40,7 @@ fn sorted(text: &str) -> serde_json::Result<String> {
     Ok(sorted)
 }
 
-/// Appends a value while it is read, without making anything of it.
+/// Appends a value during parsing, without building a tree.
 struct CanonicalJson<'a>(&'a mut String);
 
 impl CanonicalJson<'_> {
@@ -90,7 +90,7 @@ impl<'de> Visitor<'de> for CanonicalJson<'_> {
     }
 
     fn visit_borrowed_str<E>(self, text: &'de str) -> Result<(), E> {
-        // It stands in the input as it is, so there is nothing in it that must be escaped.
+        // The string is verbatim from the input, so it needs no escaping.
         self.0.push('"');
         self.0.push_str(text);
         self.0.push('"');
@@ -115,7 +115,7 @@ impl<'de> Visitor<'de> for CanonicalJson<'_> {
         let out = self.0;
         out.push('{');
         let begin = out.len();
-        // Of entries with one key, the last counts.
+        // For duplicate keys, the last entry wins.
         let mut entries: BTreeMap<Cow<'de, str>, Range<usize>> = BTreeMap::new();
         let mut in_order = true;
         while let Some(key) = map.next_key_seed(Key)? {
@@ -143,7 +143,7 @@ impl<'de> Visitor<'de> for CanonicalJson<'_> {
     }
 }
 
-/// The key of an entry, borrowed if it stands in the input as it is.
+/// The key of an entry, borrowed if the input contains it verbatim.
 struct Key;
 
 impl<'de> DeserializeSeed<'de> for Key {
@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// The same of what was read first and walked through then: stored fingerprints were made so.
+    /// The same fingerprint by parsing first and walking the tree afterwards. Stored fingerprints come from this algorithm.
     fn walked(value: &Value, out: &mut String) {
         match value {
             Value::Object(map) => {
@@ -207,7 +207,7 @@ mod tests {
         prop_oneof![2 => Just(r#""a""#.to_owned()), 2 => Just(r#""b""#.to_owned()), 1 => text()]
     }
 
-    /// A text as JSON, with more escapes than it needs, or none.
+    /// A string as JSON, with superfluous escapes or none.
     fn text() -> impl Strategy<Value = String> {
         prop_oneof![
             any::<String>().prop_map(|text| Value::from(text).to_string()),

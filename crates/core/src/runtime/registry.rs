@@ -1,4 +1,4 @@
-//! The runs that go on in this process, and what their drivers are told together.
+//! The active runs of this process, and the stop signal of their drivers.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,23 +14,23 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::node::EndWaiters;
 
-/// The drivers of this process, by their runs.
+/// The drivers of this process, by run.
 pub(crate) struct DriverRegistry {
-    /// The way to the driver of each run, and whether recovery took the run up.
+    /// The sender to each run's driver, and whether recovery claimed the run.
     active: Mutex<BTreeMap<RunKey, (Sender<DriverCommand>, bool)>>,
-    /// How many there are.
+    /// The number of drivers.
     count: watch::Sender<usize>,
     stop: watch::Sender<StopSignal>,
-    /// Who in this process waits for the end of a run.
+    /// Waiters for the end of a run in this process.
     pub(crate) end_waiters: EndWaiters,
-    /// The children that nodes of this process are about to start.
+    /// The pending child starts of nodes in this process.
     pub(crate) starts: ChildStarts,
-    /// Libraries that receive what this process changes of runs.
+    /// Libraries that receive this process's changes of runs.
     listeners: Mutex<Vec<UnboundedSender<RunNews>>>,
     doubts: Mutex<UnknownOutcomes>,
 }
 
-/// The starts and claims of which this process does not know what became of them, by their numbers: a run may have several, also of one life.
+/// Starts and claims with unknown outcome, by number. A run may have several, even in one generation.
 #[derive(Default)]
 pub(crate) struct UnknownOutcomes {
     open: BTreeMap<u64, RunKey>,
@@ -38,7 +38,7 @@ pub(crate) struct UnknownOutcomes {
 }
 
 impl UnknownOutcomes {
-    /// Returns the number of the next one.
+    /// Returns the next number.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
@@ -51,7 +51,7 @@ impl UnknownOutcomes {
         number
     }
 
-    /// Tells whether it is neither removed nor forgotten.
+    /// Returns whether the entry exists.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.open.contains_key(&number)
     }
@@ -60,7 +60,7 @@ impl UnknownOutcomes {
         self.open.remove(&number);
     }
 
-    /// Forgets those of a run before this number.
+    /// Removes the entries of a run before this number.
     pub(crate) fn forget(&mut self, run: &RunKey, before: u64) {
         self.open.retain(|number, doubted| *number >= before || doubted != run);
     }
@@ -85,16 +85,16 @@ impl DriverRegistry {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what this process is in doubt about.
+    /// Returns the starts and claims with unknown outcome.
     pub(crate) fn doubts(&self) -> MutexGuard<'_, UnknownOutcomes> {
         self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers the driver of a run. Returns what it is told.
+    /// Registers the driver of a run. Returns the receiver of its commands.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if the run is driven here already.
+    /// [`ErrorKind::Conflict`] if this process drives the run already.
     pub(crate) fn enter(&self, run: &RunKey, is_recovered: bool) -> Result<Receiver<DriverCommand>> {
         let (sender, control) = queue();
         let mut active = self.active();
@@ -108,7 +108,7 @@ impl DriverRegistry {
         Ok(control)
     }
 
-    /// Forgets the driver of a run.
+    /// Removes the driver of a run.
     pub(crate) fn leave(&self, left: &LeftRun) {
         self.active().remove(&left.run);
         self.count.send_modify(|count| *count -= 1);
@@ -119,14 +119,14 @@ impl DriverRegistry {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what this process changes of runs from now on.
+    /// Returns a stream of this process's changes of runs from now on.
     pub(crate) fn news(&self) -> UnboundedReceiver<RunNews> {
         let (listener, news) = mpsc::unbounded_channel();
         self.listeners().push(listener);
         news
     }
 
-    /// Tells whether a library receives news, so that it is worth a read to make them.
+    /// Returns whether a library receives news, which justifies a read to build them.
     pub(crate) fn has_listeners(&self) -> bool {
         !self.listeners().is_empty()
     }
@@ -136,36 +136,36 @@ impl DriverRegistry {
         self.listeners().retain(|listener| listener.send(news()).is_ok());
     }
 
-    /// Whether the run is driven here because recovery took it up: then no caller has a handle.
+    /// Returns whether recovery claimed the run. If so, no caller has a handle.
     pub(crate) fn is_recovered(&self, run: &RunKey) -> bool {
         self.active().get(run).is_some_and(|(_, is_recovered)| *is_recovered)
     }
 
-    /// Returns the way to the driver of a run, if it is driven here.
+    /// Returns the sender to the driver of a run, if this process drives it.
     pub(crate) fn driver(&self, run: &RunKey) -> Option<Sender<DriverCommand>> {
         self.active().get(run).map(|(driver, _)| driver.clone())
     }
 
-    /// Returns how many runs are driven here, and tells when that changes.
+    /// Returns the number of drivers, as a channel that notifies of changes.
     pub(crate) fn count(&self) -> watch::Receiver<usize> {
         self.count.subscribe()
     }
 
-    /// Returns what the drivers are told together.
+    /// Returns the stop signal of all drivers.
     pub(crate) fn stop(&self) -> StopSignal {
         *self.stop.borrow()
     }
 
-    /// Returns what the drivers are told together, and tells when that changes. Closed when the runtime is gone.
+    /// Returns the stop signal of all drivers, as a channel that notifies of changes. It closes when the runtime is dropped.
     pub(crate) fn watch_stop(&self) -> watch::Receiver<StopSignal> {
         self.stop.subscribe()
     }
 
-    /// Changes what the drivers are told together, and tells every one, in the order of their runs.
+    /// Changes the stop signal and notifies every driver, in the order of their runs.
     pub(crate) fn change_stop(&self, change: impl FnOnce(&mut StopSignal)) {
         self.stop.send_modify(change);
         for (driver, _) in self.active().values() {
-            // A driver that has ended need not be told.
+            // The driver may have ended.
             let _ = driver.send(DriverCommand::Stop);
         }
     }

@@ -1,4 +1,4 @@
-//! The runtime as an application sees it: one per process and store.
+//! The runtime's public interface.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::record::body::{SignalKind, TokenChanges};
 use crate::state::{Patch, State};
 use crate::store::{At, CheckpointStore, RunHead};
 
-/// Starts, resumes and steers runs. Cheap to clone; all clones are one runtime.
+/// Starts, resumes and controls runs. Cheap to clone; all clones share one runtime.
 ///
 /// # Examples
 ///
@@ -62,12 +62,12 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Starts making a runtime over a store.
+    /// Returns a builder for a runtime over a store.
     pub fn builder(store: impl CheckpointStore) -> RuntimeBuilder {
         Self::builder_with(Arc::new(store))
     }
 
-    /// Starts making a runtime over a store that is shared with others.
+    /// Returns a builder for a runtime over a shared store.
     pub fn builder_with(store: Arc<dyn CheckpointStore>) -> RuntimeBuilder {
         RuntimeBuilder::new(store)
     }
@@ -90,46 +90,46 @@ impl Runtime {
         &self.shared.store
     }
 
-    /// Starts a run, or finds it again.
+    /// Starts a run, or returns a handle of the existing run with the same id and input.
     ///
-    /// When the request comes back, the start is durable (unless checkpoints are disabled). Starting the same id with the
-    /// same input again is the same run: one without a driver is claimed, one that has ended or goes on elsewhere is
-    /// watched.
+    /// When the request returns, the start is durable (unless checkpoints are disabled). A repeated start with the same id and input claims the
+    /// run if it has no driver. If the run has ended or is active in another process, the handle watches it.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::AlreadyExists`]: the id was used with another input or workflow. Nothing was changed.
-    /// - [`ErrorKind::Invalid`], [`ErrorKind::TooLarge`]: the id, a label or the input cannot be stored. Nothing was changed.
-    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store; start again with the same id.
-    /// - [`ErrorKind::GraphChanged`]: as [`Runtime::resume`].
+    /// - [`ErrorKind::AlreadyExists`]: a run with this id has another input or workflow. The start changed nothing.
+    /// - [`ErrorKind::Invalid`], [`ErrorKind::TooLarge`]: the id, a label or the input cannot be stored. The start changed nothing.
+    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store failed; start again with the same id.
+    /// - [`ErrorKind::GraphChanged`]: see [`Runtime::resume`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, even if the caller drops it. Start it again with the same id for a handle.
+    /// Cancel safe: once polled, the start completes even if the caller drops it. Start again with the same id for a handle.
     ///
     /// <!-- held by: runs::starting_again_is_the_same_run_and_another_input_is_refused, refusals::an_input_that_cannot_be_stored_is_refused_at_the_start -->
     pub fn start<S: State>(&self, graph: &Graph<S>, input: S) -> StartRequest<S> {
         StartRequest::new(Arc::clone(&self.shared), graph.clone(), input)
     }
 
-    /// Goes on with a run after its process ended, from its last record. A recorded activation never runs again. If this process has taken it
-    /// up by itself, because it [serves](Self::serve) the workflow, the handle is that of the run as it goes on.
+    /// Resumes a run from its last record after its process ended. A recorded activation never runs again. If this process has claimed the run
+    /// automatically, because it [serves](Self::serve) the workflow, the handle is that of the active run.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::NotFound`]: there is no such run.
     /// - [`ErrorKind::WrongStatus`]: it is completed, cancelled, or failed (see [`Runtime::retry`]).
-    /// - [`ErrorKind::Conflict`]: its owner is alive, or another executor took it at the same moment, or it goes on here
-    ///   by a start or resume of before.
-    /// - [`ErrorKind::GraphChanged`]: a node where the run is differs from the one it was recorded with.
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log cannot be read.
-    /// - [`ErrorKind::Closed`]: this runtime is shutting down. [`ErrorKind::Unavailable`]: the store, or others keep writing to the run.
+    /// - [`ErrorKind::Conflict`]: its owner is alive, another process claimed it at the same moment, or an earlier start or resume drives it
+    ///   here.
+    /// - [`ErrorKind::GraphChanged`]: a node of the frontier differs from the recorded one.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log is damaged, or of a newer version.
+    /// - [`ErrorKind::Closed`]: this runtime is shutting down. [`ErrorKind::Unavailable`]: the store failed, or other writers keep writing to
+    ///   the run.
     ///
-    /// Nothing was changed in any of these cases.
+    /// None of these cases changes the run.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, even if the caller drops it. Start the run again with the same id for a handle.
+    /// Cancel safe: once polled, the request completes even if the caller drops it. Start the run again with the same id for a handle.
     ///
     /// <!-- held by: recovery::a_run_that_was_taken_up_just_before_is_resumed_all_the_same, signals::of_two_that_resume_at_once_one_wins, refusals::a_changed_graph_is_refused_only_where_the_run_is -->
     pub fn resume<S: State>(
@@ -140,12 +140,11 @@ impl Runtime {
         ResumeRequest::new(Arc::clone(&self.shared), graph.clone(), run.try_into().map_err(Into::into))
     }
 
-    /// Claims the runs of a workflow that have no driver, from now on: those whose process ended, that were
-    /// answered, sent a message, unpaused or retried, and those whose time has come. Any number of processes may serve a
-    /// workflow; each run goes on in one of them.
+    /// Claims the runs of a workflow that have no driver, from now on: runs of ended processes, due runs, and runs that were answered, sent a
+    /// message, unpaused or retried. Any number of processes may serve a workflow; each run is active in one of them.
     ///
-    /// A run that the graph does not fit is left as it is and listed by [`stalled`](Self::stalled). One that was taken up
-    /// [too often](RuntimeBuilder::max_claims) without any progress is paused.
+    /// If the graph does not fit a run, the run stays unchanged, and [`stalled`](Self::stalled) lists it. A run with [too
+    /// many](RuntimeBuilder::max_claims) claims without progress is paused.
     ///
     /// # Errors
     ///
@@ -185,126 +184,123 @@ impl Runtime {
         recovery::serve(&self.shared, graph, CheckpointPolicy::default())
     }
 
-    /// Lists the runs that could not be taken up here, with the reason and the time of the next try, and those that have waited for long for what
-    /// a library keeps, as a place of a queue.
+    /// Lists the runs that this process could not claim, with the reason and the time of the next attempt. Also lists runs with a long wait that
+    /// a library reports, such as for a slot of a queue.
     pub fn stalled(&self) -> Vec<StalledRun> {
         self.shared.recovery.stalled(self.shared.clock.now(), self.shared.limits.heartbeat_ttl)
     }
 
-    /// Answers a question, wherever the run is. Who answered and when is recorded. A run at rest is resumed afterwards, by this
-    /// process or another.
+    /// Answers a question of a run in any process. The record holds the author and the time. If the run is idle, this process or another one
+    /// resumes it.
     ///
-    /// The question is named by its id, or by the node (or `node@visit`) if only one of its questions is open. That of a descendant is
-    /// answered by the id that [`questions`](Self::questions) of this run says, or through the descendant itself. To one that a
-    /// node or a declared interrupt asks, the answer is an [`Answer`]; to what became of an `External` node that is in doubt, it
-    /// is a [`Resolution`](crate::record::Resolution).
+    /// `question` is the id of the question. It may also be the node (or `node@visit`) if only one of its questions is open. For a question of a
+    /// descendant, use the id that [`questions`](Self::questions) of this run returns, or answer the descendant itself. A question of a node or
+    /// a declared interrupt takes an [`Answer`]; a question about the unknown outcome of an `External` node takes a
+    /// [`Resolution`](crate::record::Resolution).
     ///
     /// # Errors
     ///
-    /// The run is untouched in each of these cases.
+    /// None of these cases changes the run.
     ///
-    /// - [`ErrorKind::NotFound`]: no such run, or no such question: the open ones are named.
-    /// - [`ErrorKind::AlreadyExists`]: it was answered; the error says by whom.
-    /// - [`ErrorKind::WrongStatus`]: the run has ended, or the deadline is over.
-    /// - [`ErrorKind::Invalid`]: the answer is not what the question expects.
+    /// - [`ErrorKind::NotFound`]: no such run, or no such question; the error lists the open ones.
+    /// - [`ErrorKind::AlreadyExists`]: the question has an answer; the error names its author.
+    /// - [`ErrorKind::WrongStatus`]: the run has ended, or the deadline has passed.
+    /// - [`ErrorKind::Invalid`]: the answer does not fit the question.
     ///
     /// <!-- held by: pauses::a_wrong_answer_is_refused_and_leaves_the_run_as_it_was, sentences::an_answer_that_is_given_again_is_refused_as_there_already -->
     pub fn respond(&self, run: &RunKey, question: &str, answer: impl Into<Answer>) -> SignalRequest {
         SignalRequest::new(&self.shared, run, SignalKind::answer(question.to_owned(), answer.into()))
     }
 
-    /// Sends a message to a run, wherever it is, for whichever node receives next. Messages wait in the order in which they
-    /// were sent, also before any node receives. A run at rest that waits for one is resumed afterwards.
+    /// Sends a message to a run in any process. The next node that receives takes it. Messages wait in the order of sending, even before any
+    /// node receives. If the run is idle and waits for a message, a process resumes it.
     ///
     /// # Errors
     ///
-    /// The run is untouched in each of these cases.
+    /// None of these cases changes the run.
     ///
     /// - [`ErrorKind::NotFound`]: no such run.
     /// - [`ErrorKind::WrongStatus`]: the run has ended.
     /// - [`ErrorKind::Invalid`]: the message is not JSON.
     /// - [`ErrorKind::TooLarge`]: the message has more bytes than
     ///   [`RuntimeBuilder::max_body`](super::RuntimeBuilder::max_body).
-    /// - [`ErrorKind::AlreadyExists`]: another message was sent with the [key](SendRequest::key).
-    /// - [`ErrorKind::Unavailable`]: as many messages wait in the run as
-    ///   [`RuntimeBuilder::max_waiting_messages`](super::RuntimeBuilder::max_waiting_messages) allows. Send it again when a node has
-    ///   taken some. As with everything that is said to a run, the store can be the reason, too.
+    /// - [`ErrorKind::AlreadyExists`]: another message has the same [key](SendRequest::key).
+    /// - [`ErrorKind::Unavailable`]: the run has [`RuntimeBuilder::max_waiting_messages`](super::RuntimeBuilder::max_waiting_messages) waiting
+    ///   messages; send again after a node has taken some. Or the store failed.
     ///
     /// <!-- held by: crowds::no_more_messages_wait_in_a_run_that_goes_on_than_may, model::every_operation_does_what_the_documentation_says -->
     pub fn send(&self, run: &RunKey, message: impl serde::Serialize) -> SendRequest {
         SendRequest::new(&self.shared, run, &message)
     }
 
-    /// Asks a run to stop for good, wherever it goes on. Its nodes are told, have a grace, and are then dropped.
+    /// Cancels a run in any process, permanently. Its nodes receive the cancellation, have a grace period, and are then dropped.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it has ended, or is being cancelled). The run is untouched then.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (the run has ended, or its cancellation is in progress). Neither changes the run.
     ///
     /// <!-- held by: cancelling::of_two_cancellations_one_is_recorded_however_they_are_made, model::every_operation_does_what_the_documentation_says -->
     pub fn cancel(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Cancel { reason: reason.into() }))
     }
 
-    /// Stops a run until [`unpause`](Self::unpause): nodes at work finish and are recorded, nothing new starts, and the run is
-    /// `Interrupted`. Answers and messages are taken meanwhile, and wait.
+    /// Pauses a run until [`unpause`](Self::unpause). Running nodes finish and record their results, nothing new starts, and the run becomes
+    /// `Interrupted`. Answers and messages wait in the run meanwhile.
     ///
-    /// Its children that end with it ([`OnParentEnd::Cancel`](super::OnParentEnd::Cancel)) are paused before it is `Interrupted`, and go on
-    /// when it does.
+    /// Children that end with it ([`OnParentEnd::Cancel`](super::OnParentEnd::Cancel)) are paused before it becomes `Interrupted`, and continue
+    /// with it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it has ended, or is paused). The run is untouched then.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (the run has ended, or is paused). Neither changes the run.
     ///
     /// <!-- held by: held::a_pause_reaches_the_children_that_end_with_the_parent_at_any_depth_and_no_others, rests::a_pause_holds_what_waits, model::every_operation_does_what_the_documentation_says -->
     pub fn pause(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Pause { reason: reason.into() }))
     }
 
-    /// Lets a paused run go on, whoever paused it: a child that is paused with its parent goes on alone. Resume it afterwards.
+    /// Unpauses a run, whoever paused it. A child that was paused with its parent continues alone. Resume the run afterwards.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is not paused, or is completed or cancelled). The run is untouched
-    /// then.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (not paused, or completed or cancelled). Neither changes the run.
     ///
     /// <!-- held by: held::a_child_that_its_parent_holds_is_paused_by_itself_and_let_go_on_by_itself, sentences::a_run_that_failed_while_paused_needs_an_unpause_beside_the_retry, model::every_operation_does_what_the_documentation_says -->
     pub fn unpause(&self, run: &RunKey) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Unpause))
     }
 
-    /// Lets a failed run go on from its frontier, attempts counted anew. Resume it afterwards.
+    /// Retries a failed run from its frontier, with new attempt counts. Resume the run afterwards.
     ///
-    /// What a limit on visits or steps held back starts: the retry is the operator's leave to go past it. Questions of any
-    /// activation that were rejected or expired are asked again, except one behind a node: the retry is the leave to go on there.
-    /// What became of an `External` activation that failed the run is asked before it is begun again, unless it said that
-    /// [nothing was done](crate::node::NodeError::not_done).
+    /// The retry overrides a limit on visits or steps: the nodes that it held back start. Rejected or expired questions are asked again, except
+    /// a question after a node: the retry counts as approval there. If an `External` activation failed the run, the run asks for its outcome
+    /// before it starts again, unless the activation reported that [nothing was done](crate::node::NodeError::not_done).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (it is not failed, or
-    /// nothing of it is left to be tried again, as when a goal was not met). The run is untouched then.
+    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (not failed, or nothing to retry, for example because a goal was not met). Neither
+    /// changes the run.
     ///
     /// <!-- held by: retries::a_retry_asks_every_rejected_question_again_and_no_accepted_one, runs::a_run_that_missed_its_goal_has_nothing_left_to_retry -->
     pub fn retry(&self, run: &RunKey) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Retry { settled: TokenChanges::default() }))
     }
 
-    /// Has a run at rest go on at these nodes instead of where it is: activations that had begun, questions, timers and tokens that wait are
-    /// dropped, and joins count anew. The state stays, [`edit`](Self::edit) changes it. The move and its reason are recorded, and stand
-    /// among the replans of a [checkpoint](Self::checkpoint); no limit of replans counts it.
+    /// Moves an idle run to other nodes. It drops started activations, questions, timers and waiting tokens, and resets joins. The state stays;
+    /// [`edit`](Self::edit) changes it. The log records the move and its reason, a [checkpoint](Self::checkpoint) lists it among the replans,
+    /// and no replan limit counts it.
     ///
-    /// A run at work is [paused](Self::pause) first. Messages that a dropped activation had taken are gone with it. A node that is run again
-    /// does its work again: a [fork](Self::fork) leaves the run as it is.
+    /// [Pause](Self::pause) an active run first. Messages that a dropped activation had taken are lost. A node that runs again repeats its work;
+    /// to leave the run unchanged, [fork](Self::fork) it.
     ///
     /// # Errors
     ///
-    /// The run is untouched in each of these cases.
+    /// None of these cases changes the run.
     ///
     /// - [`ErrorKind::NotFound`]: no such run, or no such node in its graph.
-    /// - [`ErrorKind::WrongStatus`]: it is at work, completed or cancelled; an activation of it may have done what must not be done twice, and
-    ///   nobody has answered what became of it; or a child of it has not ended.
-    /// - [`ErrorKind::Invalid`]: no node or no reason is given.
+    /// - [`ErrorKind::WrongStatus`]: the run is active, completed or cancelled; an activation whose work must not be repeated has an unknown
+    ///   outcome; or a child of the run has not ended.
+    /// - [`ErrorKind::Invalid`]: the nodes or the reason are missing.
     ///
     /// # Examples
     ///
@@ -337,22 +333,21 @@ impl Runtime {
         SignalRequest::new(&self.shared, run, what)
     }
 
-    /// Changes the state of a run, wherever it is; the change and who made it are recorded. Activations that start afterwards
-    /// see it; one at work does not, and what it writes to the same channel comes after it.
+    /// Edits the state of a run in any process. The log records the change and its author. Later activations see it. A running activation does
+    /// not, and its own writes to the same channel apply after it.
     ///
-    /// The patch must fit the channels. Whether the type of the state can read the changed channels is checked by the driver if
-    /// this process drives the run, and by the graph of [`checked_by`](EditRequest::checked_by). Without either, a run whose state
-    /// cannot be read stops where it is with everything recorded, until another edit puts it right: so look at
-    /// [the state](Self::checkpoint) first.
+    /// The patch must fit the channels. The driver, if this process has it, and the graph of [`checked_by`](EditRequest::checked_by) also check
+    /// that the state type can read the changed channels. Without either check, an unreadable state stops the run, with everything recorded,
+    /// until another edit repairs it: so inspect [the state](Self::checkpoint) first.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::NotFound`]: there is no such run. [`ErrorKind::WrongStatus`]: it is completed or cancelled.
-    /// - [`ErrorKind::Invalid`]: the patch does not fit the state: an append to what is no list, a merge into what is no object.
-    /// - [`ErrorKind::GraphChanged`]: the state before the change does not fit the graph that checks it.
-    /// - [`ErrorKind::TooLarge`]: the state would be larger than is allowed.
+    /// - [`ErrorKind::Invalid`]: the patch does not fit the state, such as an append to a non-list or a merge into a non-object.
+    /// - [`ErrorKind::GraphChanged`]: the state before the change does not fit the checking graph.
+    /// - [`ErrorKind::TooLarge`]: the state would exceed the limit.
     ///
-    /// The run is untouched then.
+    /// None of these cases changes the run.
     ///
     /// # Examples
     ///
@@ -384,9 +379,9 @@ impl Runtime {
         EditRequest::new(&self.shared, run, patch)
     }
 
-    /// Returns the questions that a run waits for; none once it has ended. Those that were open when it failed are open again
-    /// after a [`retry`](Self::retry). Those of its [children](crate::node::NodeContext::child) that go on, and of theirs, follow: their
-    /// ids say the way down to them, and [`Question::asked_by`] the run that asks.
+    /// Returns the open questions of a run; none once it has ended. Questions that were open when it failed are open again after a
+    /// [`retry`](Self::retry). The questions of its active [children](crate::node::NodeContext::child) and their descendants follow: their ids
+    /// contain the path to the child, and [`Question::asked_by`] names the asking run.
     ///
     /// # Errors
     ///
@@ -394,38 +389,37 @@ impl Runtime {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: operator::looking_changes_nothing_in_the_store, levels::questions_of_descendants_are_listed_with_the_way_down_and_answered_by_either_id -->
     pub async fn questions(&self, run: &RunKey) -> Result<Vec<Question>> {
         Ok(self.open_questions(run).await?.questions)
     }
 
-    /// Returns what [`questions`](Self::questions) does, and which descendants could not be read.
+    /// Returns the [`questions`](Self::questions), and the descendants that could not be read.
     ///
     /// # Errors
     ///
-    /// As [`questions`](Self::questions).
+    /// The errors of [`questions`](Self::questions).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: reasons::unreadable_child_is_a_reason -->
     pub async fn open_questions(&self, run: &RunKey) -> Result<OpenQuestions> {
         questions_of_all(&*self.shared.store, run).await
     }
 
-    /// Returns the messages that were sent to a run and that no node has taken, in the order in which they are taken. Those
-    /// that no node took before the run ended stay here.
+    /// Returns the waiting messages of a run, in the order in which nodes take them. Messages that still wait when the run ends stay here.
     ///
     /// # Errors
     ///
-    /// As [`questions`](Self::questions).
+    /// The errors of [`questions`](Self::questions).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// # Examples
     ///
@@ -461,15 +455,15 @@ impl Runtime {
         Ok(inbox(&fold(run, &records, None)?.machine))
     }
 
-    /// Returns how a run stands; `None` if there is no such run.
+    /// Returns the head of a run; `None` if there is no such run.
     ///
     /// # Errors
     ///
-    /// As [`CheckpointStore::head`].
+    /// The errors of [`CheckpointStore::head`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: operator::looking_changes_nothing_in_the_store -->
     pub async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
@@ -487,9 +481,9 @@ impl Runtime {
         RunsRequest::new(&self.shared)
     }
 
-    /// Watches a run, wherever it goes on: what is recorded of it, each record once and in order, and what is heard of it here.
+    /// Watches a run in any process: its recorded events, each once and in order, and live events in this process.
     ///
-    /// Where the store sends no [notices](crate::store::Capabilities::notices), a run that goes on elsewhere is looked at five times a second.
+    /// If the store sends no [notices](crate::store::Capabilities::notices), the watch polls a run in another process five times a second.
     ///
     /// # Errors
     ///
@@ -500,21 +494,21 @@ impl Runtime {
         WatchRequest::new(&self.shared, run)
     }
 
-    /// Returns what happens in this process from now on, in all its runs. Nothing of it is certain, and a slow subscriber misses some:
-    /// [`watch`](Self::watch) a run for what happened to it.
+    /// Returns the events of all runs in this process from now on. Events may concern work that a crash undoes, and a slow subscriber misses
+    /// some. For certainty, [`watch`](Self::watch) a run.
     pub fn events(&self) -> Events {
         self.shared.subscribe()
     }
 
-    /// Empties the runtime for a rolling deployment: takes nothing new, lets every run that goes on here come to rest or end in its own
-    /// time, and comes back when none is left. [`start`](Self::start) and [`resume`](Self::resume) are refused with
-    /// [`ErrorKind::Closed`] from now on; signals are still taken, and what nodes start is recorded and left to others.
+    /// Drains the runtime for a rolling deployment: it claims nothing new, lets every active run end or become idle in its own time, and returns
+    /// when none is left. From now on, [`start`](Self::start) and [`resume`](Self::resume) fail with [`ErrorKind::Closed`]. Signals still work,
+    /// and runs that nodes start are recorded for other processes.
     ///
-    /// A run that only time can move is let go of at once, however near that time is, and one that waits for room is left to others:
-    /// both are in the store, without an owner. What ends or rests is recorded as always, so nothing that was done is done again.
+    /// A run that waits only for a time is released at once, however near the time is. A run in line for room is left to other processes. Both
+    /// stay in the store without an owner. Runs record their results as usual, so no process repeats finished work.
     ///
-    /// There is no bound on how long that takes: a run that loops for ever never comes to rest. Give it the time that your
-    /// deployment has, then call [`shutdown`](Self::shutdown), which cuts short what is left:
+    /// The call has no time limit: an endless loop never becomes idle. Wait as long as your deployment allows, then call
+    /// [`shutdown`](Self::shutdown), which cuts the rest short:
     ///
     /// ```
     /// # use std::time::Duration;
@@ -533,28 +527,28 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// As [`shutdown`](Self::shutdown).
+    /// The errors of [`shutdown`](Self::shutdown).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the runtime takes nothing new all the same; call it again to wait, or [`shutdown`](Self::shutdown).
+    /// Cancel safe: the runtime still claims nothing new. Call it again to wait, or [`shutdown`](Self::shutdown).
     ///
     /// <!-- held by: endings::a_drain_lets_runs_end_and_leaves_the_rest_to_others, endings::a_drain_whose_caller_went_away_ends_the_heartbeat -->
     pub async fn drain(&self) -> Result<()> {
         life::end(&self.shared, RuntimePhase::Draining).await
     }
 
-    /// Ends the runtime: starts nothing new, lets nodes finish for `grace`, drops the rest, and lets every run go, so that
-    /// another process can take it at once. Comes back when all runs are let go.
+    /// Shuts the runtime down: starts nothing new, lets nodes finish for `grace`, drops the rest, and releases every run for other processes.
+    /// Returns when all runs are released.
     ///
     /// # Errors
     ///
-    /// As [`CheckpointStore::heartbeat`], if the store refused twice to be told that this process has ended; the runs are let go
-    /// all the same, or count as orphaned after the heartbeat's life.
+    /// The errors of [`CheckpointStore::heartbeat`], if the store failed twice to record the end of this process. The runs are released all the
+    /// same, or count as orphaned once the heartbeat expires.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the runtime ends all the same; call it again to wait.
+    /// Cancel safe: the runtime still shuts down. Call it again to wait.
     ///
     /// <!-- held by: runs::a_shutdown_lets_runs_go_and_another_runtime_goes_on, endings::a_shutdown_outlives_a_connection_that_broke_while_it_was_idle, endings::a_shutdown_does_not_wait_for_the_grace_of_a_cancellation -->
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {

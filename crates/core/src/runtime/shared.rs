@@ -1,4 +1,4 @@
-//! What all runs of a runtime share.
+//! Shared data of a runtime's runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,90 +32,90 @@ use crate::state::Patch;
 use crate::store::{CheckpointStore, Removed, RunAppend};
 use crate::telemetry::{RunMeter, Telemetry, TraceContext};
 
-/// How many times rarer a busy run is looked at where the store tells of changes. With thousands of runs in a process, looks are most
-/// of what a store is asked, and heartbeats would wait behind them.
+/// The factor by which polls of active runs are rarer if the store sends notices. With thousands of runs in a process, polls are most of the
+/// store's load and would delay heartbeats.
 const HEARING: u32 = 10;
 
-/// How often the log of a watched run is looked at where the store tells of no changes.
+/// The interval of polls of a watched run's log, if the store sends no notices.
 const WATCH: Duration = Duration::from_millis(200);
 
-/// Limits and times of a runtime.
+/// The limits and intervals of a runtime.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuntimeLimits {
     pub(crate) max_body: usize,
-    /// How many records of a run may be on their way before it waits: bounds memory and what a crash repeats.
+    /// The maximum number of pending records of a run before it waits. It bounds memory and the work that a crash repeats.
     pub(crate) max_pending: usize,
     pub(crate) heartbeat_ttl: Duration,
-    /// How often a run's head is looked at for signals of other processes.
+    /// The interval at which drivers check a run's head for signals of other processes.
     pub(crate) poll: Duration,
     pub(crate) cancel_grace: Duration,
-    /// How often runs without a driver are looked for.
+    /// The interval at which recovery looks for runs without a driver.
     pub(crate) sweep: Duration,
-    /// How many runs may go on here for recovery to take up more.
+    /// The number of active runs from which on recovery claims no more.
     pub(crate) max_recovered: usize,
-    /// How many runs recovery takes up at the same time.
+    /// The maximum number of concurrent claims by recovery.
     pub(crate) recovered_at_once: u32,
-    /// How many bytes of logs it reads at the same time.
+    /// The maximum number of log bytes that recovery reads at the same time.
     pub(crate) recovered_bytes: u64,
-    /// How often a run may be taken up without any progress before it is parked.
+    /// The maximum number of claims without progress before a run is parked.
     pub(crate) max_claims: u32,
-    /// How many messages may wait in a run for one more to be sent.
+    /// The maximum number of waiting messages in a run.
     pub(crate) max_waiting_messages: usize,
-    /// How far away the time must be that alone moves a run for its memory to be let go of.
+    /// The longest wait for a time that a run spends in memory.
     pub(crate) release_after: Duration,
-    /// How deep a child may be below the first run.
+    /// The maximum depth of a child below the first run.
     pub(crate) max_depth: u32,
-    /// How many children an activation may have.
+    /// The maximum number of children of an activation.
     pub(crate) max_children: usize,
-    /// How many runs the nodes of a run may start.
+    /// The maximum number of runs that the nodes of a run may start.
     pub(crate) max_children_of_run: u64,
 }
 
-/// What a driver is told by others in its process.
+/// A command to a driver from its own process.
 pub(crate) enum DriverCommand {
-    /// A signaller sends a signal; the reply comes when it is durable.
+    /// A signal; the reply comes when it is durable.
     Signal { signal: Box<Signal>, reply: oneshot::Sender<Result<()>> },
-    /// An operator changes the state; the reply comes when it is durable.
+    /// An edit of the state; the reply comes when it is durable.
     Edit { patch: Box<Patch>, by: Option<String>, reply: oneshot::Sender<Result<()>> },
-    /// A caller waits for the run to be driven here; dropping the sender says that it never was.
+    /// A caller waits until the driver starts. Dropping the sender means that it never started.
     Begun(oneshot::Sender<()>),
-    /// The run may have changed in the store; with the head that it had then, if that is known.
+    /// The run may have changed in the store; contains its new head, if known.
     Look(Option<HeadRef>),
-    /// The run is released at once, for another claim.
+    /// Release the run at once, for another claim.
     Release,
     /// The runtime ends, or has lost its runs.
     Stop,
 }
 
-/// Whether a runtime goes on.
+/// The phase of a runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RuntimePhase {
     #[default]
     Open,
-    /// It takes nothing new, and lets its runs come to rest.
+    /// It claims nothing new, and waits until its runs end or become idle.
     Draining,
-    /// It lets nodes finish for so long, and lets its runs go.
+    /// It lets nodes finish for this time, and releases its runs.
     Ending(Duration),
 }
 
-/// What the drivers of a runtime are told together.
+/// The stop signal of a runtime's drivers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StopSignal {
     pub(crate) phase: RuntimePhase,
-    /// How often heartbeats were lost: a driver of an earlier term is fenced.
+    /// The number of heartbeat losses. A driver of an earlier term is fenced.
     pub(crate) term: u64,
 }
 
-/// What a runtime is for.
+/// The role of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuntimeRole {
-    /// Runs go on in it.
+    /// It drives runs.
     Drives,
-    /// It reads and steers runs that go on elsewhere.
+    /// It reads and controls runs of other processes.
     Operates,
 }
 
-/// What an application gives its runtime for nodes and runs.
+/// The application's services for nodes and runs.
 pub(crate) struct AppServices {
     pub(crate) resources: Arc<Resources>,
     pub(crate) answerer: Option<Arc<dyn Answerer>>,
@@ -124,7 +124,7 @@ pub(crate) struct AppServices {
     pub(crate) trace: Option<Arc<dyn TraceContext>>,
     pub(crate) post: OutboxRegistry,
     pub(crate) tags: ProcessTags,
-    /// What libraries keep beside the runtime.
+    /// The extensions of libraries.
     pub(crate) extensions: Extensions,
 }
 
@@ -143,7 +143,7 @@ pub(crate) struct RuntimeInner {
     pub(crate) admission: Arc<AdmissionControl>,
     subscribers: Subscribers,
     pub(crate) registry: DriverRegistry,
-    /// Whether the store tells of changes, so that looking is only for what it fails to tell.
+    /// Whether the store sends notices. Polls then only cover missed notices.
     pub(crate) hears: AtomicBool,
 }
 
@@ -181,33 +181,33 @@ impl RuntimeInner {
         }
     }
 
-    /// Makes the writing end of a run's log, for this executor and without any record yet.
+    /// Creates the log writer of a run, for this executor and without any record yet.
     pub(crate) fn log_writer(&self, run: &RunKey) -> LogWriter {
         let (clock, ids) = (Arc::clone(&self.clock), Arc::clone(&self.ids));
         LogWriter::new(run.clone(), self.executor, self.limits.max_body, clock, ids)
     }
 
-    /// What is delivered here.
+    /// Returns the outbox sinks of this process.
     pub(crate) fn post(&self) -> &OutboxRegistry {
         &self.services.post
     }
 
-    /// What is measured here.
+    /// Returns the telemetry.
     pub(crate) fn telemetry(&self) -> &Telemetry {
         &self.services.telemetry
     }
 
-    /// What makes one trace of the spans of several processes.
+    /// Returns the trace context, which joins spans across processes.
     pub(crate) fn trace(&self) -> Option<&dyn TraceContext> {
         self.services.trace.as_deref()
     }
 
-    /// Tells subscribers, if there are any; `event` is made only then.
+    /// Sends an event to subscribers. Calls `event` only if there is one.
     pub(crate) fn emit(&self, run: &RunKey, event: impl FnOnce() -> Event) {
         self.subscribers.emit(run, event);
     }
 
-    /// Whether there is a subscriber.
+    /// Returns whether there is a subscriber.
     pub(crate) fn has_subscribers(&self) -> bool {
         !self.subscribers.is_empty()
     }
@@ -217,29 +217,29 @@ impl RuntimeInner {
         self.subscribers.subscribe()
     }
 
-    /// Returns what is said to other processes.
+    /// Returns the relay to other processes.
     pub(crate) fn relayed(&self) -> &Arc<StreamRelay> {
         &self.subscribers.relayed
     }
 
-    /// Returns those who watch a run.
+    /// Returns the watchers of runs.
     pub(crate) fn feeds(&self) -> &Arc<Feeds> {
         &self.subscribers.feeds
     }
 
-    /// Hears the store's notices, if nothing of this runtime does yet: one that drives no runs needs them only to watch some.
+    /// Starts to listen to the store's notices, unless this runtime already does. A runtime that drives no runs needs them only for watches.
     pub(crate) fn listen(self: &Arc<Self>) {
         if self.role == RuntimeRole::Operates && self.feeds().begins_to_listen() {
             spawn(life::pass_notices(Arc::downgrade(self)));
         }
     }
 
-    /// Registers a run as driven here, so that no second driver of this process takes it.
+    /// Registers a run as driven here. This prevents a second driver in this process.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if it is driven here already, [`ErrorKind::Closed`] if the runtime is ending,
-    /// [`ErrorKind::Unavailable`] while the heartbeats of this process are lost, [`ErrorKind::Invalid`] if it is an operator's.
+    /// [`ErrorKind::Conflict`] if this process drives it already, [`ErrorKind::Closed`] if the runtime is ending, [`ErrorKind::Unavailable`]
+    /// while the heartbeats of this process are lost, [`ErrorKind::Invalid`] if it is an operator's.
     pub(crate) fn enter(
         self: &Arc<Self>,
         run: &RunKey,
@@ -254,11 +254,11 @@ impl RuntimeInner {
         Ok(DriverRegistration { shared, left, term, gaps, owed: None, control, meter, _permit: permit })
     }
 
-    /// Returns how often heartbeats were lost and came late, if runs are taken now.
+    /// Returns the numbers of lost and late heartbeats, if this runtime claims runs now.
     ///
     /// # Errors
     ///
-    /// As [`enter`](Self::enter), but for a run that is driven here.
+    /// The errors of [`enter`](Self::enter), except for a run that this process drives.
     pub(crate) fn takes(&self, run: &RunKey) -> Result<(u64, u64)> {
         self.check_drives().map_err(|error| error.with_run(run))?;
         if self.is_closing() {
@@ -267,7 +267,7 @@ impl RuntimeInner {
         self.may_start(run)
     }
 
-    /// As [`takes`](Self::takes), for a start that leaves the run to others where this runtime is closing.
+    /// Checks like [`takes`](Self::takes), for a start that leaves the run to other processes if this runtime is closing.
     ///
     /// # Errors
     ///
@@ -276,12 +276,12 @@ impl RuntimeInner {
         self.heartbeat.present().map_err(|error| error.with_run(run))
     }
 
-    /// Waits until a start or a claim that is under way here has come to something. Returns whether the run goes on here.
+    /// Waits until a pending start or claim in this process has an outcome. Returns whether this process drives the run.
     pub(crate) async fn decided(&self, run: &RunKey) -> bool {
         self.has_begun(run).await && self.driver(run).is_some()
     }
 
-    /// As [`decided`](Self::decided), but returns whether the run was driven here; it may have ended since.
+    /// Waits like [`decided`](Self::decided), but returns whether this process has driven the run, which may have ended since.
     pub(crate) async fn has_begun(&self, run: &RunKey) -> bool {
         let Some(driver) = self.driver(run) else { return false };
         let (reply, begun) = oneshot::channel();
@@ -293,12 +293,12 @@ impl RuntimeInner {
         Error::new(ErrorKind::Closed, message).with_run(run)
     }
 
-    /// Whether nothing new is taken.
+    /// Returns whether the runtime claims nothing new.
     pub(crate) fn is_closing(&self) -> bool {
         self.registry.stop().phase != RuntimePhase::Open
     }
 
-    /// Refuses to drive runs in an operator's runtime, which has no heartbeat: others would take them away.
+    /// Rejects driving in an operator's runtime. It sends no heartbeat, so other processes would claim its runs.
     pub(crate) fn check_drives(&self) -> Result<()> {
         match self.role {
             RuntimeRole::Drives => Ok(()),
@@ -309,7 +309,7 @@ impl RuntimeInner {
         }
     }
 
-    /// Returns how often a busy run is looked at.
+    /// Returns the poll interval of active runs.
     pub(crate) fn poll(&self) -> Duration {
         match self.hears.load(Ordering::Relaxed) {
             true => self.limits.poll.saturating_mul(HEARING),
@@ -317,7 +317,7 @@ impl RuntimeInner {
         }
     }
 
-    /// Returns how often the log of a watched run is looked at, beside what is told of it.
+    /// Returns the poll interval of a watched run's log, next to notices.
     pub(crate) fn watch_pause(&self) -> Duration {
         match self.hears.load(Ordering::Relaxed) {
             true => self.poll(),
@@ -325,29 +325,30 @@ impl RuntimeInner {
         }
     }
 
-    /// Returns how many runs are driven here.
+    /// Returns the number of runs that this process drives.
     pub(crate) fn driven(&self) -> usize {
         *self.registry.count().borrow()
     }
 
-    /// Changes whether the runtime goes on, and tells every driver, in the order of their runs.
+    /// Changes the phase of the runtime and notifies every driver, in the order of their runs.
     pub(crate) fn change_stop(&self, change: impl FnOnce(&mut StopSignal)) {
         self.registry.change_stop(change);
     }
 
-    /// Purges a run, and forgets it. If it was there, its start is not sent again, whatever became of it, and libraries of this process hear of it.
+    /// Purges a run and removes its cached data. If the run existed, this process never sends its start again, even with an unknown outcome, and
+    /// notifies libraries.
     ///
     /// # Errors
     ///
-    /// As [`CheckpointStore::purge`].
+    /// The errors of [`CheckpointStore::purge`].
     pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        // What cannot be read is purged all the same; libraries find out by themselves then.
+        // An unreadable run is purged, too. Libraries then notice by themselves.
         let head = match self.registry.has_listeners() {
             true => self.store.head(run).await.ok().flatten(),
             false => None,
         };
         let head = head.filter(|head| expected.is_none_or(|expected| expected == head.head()));
-        // The name may be used again before the reply is here.
+        // A new run may use the id before the reply arrives.
         let next = self.registry.doubts().next();
         let purged = self.store.purge(run, expected).await?;
         self.resting.forget(run);
@@ -360,16 +361,16 @@ impl RuntimeInner {
         Ok(purged)
     }
 
-    /// Returns the way to the driver of a run, if it is driven here.
+    /// Returns the sender to the driver of a run, if this process drives it.
     pub(crate) fn driver(&self, run: &RunKey) -> Option<Sender<DriverCommand>> {
         self.registry.driver(run)
     }
 
-    /// Refuses to remove a run that is driven here.
+    /// Rejects removing a run that this process drives.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongStatus`] if it is.
+    /// [`ErrorKind::WrongStatus`] if this process drives it.
     pub(crate) fn check_not_driven(&self, run: &RunKey) -> Result<()> {
         if self.driver(run).is_none() {
             return Ok(());
@@ -379,30 +380,30 @@ impl RuntimeInner {
     }
 }
 
-/// A run registered as driven here; leaving scope ends that.
+/// The registration of a run that this process drives. Dropping it deregisters the run.
 pub(crate) struct DriverRegistration {
     shared: Arc<RuntimeInner>,
-    /// What is told of the run when this is dropped.
+    /// The news about the run, sent on drop.
     pub(crate) left: LeftRun,
-    /// The term of heartbeats in which it was taken: see [`HeartbeatMonitor`].
+    /// The heartbeat term of the claim: see [`HeartbeatMonitor`].
     pub(crate) term: u64,
-    /// How often heartbeats had come late when it was last certain who owns the run.
+    /// The number of late heartbeats when ownership was last certain.
     pub(crate) gaps: u64,
-    /// The tenure in which the log may give the run to this executor, until a driver has it.
+    /// The tenure under which the log may give the run to this executor, until it has a driver.
     owed: Option<ClaimId>,
-    /// Given back when the run is no longer registered.
+    /// Freed when the run is deregistered.
     _permit: RunPermit,
     pub(crate) control: Receiver<DriverCommand>,
-    /// Counts what the driver does.
+    /// Counts the driver's work.
     pub(crate) meter: RunMeter,
 }
 
 impl DriverRegistration {
-    /// Appends what gives the run to this executor as this tenure. If the reply is lost, what became of it is found out beside the caller.
+    /// Appends the record that gives the run to this executor under this tenure. If the reply is lost, a separate task resolves the outcome.
     ///
     /// # Errors
     ///
-    /// As [`Committer::append`]; [`ErrorKind::Unavailable`] once heartbeats are lost. The run is not registered any more.
+    /// The errors of [`Committer::append`]; [`ErrorKind::Unavailable`] once heartbeats are lost. The run is deregistered then.
     pub(crate) async fn claim(mut self, append: RunAppend, tenure: ClaimId) -> Result<(Self, HeadRef)> {
         self.owe(Some(tenure));
         match self.shared.committer.append(append.clone(), Some(self.term)).await {
@@ -416,8 +417,8 @@ impl DriverRegistration {
         }
     }
 
-    /// Says as what the log may give the run to this executor before a driver has it. Unless that is taken back, the run is let go of
-    /// when this is dropped, as it is if the start or the claim panics.
+    /// Sets the tenure under which the log may give the run to this executor before it has a driver. Unless the caller resets it, dropping this
+    /// releases the run, also after a panic of the start or claim.
     pub(crate) fn owe(&mut self, tenure: Option<ClaimId>) {
         self.owed = tenure;
     }
@@ -427,10 +428,10 @@ impl Drop for DriverRegistration {
     fn drop(&mut self) {
         self.shared.registry.leave(&self.left);
         self.shared.recovery.left();
-        // Only a driver says what run it is. Its run may have ended before it read what it was asked.
+        // Only a driver knows the facts of its run. The run may have ended before the driver received this command.
         while let Some(control) = self.control.try_recv().filter(|_| self.left.facts.is_some()) {
             if let DriverCommand::Begun(reply) = control {
-                // A caller that has gone away needs no reply.
+                // The caller may be gone.
                 let _ = reply.send(());
             }
         }

@@ -1,4 +1,4 @@
-//! The one door to tokio's tasks, and what becomes of one that panics.
+//! The only place that spawns tokio tasks, and the handling of their panics.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::panics::{panic_text, request_panicked};
 
-/// Runs a future beside the caller. It ends by itself, without a caller that waits for it.
+/// Spawns a future as a detached task.
 pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -21,7 +21,7 @@ where
     tokio::spawn(future)
 }
 
-/// As [`spawn`], for a destructor, which may run when tokio's runtime has ended: then nothing is run any more.
+/// Spawns like [`spawn`], for a destructor, which may run after the end of the tokio runtime. Does nothing then.
 pub(crate) fn spawn_if_any_can<F>(future: F)
 where
     F: Future<Output: Send> + Send + 'static,
@@ -31,22 +31,21 @@ where
     }
 }
 
-/// Carries out a caller's request in a task of its own, and waits for it: from the first poll on it is done to its end, even if the
-/// caller stops waiting.
+/// Runs a caller's request in its own task and waits for it. From the first poll on it runs to completion, even if the caller stops waiting.
 ///
-/// A record that becomes durable while its writer is dropped would give the run to an executor that does not drive it.
+/// Otherwise a record could become durable while its writer is dropped, and give the run to an executor that does not drive it.
 ///
 /// # Errors
 ///
-/// Those of the request; [`ErrorKind::Closed`] if it panicked, or if the tokio runtime ended first.
+/// The errors of the request; [`ErrorKind::Closed`] if it panicked, or if the tokio runtime ended first.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: the request is carried out all the same; its result is dropped.
+/// Cancel safe: the request completes, and its result is dropped.
 pub(crate) async fn finish<T: Send + 'static>(
     request: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
-    // In a box: a start takes some thousand bytes, and tokio moves what it is given several times before and after it runs.
+    // Boxed: a start takes some thousand bytes, and tokio moves a future several times.
     spawn(Box::pin(request).in_current_span()).await.unwrap_or_else(|ended| Err(unfinished(ended)))
 }
 
@@ -60,10 +59,9 @@ fn unfinished(ended: JoinError) -> Error {
     }
 }
 
-/// Runs a future that moves a run to its end, and makes an error of its panic: the callers that wait for the run hear of it, and the
-/// run has to be let go of.
+/// Runs a future that drives a run to its end, and turns a panic into an error. The run's waiters then get the error, and the run is released.
 ///
-/// A future that panicked is dropped before this comes back, whatever its destructors do.
+/// A panicked future is dropped before this returns, whatever its destructors do.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! How many runs may go on here at once, and the line of those that wait for room.
+//! Limits on active runs in this process, and the line of runs that wait for capacity.
 //!
-//! A run that waits here is in the store already and has no owner: should this process end, or another have room first, it goes on there.
-//! So the line is no more than an order of who is claimed next.
+//! A run that waits here is in the store already and has no owner: if this process ends, or another has capacity first, the run continues there.
+//! The line only orders the claims of this process.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
@@ -18,11 +18,11 @@ use crate::record::RunFacts;
 use crate::runtime::shared::RuntimeInner;
 use crate::telemetry::QueueMeter;
 
-/// How many runs may go on in one runtime at once: in all, of a workflow, and per key.
+/// The limits on active runs in one runtime: in total, per workflow, and per key.
 ///
-/// A run that rests has no room: one that waits for an answer, a message or a time that is not near. What is started beyond a limit
-/// is recorded before the start comes back, and waits for its turn: the keys take turns, and of a key's runs the oldest is first.
-/// Any process with room may take it up instead. [`Runtime::resume`](crate::runtime::Runtime::resume) is never held back, but counts.
+/// An idle run does not count: one that waits for an answer, a message or a distant time. A start beyond a limit is recorded before it returns,
+/// and waits in line: the keys take turns, and the oldest run of a key is first. Any process with capacity may claim it instead.
+/// [`Runtime::resume`](crate::runtime::Runtime::resume) never waits, but counts.
 ///
 /// ```
 /// use ferrata_core::runtime::RunLimits;
@@ -40,33 +40,33 @@ pub struct RunLimits {
 }
 
 impl RunLimits {
-    /// No limits.
+    /// Returns no limits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets how many runs may go on in all; 0 is taken as 1, here and below.
+    /// Sets the maximum number of active runs in total. All limits treat 0 as 1.
     #[must_use]
     pub fn with_runs(mut self, most: usize) -> Self {
         self.runs = Some(most.max(1));
         self
     }
 
-    /// Sets how many runs of a workflow may go on.
+    /// Sets the maximum number of active runs of a workflow.
     #[must_use]
     pub fn with_runs_of(mut self, workflow: impl Into<String>, most: usize) -> Self {
         self.workflows.insert(workflow.into(), most.max(1));
         self
     }
 
-    /// Sets how many runs of each tenant may go on.
+    /// Sets the maximum number of active runs of each tenant.
     #[must_use]
     pub fn with_runs_per_tenant(mut self, most: usize) -> Self {
         self.tenant = Some(most.max(1));
         self
     }
 
-    /// Sets how many runs with the same value of a label may go on; runs without the label are not counted.
+    /// Sets the maximum number of active runs with the same value of a label; runs without the label do not count.
     #[must_use]
     pub fn with_runs_per_label(mut self, label: impl Into<String>, most: usize) -> Self {
         self.labels.insert(label.into(), most.max(1));
@@ -78,13 +78,13 @@ impl RunLimits {
     }
 }
 
-/// Who takes turns: a tenant, with its values of the limited labels.
+/// The unit of fairness: a tenant, with its values of the limited labels.
 type Key = (TenantId, Vec<Option<String>>);
 
-/// Runs in the order of their age.
+/// Waiting runs in the order of their age.
 type Line = BTreeMap<(Timestamp, RunKey), Go>;
 
-/// What a run counts towards.
+/// The counters to which a run belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kind {
     key: Key,
@@ -93,14 +93,14 @@ struct Kind {
 
 type AdmittedRun = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Goes on with a run that has room now. It holds the runtime, which goes on as long as a run stands in line.
+/// Continues a run that has capacity now. It owns the runtime, which therefore lives as long as a run is in line.
 pub(crate) type Go = Box<dyn FnOnce(RunPermit) -> AdmittedRun + Send>;
 
-/// Lets runs in as long as there is room.
+/// Admits runs as long as there is capacity.
 pub(crate) struct AdmissionControl {
     limits: RunLimits,
     state: Mutex<State>,
-    /// Rings when there may be room for a run in line.
+    /// Notified when there may be capacity for a run in line.
     bell: Notify,
     meter: QueueMeter,
 }
@@ -111,17 +111,17 @@ struct State {
     workflows: HashMap<WorkflowName, usize>,
     tenants: HashMap<TenantId, usize>,
     labels: HashMap<(usize, String), usize>,
-    /// Who waits: by key, then workflow, then age.
+    /// The waiting runs: by key, then workflow, then age.
     line: BTreeMap<Key, BTreeMap<WorkflowName, Line>>,
     waiting: HashSet<RunKey>,
-    /// Who is told when a run in line has room; of one that leaves without, they hear no more.
+    /// Listeners for the admission of a run in line; dropped if it leaves without.
     told: HashMap<RunKey, Vec<oneshot::Sender<()>>>,
-    /// Whose turn it was last.
+    /// The key of the last admission.
     last: Option<Key>,
     is_closed: bool,
 }
 
-/// Room for one run, until the last clone is dropped.
+/// Capacity for one run, until the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct RunPermit {
     _room: Option<Arc<Room>>,
@@ -154,12 +154,12 @@ impl AdmissionControl {
         Kind { key: (run.tenant.clone(), labels), workflow: facts.workflow.clone() }
     }
 
-    /// Whether there are limits at all.
+    /// Returns whether there are any limits.
     pub(crate) fn is_limited(&self) -> bool {
         !self.limits.is_none()
     }
 
-    /// Takes room whether there is any or not.
+    /// Reserves capacity, even beyond the limits.
     pub(crate) fn admit(self: &Arc<Self>, run: &RunKey, facts: &RunFacts) -> RunPermit {
         if !self.is_limited() {
             return RunPermit { _room: None };
@@ -169,7 +169,7 @@ impl AdmissionControl {
         RunPermit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) }
     }
 
-    /// Takes room if there is any, and no run waits for it.
+    /// Reserves capacity if there is any, and no run waits for it.
     pub(crate) fn try_admit(self: &Arc<Self>, run: &RunKey, facts: &RunFacts) -> Option<RunPermit> {
         if !self.is_limited() {
             return Some(RunPermit { _room: None });
@@ -185,12 +185,13 @@ impl AdmissionControl {
         Some(RunPermit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) })
     }
 
-    /// Puts a run in line. One that stands there already keeps its place.
+    /// Puts a run in line. A run that is in line already keeps its position.
     pub(crate) fn line_up(&self, run: &RunKey, facts: &RunFacts, go: Go) {
         self.line_up_or_hear(run, facts, go, None);
     }
 
-    /// As [`line_up`](Self::line_up). Where the run stands in line already, this returns false, and the caller is told when it has room.
+    /// Puts a run in line like [`line_up`](Self::line_up). If the run is in line already, returns false, and notifies the caller on its
+    /// admission.
     fn line_up_or_hear(
         &self,
         run: &RunKey,
@@ -202,7 +203,7 @@ impl AdmissionControl {
         let mut state = self.lock();
         if state.is_closed {
             drop(state);
-            // What is dropped tells its handle, which may look at the line.
+            // Drop outside the lock: the drop notifies a handle, which may check the line.
             drop(go);
             return true;
         }
@@ -219,12 +220,12 @@ impl AdmissionControl {
         is_new
     }
 
-    /// Tells whether a run stands in line here.
+    /// Returns whether a run is in line here.
     pub(crate) fn is_waiting(&self, run: &RunKey) -> bool {
         self.lock().waiting.contains(run)
     }
 
-    /// Takes a run out of the line that needs no room here any more.
+    /// Removes a run from the line.
     pub(crate) fn leave(&self, run: &RunKey, facts: &RunFacts) {
         if !self.is_limited() {
             return;
@@ -235,16 +236,16 @@ impl AdmissionControl {
         state.told.remove(run);
         self.meter.set(state.waiting.len());
         drop(state);
-        // What is dropped tells its handle, which may look at the line.
+        // Drop outside the lock: the drop notifies a handle, which may check the line.
         drop(gone);
     }
 
-    /// Returns how many stand in line here.
+    /// Returns the number of runs in line.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().waiting.len()
     }
 
-    /// Empties the line: what stood there goes on elsewhere.
+    /// Empties the line: its runs continue in other processes.
     pub(crate) fn close(&self) {
         let gone = {
             let mut state = self.lock();
@@ -254,16 +255,16 @@ impl AdmissionControl {
             self.meter.set(0);
             std::mem::take(&mut state.line)
         };
-        // What is dropped here tells its handles, which may look at the line.
+        // Drop outside the lock: the drop notifies handles, which may check the line.
         drop(gone);
     }
 
-    /// Waits until there may be room.
+    /// Waits until there may be capacity.
     pub(crate) async fn rung(&self) {
         self.bell.notified().await;
     }
 
-    /// Takes the next out of the line that has room, with that room.
+    /// Removes the next admissible run from the line, and reserves its capacity.
     pub(crate) fn pop(self: &Arc<Self>) -> Option<(Go, RunPermit)> {
         let mut state = self.lock();
         let (kind, place) = state.next(&self.limits)?;
@@ -274,14 +275,14 @@ impl AdmissionControl {
         self.meter.set(state.waiting.len());
         state.count(&kind, |count| *count += 1);
         drop(state);
-        // Who does not wait any more need not be told.
+        // The listener may be gone.
         told.into_iter().for_each(|told| _ = told.send(()));
         Some((go, RunPermit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) }))
     }
 }
 
 impl State {
-    /// Takes what stands at a place out of the line.
+    /// Removes the entry at a position from the line.
     fn remove(&mut self, kind: &Kind, place: &(Timestamp, RunKey)) -> Option<Go> {
         let lines = self.line.get_mut(&kind.key)?;
         let line = lines.get_mut(&kind.workflow)?;
@@ -329,7 +330,7 @@ impl State {
             })
     }
 
-    /// Returns who is next: of the keys that follow the last one, the first that has room; of its runs, the oldest that has.
+    /// Returns the next run: of the keys after the last one, the first with capacity; of its runs, the oldest with capacity.
     fn next(&self, limits: &RunLimits) -> Option<(Kind, (Timestamp, RunKey))> {
         if limits.runs.is_some_and(|most| self.runs >= most) {
             return None;
@@ -337,7 +338,7 @@ impl State {
         let after = self.last.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let until = self.last.as_ref().map_or(Bound::Unbounded, Bound::Included);
         let later = self.line.range::<Key, _>((after, Bound::Unbounded));
-        // Without a last one, the first round has them all.
+        // Without a last key, the first round covers all keys.
         let sooner = self.last.is_some().then(|| self.line.range::<Key, _>((Bound::Unbounded, until)));
         later.chain(sooner.into_iter().flatten()).find_map(|(key, lines)| {
             let kind = |workflow: &WorkflowName| Kind { key: key.clone(), workflow: workflow.clone() };
@@ -351,18 +352,17 @@ impl State {
     }
 }
 
-/// What came of waiting for room.
+/// The result of waiting for capacity.
 pub(crate) enum AdmissionResult {
-    /// There is room.
+    /// There is capacity.
     Room(RunPermit),
-    /// The run stood in line already, and had room by that.
+    /// The run was in line already, and that entry was admitted.
     Had,
-    /// The run stood in line already, and left it without.
+    /// The run was in line already, and that entry left without capacity.
     Left,
 }
 
-/// Waits in line without anything to go on with but the room itself: for runs that nothing is recorded of. Where the run stands in line
-/// already, this waits until it does not.
+/// Waits in line for capacity alone, for runs without records. If the run is in line already, waits until that entry leaves.
 pub(crate) async fn room(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,
@@ -371,7 +371,7 @@ pub(crate) async fn room(
     let (sender, permit) = oneshot::channel();
     let (told, hears) = oneshot::channel();
     let go: Go = Box::new(move |permit| {
-        // Who does not wait any more gives the room back.
+        // If the receiver is gone, the drop frees the capacity.
         drop(sender.send(permit));
         Box::pin(std::future::ready(()))
     });

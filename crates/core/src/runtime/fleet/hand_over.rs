@@ -1,4 +1,4 @@
-//! Going on with a run that this process has just written to, without looking for it.
+//! Continues a run right after this process has written to it, without a sweep.
 
 use std::sync::Arc;
 
@@ -11,12 +11,11 @@ use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 use crate::store::{RunFilter, RunHead};
 
-/// Claims a run after a signal, if it has no owner and its workflow is served here: beside the caller, and on the terms of a sweep that
-/// found the run.
+/// Claims a run after a signal, if it has no owner and this process serves its workflow. It works in its own task, with the options of a sweep.
 pub(crate) fn hand_over(shared: &Arc<RuntimeInner>, tip: RunWriter) {
     let last = &tip.folded.last;
     if last.owner.is_some() {
-        // The owner meets the signal. If it is dead, a sweep finds the run.
+        // The owner will see the signal. If it is dead, a sweep finds the run.
         return shared.recovery.ring();
     }
     let is_due = last.wake_at.is_none_or(|at| at <= shared.clock.now());
@@ -34,7 +33,7 @@ async fn take_up(shared: &Arc<RuntimeInner>, tip: RunWriter) {
     if shared.services.tags.lacking(&facts).is_some() {
         return;
     }
-    // A driver that has let go of the run is waited for, as a claim is that is under way.
+    // Wait for a driver that has just released the run, and for a pending claim.
     if shared.is_closing()
         || shared.decided(&run).await
         || shared.admission.is_waiting(&run)
@@ -49,7 +48,7 @@ async fn take_up(shared: &Arc<RuntimeInner>, tip: RunWriter) {
     if shared.recovery.is_claiming(part, &run, limits.recovered_at_once) {
         return shared.recovery.ring();
     }
-    // A claim does not ask what was pruned.
+    // A claim does not use the pruned position.
     let head = RunHead::after(run.clone(), Seq::new(0), &tip.folded.last, false, facts);
     let Some(permit) = shared.admission.try_admit(&run, &head.facts) else {
         return line_up(shared, claimer, head, filter);
@@ -59,8 +58,8 @@ async fn take_up(shared: &Arc<RuntimeInner>, tip: RunWriter) {
     go(Arc::clone(shared), claimer, known, permit, filter).await;
 }
 
-/// Returns what was said of the run at its start; asks the store unless the run came to rest here. `None` if the store cannot say, or
-/// another writer was there since.
+/// Returns the start facts of the run, from the cache of idle runs or from the store. `None` if the store failed, or another writer has written
+/// since.
 async fn facts(shared: &RuntimeInner, tip: &RunWriter) -> Option<RunFacts> {
     if let Some(facts) =
         shared.resting.take(&tip.log.run, tip.folded.machine.life()).map(Arc::unwrap_or_clone)

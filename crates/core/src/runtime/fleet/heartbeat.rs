@@ -1,15 +1,14 @@
-//! Whether this process may believe that others count it as alive: what is known of its own heartbeat, on its own clock.
+//! Tracks this process's heartbeat on its own clock, to decide whether other processes count it as alive.
 //!
-//! Others may act on this process's runs once its heartbeat has expired by the store's clock. So this process counts from the
-//! moment at which it *sent* the last heartbeat that succeeded, on the monotonic clock, and stops well before that
-//! ([`HeartbeatMonitor::trust`]). The monotonic clock stands still while the machine sleeps, so a wall clock that has moved on as far is a
-//! doubt as well: the next heartbeat settles it. No wall clock has runs lost.
+//! Other processes may claim this process's runs once its heartbeat has expired by the store's clock. So this process counts from the time when
+//! it *sent* the last successful heartbeat, on the monotonic clock, and stops well before the expiry ([`HeartbeatMonitor::trust`]). The
+//! monotonic clock stops while the machine sleeps. A wall clock that has advanced that far therefore raises doubt as well, which the next
+//! heartbeat settles. The wall clock alone never makes runs lost.
 //!
-//! The heartbeats are sent by a task of the application's own tokio runtime, for the connections of a store are driven by the runtime
-//! they were made on, and a thread of our own could not use them. A node that keeps a thread busy can therefore starve them. So the
-//! time is looked at again where it matters: before a record is sent, and before an attempt starts that must not be repeated. Who finds
-//! it too late there waits until one more heartbeat has succeeded, and asks the log who owns the run; if that heartbeat fails, too, the
-//! process has lost its runs.
+//! A task of the application's tokio runtime sends the heartbeats, because that runtime drives the store's connections and a separate thread
+//! could not use them. A node that blocks a thread can therefore starve them. So the code checks the time again before it sends a record, and
+//! before it starts an attempt that must not be repeated. If the check is late, it waits for one more successful heartbeat, and reads the run's
+//! owner from the log. If that heartbeat fails, too, the process has lost its runs.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,45 +22,45 @@ use crate::id::ExecutorId;
 use crate::store::CheckpointStore;
 pub(crate) use crate::telemetry::HeartbeatResult;
 
-/// What is known of the heartbeats that were sent.
+/// The state of sent heartbeats.
 #[derive(Debug)]
 struct HeartbeatState {
-    /// When the last one that succeeded was sent, on the monotonic clock.
+    /// The send time of the last successful one, on the monotonic clock.
     sent: Duration,
-    /// The same by the wall clock, which goes on while the machine sleeps.
+    /// The same by the wall clock, which continues while the machine sleeps.
     sent_at: Timestamp,
-    /// When the last one was sent that a driver asked for.
+    /// The send time of the last one that a driver requested.
     asked: Option<Duration>,
-    /// Whether it was in doubt since then that others count this process as alive: a heartbeat settles it, and no second look at the clock.
+    /// Whether there has been doubt since then that other processes count this one as alive. Only a heartbeat settles it, never a second check
+    /// of the clock.
     is_doubted: bool,
-    /// How often they were lost: what was taken before a loss is not to be acted on after it.
+    /// The number of losses: claims from before a loss are void after it.
     term: u64,
-    /// How often one succeeded only when it had been in doubt whether this process counts as alive: who owned a run before asks
-    /// the log whether it still does.
+    /// The number of heartbeats that succeeded only after a doubt: earlier owners of runs must check the log for a new owner.
     gaps: u64,
-    /// Why the last one failed, if there is time for another.
+    /// The error of the last one, if there is time for another.
     failed: Option<Error>,
-    /// Why they are lost, until one succeeds.
+    /// The reason for the loss, until one succeeds.
     lost: Option<Error>,
 }
 
-/// What a process knows of its own heartbeat.
+/// The state of this process's heartbeat.
 #[derive(Debug)]
 pub(crate) struct HeartbeatMonitor {
     clock: Arc<dyn Clock>,
     ttl: Duration,
-    // Held for the time of a few assignments.
+    // Locked only for a few assignments.
     beat: Mutex<HeartbeatState>,
-    /// Tells those who wait, in the order in which they began to.
+    /// Notifies waiters, in order.
     changed: Notify,
-    /// Tells the task that sends heartbeats that one is wanted now.
+    /// Requests a heartbeat now from the sending task.
     wanted: Notify,
-    /// Held while a heartbeat is under way; whether it was said that this process has ended.
+    /// Locked during a heartbeat. True once the store knows the end of this process.
     sending: tokio::sync::Mutex<bool>,
 }
 
 impl HeartbeatMonitor {
-    /// Begins with a heartbeat that was sent at `sent` and has succeeded.
+    /// Creates a monitor after a successful heartbeat that was sent at `sent`.
     pub(crate) fn new(clock: Arc<dyn Clock>, ttl: Duration, sent: Duration) -> Self {
         let beat = HeartbeatState {
             sent,
@@ -84,7 +83,7 @@ impl HeartbeatMonitor {
     }
 
     fn beat(&self) -> MutexGuard<'_, HeartbeatState> {
-        // Nothing panics while it is held.
+        // No code panics under this lock.
         self.beat.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -93,21 +92,21 @@ impl HeartbeatMonitor {
         self.changed.notify_waiters();
     }
 
-    /// How long a heartbeat is relied on: three quarters of its life. The last quarter is for what was sent before to arrive or
-    /// to fail, and for two clocks that do not run equally fast.
+    /// Returns how long this process relies on a heartbeat: three quarters of its TTL. The last quarter allows for messages in flight, and for
+    /// clocks that drift apart.
     fn trust(&self) -> Duration {
         self.ttl / 4 * 3
     }
 
-    /// Tells whether others may count this process as dead by now, as far as its clocks tell.
+    /// Returns whether other processes may count this one as dead, by its clocks.
     fn is_doubtful(&self, beat: &mut HeartbeatState) -> bool {
         beat.is_doubted |= self.clock.monotonic() >= beat.sent.saturating_add(self.trust())
             || self.clock.now().since(beat.sent_at) >= self.trust();
         beat.is_doubted
     }
 
-    /// Waits until a driver cannot go on before the next heartbeat. Where the last one was sent for the same reason, some time passes first:
-    /// of a wall clock that is put somewhere else again and again no heartbeat settles anything.
+    /// Waits until a driver needs a heartbeat to continue. If the last one had the same reason, adds a delay: with a wall clock that jumps again
+    /// and again, no heartbeat settles the doubt.
     pub(crate) async fn wanted(&self) {
         self.wanted.notified().await;
         let asked = self.beat().asked;
@@ -120,12 +119,12 @@ impl HeartbeatMonitor {
         self.beat().asked = Some(self.clock.monotonic());
     }
 
-    /// How long one heartbeat may take: a store that does not answer must leave time to ask it again.
+    /// Returns the time limit of one heartbeat: a silent store must leave time for a retry.
     fn patience(&self) -> Duration {
         self.ttl / 4
     }
 
-    /// Returns how long to wait before the next heartbeat: a third of its life after the last, sooner if that failed.
+    /// Returns the pause before the next heartbeat: a third of the TTL after the last, less after a failure.
     pub(crate) fn pause(&self, last: HeartbeatResult) -> Duration {
         match last {
             HeartbeatResult::Alive => {
@@ -139,7 +138,7 @@ impl HeartbeatMonitor {
         }
     }
 
-    /// Sends one heartbeat and notes what it came to.
+    /// Sends one heartbeat and records its result.
     pub(crate) async fn try_once(
         &self,
         store: &dyn CheckpointStore,
@@ -157,7 +156,7 @@ impl HeartbeatMonitor {
         if let Some(error) = failed.filter(|_| sent >= deadline) {
             return self.lose(executor, error);
         }
-        // A heartbeat that comes late only because it was not sent sooner has the time that it takes: it decides.
+        // A heartbeat that is late only because it was sent late has its usual time limit, and decides.
         let late = was_lost || sent >= deadline;
         let bound = if late { self.patience() } else { self.patience().min(deadline - sent) };
         let result = tokio::select! {
@@ -194,16 +193,16 @@ impl HeartbeatMonitor {
         }
     }
 
-    /// Says that this process has ended, once no heartbeat is under way, which could arrive later and have it count as alive.
+    /// Tells the store that this process has ended. Waits for a heartbeat in flight, which could arrive later and revive it.
     ///
     /// # Errors
     ///
-    /// As [`CheckpointStore::heartbeat`], if the store refused it twice.
+    /// The errors of [`CheckpointStore::heartbeat`], after two failures.
     pub(crate) async fn end(&self, store: &dyn CheckpointStore, executor: &ExecutorId) -> Result<()> {
         let mut is_said = self.sending.lock().await;
         if !*is_said {
             match store.heartbeat(executor, Duration::ZERO).await {
-                // A connection that broke while it was idle says so at its next use.
+                // A connection that broke while idle fails on its next use.
                 Err(error) if error.is_retryable() => store.heartbeat(executor, Duration::ZERO).await?,
                 told => told?,
             }
@@ -222,7 +221,7 @@ impl HeartbeatMonitor {
         HeartbeatResult::Lost
     }
 
-    /// Returns how often heartbeats were lost, and how often they came late, or why nothing can be taken now.
+    /// Returns the numbers of lost and late heartbeats, or the reason why nothing can be claimed now.
     ///
     /// # Errors
     ///
@@ -239,27 +238,27 @@ impl HeartbeatMonitor {
         }
     }
 
-    /// Returns how often heartbeats came late, if there is no doubt now; what was taken in another term is lost.
+    /// Returns the number of late heartbeats, or `None` if there is doubt now or the claims of this term are lost.
     pub(crate) fn certain(&self, term: u64) -> Option<u64> {
         let mut beat = self.beat();
         let certain = beat.term == term && beat.lost.is_none() && !self.is_doubtful(&mut beat);
         certain.then_some(beat.gaps)
     }
 
-    /// Waits until there is no doubt, and returns how often heartbeats came late.
+    /// Waits until there is no doubt, and returns the number of late heartbeats.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Fenced`] if what was taken in this term is lost.
+    /// [`ErrorKind::Fenced`] if the claims of this term are lost.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     pub(crate) async fn sure(&self, term: u64) -> Result<u64> {
-        // The task that sends them is gone if its tokio runtime is.
+        // The sending task is gone if its tokio runtime is.
         let mut longest = self.clock.sleep(self.ttl);
         loop {
-            // Whatever changes from here on is heard of.
+            // Register first, to miss no change.
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
             if let Some(gaps) = self.certain(term) {
@@ -272,7 +271,7 @@ impl HeartbeatMonitor {
             if is_lost {
                 return Err(self.fenced());
             }
-            // Not where the next one is due in a third of its life: the machine has slept, or an operator has set its clock.
+            // Do so only if the next one is not due soon: the machine has slept, or an operator has set its clock.
             self.wanted.notify_one();
             tokio::select! {
                 biased;
@@ -282,7 +281,7 @@ impl HeartbeatMonitor {
         }
     }
 
-    /// Says that what was taken before the heartbeats were lost is to be let go of.
+    /// Returns the error for claims from before the loss of heartbeats.
     pub(crate) fn fenced(&self) -> Error {
         let beat = self.beat();
         let message = format!(

@@ -1,8 +1,8 @@
-//! Idle runs whose parent has ended: nobody claims them, so nobody would see that nobody waits for them.
+//! Cancels idle runs whose parent has ended. Idle runs are not claimed, so no driver would notice that.
 //!
-//! A parent tells its children to stop before it ends, and a process that starts a child too late looks for the parent. What is left is a child
-//! that came to rest before that process, which died, had looked. It is rare, so it is looked for rarely: the children at rest are listed page by
-//! page, one page for each pause of the sweep, and again after [`PASSES`] pauses.
+//! A parent stops its children before it ends, and a process that starts a child too late checks the parent. One case remains: a child became
+//! idle before its process checked, and that process died. This is rare, so the check is rare: it lists idle children, one page per sweep
+//! interval, and starts again after [`PASSES`] intervals.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -16,10 +16,10 @@ use crate::runtime::children::is_wanted;
 use crate::runtime::shared::{RuntimeInner, RuntimePhase};
 use crate::store::{Cursor, Order, Page, RunHead, RunQuery};
 
-/// How many pauses of the sweep lie between two passes: a minute by default.
+/// The number of sweep intervals between two passes: a minute by default.
 const PASSES: u32 = 60;
 
-/// How many runs one page holds.
+/// The number of runs per page.
 const PAGE: u32 = 500;
 
 /// Cancels idle children of ended parents, as long as there is a runtime.
@@ -31,7 +31,7 @@ pub(crate) async fn cancel_idle_orphans(shared: Weak<RuntimeInner>) {
         let (clock, mut stop) = (Arc::clone(&strong.clock), strong.registry.watch_stop());
         drop(strong);
         tokio::select! {
-            // In this order, so that a simulation takes the same course each time.
+            // Biased, because simulations must be deterministic.
             biased;
             _ = stop.wait_for(|stop| stop.phase != RuntimePhase::Open) => return,
             () = clock.sleep(pause) => {}
@@ -47,7 +47,7 @@ pub(crate) async fn cancel_idle_orphans(shared: Weak<RuntimeInner>) {
     }
 }
 
-/// Goes through one page of the children at rest. Returns where the next one begins.
+/// Checks one page of idle children. Returns the start of the next one.
 async fn look_at_page(shared: &Arc<RuntimeInner>, from: Option<Cursor>) -> Result<Option<Cursor>> {
     let mut query = RunQuery::default();
     query.statuses = vec![RunStatus::InProgress, RunStatus::Interrupted, RunStatus::AwaitingInput];
@@ -57,7 +57,7 @@ async fn look_at_page(shared: &Arc<RuntimeInner>, from: Option<Cursor>) -> Resul
     let listed = shared.store.runs(&query, page).await?;
     let mut parents = HashMap::new();
     for child in listed.items {
-        // One that no process has and that is not due is claimed by nobody. Of each workflow, those who serve it look.
+        // A run without an owner that is not due has no claimer. The processes that serve a workflow check its runs.
         let is_idle =
             child.owner.is_none() && (child.status != RunStatus::InProgress || child.wake_at.is_some());
         if !is_idle || !shared.recovery.serves(&child.facts.workflow) {
@@ -78,7 +78,7 @@ async fn look_at_page(shared: &Arc<RuntimeInner>, from: Option<Cursor>) -> Resul
     Ok(listed.next)
 }
 
-/// Whether the parent of a run has ended for good, as its head tells, or is another run by now.
+/// Returns whether the parent of a run has ended, or its id has a new run.
 fn has_ended(child: &RunHead, parent: Option<&RunHead>) -> bool {
     parent.is_none_or(|parent| {
         matches!(parent.status, RunStatus::Completed | RunStatus::Cancelled)
@@ -90,7 +90,7 @@ async fn look_at_child(shared: &Arc<RuntimeInner>, run: &RunKey, child: &RunHead
     match is_wanted(shared, run, &child.facts).await {
         Ok(true) => {}
         Ok(false) => tracing::info!(%run, "cancelled an idle run whose parent has ended"),
-        // The next pass looks again.
+        // The next pass tries again.
         Err(error) => tracing::debug!(%run, %error, "cannot look for the parent of an idle run"),
     }
 }

@@ -1,4 +1,4 @@
-//! The life of a runtime beside its runs: its heartbeats, the notices it hears, the runs it lets go of, and its end.
+//! A runtime's background work: heartbeats, notices, releases of runs, and shutdown.
 
 use std::cmp::Ordering;
 use std::sync::atomic;
@@ -18,18 +18,18 @@ use crate::runtime::shared::{DriverCommand, RuntimeInner, RuntimePhase};
 use crate::runtime::tasks::spawn;
 use crate::store::{Notice, RunAppend};
 
-/// How long to wait before a run that could not be let go of is let go of again, at first and at most.
+/// The first and the longest delay before the retry of a failed release.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Which claim of which life of a run. Epochs begin anew in each life, so neither is compared without the other.
+/// Identifies a claim of a run. Epochs restart with each generation, so compare both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimId {
     pub(crate) life: Uuid,
     pub(crate) epoch: Epoch,
 }
 
-/// Says that the process is alive, three times within each heartbeat's life, as long as there is a runtime.
+/// Sends heartbeats, three per TTL, as long as there is a runtime.
 pub(crate) async fn beat(shared: Weak<RuntimeInner>) {
     let mut last = HeartbeatResult::Alive;
     loop {
@@ -39,16 +39,16 @@ pub(crate) async fn beat(shared: Weak<RuntimeInner>) {
             return;
         };
         tokio::select! {
-            // In this order, so that a simulation takes the same course each time.
+            // Biased, because simulations must be deterministic.
             biased;
-            // One that fails is tried again at its own pace.
+            // A failed heartbeat has its own retry interval.
             () = heartbeat.wanted(), if last == HeartbeatResult::Alive => {}
             () = clock.sleep(heartbeat.pause(last)) => {}
         }
         drop(heartbeat);
         let Some(shared) = shared.upgrade() else { return };
         if shared.is_closing() && shared.driven() == 0 {
-            // The caller that ended it may not have waited for the end.
+            // The caller of the shutdown may not have waited for it.
             if let Err(error) = shared.heartbeat.end(&*shared.store, &shared.executor).await {
                 tracing::debug!(%error, "cannot say that this process has ended; its heartbeat expires");
             }
@@ -67,7 +67,7 @@ pub(crate) async fn beat(shared: Weak<RuntimeInner>) {
     }
 }
 
-/// Passes the store's notices on to the drivers of this process.
+/// Forwards the store's notices to the drivers of this process.
 pub(crate) async fn pass_notices(shared: Weak<RuntimeInner>) {
     let Some(mut notices) = shared.upgrade().and_then(|shared| shared.store.subscribe()) else { return };
     let hear = |hears| {
@@ -81,7 +81,7 @@ pub(crate) async fn pass_notices(shared: Weak<RuntimeInner>) {
         shared.feeds().wake(notice.as_ref().map(|notice| &notice.run));
         let Some(Notice { run, head, .. }) = notice else { continue };
         if let Some(driver) = shared.driver(&run) {
-            // A driver that has ended needs no notice, nor does one that is about to look.
+            // A driver that has ended, or is about to check, needs no notice.
             let _ = driver.send_unless(DriverCommand::Look(head), |last| match last {
                 DriverCommand::Look(told) => {
                     *told = further(*told, head);
@@ -96,7 +96,7 @@ pub(crate) async fn pass_notices(shared: Weak<RuntimeInner>) {
     hear(false);
 }
 
-/// Returns the head of a run that another one of two came before; none where only a look can tell.
+/// Returns the later of two heads; `None` if only a read can tell.
 fn further(one: Option<HeadRef>, other: Option<HeadRef>) -> Option<HeadRef> {
     let (one, other) = (one?, other?);
     match one.seq.cmp(&other.seq) {
@@ -106,9 +106,9 @@ fn further(one: Option<HeadRef>, other: Option<HeadRef>) -> Option<HeadRef> {
     }
 }
 
-/// Takes a run out of the line that has ended elsewhere, or came to rest there.
+/// Removes a run from the line that has ended or is idle elsewhere.
 async fn look_in_line(shared: Arc<RuntimeInner>, run: RunKey) {
-    // Otherwise its turn tells, or the handle that waits for it.
+    // If the read fails, its turn or the waiting handle finds out.
     if let Ok(Some(head)) = shared.store.head(&run).await
         && head.status != RunStatus::InProgress
     {
@@ -116,7 +116,7 @@ async fn look_in_line(shared: Arc<RuntimeInner>, run: RunKey) {
     }
 }
 
-/// Goes on with runs that waited for room, as soon as there is any.
+/// Continues runs in line as soon as there is capacity.
 pub(crate) fn admit(shared: &Arc<RuntimeInner>) -> impl Future<Output = ()> + Send + 'static {
     let (line, shared) = (AdmissionCloseGuard(Arc::clone(&shared.admission)), Arc::downgrade(shared));
     async move {
@@ -128,7 +128,7 @@ pub(crate) fn admit(shared: &Arc<RuntimeInner>) -> impl Future<Output = ()> + Se
             }
             drop(strong);
             tokio::select! {
-                // In this order, so that a simulation takes the same course each time.
+                // Biased, because simulations must be deterministic.
                 biased;
                 () = line.0.rung() => {}
                 _ = stop.wait_for(|stop| stop.phase != RuntimePhase::Open) => return,
@@ -137,7 +137,7 @@ pub(crate) fn admit(shared: &Arc<RuntimeInner>) -> impl Future<Output = ()> + Se
     }
 }
 
-/// The line, as long as a task lets runs in: a run in line holds the runtime, and would do so for ever.
+/// Closes the line when the admitting task ends: a run in line owns the runtime, and would keep it alive forever.
 struct AdmissionCloseGuard(Arc<AdmissionControl>);
 
 impl Drop for AdmissionCloseGuard {
@@ -146,15 +146,15 @@ impl Drop for AdmissionCloseGuard {
     }
 }
 
-/// Says why a start or a claim was refused. If its reply was lost, what became of it is found out beside the caller; the run must not be
-/// registered here any more.
+/// Returns the error of a refused start or claim. If its reply was lost, a separate task resolves the outcome; the run must be deregistered
+/// before.
 pub(crate) fn refused(shared: &Arc<RuntimeInner>, append: RunAppend, tenure: ClaimId, why: &Error) -> Error {
     let error = not_taken(why.clone()).with_run(&append.run);
     resolve_doubt(shared, append, tenure, why);
     error
 }
 
-/// Says of a run that is not taken what being fenced means for it: nothing was written, and it may be tried again.
+/// Turns `Fenced` into a retryable error for a run that was not claimed.
 fn not_taken(error: Error) -> Error {
     if error.kind() != ErrorKind::Fenced {
         return error;
@@ -163,11 +163,11 @@ fn not_taken(error: Error) -> Error {
     Error::new(ErrorKind::Unavailable, message).with_source(error)
 }
 
-/// Finds out what became of a start or claim whose reply was lost, and lets the run go if it was done after all: it would be this
-/// process's by its log, and no driver would have it.
+/// Resolves a start or claim whose reply was lost, and releases the run if the append succeeded. Otherwise the log would name this process as
+/// owner, without a driver.
 ///
-/// The same records are sent again until the store says what became of them. From then on they cannot arrive late, either. A start is sent
-/// no more once its run is there, or was removed by this process: the run would begin anew.
+/// It repeats the same append until the store returns a result. After that, the append cannot arrive late, either. It stops repeating a start
+/// once the run exists, or this process has removed it: the run would start again.
 fn resolve_doubt(shared: &Arc<RuntimeInner>, append: RunAppend, tenure: ClaimId, why: &Error) {
     if why.kind() != ErrorKind::Indeterminate {
         return;
@@ -178,7 +178,7 @@ fn resolve_doubt(shared: &Arc<RuntimeInner>, append: RunAppend, tenure: ClaimId,
         let mut pause = FIRST_PAUSE;
         loop {
             let Some(shared) = weak.upgrade() else { return };
-            // Its driver has met its log.
+            // Its driver has read the log.
             if matches!(shared.registry.stop().phase, RuntimePhase::Ending(_))
                 || shared.driver(&append.run).is_some()
                 || !doubt.stands(&shared)
@@ -204,20 +204,20 @@ fn resolve_doubt(shared: &Arc<RuntimeInner>, append: RunAppend, tenure: ClaimId,
     });
 }
 
-/// Sends the records of a start or claim again, unless the run of the start is there, or this process has removed it.
+/// Repeats the append of a start or claim, unless the run of the start exists, or this process has removed it.
 async fn find_out(shared: &RuntimeInner, append: &RunAppend, doubt: &UnknownOutcomeGuard) -> Result<()> {
     let is_start = append.expected.is_none();
     if is_start && (shared.store.head(&append.run).await?.is_some() || !doubt.stands(shared)) {
         return Ok(());
     }
-    // Once for each look: between two tries of the committer the run could be removed.
+    // One attempt per check: the run could be removed between two attempts of the committer.
     match shared.store.append(vec![append.clone()]).await.pop() {
         Some(result) => result.map(|_| ()),
         None => Err(Error::new(ErrorKind::Corrupt, "the store gave no result for the append")),
     }
 }
 
-/// That this process does not know yet what became of a start or claim, until this is dropped.
+/// Marks the outcome of a start or claim as unknown in this process, until dropped.
 struct UnknownOutcomeGuard {
     shared: Weak<RuntimeInner>,
     number: u64,
@@ -228,7 +228,7 @@ impl UnknownOutcomeGuard {
         Self { shared: Arc::downgrade(shared), number: shared.registry.doubts().add(run) }
     }
 
-    /// Tells whether this process has not removed the run since.
+    /// Returns whether this process has not removed the run since.
     fn stands(&self, shared: &RuntimeInner) -> bool {
         shared.registry.doubts().has(self.number)
     }
@@ -242,13 +242,13 @@ impl Drop for UnknownOutcomeGuard {
     }
 }
 
-/// Releases a run that stopped here with an error and is this process's by its log: while this process lives, no other process would
-/// claim it.
+/// Releases a run that stopped here with an error and that its log assigns to this process. No other process would claim it while this one
+/// lives.
 ///
-/// A store that has no such run is asked again for as long as a heartbeat lives: a folder may be unmounted for a moment, or a replica lag.
+/// If the store has no such run, it retries for the TTL of a heartbeat: a folder may be unmounted for a moment, or a replica may lag.
 pub(crate) fn let_go(shared: &Weak<RuntimeInner>, run: &RunKey, tenure: ClaimId, why: &Error) {
     let (weak, run) = (Weak::clone(shared), run.clone());
-    // To whoever reads the log, being fenced is that another process took the run: this one still has it.
+    // For readers of the log, `Fenced` means that another process claimed the run: this one still owns it.
     let reason = match why.kind() {
         ErrorKind::Fenced => "its heartbeat was lost".to_owned(),
         kind => format!("its driver stopped: {kind}"),
@@ -257,7 +257,7 @@ pub(crate) fn let_go(shared: &Weak<RuntimeInner>, run: &RunKey, tenure: ClaimId,
         let (mut pause, mut missing_since) = (FIRST_PAUSE, None);
         loop {
             let Some(shared) = weak.upgrade() else { return };
-            // An executor that has ended owns nothing.
+            // An ended executor owns nothing.
             if matches!(shared.registry.stop().phase, RuntimePhase::Ending(_))
                 || shared.driver(&run).is_some()
             {
@@ -273,7 +273,7 @@ pub(crate) fn let_go(shared: &Weak<RuntimeInner>, run: &RunKey, tenure: ClaimId,
                         return;
                     }
                 }
-                // In doubt, too: the next try finds whether it was let go of.
+                // Retry an unknown outcome, too: the next attempt reads whether the run was released.
                 Err(error)
                     if error.is_retryable()
                         || matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Indeterminate) =>
@@ -293,7 +293,7 @@ pub(crate) fn let_go(shared: &Weak<RuntimeInner>, run: &RunKey, tenure: ClaimId,
     });
 }
 
-/// Ends a runtime, and comes back when no run goes on here any more.
+/// Shuts a runtime down, and returns when it drives no run.
 pub(crate) async fn end(shared: &Arc<RuntimeInner>, phase: RuntimePhase) -> Result<()> {
     shared.change_stop(|stop| {
         stop.phase = match (stop.phase, phase) {
@@ -305,14 +305,14 @@ pub(crate) async fn end(shared: &Arc<RuntimeInner>, phase: RuntimePhase) -> Resu
         };
     });
     let mut drivers = shared.registry.count();
-    // The sender lives as long as `shared`.
+    // Cannot fail: `shared` owns the sender.
     let _ = drivers.wait_for(|count| *count == 0).await;
     let mut lines = shared.post().count();
     let grace = match shared.registry.stop().phase {
         RuntimePhase::Ending(grace) => grace,
         _ => Duration::MAX,
     };
-    // What is being delivered is to be on record, so that it does not come again.
+    // Record the current deliveries, to avoid duplicates.
     drop(within(&*shared.clock, grace, lines.wait_for(|count| *count == 0)).await);
     shared.heartbeat.end(&*shared.store, &shared.executor).await
 }

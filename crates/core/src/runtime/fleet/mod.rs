@@ -1,4 +1,4 @@
-//! A process among others: its heartbeat, the runs that it lets in, takes up and lets go of.
+//! A process within the fleet: its heartbeat, admission, claims and releases of runs.
 
 pub(crate) mod admission;
 pub(crate) mod hand_over;

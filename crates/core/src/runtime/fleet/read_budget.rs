@@ -1,14 +1,14 @@
-//! How many bytes of logs may be read at the same time.
+//! Limits the log bytes that are read at the same time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The size that the first log is taken to have.
+/// The assumed size of the first log.
 const FIRST_GUESS: u64 = 64 * 1024;
 
-/// Bounds the bytes of logs that are read at the same time. The size of a log is known only once it is read: until then, it counts for
-/// about as much as the largest of the last ones.
+/// Limits the log bytes that are read at the same time. The size of a log is unknown until the read ends; until then, it counts for about as
+/// much as the largest recent one.
 pub(crate) struct ReadBudget {
     most: u64,
     reserved: Mutex<Reserved>,
@@ -21,7 +21,7 @@ struct Reserved {
     guess: u64,
 }
 
-/// The bytes that one log takes of the budget.
+/// The share of one log in the budget.
 pub(crate) struct ReadReservation {
     budget: Arc<ReadBudget>,
     bytes: u64,
@@ -37,7 +37,7 @@ impl ReadBudget {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one more log may be read. One alone always may, whatever its size.
+    /// Waits until one more log may be read. A single log always may, whatever its size.
     pub(crate) async fn reserve(self: &Arc<Self>) -> ReadReservation {
         loop {
             {
@@ -55,12 +55,12 @@ impl ReadBudget {
 }
 
 impl ReadReservation {
-    /// Sets the size of the log, once it is read.
+    /// Sets the size of the log after the read.
     pub(crate) fn resize(&mut self, bytes: u64) {
         let mut reserved = self.budget.lock();
         reserved.bytes = reserved.bytes.saturating_sub(self.bytes).saturating_add(bytes);
         self.bytes = bytes;
-        // Falls slowly after a large log, for they come in groups.
+        // Decays slowly after a large log, because large logs come in groups.
         reserved.guess = bytes.max(reserved.guess - reserved.guess / 8).max(1);
         drop(reserved);
         self.budget.freed.notify_one();
@@ -73,7 +73,7 @@ impl Drop for ReadReservation {
         (reserved.logs, reserved.bytes) =
             (reserved.logs.saturating_sub(1), reserved.bytes.saturating_sub(self.bytes));
         drop(reserved);
-        // Each reservation that ends wakes one reader; a reader that finds room for more passes that on.
+        // Each freed reservation wakes one reader; a reader that finds further capacity wakes the next.
         self.budget.freed.notify_one();
     }
 }

@@ -1,4 +1,4 @@
-//! The workflows that this process serves, and the runs of them that it could not claim.
+//! The workflows that this process serves, and their runs that it could not claim.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
@@ -26,69 +26,69 @@ use crate::runtime::tasks::spawn;
 use crate::state::State;
 use crate::store::{RunFilter, RunHead};
 
-/// How long a run that could not be taken up is left alone at first, and at most.
+/// The first and the longest delay after a failed claim.
 const FIRST_REST: Duration = Duration::from_secs(2);
 const LONGEST_REST: Duration = Duration::from_secs(300);
 
-/// The longest rest when it was only the store that failed.
+/// The longest delay after a store failure.
 const STORE_REST: Duration = Duration::from_secs(15);
 
 type RecoveredRun = Pin<Box<dyn Future<Output = Result<ClaimOutcome>> + Send>>;
 
-/// A workflow as recovery needs it: without the user's type.
+/// Claims runs of a workflow, without the user's type.
 pub(crate) type Claimer =
     Arc<dyn Fn(Arc<RuntimeInner>, ClaimTarget, RunPermit) -> RecoveredRun + Send + Sync>;
 
-/// What became of a run that was to be taken up.
+/// The result of a recovery claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimOutcome {
-    /// It goes on here, or there was something else to do for it.
+    /// The run is active here, or other work for it is complete.
     Done,
     /// Another claimer was faster, or it has ended meanwhile.
     Late,
 }
 
-/// Why a run that needs a driver has none, or for what it waits beside others.
+/// A run that lacks a driver although it needs one, or that waits for a library.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StalledRun {
     /// The run.
     pub run: RunKey,
-    /// Why the last try failed. [`ErrorKind::GraphChanged`]: the graph served here does not fit it; [`ErrorKind::Unsupported`]: its
-    /// workflow is not served here, or this process lacks a [tag](super::super::RuntimeBuilder::tags), and no other has taken it up either; [`ErrorKind::Unavailable`] without a try: what a library
-    /// [reports](super::super::Runtime::report_waits) that the run waits for.
+    /// The error of the last attempt. [`ErrorKind::GraphChanged`]: the graph served here does not fit it; [`ErrorKind::Unsupported`]: this
+    /// process does not serve its workflow or lacks a [tag](super::super::RuntimeBuilder::tags), and no other process has claimed it;
+    /// [`ErrorKind::Unavailable`] with zero attempts: a wait that a library [reports](super::super::Runtime::report_waits).
     pub error: Error,
-    /// How many tries failed; 0 if none was made, because the workflow is not served here or the run waits for its turn.
+    /// The number of failed attempts; 0 if there was none, because this process does not serve the workflow or the run waits in a queue.
     pub tries: u32,
-    /// When the next one follows, or when it was found last.
+    /// The time of the next attempt, or of the last sighting.
     pub next: Timestamp,
 }
 
-/// A run in the list, and when it was found last.
+/// A stalled run, with its last sighting.
 struct StalledEntry {
     stalled: StalledRun,
     since: Timestamp,
-    /// In which listing, and in which round of looks.
+    /// The listing and the sweep of the last sighting.
     filter: RunFilter,
     found: u64,
 }
 
-/// The workflows that this process serves, and the runs that it could not take up.
+/// The workflows that this process serves, and the runs that it could not claim.
 pub(crate) struct Recovery {
-    /// In order of their names, so that a look goes the same way each time.
+    /// In order of names, so that sweeps are deterministic.
     served: Mutex<BTreeMap<WorkflowName, Claimer>>,
     listed: Mutex<HashMap<RunKey, StalledEntry>>,
-    /// What runs wait for, by what they wait for, as libraries said last; each with the beginning of its wait.
+    /// The waits that libraries reported last, by report name; each with its start.
     waits: Mutex<HashMap<String, Vec<(Timestamp, StalledRun)>>>,
-    /// What is being taken up, by part of the store.
+    /// The claims in progress, by part of the store.
     claiming: Arc<Mutex<Claims>>,
-    /// Rings when there may be something to do.
+    /// Notified when there may be work.
     pub(crate) bell: Notify,
-    /// Whether the last look ended because there was no room for more.
+    /// Whether the last sweep stopped for lack of capacity.
     is_full: AtomicBool,
-    /// What is read of runs that are taken up.
+    /// Limits the log bytes that claims read.
     pub(crate) read_budget: Arc<ReadBudget>,
-    /// How many sweeps have begun: what was found since a round is not forgotten at its end.
+    /// The number of started sweeps. The end of a sweep keeps later sightings.
     round: AtomicU64,
 }
 
@@ -106,12 +106,12 @@ impl Recovery {
         }
     }
 
-    /// Says that there may be something to do.
+    /// Signals that there may be work.
     pub(crate) fn ring(&self) {
         self.bell.notify_one();
     }
 
-    /// Begins a round of looks and returns its number.
+    /// Starts a round of sweeps and returns its number.
     pub(crate) fn begin_round(&self) -> u64 {
         self.round.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -120,7 +120,7 @@ impl Recovery {
         self.round.load(Ordering::Relaxed)
     }
 
-    /// Says that a run has ended here, so that there is room for another.
+    /// Signals that a run has ended here, which frees capacity.
     pub(crate) fn left(&self) {
         if self.is_full.swap(false, Ordering::Relaxed) {
             self.ring();
@@ -131,13 +131,13 @@ impl Recovery {
         self.is_full.store(true, Ordering::Relaxed);
     }
 
-    /// Tells whether a run is being taken up, or as many of its part as may be at once.
+    /// Returns whether a claim of the run is in progress, or its part has reached the limit of concurrent claims.
     pub(crate) fn is_claiming(&self, part: u64, run: &RunKey, at_once: u32) -> bool {
         let claiming = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
         claiming.get(&part).is_some_and(|runs| runs.contains(run) || runs.len() >= 2 * at_once as usize)
     }
 
-    /// Notes that a run is being taken up, until what this returns is dropped.
+    /// Marks a claim of the run as in progress, until the guard is dropped.
     pub(crate) fn begin_claim(&self, part: u64, run: &RunKey) -> ClaimGuard {
         let mut claiming = self.claiming.lock().unwrap_or_else(PoisonError::into_inner);
         claiming.entry(part).or_default().insert(run.clone());
@@ -148,7 +148,7 @@ impl Recovery {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lists what is stalled: what failed, and what no process has served for `patience` or has waited so long for a library.
+    /// Lists stalled runs: failed claims, and runs that no process has served, or that have waited for a library, for `patience`.
     pub(crate) fn stalled(&self, now: Timestamp, patience: Duration) -> Vec<StalledRun> {
         let late = |since: Timestamp| now.since(since) >= patience;
         let mut all: Vec<_> = {
@@ -162,7 +162,7 @@ impl Recovery {
         all
     }
 
-    /// Notes what runs wait for in the place of what was noted under this name before.
+    /// Replaces the waits that were reported under this name.
     pub(crate) fn report_waits(
         &self,
         name: &str,
@@ -180,14 +180,14 @@ impl Recovery {
         }
     }
 
-    /// Counts the runs in the list: those whose claims failed, and those whose workflow is not served here.
+    /// Returns the numbers of stalled runs: failed claims, and unserved runs.
     pub(crate) fn count(&self) -> (usize, usize) {
         let listed = self.lock();
         let failed = listed.values().filter(|one| one.stalled.tries > 0).count();
         (failed, listed.len() - failed)
     }
 
-    /// Returns why a run could not be taken up here.
+    /// Returns the reason for which this process could not claim a run.
     pub(crate) fn why(&self, run: &RunKey) -> Option<Error> {
         self.lock().get(run).filter(|one| one.stalled.tries > 0).map(|one| one.stalled.error.clone())
     }
@@ -208,7 +208,7 @@ impl Recovery {
         self.served.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// Tells whether a run that was found now is to be left alone until its next try.
+    /// Updates the sighting of a stalled run, and returns whether to skip it until its next attempt.
     pub(crate) fn rests(&self, run: &RunKey, filter: RunFilter, now: Timestamp) -> bool {
         self.lock().get_mut(run).is_some_and(|one| {
             (one.filter, one.found) = (filter, self.round());
@@ -216,7 +216,7 @@ impl Recovery {
         })
     }
 
-    /// Notes a run that is left to others: its workflow is not served here, or this process lacks one of these tags.
+    /// Records a run for other processes: this one does not serve its workflow, or lacks a tag.
     pub(crate) fn unserved(&self, head: &RunHead, lacking: Option<&str>, filter: RunFilter, now: Timestamp) {
         let round = self.round();
         let mut listed = self.lock();
@@ -237,12 +237,12 @@ impl Recovery {
         (one.filter, one.found, one.stalled.next) = (filter, round, now);
     }
 
-    /// Forgets the runs that were not found since this round: they need no driver any more.
+    /// Removes the runs without a sighting since this round: they need no driver any more.
     pub(crate) fn forget_before(&self, filter: RunFilter, round: u64) {
         self.lock().retain(|_, one| one.filter != filter || one.found >= round);
     }
 
-    /// Notes how a try ended.
+    /// Records the result of a claim.
     pub(crate) fn tried(&self, run: RunKey, result: Result<()>, filter: RunFilter, now: Timestamp) {
         let mut listed = self.lock();
         match result {
@@ -262,7 +262,7 @@ impl Recovery {
 
 type Claims = HashMap<u64, HashSet<RunKey>>;
 
-/// A run that is being taken up.
+/// A claim in progress.
 pub(crate) struct ClaimGuard {
     all: Arc<Mutex<Claims>>,
     part: u64,
@@ -282,7 +282,7 @@ impl Drop for ClaimGuard {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::AlreadyExists`] if the workflow is served with another graph.
+/// [`ErrorKind::AlreadyExists`] if this process serves the workflow with another graph.
 pub(crate) fn serve<S: State>(
     shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
@@ -291,11 +291,11 @@ pub(crate) fn serve<S: State>(
     add_served(shared, graph, policy, false)
 }
 
-/// As [`serve`], in place of the graph that the workflow is served with, if there is one.
+/// Serves a workflow like [`serve`], and replaces its current graph, if any.
 ///
 /// # Errors
 ///
-/// As [`serve`], except [`ErrorKind::AlreadyExists`].
+/// The errors of [`serve`], except [`ErrorKind::AlreadyExists`].
 pub(crate) fn replace_served<S: State>(
     shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
@@ -353,7 +353,7 @@ fn outcome<S: State>(resumed: Result<RunHandle<S>>) -> Result<ClaimOutcome> {
 mod tests {
     use super::*;
 
-    /// A claim after a signal may fail while a sweep is under way that has passed the run by.
+    /// A claim after a signal may fail during a sweep that has already passed the run.
     #[test]
     fn a_failure_beside_a_sweep_is_kept_until_a_sweep_that_began_later_finds_no_run() {
         let (recovery, run) = (Recovery::new(1), RunKey::try_from("r").unwrap());

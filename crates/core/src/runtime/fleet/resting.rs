@@ -1,4 +1,4 @@
-//! The facts of runs that came to rest in this process: what a claim needs and a log does not hold.
+//! Caches the facts of runs that became idle in this process. A claim needs them, and the log does not contain them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,17 +8,17 @@ use uuid::Uuid;
 use crate::id::RunKey;
 use crate::record::RunFacts;
 
-/// How many runs each half remembers: as many as fill a table of 512 places, some 300 KiB in all at the most, and enough for the answers
-/// that come soon. What comes later asks the store once more.
+/// The capacity of each half: it fills a table of 512 slots, some 300 KiB in all at most, and suffices for quick answers. A later answer costs
+/// one more store call.
 const HALF: usize = 448;
 
-/// Remembers the facts of the last runs that came to rest here, each for one life of the run.
+/// Caches the facts of the last runs that became idle here, each for one generation of the run.
 #[derive(Default)]
 pub(crate) struct IdleRunCache {
     halves: Mutex<Halves>,
 }
 
-/// The younger half becomes the older one when it is full, which forgets the older one.
+/// When the younger half is full, it replaces the older one.
 #[derive(Default)]
 struct Halves {
     young: HashMap<RunKey, (Uuid, Arc<RunFacts>)>,
@@ -34,21 +34,21 @@ impl IdleRunCache {
         halves.young.insert(run, (life, facts));
     }
 
-    /// Forgets the facts of a run that was purged.
+    /// Removes the facts of a purged run.
     pub(crate) fn forget(&self, run: &RunKey) {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         halves.young.remove(run);
         halves.old.remove(run);
     }
 
-    /// Returns the facts of a run, if they are those of this life.
+    /// Returns the facts of a run, if they are of this generation.
     pub(crate) fn get(&self, run: &RunKey, life: Uuid) -> Option<Arc<RunFacts>> {
         let halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         let known = halves.young.get(run).or_else(|| halves.old.get(run));
         known.filter(|(known, _)| *known == life).map(|(_, facts)| Arc::clone(facts))
     }
 
-    /// Forgets the facts of a run and returns them, if they are those of this life.
+    /// Removes and returns the facts of a run, if they are of this generation.
     pub(crate) fn take(&self, run: &RunKey, life: Uuid) -> Option<Arc<RunFacts>> {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         let (young, old) = (halves.young.remove(run), halves.old.remove(run));

@@ -1,4 +1,4 @@
-//! Since when orphans are seen: a store says when a run's last record was made, and not when its owner died.
+//! Tracks the age of orphans: a store knows the time of a run's last record, but not of its owner's death.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use crate::clock::Timestamp;
 use crate::id::{RecordId, RunKey};
 use crate::store::RunHead;
 
-/// How many orphans are remembered: as many as one look goes through.
+/// The maximum number of tracked orphans, equal to the range of one sweep.
 const MOST: usize = 20_000;
 
-/// The orphans that the last looks found.
+/// The orphans of the last sweeps.
 #[derive(Debug, Default)]
 pub(super) struct OrphanTracker(HashMap<RunKey, OrphanAge>);
 
@@ -17,13 +17,13 @@ pub(super) struct OrphanTracker(HashMap<RunKey, OrphanAge>);
 struct OrphanAge {
     head: RecordId,
     since: Timestamp,
-    /// The look that found it last.
+    /// The last sweep that found it.
     round: u64,
 }
 
 impl OrphanTracker {
-    /// Returns since when a run is known to have no driver. One that was let go of, or that no process began with, says so itself; of one
-    /// whose owner died, it is known since the first look that found it so.
+    /// Returns the time since which a run has had no driver. For a released run, or one that was never claimed, the head tells. For a run with a
+    /// dead owner, it is the first sweep that found it so.
     pub(super) fn since(&mut self, head: &RunHead, round: u64, now: Timestamp) -> Timestamp {
         if head.owner.is_none() {
             return head.updated;
@@ -37,7 +37,7 @@ impl OrphanTracker {
         self.0.get(&head.run).map_or(now, |seen| seen.since)
     }
 
-    /// Forgets what no look since this one has found.
+    /// Removes the orphans that no sweep since `round` has found.
     pub(super) fn forget_before(&mut self, round: u64) {
         self.0.retain(|_, seen| seen.round >= round);
     }

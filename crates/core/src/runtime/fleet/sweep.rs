@@ -1,13 +1,12 @@
-//! Looking for runs without a driver: orphans of processes that ended, runs that were answered, and runs whose time has come.
+//! Sweeps for runs without a driver: orphans of ended processes, answered runs, and due runs.
 //!
-//! An idle process asks one question each time, for orphans and for due runs in turn. One that finds something, or is told that there
-//! may be something, asks both, and goes on page by page. Of each page the runs are tried in an order of this process's own. Where others
-//! are at work on the same page, a process goes on some pages ahead, as many as chance says, and comes back in the end: so several
-//! processes share the work without speaking to each other. There is no page ahead of the last one: how much of that a process tries
-//! follows from how much of the one before it got. A fleet of a thousand would otherwise try each run a thousand times.
+//! An idle process sends one query per interval, alternating between orphans and due runs. If it finds a run, or a signal reports work, it sends
+//! both queries and continues page by page. It tries the runs of each page in a random order of its own. If other processes work on the same
+//! page, it skips a random number of pages ahead, and returns in the end: so several processes share the work without communication. The last
+//! page has no successor: the share of it that a process tries depends on its success with the previous last page. Otherwise each run would see
+//! a thousand attempts by a fleet of a thousand.
 //!
-//! No run waits for one in another [part](crate::store::CheckpointStore::part) of the store: what cannot be taken up in time goes on
-//! beside the next page.
+//! Runs never wait for a run in another [part](crate::store::CheckpointStore::part) of the store: slow claims continue next to the next page.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,35 +26,36 @@ use crate::runtime::shared::{RuntimeInner, RuntimePhase};
 use crate::runtime::tasks::{caught, spawn};
 use crate::store::{Cursor, Order, Page, RunFilter, RunHead, RunQuery};
 
-/// How many runs one page holds: enough for several processes to find different ones in it, little enough to be answered at once.
+/// The number of runs per page: enough for several processes to find different ones, few enough for a quick answer.
 const PAGE: u32 = 500;
 
-/// How many pages one look goes on for: what cannot be taken up must not keep this process from starting over.
+/// The maximum number of pages of one sweep: unclaimable runs must not keep this process from starting over.
 const PAGES: u32 = 40;
 
-/// How many runs of a page others may take first before it is left to them.
+/// The number of lost races on a page before the process leaves it to others.
 const LATE: u32 = 16;
 
-/// How many pages ahead a process goes at the most when others are at work on the same one: at first, and when it happens again and again.
-/// Four processes want few, so that none reads pages in vain; sixty-four want many, so that they do not meet again.
+/// The range of pages to skip when other processes work on the same one: at first, and after repeated contention. Four processes need few, to
+/// avoid useless reads; sixty-four need many, to avoid meeting again.
 const LEAST_REACH: u64 = 8;
 const MOST_REACH: u64 = 32;
 
-/// How long the runs of one part of the store may hold up the others. Less than a look's usual pause would leave what is only slow.
+/// The time for which the runs of one part of the store may delay the others. A shorter one than the usual interval would abandon claims that
+/// are just slow.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The least part of the last page that a process tries, one run at least: a fleet of so many times its size tries each run about once.
+/// The smallest share of the last page that a process tries, but at least one run: a fleet of the inverse size tries each run about once.
 const LEAST_SHARE: f64 = 1.0 / 512.0;
 
-/// How many runs may stand in line here that recovery found: others may have room for the rest.
+/// The maximum number of recovered runs in line here: other processes may have capacity for the rest.
 const LINE: usize = 2_000;
 
-/// The longest pause after looks that failed.
+/// The longest pause after failed sweeps.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 const FILTERS: [RunFilter; 2] = [RunFilter::Orphaned, RunFilter::Due];
 
-/// Looks for runs to take up, as long as there is a runtime.
+/// Sweeps for runs to claim, as long as there is a runtime.
 pub(crate) async fn sweep(shared: Weak<RuntimeInner>) {
     let Some(mut sweeper) = shared.upgrade().map(|shared| RecoverySweeper::new(&shared)) else { return };
     let (mut turn, mut failed, mut wide) = (0, 0u32, true);
@@ -81,7 +81,7 @@ pub(crate) async fn sweep(shared: Weak<RuntimeInner>) {
         let recovery = Arc::clone(&strong.recovery);
         drop(strong);
         tokio::select! {
-            // In this order, so that a simulation takes the same course each time.
+            // Biased, because simulations must be deterministic.
             biased;
             () = recovery.bell.notified(), if failed == 0 => wide = true,
             _ = stop.wait_for(|stop| stop.phase != RuntimePhase::Open) => return,
@@ -90,7 +90,7 @@ pub(crate) async fn sweep(shared: Weak<RuntimeInner>) {
     }
 }
 
-/// Delivers the letters of a run that has ended, if this process delivers any.
+/// Delivers the outbox messages of an ended run, if this process has sinks.
 fn deliver(shared: &Arc<RuntimeInner>, head: RunHead, filter: RunFilter) {
     let (part, at_once) = (shared.store.part(&head.run), shared.limits.recovered_at_once);
     if !shared.post().has_outlets()
@@ -108,44 +108,44 @@ fn deliver(shared: &Arc<RuntimeInner>, head: RunHead, filter: RunFilter) {
     });
 }
 
-/// Spreads a pause by a quarter to both sides, for a chance between 0 and 1.
+/// Varies a pause by up to a quarter in both directions; `chance` is between 0 and 1.
 fn spread(pause: Duration, chance: f64) -> Duration {
-    // `mul_f64` panics where the result is beyond the longest duration.
+    // `mul_f64` panics on overflow.
     Duration::try_from_secs_f64(pause.as_secs_f64() * (0.75 + 0.5 * chance)).unwrap_or(Duration::MAX)
 }
 
-/// What one look after another knows.
+/// The state between sweeps.
 struct RecoverySweeper {
     dice: u64,
-    /// For each filter: where a look that went on for too long ended, and since which round the list of all is gone through.
+    /// For each filter: the position where an overlong sweep stopped, and the round in which the current pass over the listing started.
     left_off: [(Option<Cursor>, u64); 2],
-    /// Which part of the last page it tries: all while it is alone, half as much each time when others got more of the last than it.
+    /// The share of the last page to try: all while alone, halved each time other processes won more of it.
     share: f64,
-    /// How many pages ahead it goes at the most.
+    /// The maximum number of pages to skip ahead.
     reach: u64,
-    /// How long the oldest run of the listing has waited.
+    /// The longest wait of a listed run.
     oldest: Duration,
     orphans: OrphanTracker,
-    /// The look that it is at.
+    /// The number of the current sweep.
     round: u64,
 }
 
-/// What one page came to.
+/// The result of one page.
 struct Read {
     found: bool,
     unserved: usize,
-    /// Where the next page begins, if there is one.
+    /// The start of the next page, if there is one.
     next: Option<Cursor>,
     end: End,
 }
 
 enum End {
-    /// There are more.
+    /// There are more pages.
     More(Cursor),
     Last,
-    /// Others take these, too.
+    /// Other processes claim these, too.
     Contended,
-    /// There is no room for more.
+    /// There is no capacity for more.
     Full,
 }
 
@@ -163,7 +163,7 @@ impl RecoverySweeper {
         }
     }
 
-    /// The next number of a sequence that differs from process to process (xorshift64*, Vigna 2014).
+    /// Returns the next number of a process-specific random sequence (xorshift64*, Vigna 2014).
     fn next(&mut self) -> u64 {
         self.dice ^= self.dice >> 12;
         self.dice ^= self.dice << 25;
@@ -171,12 +171,12 @@ impl RecoverySweeper {
         self.dice.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Between 0 and 1, other for each process and each time: a fleet does not look all at once.
+    /// Returns a random number between 0 and 1, different in each process, so that a fleet does not sweep in unison.
     fn chance(&mut self) -> f64 {
         f64::from((self.next() >> 40) as u32) / f64::from(1u32 << 24)
     }
 
-    /// Claims runs without a driver. Returns whether the listings held any.
+    /// Claims runs without a driver. Returns whether the listings contained any.
     async fn claim_listed(&mut self, shared: &Arc<RuntimeInner>, filters: &[RunFilter]) -> Result<bool> {
         let mut found = false;
         for &filter in filters {
@@ -192,7 +192,7 @@ impl RecoverySweeper {
             found |= some;
             match end {
                 End::More(cursor) if unserved => {
-                    // This process serves few of them: the list of each workflow holds only what can be taken up.
+                    // This process serves few of them: list each workflow separately, to get only claimable runs.
                     for workflow in shared.recovery.workflows() {
                         let mut query = any.clone();
                         query.workflow = Some(workflow);
@@ -215,7 +215,7 @@ impl RecoverySweeper {
         Ok(found)
     }
 
-    /// Goes through a listing. Returns whether there was anything to take up, and whether most of it was unserved.
+    /// Claims the runs of a listing. Returns whether there was anything to claim, and whether most of it was unserved.
     async fn list(
         &mut self,
         shared: &Arc<RuntimeInner>,
@@ -225,7 +225,7 @@ impl RecoverySweeper {
         let (mut found, mut cursor) = (false, from);
         let (mut ahead, mut has_skipped) = (0, false);
         for _ in 0..PAGES {
-            // Who is capped lets in the oldest first; else a page is gone through in no order, so any will do.
+            // With limits, the oldest must come first. Otherwise the order within a page is random, so any order will do.
             let order = if shared.admission.is_limited() { Order::OldestFirst } else { Order::Any };
             let mut page = Page::first(PAGE).with_order(order);
             page.cursor = cursor.take();
@@ -245,7 +245,7 @@ impl RecoverySweeper {
                 End::Contended if read.next.is_some() && !shared.is_closing() => {
                     (cursor, ahead, has_skipped) = (read.next, self.jump(), true);
                 }
-                // What was passed over comes now.
+                // Return to the skipped pages.
                 End::Last if has_skipped => has_skipped = false,
                 end => return Ok((found, false, end)),
             }
@@ -253,7 +253,7 @@ impl RecoverySweeper {
         Ok((found, false, cursor.map_or(End::Contended, End::More)))
     }
 
-    /// Takes up the runs of one page, and waits until they are, or until one part of the store has held up the others for long enough.
+    /// Claims the runs of one page, and waits for the claims, or until one part of the store has delayed the others for too long.
     async fn page(&mut self, shared: &Arc<RuntimeInner>, query: &RunQuery, page: Page) -> Result<Read> {
         let listed = shared.store.runs(query, page).await?;
         let at_once = shared.limits.recovered_at_once;
@@ -306,7 +306,7 @@ impl RecoverySweeper {
             }
             read.found = true;
             if tries == 0 {
-                // Others try it.
+                // Another process tries it.
                 continue;
             }
             let part = shared.store.part(&head.run);
@@ -316,7 +316,7 @@ impl RecoverySweeper {
             tries -= 1;
             let room = rooms.entry(part).or_insert_with(|| Arc::new(Semaphore::new(at_once as usize)));
             let turn = within(&*shared.clock, PATIENCE, Arc::clone(room).acquire_owned()).await;
-            // Never closed.
+            // The semaphore is never closed.
             let Some(Ok(turn)) = turn else {
                 stuck.insert(part);
                 continue;
@@ -342,7 +342,7 @@ impl RecoverySweeper {
                 let _ = room.acquire_many(at_once).await;
             }
         };
-        // A single part holds up no other part, and the next page must not find again what is only slow.
+        // A single part delays no other part, and the next page must not list slow claims again.
         match rooms.len() {
             0 | 1 => all.await,
             _ => drop(within(&*shared.clock, PATIENCE, all).await),
@@ -357,13 +357,13 @@ impl RecoverySweeper {
         (runs as f64 * self.share).ceil() as usize
     }
 
-    /// Returns how many pages to pass over, where others are at work on one: further the more often they are.
+    /// Returns how many pages to skip after contention: more after each repetition.
     fn jump(&mut self) -> u64 {
         self.reach = (self.reach * 2).min(MOST_REACH);
         self.next() % self.reach
     }
 
-    /// Takes in how a page went: who gets less than half of what it tries of the last one has many beside it, and tries less.
+    /// Learns from a page: a process that wins less than half of its attempts on the last page has many competitors, and tries less.
     fn learn(&mut self, is_last: bool, won: u32, late: u32) {
         if !is_last {
             if late < LATE {
@@ -384,7 +384,7 @@ impl RecoverySweeper {
     }
 }
 
-/// Takes up one run and notes how that ended.
+/// Claims one run and records the result.
 pub(crate) async fn go(
     shared: Arc<RuntimeInner>,
     claimer: Claimer,
@@ -393,14 +393,14 @@ pub(crate) async fn go(
     filter: RunFilter,
 ) -> Option<ClaimOutcome> {
     let (run, now) = (known.head.run.clone(), shared.clock.now());
-    // Reading its state is the user's code: a run that panics there must not be tried again in each look.
+    // Loading the state runs user code: after a panic, later sweeps must not retry at once.
     let result = caught(&run, claimer(Arc::clone(&shared), known, permit)).await.and_then(|took| took);
     let took = result.as_ref().ok().copied();
     shared.recovery.tried(run, result.map(drop), filter, now);
     took
 }
 
-/// Lets a run wait here for room, unless so many do that others may as well have them.
+/// Puts a run in line for capacity, unless the line is long enough that other processes may take the run.
 pub(crate) fn line_up(shared: &Arc<RuntimeInner>, claimer: Claimer, head: RunHead, filter: RunFilter) {
     if shared.admission.waiting() >= LINE {
         return;
@@ -410,7 +410,7 @@ pub(crate) fn line_up(shared: &Arc<RuntimeInner>, claimer: Claimer, head: RunHea
     let shared = Arc::clone(shared);
     let next: super::admission::Go = Box::new(move |permit| {
         Box::pin(async move {
-            // It may have waited for long: how it stands now decides.
+            // It may have waited for long: its current head decides.
             match shared.store.head(&head.run).await {
                 Ok(Some(head)) => drop(go(shared, claimer, head.into(), permit, filter).await),
                 Ok(None) => {}

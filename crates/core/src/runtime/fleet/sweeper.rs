@@ -1,4 +1,4 @@
-//! Sweeping the store by a policy, as long as there is a runtime.
+//! Sweeps the store by a retention policy, as long as there is a runtime.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,17 +9,17 @@ use crate::past::sweep::{self, Purge, SweepLimits, SweepReport};
 use crate::runtime::RuntimeBuilder;
 use crate::runtime::shared::{RuntimeInner, RuntimePhase};
 
-/// How many runs a sweeper deals with before it looks whether its runtime ends: one page.
+/// The number of runs between two checks for the runtime's end: one page.
 const PART: u32 = 100;
 
-/// How often a part is tried before the sweep ends, and the first pause, which doubles.
+/// The maximum number of attempts per part, and the first delay, which doubles.
 const TRIES: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The shortest interval between two sweeps.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a [sweeper](RuntimeBuilder::sweeper) removes, and at which pace.
+/// The policy and the pace of a [sweeper](RuntimeBuilder::sweeper).
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,19 +41,19 @@ pub struct SweeperOptions {
 }
 
 impl SweeperOptions {
-    /// Sweeps by `policy` once an hour, as [`SweepLimits::gentle`] limits it.
+    /// Creates options for hourly sweeps by `policy`, with the limits of [`SweepLimits::gentle`].
     pub fn new(policy: RetentionPolicy) -> Self {
         Self { policy, interval: Duration::from_secs(3_600), limits: SweepLimits::gentle() }
     }
 
-    /// Sets how much time passes between the end of a sweep and the next one; an hour unless set, and at least a second.
+    /// Sets the pause between the end of a sweep and the next one. The default is an hour, the minimum a second.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval.max(SHORTEST_INTERVAL);
         self
     }
 
-    /// Sets how many runs a sweep deals with at the same time and how long it rests: [`at_once`](SweepLimits::at_once) and
-    /// [`nice_ratio`](SweepLimits::nice_ratio). A sweep goes through all runs, so the other limits have no effect.
+    /// Sets the concurrency of a sweep and its pauses: [`at_once`](SweepLimits::at_once) and [`nice_ratio`](SweepLimits::nice_ratio). A sweep
+    /// covers all runs, so the other limits have no effect.
     pub fn limits(mut self, limits: SweepLimits) -> Self {
         self.limits = limits;
         self
@@ -61,14 +61,14 @@ impl SweeperOptions {
 }
 
 impl RuntimeBuilder {
-    /// Sweeps the store by a policy, again and again, until the runtime ends: prunes and removes runs as [`Runtime::sweep`](super::super::Runtime::sweep)
-    /// does, over all its parts.
+    /// Sweeps the store by a policy repeatedly until the runtime ends. It prunes and removes runs like
+    /// [`Runtime::sweep`](super::super::Runtime::sweep), over all its parts.
     ///
-    /// The first sweep begins within the first interval, at a time that differs from process to process. Several processes may sweep one store: each run
-    /// is removed once. Each process reads all runs, so set an interval that suits their number, or switch the sweeper on in one process.
+    /// The first sweep starts within the first interval, at a time that differs between processes. Several processes may sweep one store: each
+    /// run is removed once. Each process reads all runs, so choose an interval that suits their number, or enable the sweeper in one process.
     ///
-    /// A run that cannot be dealt with holds up no other, and is tried again by the next sweep. The metrics `ferrata.sweep.runs` and
-    /// `ferrata.sweep.time` tell what was done.
+    /// If a run cannot be processed, the sweep continues with the others, and the next sweep retries it. The metrics `ferrata.sweep.runs` and
+    /// `ferrata.sweep.time` report the results.
     ///
     /// [`build`](Self::build) fails with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the nice ratio of the limits is out of range.
     ///
@@ -91,11 +91,11 @@ impl SweeperOptions {
     }
 }
 
-/// Deals with a part of the store's runs.
+/// Sweeps one part of the store's runs.
 ///
 /// # Errors
 ///
-/// As [`Runtime::sweep`](super::super::Runtime::sweep).
+/// The errors of [`Runtime::sweep`](super::super::Runtime::sweep).
 pub(crate) async fn sweep_part(
     shared: &Arc<RuntimeInner>,
     policy: &RetentionPolicy,
@@ -129,28 +129,28 @@ pub(crate) async fn keep_swept(shared: Weak<RuntimeInner>, options: SweeperOptio
     }
 }
 
-/// A part of the interval, other for each process: a fleet that starts at once does not sweep at once.
+/// Returns a random share of the interval: a fleet that starts at once must not sweep at once.
 fn first_pause(shared: &RuntimeInner, interval: Duration) -> Duration {
     let (high, low) = shared.executor.as_uuid().as_u64_pair();
     let dice = ((high ^ low).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u32;
-    // A fraction of 2^24, which `dice` is below.
+    // A fraction of 2^24, which exceeds `dice`.
     (interval / (1 << 24)).saturating_mul(dice)
 }
 
-/// Waits for so long. Returns whether the runtime goes on.
+/// Waits for a pause. Returns whether the runtime still exists.
 async fn wait(shared: &Weak<RuntimeInner>, pause: Duration) -> bool {
     let Some(strong) = shared.upgrade() else { return false };
     let (clock, mut stop) = (Arc::clone(&strong.clock), strong.registry.watch_stop());
     drop(strong);
     tokio::select! {
-        // In this order, so that a simulation takes the same course each time.
+        // Biased, because simulations must be deterministic.
         biased;
         _ = stop.wait_for(|stop| stop.phase != RuntimePhase::Open) => false,
         () = clock.sleep(pause) => true,
     }
 }
 
-/// Sweeps all runs, part by part. Returns whether the runtime goes on.
+/// Sweeps all runs, part by part. Returns whether the runtime still exists.
 async fn sweep_all(shared: &Weak<RuntimeInner>, options: &SweeperOptions) -> bool {
     let (mut cursor, mut failed, mut total) = (None, 0, SweepReport::default());
     let mut pause = FIRST_PAUSE;
@@ -172,7 +172,7 @@ async fn sweep_all(shared: &Weak<RuntimeInner>, options: &SweeperOptions) -> boo
                 tracing::warn!(%error, failed, "cannot sweep the store; trying again");
                 drop(strong);
                 if failed >= TRIES {
-                    // The next sweep begins with the oldest run.
+                    // The next sweep starts over with the oldest run.
                     return true;
                 }
                 if !wait(shared, pause).await {

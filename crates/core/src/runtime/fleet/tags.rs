@@ -1,4 +1,4 @@
-//! Which processes take up which runs.
+//! Tags, which restrict runs to processes.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::record::RunFacts;
 use crate::record::parent_link::TAGS;
 
-/// How long a tag may be.
+/// The maximum length of a tag.
 const LONGEST: usize = 64;
 
-/// What a process has that others may lack.
+/// The tags of a process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProcessTags(BTreeSet<String>);
 
@@ -22,17 +22,17 @@ impl ProcessTags {
         tags.into_iter().all(|tag| self.0.contains(tag))
     }
 
-    /// Returns the tags that a run asks for, as its label has them, if one of them is missing here.
+    /// Returns the required tags of a run, in the form of its label, if this process lacks one.
     pub(crate) fn lacking<'a>(&self, facts: &'a RunFacts) -> Option<&'a str> {
         facts.labels.get(TAGS).filter(|tags| !self.has_all(tags.split(',')))
     }
 }
 
-/// Returns the label of a run that asks for tags.
+/// Returns the label of a run that requires tags.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if one is none.
+/// [`ErrorKind::Invalid`] if a tag is invalid.
 pub(crate) fn label(tags: &BTreeSet<String>) -> Result<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     match tags.iter().find(|tag| !(1..=LONGEST).contains(&tag.len()) || !tag.chars().all(fits)) {

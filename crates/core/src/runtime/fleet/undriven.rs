@@ -1,6 +1,6 @@
-//! Runs that the store gives to this process and that no driver here drives.
+//! Releases runs that the store assigns to this process but that have no driver here.
 //!
-//! While this process lives, no other process claims them. A driver that stops releases its run. A run is left if that release gave up, or if
+//! While this process lives, no other process claims them. A driver that stops releases its run. A run remains if that release gave up, or if
 //! the store lost it. So this process lists its own runs, rarely, and releases each that it finds twice without a driver.
 
 use std::collections::HashMap;
@@ -14,13 +14,13 @@ use crate::record::RunStatus;
 use crate::runtime::shared::{RuntimeInner, RuntimePhase};
 use crate::store::{At, Order, Page, RunHead, RunQuery};
 
-/// How many runs one page holds.
+/// The number of runs per page.
 const PAGE: u32 = 500;
 
-/// The undriven runs of one look, each with its last record.
+/// The undriven runs of one check, each with its last record.
 type Undriven = HashMap<RunKey, RecordId>;
 
-/// Releases runs of this process that no driver here drives, as long as there is a runtime. It looks once in the life of a heartbeat.
+/// Releases runs of this process that no driver here drives, as long as there is a runtime. It checks once per heartbeat TTL.
 pub(crate) async fn release_undriven(shared: Weak<RuntimeInner>) {
     let mut seen = Undriven::new();
     loop {
@@ -29,7 +29,7 @@ pub(crate) async fn release_undriven(shared: Weak<RuntimeInner>) {
         let (clock, mut stop) = (Arc::clone(&strong.clock), strong.registry.watch_stop());
         drop(strong);
         tokio::select! {
-            // In this order, so that a simulation takes the same course each time.
+            // Biased, because simulations must be deterministic.
             biased;
             _ = stop.wait_for(|stop| stop.phase != RuntimePhase::Open) => return,
             () = clock.sleep(pause) => {}
@@ -45,7 +45,7 @@ pub(crate) async fn release_undriven(shared: Weak<RuntimeInner>) {
     }
 }
 
-/// Releases the undriven runs that the last look saw as well, and returns those that this look sees.
+/// Releases the undriven runs that the last check found as well, and returns the runs of this check.
 async fn look(shared: &Arc<RuntimeInner>, seen: &Undriven) -> Result<Undriven> {
     let mut query = RunQuery::default();
     query.owner = Some(shared.executor);
@@ -56,7 +56,7 @@ async fn look(shared: &Arc<RuntimeInner>, seen: &Undriven) -> Result<Undriven> {
         page.cursor = cursor;
         let listed = shared.store.runs(&query, page).await?;
         for head in listed.items {
-            // A start or a claim is registered before its record.
+            // A start or a claim registers before it appends.
             if head.owner != Some(shared.executor) || shared.driver(&head.run).is_some() {
                 continue;
             }
@@ -77,7 +77,7 @@ async fn release(shared: &Arc<RuntimeInner>, head: &RunHead) -> Result<()> {
     let Some(records) = shared.store.load(run, At::Latest).await? else { return Ok(()) };
     let life = match fold(run, &records, None) {
         Ok(folded) => folded.machine.life(),
-        // Whoever claims the run cannot read it either.
+        // Other claimers cannot read the run, either.
         Err(error) => {
             tracing::debug!(%run, %error, "cannot read an own run without a driver");
             return Ok(());

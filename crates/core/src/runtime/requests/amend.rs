@@ -1,4 +1,4 @@
-//! Writing to a run from outside its driver: load its log, decide what follows, append that, and again where another writer was first.
+//! Writes to a run from outside its driver: loads the log, decides, appends, and starts over after a conflict.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::runtime::shared::{DriverCommand, RuntimeInner};
 use crate::state::{Channels, Op, Schema, State};
 use crate::store::{At, RunAppend, is_news};
 
-/// How often a writer tries again because other writers come first.
+/// The maximum number of retries after write conflicts.
 const RACES: u32 = 32;
 
-/// The tries that a writer has left.
+/// Remaining retries after write conflicts.
 pub(crate) struct ConflictRetries(u32);
 
 impl ConflictRetries {
@@ -31,11 +31,11 @@ impl ConflictRetries {
         Self(RACES)
     }
 
-    /// Counts a try at which another writer came first, and gives that writer a turn.
+    /// Counts a conflict, and yields to the other writer.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if it was the last try.
+    /// [`ErrorKind::Unavailable`] if no retries remain.
     pub(crate) async fn lost(&mut self, run: &RunKey) -> Result<()> {
         self.0 = self.0.saturating_sub(1);
         if self.0 == 0 {
@@ -47,42 +47,42 @@ impl ConflictRetries {
     }
 }
 
-/// The reply of a driver to a signaller.
+/// The sender of a driver's reply to a signaller.
 pub(crate) type Reply = oneshot::Sender<Result<()>>;
 
-/// Makes what a driver is sent.
+/// Builds the command for a driver.
 type Message<'a> = &'a (dyn Fn(Reply) -> DriverCommand + Sync);
 
-/// What must hold for a signaller to write to a run. It is looked at after the run was found or read, for each try anew: what is written then
-/// is written to that run, and to none that bears its name later.
+/// A precondition of a signaller's write. It is checked after the run was found or loaded, again for each attempt. The write that follows then
+/// reaches that run, and no later run with its id.
 #[async_trait]
 pub(crate) trait WritePrecondition: Sync {
-    /// Says why it does not hold, if it does not. `seen` is the run where it was read; a driver in this process knows it otherwise.
+    /// Returns an error if the precondition fails. `seen` is the run if the caller loaded it; a driver in this process has its own copy.
     async fn check(&self, seen: Option<&RunWriter>) -> Result<()>;
 }
 
-/// Who writes to a run.
+/// The role of a writer to a run.
 #[derive(Clone, Copy)]
 pub(crate) enum WriterRole<'a> {
-    /// A signaller leaves the run to its owner. Where the run is driven in this process, the driver gets this message and writes.
+    /// A signaller leaves the run with its owner. If this process drives the run, the driver receives this message and writes.
     Signaller(Message<'a>),
-    /// A signaller that writes only where this holds.
+    /// A signaller with a precondition.
     If(&'a dyn WritePrecondition, Message<'a>),
-    /// A caller that knows something of a run at rest: a driver in this process knows it itself.
+    /// A caller with information about an idle run: a driver in this process already has it.
     Beside,
-    /// The owner, which lost its driver, in this term of heartbeats.
+    /// The owner, after losing its driver, in this heartbeat term.
     Owner(u64),
 }
 
-/// Appends to a run what `decide` says of its last record, and returns the run as it is then; `None` if its driver in this process
-/// wrote instead. Appends nothing if `decide` returns no event.
+/// Appends the events that `decide` returns for the current run, and returns the run after them; `None` if its driver in this process wrote
+/// instead. Appends nothing if `decide` returns no event.
 ///
-/// `decide` is called anew, on the run as it is by then, whenever another writer was first.
+/// After a conflict it calls `decide` again, on the new state of the run.
 ///
 /// # Errors
 ///
-/// Those of `decide`, and of the condition if there is one. [`ErrorKind::NotFound`]: there is no such run. [`ErrorKind::Unavailable`]: the store, or other writers were first
-/// each time. [`ErrorKind::Indeterminate`]: the events may be on record. [`ErrorKind::Fenced`]: the owner's term is over.
+/// The errors of `decide` and of the precondition. [`ErrorKind::NotFound`]: no such run. [`ErrorKind::Unavailable`]: the store failed, or all
+/// retries met conflicts. [`ErrorKind::Indeterminate`]: the events may be recorded. [`ErrorKind::Fenced`]: the owner's term has ended.
 pub(crate) async fn amend(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,
@@ -100,7 +100,7 @@ pub(crate) async fn amend(
             _ => None,
         };
         match said {
-            // Nothing is on record: other writers were first, or the driver was fenced or had ended.
+            // No record was written: conflicts, or the driver was fenced or had ended.
             Some(Err(error)) if is_untold(&error) => {}
             Some(said) => return said.map(|()| None),
             None => {
@@ -124,7 +124,7 @@ pub(crate) async fn amend(
     }
 }
 
-/// Sends a message to a driver and waits for its reply. Returns `None` if it has ended.
+/// Sends a message to a driver and waits for its reply. Returns `None` if the driver has ended.
 async fn tell(driver: &Sender<DriverCommand>, message: Message<'_>) -> Option<Result<()>> {
     let (reply, said) = oneshot::channel();
     driver.send(message(reply)).ok()?;
@@ -136,22 +136,22 @@ fn is_untold(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced | ErrorKind::Closed)
 }
 
-/// A run as of its head, and the right to append after it.
+/// A run as of its head, with the ability to append.
 pub(crate) struct RunWriter {
     pub(crate) folded: ReplayedRun,
     pub(crate) log: LogWriter,
     /// Whether the run has an owner while it is in progress.
     is_owned: bool,
-    /// Whether the channels are of a newer version than the last base, so that the next record must be one.
+    /// Whether the channels are of a newer version than the last base. The next record must be a base then.
     is_migrated: bool,
 }
 
 impl RunWriter {
-    /// Reads a run, as its owner would append to it if it has one.
+    /// Loads a run. Appends continue under its owner, if it has one.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], and as [`fold`] and the store.
+    /// [`ErrorKind::NotFound`], and the errors of [`fold`] and the store.
     pub(crate) async fn load(shared: &RuntimeInner, run: &RunKey, plan: Option<&Arc<Plan>>) -> Result<Self> {
         let records = shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
         let folded = fold(run, &records, plan)?;
@@ -160,19 +160,19 @@ impl RunWriter {
         Ok(tip)
     }
 
-    /// Has the next record follow the last one that is known.
+    /// Positions the writer after the last known record.
     fn follow(&mut self, shared: &RuntimeInner) {
         self.log.follow(&self.folded);
         self.log.executor = self.folded.last.owner.unwrap_or(shared.executor);
         self.is_owned = self.folded.last.owner.is_some();
     }
 
-    /// Takes in what a store says [came since](crate::store::CheckpointStore::load_since) the last record that is known. Returns how the
-    /// channels were changed by it; `None` if the run was read anew.
+    /// Applies the records that [came since](crate::store::CheckpointStore::load_since) the last known record. Returns the changes of the
+    /// channels; `None` if the run was loaded from scratch.
     ///
     /// # Errors
     ///
-    /// As [`fold`]; the tip is of no further use.
+    /// The errors of [`fold`]; the writer is unusable after an error.
     pub(crate) fn take_in(&mut self, shared: &RuntimeInner, records: &[Record]) -> Result<Option<Vec<Op>>> {
         let run = self.log.run.clone();
         let (mut ops, mut is_whole) = (Vec::new(), !is_news(self.folded.last.head(), records));
@@ -195,7 +195,7 @@ impl RunWriter {
         Ok((!is_whole).then_some(ops))
     }
 
-    /// Takes a run as of the record that begins it, and that leaves it without an owner.
+    /// Creates a writer for a run after its first record, which leaves it without an owner.
     pub(crate) fn begun(folded: ReplayedRun, log: LogWriter) -> Self {
         Self { folded, log, is_owned: false, is_migrated: false }
     }
@@ -204,7 +204,7 @@ impl RunWriter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] if no further claim can be counted.
+    /// [`ErrorKind::Unsupported`] if the epoch would overflow.
     pub(crate) fn claim(&mut self, executor: ExecutorId) -> Result<()> {
         self.log.epoch = next_epoch(self.folded.last.epoch)?;
         (self.log.executor, self.is_owned) = (executor, true);
@@ -216,17 +216,17 @@ impl RunWriter {
         self.is_owned = false;
     }
 
-    /// Has the machine know the plan of a graph, as if the log had been folded with it.
+    /// Gives the machine the plan of a graph, as if the log had been replayed with it.
     ///
     /// # Errors
     ///
-    /// As [`fold`].
+    /// The errors of [`fold`].
     pub(crate) fn with_plan(mut self, plan: &Arc<Plan>) -> Result<Self> {
         self.folded.replan(plan)?;
         Ok(self)
     }
 
-    /// Returns the state in the form of the graph's type.
+    /// Returns the state as the graph's type.
     ///
     /// # Errors
     ///
@@ -238,15 +238,15 @@ impl RunWriter {
             .map_err(|error| error.with_run(&self.log.run))
     }
 
-    /// Tells whether the log may lack what the graph's state has: it is of another version, or has no value of a declared channel.
+    /// Returns whether the log may lack channels of the graph's state: its version differs, or a declared channel has no value.
     pub(crate) fn may_lack(&self, graph: &dyn AnyGraph) -> bool {
         let ReplayedRun { channels, version, .. } = &self.folded;
         *version != graph.schema().version() || absent(channels, graph.schema()).next().is_some()
     }
 
-    /// Puts `channels`, which are of the version of the graph's state, in the place of those of the log. If the log is of an older
-    /// version, brings the machine forward, too, and makes the next record a base: the original stays as it is until that is written.
-    /// So does a channel that the log does not have: the default of a new field may not be empty, and what is added to it is no whole.
+    /// Replaces the log's channels with `channels`, which have the version of the graph's state. If the log is of an older version, also
+    /// migrates the machine and makes the next record a base, which keeps the original until then. A new channel forces a base as well: the
+    /// default of a new field may not be empty, and an append to it is no complete value.
     pub(crate) fn migrate(&mut self, graph: &dyn AnyGraph, channels: Channels) {
         if bring_forward(&mut self.folded, graph, channels) {
             self.log.state_version = self.folded.version;
@@ -254,12 +254,12 @@ impl RunWriter {
         }
     }
 
-    /// Appends a change of the channels. If that fails, the tip is as it was before, and what is returned beside the error takes the channels
-    /// back for whoever followed them; `None` if it is of no further use.
+    /// Appends a change of the channels. On failure, the writer rolls back, and the error carries the operations that undo the change for
+    /// callers that applied it; `None` if the writer is unusable.
     ///
     /// # Errors
     ///
-    /// As [`append`](Self::append), and [`ErrorKind::Invalid`] if the change does not fit.
+    /// The errors of [`append`](Self::append), and [`ErrorKind::Invalid`] if the change does not fit.
     pub(crate) async fn change(
         &mut self,
         shared: &RuntimeInner,
@@ -284,7 +284,7 @@ impl RunWriter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TooLarge`], [`ErrorKind::Invalid`]: a record cannot be made; the tip is of no further use.
+    /// [`ErrorKind::TooLarge`], [`ErrorKind::Invalid`]: a record cannot be built; the writer is unusable after an error.
     pub(crate) fn record(&mut self, events: &[Event]) -> Result<RunAppend> {
         let expected = Some(self.folded.last.head());
         let mut records = Vec::with_capacity(events.len());
@@ -294,7 +294,7 @@ impl RunWriter {
             let options = || RecordOptions { release, base, ..RecordOptions::default() };
             let ReplayedRun { machine, channels, .. } = &self.folded;
             let record = match self.log.record(event, options(), machine, || codec::to_raw(channels)) {
-                // What happened is small enough, the base is not: a run that has outgrown its bases still takes what makes it smaller.
+                // The event fits, the base does not: a run that has outgrown its bases must still accept events that shrink it.
                 Err(error) if error.kind() == ErrorKind::TooLarge && !base => {
                     self.log.record_without_base(event, options(), machine)?
                 }
@@ -306,11 +306,11 @@ impl RunWriter {
         Ok(RunAppend { run: self.log.run.clone(), expected, records, facts: None })
     }
 
-    /// Absorbs events and appends their records, for an owner in its term of heartbeats.
+    /// Absorbs events and appends their records, for an owner in its heartbeat term.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Conflict`] if another writer was first. After an error the tip is of no further use.
+    /// [`ErrorKind::Conflict`] if another writer was first. After an error the writer is unusable.
     pub(crate) async fn append(
         &mut self,
         shared: &RuntimeInner,
@@ -328,7 +328,7 @@ impl RunWriter {
             shared.telemetry().rested(before, shared.clock.now().since(at));
         }
         if after.is_finished() && !before.is_finished() {
-            // No driver ends it, so nothing else counts it.
+            // No driver ends this run, so count its end here.
             let facts = shared.resting.take(&self.log.run, self.folded.machine.life());
             let meter = shared.telemetry().of(facts.as_ref().map(|facts| &facts.workflow));
             meter.settled(after, || facts.as_ref().map(|facts| shared.clock.now().since(facts.created)));
@@ -337,8 +337,8 @@ impl RunWriter {
     }
 }
 
-/// Puts `channels` in the place of those of a run, and brings its machine to their version. Returns whether only a base can say so: it was
-/// of another version, or a channel is new.
+/// Replaces the channels of a run with `channels`, and migrates its machine to their version. Returns whether the next record must be a base:
+/// the version differed, or a channel is new.
 pub(crate) fn bring_forward(folded: &mut ReplayedRun, graph: &dyn AnyGraph, new: Channels) -> bool {
     let ReplayedRun { machine, channels, version, .. } = folded;
     let is_older = *version != graph.schema().version();
@@ -351,12 +351,12 @@ pub(crate) fn bring_forward(folded: &mut ReplayedRun, graph: &dyn AnyGraph, new:
     is_older || has_new
 }
 
-/// Returns the declared channels that have no value.
+/// Returns the declared channels without a value.
 fn absent<'a>(channels: &'a Channels, schema: &'a Schema) -> impl Iterator<Item = &'a str> {
     schema.channels().iter().map(|channel| &*channel.name).filter(|name| channels.get(name).is_none())
 }
 
-/// Counts a claim. An epoch that cannot be counted on would be that of the claim before, which could not be told from this one.
+/// Increments the epoch. A saturated epoch would be ambiguous with the previous claim's.
 fn next_epoch(epoch: Epoch) -> Result<Epoch> {
     if epoch.next() > epoch {
         return Ok(epoch.next());

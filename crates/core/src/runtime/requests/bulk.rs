@@ -1,4 +1,4 @@
-//! One verb for all runs of a listing.
+//! Bulk operations on all runs of a listing.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,10 +21,10 @@ use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::finish;
 use crate::store::{Cursor, RunHead};
 
-/// How many runs are dealt with at once: as many as a batch of the store's takes in one go, and few beside what the runs themselves do.
+/// The default concurrency: as many runs as a store's batch takes in one call, and few next to the load of the runs themselves.
 const AT_ONCE: usize = 16;
 
-/// What is done to each run.
+/// The operation for each run.
 #[derive(Clone, Debug)]
 enum BulkAction {
     Cancel { reason: String },
@@ -33,7 +33,7 @@ enum BulkAction {
 }
 
 impl BulkAction {
-    /// The statuses of the runs that it is for.
+    /// Returns the statuses of the runs to which the operation applies.
     fn is_for(&self) -> &'static [RunStatus] {
         match self {
             Self::Cancel { .. } => &[RunStatus::InProgress, RunStatus::Interrupted, RunStatus::AwaitingInput],
@@ -42,7 +42,7 @@ impl BulkAction {
         }
     }
 
-    /// Refuses a run by how it stood when it was listed.
+    /// Checks a run's listed head, and rejects it if the operation does not apply.
     fn check(&self, head: &RunHead) -> Result<()> {
         if self.is_for().contains(&head.status) {
             return Ok(());
@@ -64,7 +64,7 @@ impl BulkAction {
             Self::Purge => {
                 shared.check_not_driven(run)?;
                 check_purge(&*shared.store, run, &BTreeSet::new()).await?;
-                // What was said to the run since it was listed is not lost with it.
+                // Purge at the listed head, so that later signals are not lost with the run.
                 return shared.purge(run, Some(head.head())).await.map(|_| ());
             }
         };
@@ -77,8 +77,8 @@ impl BulkAction {
 }
 
 impl RunsRequest {
-    /// Cancels all runs of the listing, and not only those of a page: as [`Runtime::cancel`](crate::runtime::Runtime::cancel) each. Unless a
-    /// status is set, those that have not ended.
+    /// Cancels all runs of the listing, across pages, like [`Runtime::cancel`](crate::runtime::Runtime::cancel). The default status filter is
+    /// all runs that have not ended.
     ///
     /// # Examples
     ///
@@ -112,15 +112,13 @@ impl RunsRequest {
         BulkRequest::new(self, BulkAction::Cancel { reason: reason.into() })
     }
 
-    /// Has all runs of the listing tried again, as [`Runtime::retry`](crate::runtime::Runtime::retry) each. Unless a status is set, those that
-    /// failed.
+    /// Retries all runs of the listing, like [`Runtime::retry`](crate::runtime::Runtime::retry). The default status filter is failed runs.
     pub fn retry_all(self) -> BulkRequest {
         BulkRequest::new(self, BulkAction::Retry)
     }
 
-    /// Removes all runs of the listing and every trace of them. Unless a status is set, those that have ended; one that has not is refused,
-    /// and so is one that is still at work in this process, to which something was said since it was listed, or whose family still needs
-    /// it.
+    /// Removes all runs of the listing and all their traces. The default status filter is ended runs. It rejects a run that has not ended, that
+    /// this process still drives, that received a signal since the listing, or that its run tree still needs.
     ///
     /// <!-- held by: bulk::a_failed_run_that_is_still_at_work_here_is_not_purged_with_the_others -->
     pub fn purge_all(self) -> BulkRequest {
@@ -128,20 +126,20 @@ impl RunsRequest {
     }
 }
 
-/// One verb for all runs of a listing, about to be carried out; `.await` carries it out and returns what was done.
+/// A prepared bulk operation; `.await` runs it and returns a report.
 ///
-/// Runs are listed in pages, and those of a page dealt with before the next is listed: a run that comes to match meanwhile may be missed. If
-/// the listing has a [`limit`](RunsRequest::limit), no more runs are dealt with; if it begins [behind a page](RunsRequest::after), none before.
+/// It lists runs in pages and processes each page before the next: it may miss a run that matches later. A [`limit`](RunsRequest::limit) of the
+/// listing limits the number of processed runs, and a [start position](RunsRequest::after) skips the runs before it.
 ///
-/// Runs that [are queues and schedules](super::is_spared) are left out, unless the listing is of their [workflow](RunsRequest::workflow).
+/// [Queues and schedules](super::is_spared) are excluded, unless the listing selects their [workflow](RunsRequest::workflow).
 ///
 /// # Errors
 ///
-/// As the listing, if the first page cannot be listed. What is wrong later is in the [report](BulkReport).
+/// The errors of the listing, if the first page fails. The [report](BulkReport) has later errors.
 ///
 /// # Cancel safety
 ///
-/// Dropped, it begins with no further run; what was begun is carried out.
+/// If dropped, it starts no further run; started operations complete.
 #[must_use = "nothing is done before it is awaited"]
 #[derive(Debug)]
 pub struct BulkRequest {
@@ -152,17 +150,17 @@ pub struct BulkRequest {
     at_once: usize,
 }
 
-/// What one verb for many runs came to.
+/// The report of a bulk operation.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct BulkReport {
-    /// The runs for which it was done, or would be; as they were dealt with.
+    /// The processed runs, or with a dry run those to process, in order.
     pub done: Vec<RunKey>,
-    /// The runs that were left as they are, each with the reason, which names it.
+    /// The unchanged runs, each as an error that names the run and the reason.
     pub refused: Vec<Error>,
-    /// Why the listing ended before its end, if it did: the runs behind were not looked at.
+    /// The error that stopped the listing early, if any: it skipped the remaining runs.
     pub stopped: Option<Error>,
-    /// Where to go on, if the listing ended before its end or has a limit: see [`RunsRequest::after`].
+    /// The position to continue at, if the listing stopped early or has a limit: see [`RunsRequest::after`].
     pub next: Option<Cursor>,
 }
 
@@ -172,19 +170,20 @@ impl BulkRequest {
         Self { runs, verb, by: None, is_dry: false, at_once: AT_ONCE }
     }
 
-    /// Does nothing, and reports what would be done as far as the listing tells.
+    /// Changes nothing, and reports the runs to process as far as the listing tells.
     pub fn dry_run(mut self) -> Self {
         self.is_dry = true;
         self
     }
 
-    /// Says who says it; it is recorded, but of a purge.
+    /// Sets the author; the log records it, except for a purge.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.by = Some(who.into());
         self
     }
 
-    /// Sets how many runs are dealt with at once; 16 unless set. More: sooner done, and less room for the runs that go on.
+    /// Sets the number of runs processed at the same time. The default is 16. A higher number finishes sooner, and leaves less capacity to
+    /// active runs.
     pub fn at_once(mut self, runs: NonZeroUsize) -> Self {
         self.at_once = runs.get();
         self
@@ -249,7 +248,7 @@ impl IntoFuture for BulkRequest {
     }
 }
 
-/// In a few words, such as `12 runs done, 1 refused`.
+/// Formats the report in a few words, such as `12 runs done, 1 refused`.
 impl fmt::Display for BulkReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let runs = if self.done.len() == 1 { "run" } else { "runs" };

@@ -1,4 +1,4 @@
-//! The state of a run at rest as a thing that several processes change together.
+//! The state of an idle run as a shared cell that several processes change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,35 +13,35 @@ use crate::runtime::Runtime;
 use crate::runtime::tasks::finish;
 use crate::state::{Channels, Op, Patch};
 
-/// The state of a run at rest, to be changed by several processes: each reads it, decides, and appends what it decided if nobody was there
-/// since. It is for libraries that keep something for all processes of a store, as a queue keeps its places.
+/// The state of an idle run, which several processes change: each loads it, decides, and appends its change if no other process did since. It serves
+/// libraries that share state across all processes of a store, as a queue does with its slots.
 ///
-/// The run is one that nobody drives, best one that was started [on hold](super::StartRequest::on_hold) and never unpaused. A change
-/// is recorded as an operator's edit is, so history, retention and every tool know it.
+/// The run has no driver; best start it [on hold](super::StartRequest::on_hold) and never unpause it. A change is an ordinary edit record, so
+/// history, retention and all tools support it.
 ///
-/// What others have changed is read in proportion to the change where the store [can](crate::store::CheckpointStore::load_since), however
+/// If the store [supports it](crate::store::CheckpointStore::load_since), a load reads in proportion to the changes of other processes, however
 /// large the state is.
 pub struct StateCell {
     run: RunKey,
     tip: Option<Box<RunWriter>>,
-    /// What takes back a change that was not appended, for a caller that has followed it.
+    /// The operations that undo a failed change, for a caller that has applied it.
     undone: Vec<Op>,
-    /// Whether others may have appended since.
+    /// Whether other processes may have appended since.
     is_stale: bool,
 }
 
-/// What [`StateCell::load`] has read.
+/// The result of [`StateCell::load`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum CellNews {
-    /// All of it: what the caller made of the channels before is out of date.
+    /// A full load: everything that the caller derived from the channels is out of date.
     All,
-    /// How the channels that the caller knows were changed, in this order, by others, or back by a change of its own that was not appended;
-    /// nothing if they were not. What the caller has appended is not among it.
+    /// The changes of the caller's channels, in order: by other processes, or the rollback of its own failed change; empty if there are none.
+    /// The caller's own successful appends are not included.
     Changes(Vec<Op>),
 }
 
 impl StateCell {
-    /// Makes a cell of a run, which is not looked at yet.
+    /// Creates a cell of a run, without loading it.
     pub fn new(run: RunKey) -> Self {
         Self { run, tip: None, undone: Vec::new(), is_stale: false }
     }
@@ -51,20 +51,19 @@ impl StateCell {
         &self.run
     }
 
-    /// Returns the channels as of the record that the next [`append`](Self::append) follows, and how they differ from those that were
-    /// returned or appended last.
+    /// Returns the channels as of the record that the next [`append`](Self::append) follows, and their changes since the last load or append.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::NotFound`]: there is no such run.
-    /// - [`ErrorKind::WrongStatus`]: it was cancelled, or has ended otherwise.
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], [`ErrorKind::Unavailable`]: as a load.
+    /// - [`ErrorKind::WrongStatus`]: the run was cancelled, or has ended otherwise.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], [`ErrorKind::Unavailable`]: the errors of a load.
     ///
-    /// After an error all is read anew.
+    /// After an error the next load is a full load.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: cells::of_two_that_change_a_cell_at_once_one_is_refused, cells::what_others_changed_is_read_in_proportion_to_it -->
     pub async fn load(&mut self, runtime: &Runtime) -> Result<(&Channels, CellNews)> {
@@ -92,15 +91,15 @@ impl StateCell {
         Ok((&self.tip.insert(tip).folded.channels, news))
     }
 
-    /// Tells whether the run is as it was loaded or written here last; not if it was not. What came since is in the next load.
+    /// Returns whether the run is unchanged since the last load or append; false without one. The next load returns later changes.
     ///
     /// # Errors
     ///
-    /// What the store says.
+    /// The errors of the store.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: cells::of_two_that_change_a_cell_at_once_one_is_refused -->
     pub async fn is_current(&mut self, runtime: &Runtime) -> Result<bool> {
@@ -110,39 +109,39 @@ impl StateCell {
         Ok(!self.is_stale)
     }
 
-    /// Forgets what was loaded.
+    /// Drops the loaded state.
     pub fn forget(&mut self) {
         (self.tip, self.is_stale) = (None, false);
         self.undone.clear();
     }
 
-    /// Returns how many bytes the channels may have, as JSON, for the run to be read in proportion to them: what
-    /// [`max_body`](super::super::RuntimeBuilder::max_body) says in this process.
+    /// Returns the size of the channels as JSON, in bytes, up to which a load reads in proportion to them. It equals this process's
+    /// [`max_body`](super::super::RuntimeBuilder::max_body).
     pub fn room(runtime: &Runtime) -> usize {
         runtime.shared().limits.max_body
     }
 
-    /// Appends a change after what was loaded. After an error [`load`](Self::load) says what came since, and takes the change back.
+    /// Appends a change after the loaded record. After an error, [`load`](Self::load) returns the changes since, and rolls the change back.
     ///
-    /// A state that has outgrown its [`room`](Self::room) takes changes all the same, or nothing could make it smaller again; whoever reads
-    /// it then reads more and more of its log. So the caller refuses what would add to it.
+    /// A state that has outgrown its [`room`](Self::room) still accepts changes, because otherwise it could never shrink. Each load then reads
+    /// more and more of its log, so the caller must reject additions.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Conflict`]: another writer was there since. Nothing was written.
-    /// - [`ErrorKind::Invalid`]: the change cannot be kept. Nothing was written.
-    /// - [`ErrorKind::Indeterminate`]: it may be on record; then it is among what the next load returns.
-    /// - [`ErrorKind::Unavailable`]: the store. Nothing was written.
+    /// - [`ErrorKind::Conflict`]: another writer was first. The call wrote nothing.
+    /// - [`ErrorKind::Invalid`]: the change is invalid. The call wrote nothing.
+    /// - [`ErrorKind::Indeterminate`]: the change may be recorded; if so, the next load returns it.
+    /// - [`ErrorKind::Unavailable`]: the store failed. The call wrote nothing.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, even if the caller drops it; the next load reads all anew then.
+    /// Cancel safe: once polled, the append completes even if the caller drops it; the next load is then a full load.
     ///
     /// <!-- held by: cells::of_two_that_change_a_cell_at_once_one_is_refused, cells::a_cell_that_has_outgrown_its_bases_can_be_made_smaller, cells::a_change_that_fails_is_taken_back_by_the_next_load -->
     pub async fn append(&mut self, runtime: &Runtime, patch: Patch, by: impl Into<String>) -> Result<()> {
         let shared = Arc::clone(runtime.shared());
         let patch = patch.checked().map_err(|error| error.with_run(&self.run))?;
-        // Dropped from here on, nothing is known of it any more.
+        // If the future is dropped from here on, the cell has no writer, and the next load is a full load.
         let Some(mut tip) = self.tip.take().filter(|_| !self.is_stale) else {
             let message = "nothing was loaded that the change could follow; call `load` before";
             return Err(Error::new(ErrorKind::Invalid, message).with_run(&self.run));
@@ -168,7 +167,7 @@ impl StateCell {
 }
 
 impl fmt::Debug for StateCell {
-    /// Never shows the state.
+    /// Omits the state.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StateCell").field("run", &self.run).finish_non_exhaustive()
     }

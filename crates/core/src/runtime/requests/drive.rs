@@ -1,4 +1,4 @@
-//! Driving a run that was started or claimed, in a task of its own.
+//! Drives a started or claimed run in its own task.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::runtime::tasks::{caught, spawn};
 use crate::state::State;
 use crate::telemetry::spans;
 
-/// What a driver starts from.
+/// The starting point of a driver.
 pub(crate) struct DriverInput<S> {
     pub(crate) machine: Machine,
     pub(crate) state: S,
     pub(crate) log: LogWriter,
     pub(crate) outbox: PendingRecords,
-    /// What the first record says, if it is held back.
+    /// The content of the first record, if its append is deferred.
     pub(crate) first: Option<FirstRecord>,
     pub(crate) facts: Arc<RunFacts>,
 }
@@ -93,7 +93,7 @@ pub(crate) fn drive<S: State>(
         let run = driver.run_key().clone();
         let told = parent_link.filter(|_| begun && has_ended).map(|link| {
             let is_awaited = driver.shared().registry.end_waiters.is_awaited(&ChildRef::of(&run, &link));
-            // What cannot be encoded is read from the log, as it is without a wait here.
+            // If the end cannot be encoded, the parent reads it from the log, as without a waiter here.
             let end = if is_awaited { driver.end_for_parent().ok().flatten() } else { None };
             (driver.shared_handle(), link, end)
         });
@@ -102,7 +102,7 @@ pub(crate) fn drive<S: State>(
             Err(_) => (Vec::new(), driver.children_in_doubt()),
         };
         let family = (!(awaited.is_empty() && doubted.is_empty())).then(|| driver.shared_handle());
-        // Who waits must be able to start or resume the run anew.
+        // Drop the driver first: a waiter must be able to start or resume the run again.
         drop(driver);
         if let Some(shared) = family {
             look_after_rest(&shared, &run, awaited);
@@ -113,11 +113,11 @@ pub(crate) fn drive<S: State>(
         }
         DriverEnd { outcome, head, has_begun: begun }
     };
-    // The span ends with the drive: a caller that is told of the end may close the exporter next. Boxed before the task is made, which would
-    // hold room for it twice otherwise.
+    // The span ends with the drive: a notified caller may close the exporter next. Boxed before the spawn, because a task would reserve its size
+    // twice.
     let driving = Box::pin(tracing::Instrument::instrument(driving, span));
     let task = async move {
-        // What had panicked may have begun: its log is looked at.
+        // The panicked driver may have recorded the start: check its log.
         let end = caught(&run_then, driving).await.unwrap_or_else(|panicked| DriverEnd {
             outcome: Err(panicked),
             head: None,

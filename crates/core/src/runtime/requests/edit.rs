@@ -1,4 +1,4 @@
-//! Changing the state of a run as its operator.
+//! Edits a run's state as its operator.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -16,15 +16,15 @@ use crate::runtime::shared::{DriverCommand, RuntimeInner};
 use crate::runtime::tasks::finish;
 use crate::state::{Patch, State};
 
-/// A change of a run's state that is about to be made; `.await` makes it, and comes back when it is durable.
+/// A prepared edit of a run's state; `.await` makes it, and returns once it is durable.
 ///
 /// # Errors
 ///
-/// Beside those of the call that made it, those of every [`SignalRequest`](crate::runtime::SignalRequest).
+/// The errors of the method that created it, and of every [`SignalRequest`](crate::runtime::SignalRequest).
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled it is carried out, even if the caller drops it.
+/// Cancel safe: once polled, the request completes even if the caller drops it.
 #[must_use = "nothing is changed before it is awaited"]
 pub struct EditRequest {
     shared: Arc<RuntimeInner>,
@@ -39,15 +39,15 @@ impl EditRequest {
         Self { shared: Arc::clone(shared), run: run.clone(), patch, by: None, graph: None }
     }
 
-    /// Says who changes it; it is recorded.
+    /// Sets the author; the log records it.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.by = Some(who.into());
         self
     }
 
-    /// Refuses a change after which the state could not be read as the type of this graph. A state of an older version is migrated first.
+    /// Rejects a change that makes the state unreadable for the type of this graph. A state of an older version is migrated first.
     ///
-    /// Where this process drives the run, its driver checks that in any case.
+    /// If this process drives the run, its driver always checks this.
     pub fn checked_by<S: State>(mut self, graph: &Graph<S>) -> Self {
         self.graph = Some(Box::new(graph.clone()));
         self
@@ -65,7 +65,7 @@ impl EditRequest {
     }
 }
 
-/// Changes the channels of a run that is not driven here.
+/// Changes the channels of a run that this process does not drive.
 fn change(tip: &mut RunWriter, patch: &Patch, graph: Option<&dyn AnyGraph>, most: usize) -> Result<()> {
     let status = tip.folded.machine.status();
     if matches!(status, RunStatus::Completed | RunStatus::Cancelled) {
@@ -78,14 +78,14 @@ fn change(tip: &mut RunWriter, patch: &Patch, graph: Option<&dyn AnyGraph>, most
             let mut channels = graph.migrated(&tip.folded.channels, tip.folded.version)?;
             channels.apply(patch).map_err(misfit)?;
             let channels = graph.rewritten(channels).map_err(misfit)?;
-            // Patches are in the form of the type that wrote the base before them.
+            // Patches have the form of the type that wrote the base before them.
             tip.migrate(graph, channels);
         }
     }
     check_size(&codec::to_raw(&tip.folded.channels)?, most)
 }
 
-/// Says that a patch does not fit. What channels report as damage in a log is the caller's mistake here.
+/// Converts a patch error: an inconsistency that would be damage in a log is the caller's mistake here.
 pub(crate) fn misfit(error: Error) -> Error {
     let message = format!("the patch does not fit the state: {}; nothing was changed", error.message());
     Error::new(ErrorKind::Invalid, message).with_source(error)
@@ -101,7 +101,7 @@ impl IntoFuture for EditRequest {
 }
 
 impl std::fmt::Debug for EditRequest {
-    /// Never shows the values.
+    /// Omits the values.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EditRequest").field("run", &self.run).field("by", &self.by).finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! Branching off: a new run that goes on from a place in another one's log, which stays as it was.
+//! Forks: a new run that continues from a position in another run's log. The source stays unchanged.
 
 mod repeats;
 
@@ -36,11 +36,11 @@ use crate::store::{At, CheckpointStore, RunHead};
 
 pub use repeats::RepeatedEffect;
 
-/// A fork that is being prepared; `.await` writes the new run and returns its key. [`drive`](Self::drive) has this process go on with it.
+/// A prepared fork; `.await` writes the new run and returns its key. With [`drive`](Self::drive), this process also drives it.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled it is carried out, even if the caller drops it. Fork again with the same id to learn of it.
+/// Cancel safe: once polled, the fork completes even if the caller drops it. Fork again with the same id for the result.
 #[must_use = "a fork does nothing until it is awaited"]
 pub struct ForkRequest {
     shared: Arc<RuntimeInner>,
@@ -53,11 +53,11 @@ pub struct ForkRequest {
     given: StartExtras,
 }
 
-/// A fork that this process is to drive; `.await` makes the new run and claims it.
+/// A prepared fork that this process drives; `.await` writes the new run and claims it.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled it is carried out, even if the caller drops it. Fork again with the same id for a handle.
+/// Cancel safe: once polled, the fork completes even if the caller drops it. Fork again with the same id for a handle.
 #[must_use = "a fork does nothing until it is awaited"]
 pub struct DriveRequest<S: State> {
     fork: ForkRequest,
@@ -80,20 +80,20 @@ impl ForkRequest {
         }
     }
 
-    /// Sets the new run's id: the same id with the same fork is the same run, however often it is made. Labels and the policy do
-    /// not tell forks apart.
+    /// Sets the new run's id. Repeating the same fork with the same id returns the same run. Labels and the checkpoint policy do not distinguish
+    /// forks.
     pub fn id(mut self, id: impl AsRef<str>) -> Self {
         self.id = Some(RunId::new(id));
         self
     }
 
-    /// Changes the state that the new run goes on with.
+    /// Changes the initial state of the new run.
     pub fn edit(mut self, patch: Patch) -> Self {
         self.edits.push(patch);
         self
     }
 
-    /// Has the new run begin with these nodes instead of where the source was. Joins count anew.
+    /// Starts the new run at these nodes instead of the source's frontier. Joins are reset.
     pub fn start_at(mut self, nodes: impl crate::graph::NodeNames) -> Self {
         self.nodes = nodes.into_names();
         self
@@ -105,20 +105,19 @@ impl ForkRequest {
         self
     }
 
-    /// Configures the new run otherwise than the source, as [`StartRequest::config`](super::StartRequest::config) does.
+    /// Sets the configuration of the new run instead of the source's, like [`StartRequest::config`](super::StartRequest::config).
     pub fn config(mut self, config: impl serde::Serialize) -> Self {
         self.given.configure(&config);
         self
     }
 
-    /// Has this process drive the new run with a graph of its workflow, which may be another one than the source ran with. State,
-    /// edits and nodes are checked against the graph before anything is written.
+    /// Makes this process drive the new run with a graph of its workflow, which may differ from the source's. State, edits and nodes are checked
+    /// against the graph before any write.
     pub fn drive<S: State>(self, graph: &Graph<S>) -> DriveRequest<S> {
         DriveRequest { fork: self, graph: graph.clone(), state: None, policy: CheckpointPolicy::default() }
     }
 
-    /// Writes the new run, with the graph that is to drive it and the state that it is to begin with, if they are given. Returns it, or the one
-    /// of the same fork that was made before.
+    /// Writes the new run, with the driving graph and the initial state, if given. Returns it, or the run of the same earlier fork.
     async fn write(self, graph: Option<&dyn AnyGraph>, state: Option<Channels>) -> Result<ClaimTarget> {
         let (shared, source) = (&self.shared, &self.source);
         let now = shared.clock.now();
@@ -153,7 +152,7 @@ impl ForkRequest {
         let mut log = shared.log_writer(&run);
         log.state_version = folded.version;
         if queue_of(&facts).is_some() {
-            // No process has begun with it, as with a start that waits for a slot.
+            // No process has started it, like a start that waits for a slot.
             log.epoch = Epoch::NEVER;
         }
         let mut append = log.begin(&Event::Base, &folded.machine, text, true, facts.clone())?;
@@ -181,7 +180,7 @@ impl ForkRequest {
         Ok(ClaimTarget { head, tip: Some(Box::new(RunWriter::begun(folded, log))) })
     }
 
-    /// Puts the new run where it is to begin, and checks that the graph has a place for it.
+    /// Moves the new run to its first nodes, and checks that the graph has them.
     fn place(&self, folded: &mut ReplayedRun, plan: Option<&Arc<Plan>>) -> Result<()> {
         let refuse = |kind, message: String| Err(Error::new(kind, message));
         let machine = &mut folded.machine;
@@ -207,7 +206,7 @@ impl ForkRequest {
         Ok(())
     }
 
-    /// Checks that the graph has the nodes with which the new run is to begin, or the log if there is none.
+    /// Checks that the graph, or the log without a graph, has the first nodes of the new run.
     fn check_nodes(&self, machine: &Machine, plan: Option<&Arc<Plan>>) -> Result<()> {
         let knows = |name: &String| match plan {
             Some(plan) => plan.find(name).is_some(),
@@ -222,7 +221,7 @@ impl ForkRequest {
         Err(Error::new(ErrorKind::NotFound, format!("{message}; it cannot start there")))
     }
 
-    /// Gives the new run the state that it goes on with.
+    /// Sets the initial state of the new run.
     fn change(
         &self,
         folded: &mut ReplayedRun,
@@ -242,7 +241,7 @@ impl ForkRequest {
             Some(state) => state,
             None => graph.migrated(&folded.channels, folded.version)?,
         };
-        // What is stored is judged apart from what it is changed to.
+        // Check the stored state separately from the edited one.
         let as_stored = graph.rewritten(channels.clone())?;
         if self.edits.is_empty() {
             channels = as_stored;
@@ -253,8 +252,7 @@ impl ForkRequest {
         Ok(())
     }
 
-    /// Makes the facts of the new run, whose input is what tells a repeated fork from another: where it branches off, with what state, and
-    /// where it begins.
+    /// Builds the facts of the new run. Its input identifies a repeated fork: the position, the initial state and the first nodes.
     fn facts(
         &self,
         head: &RunHead,
@@ -271,7 +269,7 @@ impl ForkRequest {
         let facts = RunFacts::new(workflow, version, graph, Fingerprint::of(input.as_bytes()), now)?;
         let mut labels = Labels::default();
         refuse_reserved(&self.labels).map_err(|error| error.with_run(source))?;
-        // A fork is no run's child: the source's parent knows nothing of it. In a queue it needs the same tags, and is a start of its own.
+        // A fork has no parent: the source's parent does not know it. For a queue it needs the same tags, and counts as a start of its own.
         let start =
             queue_of(&head.facts).map(|_| (QUEUE_START.to_owned(), new_queue_start(&self.shared, now)));
         let is_dropped = |key: &str| RESERVED.contains(&key) && !(key == TAGS && start.is_some());
@@ -290,13 +288,13 @@ impl ForkRequest {
 }
 
 impl<S: State> DriveRequest<S> {
-    /// Puts another state in the place of the one that the source had; edits come on top of it.
+    /// Replaces the source's state; edits apply on top of it.
     pub fn state(mut self, state: S) -> Self {
         self.state = Some(state);
         self
     }
 
-    /// Sets when the new run writes checkpoints; after every node unless set.
+    /// Sets when the new run writes checkpoints. The default is after every node.
     pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
         self.policy = policy;
         self
@@ -305,7 +303,7 @@ impl<S: State> DriveRequest<S> {
     async fn fork(self) -> Result<RunHandle<S>> {
         let Self { fork, graph, state, policy } = self;
         let (shared, source) = (Arc::clone(&fork.shared), fork.source.clone());
-        // Before anything is written that this process could not drive.
+        // Check this first: write nothing that this process could not drive.
         shared.takes(&source)?;
         let encoded = |state: S| {
             let text = state.to_channels_json()?;
@@ -316,7 +314,7 @@ impl<S: State> DriveRequest<S> {
         let known = fork.write(Some(&graph), state).await?;
         let (run, facts) = (known.head.run.clone(), known.head.facts.clone());
         match resume(&shared, &graph, &run, policy, &ClaimOptions::default(), Some(known), None).await {
-            // It was made before, and goes on or has ended.
+            // The fork exists already, and is active or has ended.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
                 Ok(RunHandle::new(shared, graph, run, OutcomeSource::Elsewhere).of_start(&facts))
             }
@@ -325,7 +323,8 @@ impl<S: State> DriveRequest<S> {
     }
 }
 
-/// Folds the source at the place; of a cancelled run, at the last record before it was, unless it is said where to begin.
+/// Replays the source up to the position. For a cancelled run the latest position is the last record before its cancellation, unless the fork
+/// sets its first nodes.
 async fn origin(
     store: &dyn CheckpointStore,
     source: &RunKey,
@@ -339,7 +338,7 @@ async fn origin(
         let Some(before) = folded.last.seq.get().checked_sub(1) else { break };
         folded = match folded_at(store, source, At::Seq(Seq::new(before)), plan).await {
             Ok(folded) => folded,
-            // Pruned: nothing tells any more where it was, which is refused with what to do.
+            // Pruned: its frontier is unknown, and the error says how to proceed.
             Err(error) if error.kind() == ErrorKind::NotFound => break,
             Err(error) => return Err(error),
         };
@@ -347,7 +346,7 @@ async fn origin(
     Ok(folded)
 }
 
-/// Checks that a run which is there already is the same fork, and returns how it stands.
+/// Checks that an existing run is the same fork, and returns its head.
 async fn same(shared: &RuntimeInner, run: &RunKey, facts: &RunFacts) -> Result<RunHead> {
     let head = shared.store.head(run).await?.ok_or_else(|| {
         Error::new(ErrorKind::Unavailable, "the run is being made or purged by another writer; try again")
@@ -380,7 +379,7 @@ impl<S: State> IntoFuture for DriveRequest<S> {
 }
 
 impl std::fmt::Debug for ForkRequest {
-    /// Never shows values.
+    /// Omits values.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ForkRequest")
             .field("source", &self.source)
@@ -391,7 +390,7 @@ impl std::fmt::Debug for ForkRequest {
 }
 
 impl<S: State> std::fmt::Debug for DriveRequest<S> {
-    /// Never shows values.
+    /// Omits values.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("DriveRequest")
             .field("fork", &self.fork)

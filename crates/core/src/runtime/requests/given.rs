@@ -1,4 +1,4 @@
-//! What a run is given at its start beside its input: its configuration, and its first messages.
+//! The optional inputs of a start: configuration and first messages.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,14 +13,14 @@ use crate::record::body::{FirstMessage, Item};
 use crate::runtime::print::{in_order, input_print};
 use crate::state::strict;
 
-/// What is given, as far as it is said.
+/// The optional inputs, as the caller set them.
 #[derive(Clone, Default)]
 pub(crate) struct StartExtras {
     config: Option<Result<Item>>,
     messages: Vec<Result<Item>>,
 }
 
-/// What is given, as the first record is to hold it.
+/// The optional inputs, as encoded in the first record.
 #[derive(Clone, Default)]
 pub(crate) struct EncodedExtras {
     pub(crate) config: Option<Item>,
@@ -36,7 +36,7 @@ impl StartExtras {
         self.messages.push(written(message));
     }
 
-    /// Checks what is given, each part of which may have so many bytes.
+    /// Fails if any part of the start input exceeds `most` bytes.
     pub(crate) fn checked(self, most: usize, at: Timestamp) -> Result<EncodedExtras> {
         let config = self.config.map(|config| fitting("configuration", config, most)).transpose()?;
         let messages = self
@@ -53,12 +53,12 @@ impl StartExtras {
 }
 
 impl EncodedExtras {
-    /// Returns what tells a repeated start from a different one: the hash of the input alone, if nothing else is given.
+    /// Returns the fingerprint that identifies a repeated start: the hash of the input alone, if there is nothing else.
     pub(crate) fn print(&self, input: &RawValue) -> Result<Fingerprint> {
         if self.config.is_none() && self.messages.is_empty() {
             return input_print(input);
         }
-        // No line break is in JSON that was written anew, so no part can be taken for another.
+        // Canonical JSON contains no line breaks, so they separate the parts unambiguously.
         let mut all = in_order(input.get())?;
         if let Some(config) = &self.config {
             all.push_str(&format!("\nconfig {}", in_order(config.0.get())?));
@@ -70,14 +70,14 @@ impl EncodedExtras {
     }
 }
 
-/// Serializes what a request of the application is given. A `Serialize` that panics fails the request, and not the caller.
+/// Serializes a value of the application. A panic of its `Serialize` fails the request, not the caller.
 pub(super) fn written(value: &impl Serialize) -> Result<Item> {
     let text = catch_unwind(AssertUnwindSafe(|| strict::to_raw_value(value)))
         .unwrap_or_else(|panic| Err(request_panicked(&*panic)))?;
     Ok(Item(text.into()))
 }
 
-/// Refuses what is longer than a record may be.
+/// Rejects a value that exceeds the record limit.
 pub(super) fn fitting(what: &str, text: Result<Item>, most: usize) -> Result<Item> {
     let text = text?;
     match text.0.get().len() {

@@ -1,4 +1,4 @@
-//! Runs that begin paused, and starts whose run is known before.
+//! Starts on hold, and starts whose id is chosen in advance.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::runtime::log::RecordOptions;
 use crate::state::State;
 
 impl<S: State> StartRequest<S> {
-    /// Has the run begin paused, for this reason: it is recorded, and nothing is done for it before it is
-    /// [unpaused](crate::runtime::Runtime::unpause). Start and pause are one write: nobody sees the run at work in between.
+    /// Starts the run paused, with this recorded reason. It does nothing until it is [unpaused](crate::runtime::Runtime::unpause). Start and
+    /// pause are one atomic write, so the run is never active in between.
     ///
-    /// Where the run is there already, it is left as it is: the start neither pauses it nor takes it up.
+    /// An existing run stays unchanged: the start neither pauses nor claims it.
     ///
     /// # Examples
     ///
@@ -49,10 +49,10 @@ impl<S: State> StartRequest<S> {
         self
     }
 
-    /// Has only processes take the run up that have all of these [tags](crate::runtime::RuntimeBuilder::tags), also after a crash. It is
-    /// recorded with the run. Its children and forks do not have them.
+    /// Restricts the run to processes with all of these [tags](crate::runtime::RuntimeBuilder::tags), also after a crash. The log records the
+    /// restriction. Children and forks do not inherit it.
     ///
-    /// A process that lacks one can start the run on [hold](Self::on_hold) alone.
+    /// A process that lacks a tag can start the run only on [hold](Self::on_hold).
     ///
     /// <!-- held by: tags::only_processes_with_the_tags_take_runs_from_a_queue -->
     pub fn only_in(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -60,7 +60,7 @@ impl<S: State> StartRequest<S> {
         self
     }
 
-    /// Returns the runtime that is to start it.
+    /// Returns the runtime of the start.
     pub fn runtime(&self) -> Runtime {
         Runtime::new(Arc::clone(&self.shared))
     }
@@ -70,11 +70,11 @@ impl<S: State> StartRequest<S> {
         &self.input
     }
 
-    /// Chooses the run's id now, unless it was set, and returns the run that is to be started.
+    /// Chooses the run's id now, unless the caller set one, and returns the key of the future run.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the id or the tenant that was set is none.
+    /// [`ErrorKind::Invalid`] if the id or the tenant is invalid.
     ///
     /// <!-- held by: cells::the_id_is_known_before_the_start -->
     pub fn choose_id(&mut self) -> Result<RunKey> {
@@ -89,7 +89,7 @@ impl<S: State> StartRequest<S> {
 }
 
 impl<S: State> ValidatedStart<S> {
-    /// Records the run as paused, or continues if another run had the id and is gone.
+    /// Records the run as paused, or continues if a run had the id and is gone.
     pub(super) async fn start_on_hold(
         mut self,
         reason: String,

@@ -1,4 +1,4 @@
-//! Imports: a run that was exported, brought back into a store.
+//! Imports of exported runs into a store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +17,12 @@ use crate::runtime::extension::RunNews;
 use crate::runtime::log::LogWriter;
 use crate::runtime::shared::RuntimeInner;
 
-/// Writes an exported run into the store. A run that goes through a queue and has not ended is on hold afterwards: whichever slot it held was one of
-/// the run that was exported.
+/// Writes an exported run into the store. A run of a queue that has not ended is on hold afterwards, because its slot belonged to the exported
+/// run.
 ///
 /// # Errors
 ///
-/// As [`past::import`], and of a queue or a schedule under another id as [`check_copy`].
+/// The errors of [`past::import`], and of [`check_copy`] for a queue or a schedule under another id.
 pub(crate) async fn import(shared: &Arc<RuntimeInner>, text: &str, run: Option<RunKey>) -> Result<RunKey> {
     let mut held = None;
     let prepare = |imported: &mut ImportedRun| {
@@ -42,7 +42,7 @@ pub(crate) async fn import(shared: &Arc<RuntimeInner>, text: &str, run: Option<R
     Ok(run)
 }
 
-/// Adds the records that put the run on hold for its queue. Returns whether it is on hold then.
+/// Adds the records that put the run on hold for its queue. Returns whether the run is then on hold.
 fn hold_imported(shared: &RuntimeInner, imported: &mut ImportedRun) -> Result<bool> {
     let ImportedRun { run, facts, records, .. } = imported;
     if queue_of(facts).is_none() {
@@ -68,7 +68,7 @@ fn hold_imported(shared: &RuntimeInner, imported: &mut ImportedRun) -> Result<bo
     Ok(true)
 }
 
-/// Ids that follow from the last record of the export, so that the same import again is the same run.
+/// Ids derived from the last record of the export, which make a repeated import the same run.
 #[derive(Debug)]
 struct DerivedIds {
     from: RecordId,
@@ -79,7 +79,7 @@ impl IdSource for DerivedIds {
     fn next(&self, _now: Timestamp) -> Uuid {
         let count = self.count.fetch_add(1, Ordering::Relaxed);
         let print = Fingerprint::of(format!("hold {count} of {:?}", self.from).as_bytes()).to_string();
-        // The print is hex, of more digits than an id has. The time is that of the record before.
+        // The fingerprint is hex, with more digits than an id. The time is that of the record before.
         let digits = print.get(..32).and_then(|digits| u128::from_str_radix(digits, 16).ok());
         let (time, random) =
             (self.from.as_uuid().as_u128() >> 80, digits.unwrap_or_default() & ((1 << 80) - 1));

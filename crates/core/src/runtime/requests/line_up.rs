@@ -1,4 +1,4 @@
-//! Waiting for room: what is done with a run that is recorded, and that this process has no room for yet.
+//! Waiting for capacity: recorded runs in this process's line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::caught;
 use crate::state::State;
 
-/// How long to wait before a run that has room is taken up again because the store failed, at first and at most.
+/// The first and the longest delay before another claim of an admitted run after a store failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Has a run that is recorded wait for room; in a runtime that is closing there will be none.
+/// Puts a recorded run in line; a closing runtime leaves it to other processes.
 pub(super) fn line_up<S: State>(
     shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
@@ -42,7 +42,7 @@ pub(super) fn line_up<S: State>(
         .of_start(facts)
 }
 
-/// What is done when a run that waited has room.
+/// Claims a run from the line once it has room.
 fn go<S: State>(
     shared: Arc<RuntimeInner>,
     graph: Graph<S>,
@@ -67,7 +67,7 @@ fn go<S: State>(
                         go(Arc::clone(&shared), graph, run.clone(), facts.clone(), policy, pause, taken);
                     shared.admission.line_up(&run, &facts, next);
                 }
-                // Another claimer took it, or it has ended, or is left to others: it is followed from where it is.
+                // The run was claimed by another process, has ended, or is left to other processes: follow it there.
                 Err(error) if shared.is_closing() || matches!(error.kind(), Conflict | WrongStatus) => {
                     tracing::debug!(%run, %error, "a run that waited for room goes on elsewhere");
                     let handle =

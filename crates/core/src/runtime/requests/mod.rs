@@ -1,4 +1,4 @@
-//! What callers ask of a runtime: starting, claiming and forking runs, and writing to them from outside their drivers.
+//! Requests of callers: starts, claims and forks of runs, and writes from outside their drivers.
 
 pub(crate) mod amend;
 pub(crate) mod bulk;

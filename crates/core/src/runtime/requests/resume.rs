@@ -1,4 +1,4 @@
-//! Claims a run up: claiming it, and going on from its last record.
+//! Resumes a run: claims it and continues from its last record.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -27,20 +27,20 @@ use crate::state::{Channels, State};
 use crate::store::RunHead;
 use crate::telemetry::LostClaim;
 
-/// On which terms a run is taken.
+/// Options for claiming a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ClaimOptions {
     pub(crate) allow_changed_graph: bool,
     pub(crate) take_over: bool,
-    /// Whether recovery claims it: then a run that makes no progress is parked.
+    /// Whether recovery claims it. If so, a run without progress is parked.
     pub(crate) recovery: bool,
 }
 
-/// A resume that is being prepared; `.await` takes the run.
+/// A prepared resume; `.await` claims the run.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled it is carried out, even if the caller drops it.
+/// Cancel safe: once polled, the request completes even if the caller drops it.
 #[must_use = "a resume does nothing until it is awaited"]
 pub struct ResumeRequest<S: State> {
     shared: Arc<RuntimeInner>,
@@ -55,26 +55,26 @@ impl<S: State> ResumeRequest<S> {
         Self { shared, graph, run, policy: CheckpointPolicy::default(), terms: ClaimOptions::default() }
     }
 
-    /// Goes on although nodes of the frontier differ from those that the run was recorded with.
+    /// Allows frontier nodes that differ from the recorded ones.
     pub fn allow_changed_graph(mut self) -> Self {
         self.terms.allow_changed_graph = true;
         self
     }
 
-    /// Takes the run even from an owner that is alive; that one stops at its next record, with nothing lost.
+    /// Claims the run even from a living owner, which stops at its next record. No record is lost.
     pub fn take_over(mut self) -> Self {
         self.terms.take_over = true;
         self
     }
 
-    /// Sets when the run writes checkpoints; after every node unless set.
+    /// Sets when the run writes checkpoints. The default is after every node.
     pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
         self.policy = policy;
         self
     }
 }
 
-/// Refuses what cannot be resumed, and says what can be done instead.
+/// Rejects a run that cannot be resumed, with an error that suggests the next move.
 fn check(head: &RunHead, shared: &RuntimeInner, terms: &ClaimOptions) -> Result<()> {
     let refuse = |kind, message: String| Err(Error::new(kind, message).with_run(&head.run));
     match head.status {
@@ -96,25 +96,24 @@ fn check(head: &RunHead, shared: &RuntimeInner, terms: &ClaimOptions) -> Result<
     }
 }
 
-/// Whether a run waits for an answer, a message or a time.
+/// Returns whether a run waits for an answer, a message or a time.
 fn is_at_rest(head: &RunHead) -> bool {
     head.status != RunStatus::InProgress || head.owner.is_none() && head.wake_at.is_some()
 }
 
-/// Whether the time has come at which a run is to be taken up.
+/// Returns whether the run's wake time has passed.
 fn is_due(head: &RunHead, now: Timestamp) -> bool {
     head.wake_at.is_some_and(|wake| wake <= now)
 }
 
-/// Whether there is nothing to claim a run for: it has ended, or what it waits for is still to come.
+/// Returns whether there is no reason to claim a run: it has ended, or still waits.
 pub(super) fn is_left(head: &RunHead, now: Timestamp) -> bool {
     head.status.is_finished() || is_at_rest(head) && !is_due(head, now)
 }
 
-/// Claims a run and drives it. A run that waits for an answer, a message or a time to come is not claimed: the handle tells
-/// what it waits for.
+/// Claims a run and drives it. An idle run that is not due is not claimed: its handle reports the wait.
 ///
-/// `known` spares the claimer to ask for it; `permit` is the room that was taken for the run.
+/// `known` saves the claimer a read; `permit` is room already reserved for the run.
 pub(crate) async fn resume<S: State>(
     shared: &Arc<RuntimeInner>,
     graph: &Graph<S>,
@@ -132,14 +131,14 @@ pub(crate) async fn resume<S: State>(
             None => shared.store.head(run).await?.ok_or_else(|| missing(run))?.into(),
         };
         let meter = || shared.telemetry().of(Some(graph.name()));
-        // Large, and part of each start and each node with a child, which seldom come to it.
+        // Boxed: large, and part of each start and each node with a child, which seldom reach it.
         let claimed = Box::pin(claim(shared, graph, known, policy, terms, &mut permit)).await;
         match claimed.inspect_err(|error| meter().not_claimed(lost(error)))? {
             ClaimResult::Taken(handle) => return Ok(handle),
             ClaimResult::Overtaken(epoch) => {
                 meter().not_claimed(LostClaim::Late);
                 let head = shared.store.head(run).await?.ok_or_else(|| missing(run))?;
-                // A claim of before may have been done although its reply was lost: then the run is this executor's, and free.
+                // An earlier claim may have succeeded although its reply was lost: this executor then owns the run, without a driver.
                 if head.epoch != epoch && head.owner != Some(shared.executor) {
                     let message = "another executor took the run at the same moment; it goes on there";
                     return Err(Error::new(ErrorKind::Conflict, message).with_run(run));
@@ -150,7 +149,7 @@ pub(crate) async fn resume<S: State>(
     }
 }
 
-/// Says how a claim came to nothing.
+/// Classifies a failed claim.
 fn lost(error: &Error) -> LostClaim {
     use ErrorKind::{Closed, Conflict, Fenced, NotFound, WrongStatus};
     match error.kind() {
@@ -159,7 +158,7 @@ fn lost(error: &Error) -> LostClaim {
     }
 }
 
-/// What a claimer knows of a run.
+/// The claimer's prior knowledge of a run.
 pub(crate) struct ClaimTarget {
     pub(crate) head: RunHead,
     /// The run as of that head, if this process has just written it.
@@ -172,12 +171,12 @@ impl From<RunHead> for ClaimTarget {
     }
 }
 
-/// What became of one try to claim a run.
+/// The result of one attempt to claim a run.
 enum ClaimResult<S: State> {
-    /// It is claimed, or there is nothing to claim it for.
+    /// The run was claimed, or there is no reason to claim it.
     Taken(RunHandle<S>),
-    /// Another writer was first, on a run of this epoch: a claimer, or no more than a signaller. If it was purged and started anew
-    /// meanwhile, the next try looks at the run that there is now.
+    /// Another writer was first, on a run of this epoch: a claimer, or just a signaller. If the run was purged and started again meanwhile, the
+    /// next attempt reads the new run.
     Overtaken(Epoch),
 }
 
@@ -204,13 +203,13 @@ async fn claim<S: State>(
         return Ok(ClaimResult::Taken(watching()));
     }
     if terms.recovery && head.status == RunStatus::InProgress && !is_wanted(shared, run, &head.facts).await? {
-        // It is carried out at once, or, if an owner is dead, by the next claimer.
+        // The stop takes effect at once, or, if the owner is dead, with the next claimer.
         return Ok(ClaimResult::Taken(watching()));
     }
-    // Kept over further tries, so that no other run takes the room meanwhile.
+    // Kept over retries, so that no other run uses the room meanwhile.
     let room = permit.get_or_insert_with(|| shared.admission.admit(run, &head.facts)).clone();
     let registration = match shared.enter(run, room, terms.recovery) {
-        // A process that serves the workflow may have taken it up just before: it goes on, as the caller wants.
+        // A process that serves the workflow may have claimed it just before: the run is active, which is the caller's goal.
         Err(error)
             if error.kind() == ErrorKind::Conflict
                 && !terms.recovery
@@ -236,13 +235,13 @@ async fn claim<S: State>(
     }
     let (seq, epoch) = (tip.folded.last.seq, tip.folded.last.epoch);
     if (tip.folded.last.status, tip.folded.last.owner) != (head.status, head.owner) {
-        // It came to rest, ended, or was taken since it was looked at: what was checked does not hold any more.
+        // It became idle, ended, or was claimed since the check, which is now void.
         return Ok(ClaimResult::Overtaken(head.epoch));
     }
     let now = shared.clock.now();
     let is_asleep = head.owner.is_none() && tip.folded.machine.wake().is_none_or(|wake| wake > now);
     if due && is_asleep && tip.folded.machine.is_delivering() {
-        // It is woken for its letters alone, and rests on.
+        // It wakes only for its outbox messages, and stays idle.
         return match Box::pin(take(shared, &mut tip)).await {
             Ok(()) => Ok(ClaimResult::Taken(watching())),
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(ClaimResult::Overtaken(epoch)),
@@ -253,7 +252,7 @@ async fn claim<S: State>(
         match look(shared, &mut tip).await {
             Ok(false) => {}
             Ok(true) => {
-                // Any process may own it now.
+                // Any process may claim it now.
                 shared.recovery.ring();
                 return Ok(ClaimResult::Taken(watching()));
             }

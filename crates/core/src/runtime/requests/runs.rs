@@ -1,4 +1,4 @@
-//! Listing runs by what is known of them, without reading their logs; and watching what such a listing selects.
+//! Listings of runs, which read no logs, and watches of the runs that a listing selects.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -13,19 +13,18 @@ use crate::runtime::shared::RuntimeInner;
 use crate::runtime::watch::RunsWatchRequest;
 use crate::store::{Cursor, Order, Page, Paged, RunHead, RunQuery};
 
-/// A listing of runs; `.await` asks the store for a page of it, of 100 runs unless [`limit`](Self::limit) says otherwise, newest first.
+/// A listing of runs; `.await` reads one page from the store, newest first. The default page has 100 runs; see [`limit`](Self::limit).
 ///
-/// Every condition that is set holds for each run of the page. A run that exists throughout is on exactly one of the pages that
-/// follow each other.
+/// Each run of the page meets all conditions. A run that exists throughout is on exactly one of the consecutive pages.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a name is none, or the cursor is of another listing; else as
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a name is invalid, or the cursor is of another listing; and the errors of
 /// [`CheckpointStore::runs`](crate::store::CheckpointStore::runs).
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: nothing is changed.
+/// Cancel safe: the call changes nothing.
 ///
 /// # Examples
 ///
@@ -53,7 +52,7 @@ pub struct RunsRequest {
     shared: Arc<RuntimeInner>,
     query: Result<RunQuery>,
     page: Page,
-    /// Whether it is said how many runs are listed.
+    /// Whether the caller set a limit.
     is_limited: bool,
 }
 
@@ -82,7 +81,7 @@ impl RunsRequest {
         self.with(|query| WorkflowName::new(name.as_ref()).map(|name| query.workflow = Some(name)))
     }
 
-    /// Lists only runs for this user. No store is bound to keep an index of users.
+    /// Lists only runs for this user. Stores need not index users.
     pub fn user(self, user: impl Into<String>) -> Self {
         self.with(|query| {
             query.user = Some(user.into());
@@ -90,7 +89,7 @@ impl RunsRequest {
         })
     }
 
-    /// Lists only runs of this status; said several times, of any of them.
+    /// Lists only runs with this status. Further calls add alternatives.
     pub fn status(self, status: RunStatus) -> Self {
         self.with(|query| {
             query.statuses.push(status);
@@ -98,7 +97,7 @@ impl RunsRequest {
         })
     }
 
-    /// Lists only runs with this label; said several times, with all of them.
+    /// Lists only runs with this label. Further calls add required labels.
     pub fn label(self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.with(|query| {
             query.labels.push((key.into(), value.into()));
@@ -106,7 +105,7 @@ impl RunsRequest {
         })
     }
 
-    /// Lists only runs that were started at this time or later.
+    /// Lists only runs with this start time or a later one.
     pub fn since(self, from: Timestamp) -> Self {
         self.with(|query| {
             query.created_from = Some(from);
@@ -114,7 +113,7 @@ impl RunsRequest {
         })
     }
 
-    /// Lists only runs that were started before this time.
+    /// Lists only runs with an earlier start time.
     pub fn before(self, to: Timestamp) -> Self {
         self.with(|query| {
             query.created_before = Some(to);
@@ -122,7 +121,7 @@ impl RunsRequest {
         })
     }
 
-    /// Sets how many runs the page has at most: 1 to 1,000.
+    /// Sets the maximum number of runs on the page: 1 to 1,000.
     pub fn limit(mut self, runs: u32) -> Self {
         self.page.limit = Page::first(runs).limit;
         self.is_limited = true;
@@ -135,19 +134,19 @@ impl RunsRequest {
         self
     }
 
-    /// Tells whether it is of one workflow.
+    /// Returns whether the listing selects one workflow.
     pub(crate) fn has_workflow(&self) -> bool {
         self.query.as_ref().is_ok_and(|query| query.workflow.is_some())
     }
 
-    /// Goes on behind a page of the same listing, at its [`Paged::next`]; `None` is the first page.
+    /// Continues after a page of the same listing, at its [`Paged::next`]; `None` is the first page.
     pub fn after(mut self, cursor: Option<Cursor>) -> Self {
         self.page.cursor = cursor;
         self
     }
 
-    /// Watches these runs instead of listing them: what happens in any of them, runs that begin later included, whichever process drives
-    /// them. Of a status, it tells the records that leave a run in it. What is said of pages means nothing here.
+    /// Watches these runs instead of listing them: all events of all matching runs, in any process, later runs included. A status condition
+    /// selects the records that leave a run in that status. Page settings have no effect.
     ///
     /// <!-- held by: watching_runs::who_watches_runs_is_told_what_who_watches_each_is_told -->
     pub fn watch(self) -> RunsWatchRequest {
@@ -160,7 +159,7 @@ impl RunsRequest {
         Arc::clone(&self.shared)
     }
 
-    /// Lists only runs of these statuses, unless it is said of which.
+    /// Lists only runs with these statuses, unless the caller set statuses.
     pub(super) fn set_statuses(&mut self, statuses: &[RunStatus]) {
         if let Ok(query) = &mut self.query
             && query.statuses.is_empty()
@@ -175,14 +174,14 @@ impl RunsRequest {
     }
 }
 
-/// The pages of a listing: one, if it is said how many runs are listed.
+/// The pages of a listing; just one, if the caller set a limit.
 pub(super) struct RunPages {
     runs: RunsRequest,
     is_over: bool,
 }
 
 impl RunPages {
-    /// Lists the page behind `after`, and the first page of the listing if there is none before.
+    /// Lists the page after `after`, or the first page.
     pub(super) async fn next(&mut self, after: Option<Cursor>) -> Result<Paged<RunHead>> {
         let mut page = self.runs.page.clone();
         if after.is_some() {
@@ -196,7 +195,7 @@ impl RunPages {
         self.runs.shared.store.runs(query, page).await
     }
 
-    /// Tells whether no further page is asked for.
+    /// Returns whether there is no further page to read.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }

@@ -1,4 +1,4 @@
-//! Comparing the input of a repeated start with a stored input that another version of the state's type wrote.
+//! Compares the input of a repeated start with a stored input of another state version.
 
 use super::given::EncodedExtras;
 use crate::error::{ErrorKind, Result};
@@ -10,12 +10,12 @@ use crate::runtime::shared::RuntimeInner;
 use crate::state::{Channels, State};
 use crate::store::At;
 
-/// Whether the stored input of a run, migrated to the graph's state, has this fingerprint. False if the first record was pruned, or a newer version
-/// of the state's type wrote it.
+/// Returns whether the stored input of a run, migrated to the graph's state, has this fingerprint. False if the first record was pruned, or a
+/// newer version of the state type wrote it.
 ///
 /// # Errors
 ///
-/// What the store says; [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the first record cannot be read.
+/// The errors of the store; [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the first record is damaged, or of a newer version.
 pub(super) async fn has_same_input<S: State>(
     shared: &RuntimeInner,
     graph: &Graph<S>,
@@ -37,7 +37,7 @@ pub(super) async fn has_same_input<S: State>(
         .migrated(&stored, base.version)
         .and_then(|channels| S::from_channels(channels, graph.schema()))
         .and_then(|input| input.to_channels_json());
-    // A newer version of the program can read it, or none: to this one it is another input.
+    // Only a newer program, or none, can migrate it: this program treats it as a different input.
     let Ok(input) = migrated else { return Ok(false) };
     Ok(EncodedExtras { config, messages }.print(&input)? == print)
 }

@@ -1,4 +1,4 @@
-//! Sending a message to a run, once for each key.
+//! Sends messages to runs, once per key.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -15,18 +15,18 @@ use crate::record::pause::MessageKey;
 use crate::runtime::print::in_order;
 use crate::runtime::shared::RuntimeInner;
 
-/// How long a key may be, in bytes: long enough for an address or two UUIDs.
+/// The maximum length of a key in bytes: enough for an address or two UUIDs.
 const LONGEST: usize = 256;
 
-/// A message that is about to be sent; `.await` sends it, and comes back when it is durable.
+/// A prepared message; `.await` sends it, and returns once it is durable.
 ///
 /// # Errors
 ///
-/// Beside those of the call that made it, those of every [`SignalRequest`].
+/// The errors of the method that created it, and of every [`SignalRequest`].
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled it is carried out, even if the caller drops it. With a [`key`](Self::key), send it again to be sure.
+/// Cancel safe: once polled, the send completes even if the caller drops it. With a [`key`](Self::key), send it again to be sure.
 #[must_use = "nothing is sent before it is awaited"]
 pub struct SendRequest {
     shared: Arc<RuntimeInner>,
@@ -42,18 +42,17 @@ impl SendRequest {
         Self { shared: Arc::clone(shared), run: run.clone(), body, key: None, by: None }
     }
 
-    /// Says who sends it; it is recorded.
+    /// Sets the sender; the log records it.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.by = Some(who.into());
         self
     }
 
-    /// Sets what tells this message from another one: sent again with the same key, it is one message, and sending it returns `Ok`. That holds
-    /// for two senders at once, in whatever processes; after a crash; when a node has taken the message; and when the run has ended.
+    /// Sets the key that identifies this message. A repeated send with the same key returns `Ok` and adds no message: even for two concurrent
+    /// senders in any processes, after a crash, after a node has taken the message, and after the run has ended.
     ///
-    /// The key is recorded with the message. A run knows it while the message waits, and until 256 messages with other keys have followed. It
-    /// remembers the newest 256 keys, and one more for each message that waited when the last one came. A message with a forgotten key is a new
-    /// one.
+    /// The log records the key with the message. A run knows it while the message waits, and until 256 messages with other keys have followed.
+    /// It remembers the newest 256 keys, and one more for each waiting message at the last send. A message with a forgotten key is a new one.
     ///
     /// # Examples
     ///
@@ -129,7 +128,7 @@ impl IntoFuture for SendRequest {
 }
 
 impl std::fmt::Debug for SendRequest {
-    /// Never shows what is sent.
+    /// Omits the content.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SendRequest")
             .field("run", &self.run)

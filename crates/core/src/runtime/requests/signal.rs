@@ -1,4 +1,4 @@
-//! Saying something to a run, wherever it goes on: to its driver if it is in this process, to its log otherwise.
+//! Sends signals to runs: to the driver if it is in this process, to the log otherwise.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -27,16 +27,16 @@ use crate::runtime::inbox::check_room;
 use crate::runtime::shared::{DriverCommand, RuntimeInner};
 use crate::runtime::tasks::finish;
 
-/// Something that is about to be said to a run; `.await` says it, and comes back when that is durable.
+/// A prepared signal to a run; `.await` sends it, and returns once it is durable.
 ///
 /// # Errors
 ///
-/// Beside those of the call that made it, [`ErrorKind::Unavailable`]: nothing was said; and [`ErrorKind::Indeterminate`]: it may be on record, as
-/// the store gave no answer, or the process lost the run while it wrote. The caller looks at the run before it says the same again.
+/// The errors of the method that created it; [`ErrorKind::Unavailable`]: nothing was sent; [`ErrorKind::Indeterminate`]: the signal may be
+/// recorded, because the store gave no answer or the process lost the run during the write. Check the run before you repeat the signal.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled it is carried out, even if the caller drops it.
+/// Cancel safe: once polled, the request completes even if the caller drops it.
 #[must_use = "nothing is said before it is awaited"]
 pub struct SignalRequest {
     shared: Arc<RuntimeInner>,
@@ -51,16 +51,16 @@ impl SignalRequest {
         Self { shared: Arc::clone(shared), run: run.clone(), what, by: None, at: None }
     }
 
-    /// Says who says it; it is recorded.
+    /// Sets the author; the log records it.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.by = Some(who.into());
         self
     }
 
-    /// Says it only if `head` still is the last record of the run: for a signaller who decided on what it saw. Another run that bears the name
-    /// since hears nothing. A run that goes on in this process is looked at before its driver is told.
+    /// Sends the signal only if `head` is still the last record of the run, for a signaller whose decision rests on that state. A later run with
+    /// the same id does not receive it. An active run in this process is checked before its driver receives the signal.
     ///
-    /// The request fails with [`ErrorKind::Conflict`] if the run has changed since. Nothing was said.
+    /// The request fails with [`ErrorKind::Conflict`] if the run has changed since. The signal is not sent then.
     ///
     /// <!-- held by: sentences::a_signal_to_a_run_as_it_was_is_said_to_no_other -->
     pub fn at(mut self, head: HeadRef) -> Self {
@@ -69,7 +69,7 @@ impl SignalRequest {
     }
 }
 
-/// That a run is as a signaller saw it.
+/// Requires that a run's head is unchanged.
 struct IsAt<'a> {
     shared: &'a RuntimeInner,
     run: &'a RunKey,
@@ -91,7 +91,7 @@ impl WritePrecondition for IsAt<'_> {
     }
 }
 
-/// That no child is active which ends with an activation of the run: a move drops the activations.
+/// Requires that the run has no active child that ends with one of its activations, because a move drops the activations.
 struct HasNoChild<'a> {
     shared: &'a RuntimeInner,
     run: &'a RunKey,
@@ -110,7 +110,7 @@ impl WritePrecondition for HasNoChild<'_> {
     }
 }
 
-/// That all of these hold.
+/// Requires all of these conditions.
 struct AllConditions<'a>(Vec<&'a dyn WritePrecondition>);
 
 #[async_trait]
@@ -150,13 +150,13 @@ impl IntoFuture for SignalRequest {
 }
 
 impl std::fmt::Debug for SignalRequest {
-    /// Never shows what is said.
+    /// Omits the content.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SignalRequest").field("run", &self.run).field("by", &self.by).finish_non_exhaustive()
     }
 }
 
-/// Returns a signal that may be for a descendant: an answer whose question is named by the way down to it.
+/// Returns the signal for a descendant, if it may be one: an answer whose question id contains a path.
 fn below(what: &SignalKind) -> Option<SignalKind> {
     match what {
         SignalKind::Respond { question, .. } | SignalKind::Answer { question, .. } => {
@@ -166,7 +166,7 @@ fn below(what: &SignalKind) -> Option<SignalKind> {
     }
 }
 
-/// Records an answer in the log of the descendant that asks; fails as before if none does.
+/// Records an answer in the log of the asking descendant; returns the earlier error if there is none.
 async fn send_below(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,
@@ -192,7 +192,7 @@ pub(crate) async fn send(
     send_if(shared, run, Signal { what, by, at: shared.clock.now(), of_parent: false }, None).await
 }
 
-/// Records a signal as it is, where the condition holds if there is one. Returns when it is durable.
+/// Records a signal under an optional condition, without rerouting. Returns when it is durable.
 pub(crate) async fn send_if(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,
@@ -223,12 +223,12 @@ pub(crate) async fn send_if(
     Ok(())
 }
 
-/// Tells whether a signal may make a failed run active again.
+/// Returns whether a signal may make a failed run active again.
 pub(crate) fn revives(what: &SignalKind) -> bool {
     matches!(what, SignalKind::Retry { .. } | SignalKind::GoTo { .. })
 }
 
-/// A signal that may make a failed run active again. It reads the facts of the run, which say whether the run goes through a queue.
+/// A signal that may make a failed run active again. It reads the facts of the run, which name its queue.
 struct Revival<'a> {
     shared: &'a RuntimeInner,
     run: &'a RunKey,
@@ -252,7 +252,7 @@ impl WritePrecondition for Revival<'_> {
             let known = self.shared.resting.get(self.run, seen.folded.machine.life());
             let facts = match known {
                 Some(facts) => Some(facts),
-                // Read after the log: if another run has the id since, the append that follows is refused.
+                // Read after the log: if another run has the id since, the following append fails.
                 None => self.shared.store.head(self.run).await?.map(|head| Arc::new(head.facts)),
             };
             *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = facts;
@@ -261,8 +261,8 @@ impl WritePrecondition for Revival<'_> {
     }
 }
 
-/// Says what follows from a signal to a run that is not driven here, or why it is refused. `facts` are those of the run, if the signal may make it
-/// active again.
+/// Returns the events for a signal to a run that this process does not drive, or the reason for a rejection. `facts` belong to the run, if the
+/// signal may make it active again.
 fn decide(
     shared: &RuntimeInner,
     tip: &RunWriter,
@@ -279,26 +279,26 @@ fn decide(
     }
     check_room(machine, &signal.what, shared.limits.max_waiting_messages)?;
     full_id(machine, &mut signal.what)?;
-    // A run at rest has no driver, so the signaller carries out a stop. The owner does otherwise, or the next claimer.
+    // An idle run has no driver, so the signaller carries out a stop. The owner or the next claimer does so for an active run.
     let stop = stop(machine, &signal.what).filter(|_| tip.folded.last.owner.is_none());
     if revives(&signal.what) && machine.status() == RunStatus::Failed {
         let hold = hold_for_queue(machine, facts, shared.clock.now());
         return Ok([Event::Signal(signal)].into_iter().chain(hold).collect());
     }
     if stop.is_some() && machine.children().any(|(_, child)| child.ends_with_parent()) {
-        // Its children are cancelled, or paused, before it: that takes a driver.
+        // Its children must be cancelled or paused before it, which takes a driver.
         return Ok(vec![Event::Signal(signal), wake()]);
     }
     Ok([Event::Signal(signal)].into_iter().chain(stop.map(Event::Status)).collect())
 }
 
-/// Says that a run is not moved while a process has it.
+/// Returns the error for moving a run that a process drives.
 pub(crate) fn at_work() -> Error {
     let message = "the run is at work; pause it, move it when it is at rest, and unpause it";
     Error::new(ErrorKind::WrongStatus, message)
 }
 
-/// Says how a run without a driver stops at a signal, if it does.
+/// Returns the status change by which a signal stops a run without a driver, if any.
 fn stop(machine: &Machine, what: &SignalKind) -> Option<StatusChange> {
     match what {
         SignalKind::Cancel { .. } | SignalKind::Answer { answer: Answer::Cancel(_), .. } => {
@@ -314,12 +314,12 @@ fn stop(machine: &Machine, what: &SignalKind) -> Option<StatusChange> {
     }
 }
 
-/// Says what pauses a run that keeps ending its processes, and has no living owner.
+/// Returns the events that pause a run without a living owner that keeps crashing its processes.
 pub(crate) fn parked(machine: &Machine, reason: &str, at: Timestamp) -> Vec<Event> {
     paused(machine, reason, Some("recovery"), at)
 }
 
-/// Says what pauses a run that has no driver.
+/// Returns the events that pause a run without a driver.
 pub(super) fn paused(machine: &Machine, reason: &str, by: Option<&str>, at: Timestamp) -> Vec<Event> {
     let what = SignalKind::Pause { reason: reason.to_owned() };
     let stop = stop(machine, &what);
@@ -331,13 +331,13 @@ pub(super) fn paused(machine: &Machine, reason: &str, by: Option<&str>, at: Time
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseResult {
     Released,
-    /// The run has ended, rests, or has another owner or life by now.
+    /// The run has ended, is idle, or has another owner or generation.
     NotOwned,
     /// The store has no such run.
     Missing,
 }
 
-/// Releases a run that its log gives to this executor in this tenure.
+/// Releases a run that its log assigns to this executor under this tenure.
 pub(crate) async fn release(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,
@@ -346,7 +346,7 @@ pub(crate) async fn release(
 ) -> Result<ReleaseResult> {
     let (term, _) = shared.heartbeat.present()?;
     let owned = (RunStatus::InProgress, tenure.epoch, Some(shared.executor));
-    // Mostly another executor has claimed it: then its log is not read.
+    // Usually another executor has claimed it: the head suffices then.
     match shared.store.head(run).await? {
         None => return Ok(ReleaseResult::Missing),
         Some(head) if (head.status, head.epoch, head.owner) != owned => return Ok(ReleaseResult::NotOwned),

@@ -1,4 +1,4 @@
-//! Starting a run, and finding it again when it was started before.
+//! Starts runs, and finds existing runs of repeated starts.
 
 use std::collections::BTreeSet;
 use std::future::{Future, IntoFuture};
@@ -34,15 +34,15 @@ use crate::runtime::tasks::finish;
 use crate::state::State;
 use crate::telemetry::{TraceParent, spans};
 
-/// How often a start is made that meets an id in use and then no run, and how long it waits at first: a purge is under way.
+/// The number of attempts, and the first delay, for a start that finds the id in use but no run: a purge is in progress.
 const LOOKS: u32 = 4;
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
-/// A start that is being prepared; `.await` starts the run.
+/// A prepared start; `.await` starts the run.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled it is carried out, even if the caller drops it.
+/// Cancel safe: once polled, the request completes even if the caller drops it.
 #[must_use = "a start does nothing until it is awaited"]
 pub struct StartRequest<S: State> {
     pub(super) shared: Arc<RuntimeInner>,
@@ -52,13 +52,13 @@ pub struct StartRequest<S: State> {
     pub(super) tenant: Option<Result<TenantId>>,
     user: Option<String>,
     labels: Vec<(String, String)>,
-    /// What says which node started it.
+    /// Labels that name the starting node.
     parent_labels: Vec<(String, String)>,
     given: StartExtras,
     policy: CheckpointPolicy,
     trace: Option<Result<TraceParent>>,
     pub(super) tags: BTreeSet<String>,
-    /// Why it is to begin paused, if it is.
+    /// The reason to start paused, if any.
     pub(super) hold: Option<String>,
 }
 
@@ -81,43 +81,43 @@ impl<S: State> StartRequest<S> {
         }
     }
 
-    /// Sets the run's id: the same id with the same input, [configuration](Self::config) and [first messages](Self::message) is the same run,
-    /// however often it is started.
+    /// Sets the run's id. Repeated starts with the same id, input, [configuration](Self::config) and [first messages](Self::message) return the
+    /// same run.
     pub fn id(mut self, id: impl AsRef<str>) -> Self {
         self.id = Some(RunId::new(id));
         self
     }
 
-    /// Sets whom the run belongs to.
+    /// Sets the tenant that owns the run.
     pub fn tenant(mut self, tenant: impl AsRef<str>) -> Self {
         self.tenant = Some(TenantId::new(tenant));
         self
     }
 
-    /// Sets for whom the run is.
+    /// Sets the user of the run.
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// Adds a label to filter runs by.
+    /// Adds a label for filters.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.push((key.into(), value.into()));
         self
     }
 
-    /// Configures the run: any JSON, which its nodes read with [`NodeContext::config`](crate::node::NodeContext::config) and none of them
-    /// changes. It is recorded with the start, so that the run keeps it over restarts and retries, and so do its forks, unless
-    /// [`ForkRequest::config`](super::ForkRequest::config) sets another. Children do not have it.
+    /// Sets the configuration of the run: any JSON, which nodes read with [`NodeContext::config`](crate::node::NodeContext::config) and cannot
+    /// change. The log records it with the start, so it survives restarts and retries. Forks inherit it, unless
+    /// [`ForkRequest::config`](super::ForkRequest::config) sets another. Children do not.
     ///
-    /// It has up to [`max_body`](crate::runtime::RuntimeBuilder::max_body) bytes and stands in every base: keep it small.
+    /// Its limit is [`max_body`](crate::runtime::RuntimeBuilder::max_body) bytes, and every base contains it: keep it small.
     pub fn config(mut self, config: impl Serialize) -> Self {
         self.given.configure(&config);
         self
     }
 
-    /// Starts the run with a message, for whichever node receives first; called again, with a further one behind it. Run and message
-    /// are recorded together: neither is ever there without the other, and a repeated start sends nothing.
+    /// Starts the run with a message for the first node that receives. Further calls append messages. Run and messages are recorded atomically,
+    /// and a repeated start sends nothing.
     ///
     /// # Examples
     ///
@@ -149,49 +149,49 @@ impl<S: State> StartRequest<S> {
         self
     }
 
-    /// Gives it what was collected elsewhere.
+    /// Sets the optional inputs.
     pub(crate) fn given(mut self, given: StartExtras) -> Self {
         self.given = given;
         self
     }
 
-    /// Says by labels which node starts it.
+    /// Sets labels that name the starting node.
     pub(crate) fn parent_labels(mut self, labels: impl IntoIterator<Item = (String, String)>) -> Self {
         self.parent_labels = labels.into_iter().collect();
         self
     }
 
-    /// Says which trace the run belongs to, as a W3C `traceparent`, and which span of it starts the run: recorded, so that the spans of the run go
-    /// on in it in whatever process. Taken from the caller's current span unless set, if the runtime has a
+    /// Sets the trace and the parent span of the run, as a W3C `traceparent`. The log records it, so that the run's spans continue the trace in
+    /// any process. The default is the caller's current span, if the runtime has a
     /// [`trace_context`](crate::runtime::RuntimeBuilder::trace_context).
     pub fn trace_parent(mut self, traceparent: impl Into<String>) -> Self {
         self.trace = Some(TraceParent::new(traceparent));
         self
     }
 
-    /// Sets when the run writes checkpoints; after every node unless set.
+    /// Sets when the run writes checkpoints. The default is after every node.
     pub fn checkpoints(mut self, policy: CheckpointPolicy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Makes the span of the start.
+    /// Creates the span of the start.
     pub(super) fn span(&self) -> Span {
         let parent = self.trace.as_ref().and_then(|trace| trace.as_ref().ok());
         spans::start(self.graph.name(), self.shared.trace(), parent)
     }
 
-    /// Starts the run within a task of the caller's that carries it out to its end: awaited itself, the request has a task of its own.
+    /// Starts the run inside the caller's task, which must run to completion. Awaiting the request directly spawns a task.
     ///
     /// # Errors
     ///
-    /// Those of the request.
+    /// The errors of the request.
     pub(crate) async fn carried_out(self) -> Result<RunHandle<S>> {
         let span = self.span();
         async move { self.checked()?.start().await }.instrument(span).await
     }
 
-    /// Checks what is asked for; nothing is touched yet.
+    /// Validates the request without touching the store.
     pub(super) fn checked(self) -> Result<ValidatedStart<S>> {
         let Self {
             shared,
@@ -248,7 +248,7 @@ impl<S: State> StartRequest<S> {
         let said = trace.transpose().map_err(|error| error.with_run(&run))?;
         let here = shared.trace().and_then(|context| context.trace_parent(&Span::current()));
         if let Some(trace) = here.or(said) {
-            // A run that has as many labels as it may goes without.
+            // A run at the label limit has no trace label.
             drop(kept.insert(TRACE, trace.as_str()));
         }
         let facts = facts.with_labels(kept);
@@ -256,23 +256,23 @@ impl<S: State> StartRequest<S> {
     }
 }
 
-/// A start that may be made.
+/// A validated start.
 pub(super) struct ValidatedStart<S: State> {
     pub(super) shared: Arc<RuntimeInner>,
     pub(super) graph: Graph<S>,
     input: S,
     given: EncodedExtras,
-    /// The input as the first record is to hold it, until it does.
+    /// The encoded input, until the first record takes it.
     text: Option<Box<RawValue>>,
     pub(super) run: RunKey,
     pub(super) facts: RunFacts,
     pub(super) policy: CheckpointPolicy,
-    /// Why it is to begin paused, if it is.
+    /// The reason to start paused, if any.
     pub(super) hold: Option<String>,
 }
 
 impl<S: State> ValidatedStart<S> {
-    /// Starts the run or finds it, again if it was gone by the time it was looked for.
+    /// Starts the run or finds it. Retries if the existing run disappears before the lookup.
     async fn start(mut self) -> Result<RunHandle<S>> {
         let mut pause = FIRST_LOOK;
         for _ in 0..LOOKS {
@@ -287,7 +287,7 @@ impl<S: State> ValidatedStart<S> {
         Err(Error::new(ErrorKind::Unavailable, message).with_run(&self.run))
     }
 
-    /// Returns the input as the first record is to hold it.
+    /// Returns the encoded input.
     pub(super) fn text(&mut self) -> Result<Box<RawValue>> {
         match self.text.take() {
             Some(text) => Ok(text),
@@ -295,7 +295,7 @@ impl<S: State> ValidatedStart<S> {
         }
     }
 
-    /// Makes what the first record says, and the run as of it.
+    /// Builds the first event, and the machine after it.
     pub(super) fn first(&self) -> Result<(Event, Machine)> {
         let Self { shared, graph, facts, .. } = self;
         let plan = graph.plan();
@@ -316,25 +316,25 @@ impl<S: State> ValidatedStart<S> {
         Ok((event, machine))
     }
 
-    /// Starts the run, or continues if another run had the id and is gone.
+    /// Starts the run, or continues if a run had the id and is gone.
     async fn start_once(mut self) -> Result<ControlFlow<RunHandle<S>, Self>> {
         let text = self.text()?;
         if let Some(hold) = self.hold.take() {
-            // Rare and large, so not a part of each start.
+            // Boxed: rare and large.
             return Box::pin(self.start_on_hold(hold, text)).await;
         }
         let Self { shared, graph, run, facts, policy, .. } = &self;
         let policy = *policy;
         let mut permit = shared.admission.try_admit(run, facts);
         if policy.frequency == CheckpointFrequency::Disabled && permit.is_none() {
-            // Nothing is recorded that could wait in its place.
+            // Without checkpoints, no record could wait in its place.
             let turn = match shared.driver(run) {
                 None => room(shared, run, facts).await?,
                 Some(_) => AdmissionResult::Left,
             };
             match turn {
                 AdmissionResult::Room(room) => permit = Some(room),
-                // The same start was in line here, or goes on: it is not made a second time.
+                // The same start was in line here, or is active: do not repeat it.
                 AdmissionResult::Left => return Box::pin(self.again()).await,
                 AdmissionResult::Had => {
                     return match Box::pin(self.again()).await? {
@@ -344,7 +344,7 @@ impl<S: State> ValidatedStart<S> {
                 }
             }
         }
-        // A run that goes on in a runtime that is closing comes to its end here, and what it starts is left to others.
+        // A run that is active in a closing runtime may finish, and its starts are left to other processes.
         let of_node = facts.labels.get(PARENT).is_some();
         let mut registration = match permit.map(|permit| shared.enter(run, permit, false)).transpose() {
             Ok(registration) => registration,
@@ -360,7 +360,7 @@ impl<S: State> ValidatedStart<S> {
             };
         }
         if policy.frequency == CheckpointFrequency::Disabled && shared.store.head(run).await?.is_some() {
-            // No append would meet the run that is there, before work was done a second time.
+            // Without checkpoints no append would detect the existing run before its work ran twice.
             drop(registration);
             return Box::pin(self.again()).await;
         }
@@ -373,7 +373,7 @@ impl<S: State> ValidatedStart<S> {
             first = Some(FirstRecord { event, input: text });
         } else {
             if registration.is_none() {
-                // Without a claim yet: this tells it from a run that was lost.
+                // No claim yet: this distinguishes it from a lost run.
                 log.epoch = Epoch::NEVER;
             }
             let tenure = ClaimId { life, epoch: log.epoch };
@@ -407,11 +407,10 @@ impl<S: State> ValidatedStart<S> {
         Ok(ControlFlow::Break(drive(shared, graph, policy, registration, parts)))
     }
 
-    /// Finds the run that is there already: the same run if it was started alike, and claimed if it has no driver, unless the start is
-    /// one on hold.
+    /// Finds the existing run. It is the same run if its start was equal, and is claimed if it has no driver, unless this start is on hold.
     pub(super) async fn again(self) -> Result<ControlFlow<RunHandle<S>, Self>> {
         let Self { shared, graph, run, facts, policy, .. } = &self;
-        // A start or a claim of this process has its place before its record.
+        // A start or claim of this process registers before it appends.
         let has_begun = shared.has_begun(run).await;
         let Some(head) = shared.store.head(run).await? else {
             return if has_begun { Err(unrecorded(run)) } else { Ok(ControlFlow::Continue(self)) };
@@ -444,7 +443,7 @@ impl<S: State> ValidatedStart<S> {
         };
         let terms = super::resume::ClaimOptions::default();
         match resume(shared, graph, run, *policy, &terms, Some(head.into()), Some(permit)).await {
-            // Another claimer was faster, which is all the same to the caller.
+            // Another claimer was faster, which does not matter to the caller.
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {
                 Ok(ControlFlow::Break(watching))
             }
@@ -456,7 +455,7 @@ impl<S: State> ValidatedStart<S> {
     }
 }
 
-/// Says of a run that was started here and is nowhere to be found why it is not started again: also of one that has ended meanwhile.
+/// Returns the error for a run that started here and cannot be found. It may have ended meanwhile, so it is not started again.
 fn unrecorded(run: &RunKey) -> Error {
     let message =
         "the run goes on in this process without any record, or has ended by now; start it again when it has";
@@ -470,7 +469,7 @@ impl<S: State> IntoFuture for StartRequest<S> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let span = self.span();
-            // Code of the state writes and reads the input: a panic of it ends this task, and not the caller.
+            // State code serializes the input: its panic ends this task, and not the caller.
             async move { finish(async move { self.checked()?.start().await }).await }.instrument(span).await
         })
     }

@@ -1,4 +1,4 @@
-//! What core knows of the libraries beside it: which runs keep the state of a queue or a schedule, and which runs go through a queue.
+//! Core's knowledge of libraries: the runs that hold the state of queues and schedules, and the runs that use a queue.
 
 use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
@@ -9,29 +9,29 @@ use crate::runtime::requests::signal::paused;
 use crate::runtime::shared::RuntimeInner;
 use crate::store::RunHead;
 
-/// The workflows of such runs, as they are named or as their names begin, with the label that tells them from others.
+/// The workflow names, or name prefixes, of such runs, with the label that distinguishes them.
 const QUEUE: (&str, &str, &str) = ("queue", "queue.role", "ledger");
 const SCHEDULE: (&str, &str, &str) = ("schedule:", "schedule.role", "clock");
 
-/// The labels of a run that goes through a queue: the queue, and the start of the run id.
+/// Labels of a run that uses a queue: the queue, and the start id.
 pub(crate) const QUEUE_NAME: &str = "queue";
 pub(crate) const QUEUE_START: &str = "queue.life";
 
-/// Who puts a run on hold for its queue, as its log says.
+/// The author of holds for a queue, in the log.
 const BY_QUEUE: &str = "queue";
 
-/// Tells whether a run is a queue or a schedule. What is done to all runs of a listing is not meant for these unless they are named: to let a
-/// queue go on, to cancel or to purge it takes the places of all from those who hold them.
+/// Returns whether a run is a queue or a schedule. Bulk operations skip these unless they select them by name: unpausing, cancelling or purging
+/// a queue takes all slots from their holders.
 pub fn is_system(head: &RunHead) -> bool {
     is_system_run(&head.facts)
 }
 
-/// Tells whether a run is not meant where all runs are. What a schedule leaves behind when it goes on in a new log is meant.
+/// Returns whether bulk operations skip a run. They do not skip the old log of a schedule that has moved to a new one.
 pub fn is_spared(head: &RunHead) -> bool {
     is_system(head) && head.status != RunStatus::Completed
 }
 
-/// Tells whether a label is one that Ferrata sets for itself. Lists of runs leave such labels out.
+/// Returns whether Ferrata sets a label for itself. Lists of runs omit such labels.
 pub fn is_internal_label(key: &str) -> bool {
     let of_libraries = [QUEUE.1, QUEUE_START, SCHEDULE.1, "schedule.tick"];
     key.starts_with("ferrata.") || of_libraries.contains(&key)
@@ -40,12 +40,12 @@ pub fn is_internal_label(key: &str) -> bool {
 fn is_system_run(facts: &RunFacts) -> bool {
     let workflow = facts.workflow.as_str();
     let has = |key: &str, value: &str| facts.labels.get(key) == Some(value);
-    // Labels are free: a run of another workflow is none of them, whatever it says.
+    // Anyone can set labels, so the workflow must match as well.
     workflow == QUEUE.0 && has(QUEUE.1, QUEUE.2)
         || workflow.starts_with(SCHEDULE.0) && has(SCHEDULE.1, SCHEDULE.2)
 }
 
-/// Refuses to copy a run that is a queue or a schedule: two runs would keep the state of one.
+/// Rejects copying a queue or a schedule: two runs would hold the state of one.
 ///
 /// # Errors
 ///
@@ -63,23 +63,23 @@ pub(crate) fn check_copy(facts: &RunFacts) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
-/// Returns the queue that a run goes through; `None` if it goes through none.
+/// Returns the queue that a run uses; `None` without one.
 ///
-/// Such a run is active only while it holds a slot of the queue. So what makes it active without a slot puts it on hold in the same append: a
-/// retry, a move of a failed run, a fork, an import.
+/// Such a run is active only while it holds a slot of the queue. An operation that makes it active without a slot puts it on hold in the same
+/// append: a retry, a move of a failed run, a fork, an import.
 pub fn queue_of(facts: &RunFacts) -> Option<&str> {
     facts.labels.get(QUEUE_START)?;
     facts.labels.get(QUEUE_NAME)
 }
 
-/// Returns the reason for which a run is paused while it waits for a slot of this queue.
+/// Returns the pause reason of a run that waits for a slot of this queue.
 pub fn queue_hold(queue: &str) -> String {
     format!("it waits for its turn in the queue `{queue}`")
 }
 
-/// Returns what puts a run on hold that a retry, a move, a fork or an import makes active; nothing if it goes through no queue.
+/// Returns the events that put a run on hold when a retry, a move, a fork or an import makes it active; none without a queue.
 ///
-/// A run that was paused by hand keeps that reason, behind the one of the queue: the queue grants it a slot, and does not unpause it.
+/// A manually paused run keeps that reason after the queue's one: the queue grants it a slot, and does not unpause it.
 pub(crate) fn hold_for_queue(machine: &Machine, facts: Option<&RunFacts>, now: Timestamp) -> Vec<Event> {
     let Some(queue) = facts.and_then(queue_of) else { return Vec::new() };
     let hold = queue_hold(queue);
@@ -91,13 +91,13 @@ pub(crate) fn hold_for_queue(machine: &Machine, facts: Option<&RunFacts>, now: T
     paused(machine, &reason, Some(BY_QUEUE), now)
 }
 
-/// Tells whether a run is on hold for its queue.
+/// Returns whether a run is on hold for its queue.
 pub(crate) fn is_held_for_queue(machine: &Machine, facts: &RunFacts) -> bool {
     let hold = queue_of(facts).map(queue_hold);
     machine.paused().zip(hold).is_some_and(|(paused, hold)| paused.starts_with(&hold))
 }
 
-/// Makes the label that tells a fork from every other start of its run id.
+/// Creates the label that distinguishes a fork from every other start of its run id.
 pub(crate) fn new_queue_start(shared: &RuntimeInner, now: Timestamp) -> String {
     // Starts count from 0; a fork takes a random number beyond them.
     let (_, random) = shared.ids.next(now).as_u64_pair();

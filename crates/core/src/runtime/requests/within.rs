@@ -1,4 +1,4 @@
-//! Starting a run within a transaction of the application's: the run and the application's rows appear together, or neither does.
+//! Starts within an application's transaction: the run and the application's rows commit together.
 
 use std::any::{Any, type_name};
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::finish;
 use crate::state::State;
 
-/// A start within a transaction of the application's that is being prepared; `.await` writes its record into the transaction.
+/// A prepared start within an application's transaction; `.await` writes its record into the transaction.
 ///
 /// # Cancel safety
 ///
@@ -29,27 +29,26 @@ use crate::state::State;
 pub struct StartWithin<'c, S: State> {
     request: StartRequest<S>,
     connection: &'c mut (dyn Any + Send),
-    /// The type of the connection, for an error that names it.
+    /// The type of the connection, for an error message.
     given: &'static str,
 }
 
 impl<S: State> StartRequest<S> {
-    /// Starts the run within a transaction of the application's on the store's database: the run is there exactly if the transaction
-    /// commits. `connection` is a `sqlx::PgConnection` or `sqlx::SqliteConnection` of sqlx 0.9. Of a `sqlx` transaction `tx`, pass `&mut *tx`: `&mut tx`
-    /// compiles and is refused.
+    /// Starts the run within the application's transaction on the store's database: the run exists exactly if the transaction commits.
+    /// `connection` is a `sqlx::PgConnection` or `sqlx::SqliteConnection` of sqlx 0.9. For a `sqlx` transaction `tx`, pass `&mut *tx`: `&mut tx`
+    /// compiles, and fails at run time.
     ///
-    /// Nothing goes on before the commit. After it, [`TransactionalStart::follow`] begins at once; otherwise a process that
-    /// [serves](crate::runtime::Runtime::serve) the workflow finds the run at its next look.
+    /// The run does not start before the commit. After it, [`TransactionalStart::follow`] starts it at once; otherwise a process that
+    /// [serves](crate::runtime::Runtime::serve) the workflow finds it at its next sweep.
     ///
     /// # Errors
     ///
-    /// Of the `.await`: as [`Runtime::start`](crate::runtime::Runtime::start), and
-    /// - [`ErrorKind::AlreadyExists`]: there is a run with the id, whatever its input. Nothing was written for it.
+    /// Of the `.await`: the errors of [`Runtime::start`](crate::runtime::Runtime::start), and
+    /// - [`ErrorKind::AlreadyExists`]: a run with the id exists, whatever its input. The start wrote nothing.
     /// - [`ErrorKind::Unsupported`]: the store has no transactions.
-    /// - [`ErrorKind::Invalid`]: `connection` is not the store's connection type, or checkpoints are disabled. The error names the type that was given
-    ///   and the one that the store needs.
+    /// - [`ErrorKind::Invalid`]: `connection` is not the store's connection type, or checkpoints are disabled. The error names both types.
     ///
-    /// After any error roll the transaction back.
+    /// After any error, roll the transaction back.
     ///
     /// # Examples
     ///
@@ -87,7 +86,7 @@ impl<'c, S: State> IntoFuture for StartWithin<'c, S> {
         let Self { request, connection, given } = self;
         let span = request.span();
         let begun = async move {
-            // Code of the state writes and reads the input: a panic of it ends this task, and not the caller.
+            // State code serializes the input: its panic ends this task, and not the caller.
             let checked = finish(async move { request.checked() }).await?;
             begin(checked, connection, given).await
         };
@@ -101,7 +100,7 @@ impl<S: State> fmt::Debug for StartWithin<'_, S> {
     }
 }
 
-/// Writes the first record, of a run that no process has begun with.
+/// Writes the first record of a run without an owner.
 async fn begin<S: State>(
     mut checked: ValidatedStart<S>,
     connection: &mut (dyn Any + Send),
@@ -143,7 +142,7 @@ async fn begin<S: State>(
     }
 }
 
-/// A run that was started within a transaction, to be followed once that has committed.
+/// A run that was started within a transaction. Follow it once the transaction has committed.
 pub struct TransactionalStart<S: State> {
     shared: Arc<RuntimeInner>,
     graph: Graph<S>,
@@ -158,7 +157,7 @@ impl<S: State> TransactionalStart<S> {
         &self.run
     }
 
-    /// Has this process go on with the run, after the transaction has committed. One that goes on elsewhere already is watched.
+    /// Makes this process drive the run, after the transaction has committed. If the run is active in another process, the handle watches it.
     ///
     /// # Errors
     ///
@@ -166,7 +165,7 @@ impl<S: State> TransactionalStart<S> {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled it is carried out, even if the caller drops it.
+    /// Cancel safe: once polled, the request completes even if the caller drops it.
     ///
     /// <!-- held by: transactional_steps::a_run_started_within_a_transaction_appears_with_its_rows_or_not_at_all -->
     pub async fn follow(self) -> Result<RunHandle<S>> {

@@ -1,4 +1,4 @@
-//! Streams from nodes: what a node sends piece by piece to who watches its run.
+//! Streams from nodes: chunks for the watchers of a run.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -19,33 +19,32 @@ use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 use crate::state::strict;
 
-/// How many chunks are sent without giving watchers a turn.
+/// The number of chunks after which the sender yields to watchers.
 const TURN: u64 = 128;
 
-/// How long chunks of a durable stream gather after some were recorded, so that a record holds many.
+/// The batching delay of a durable stream after a record, so that a record holds many chunks.
 const GATHER: Duration = Duration::from_millis(40);
 
-/// How many bytes of chunks may gather at most: then the node waits until those before are on their way to the store.
+/// The maximum size of a batch in bytes. Beyond it, the node waits until the earlier chunks are on their way to the store.
 const GATHERED: usize = 256 * 1024;
 
-/// How many bytes a durable stream may have. They stay in memory, and in each full record of the run, until the activation ends.
+/// The maximum size of a durable stream in bytes. Its chunks stay in memory, and in each base of the run, until the activation ends.
 const LONGEST: usize = 4 * 1024 * 1024;
 
 impl NodeContext {
-    /// Begins a stream: what is [sent](StreamWriter::send) is told piece by piece to who watches the run, as tokens of a model are shown while
-    /// they come. Nothing of it is stored, unless it is made [durable](StreamWriter::durable).
+    /// Opens a stream that [sends](StreamWriter::send) chunks to the run's watchers, for example to show a model's tokens as they arrive. Chunks
+    /// are not stored, unless the stream is [durable](StreamWriter::durable).
     ///
-    /// Watchers in other processes hear of it where the store passes it on ([`CheckpointStore::relay`]: PostgreSQL, Redis and memory do). The
-    /// node does not wait for that: chunks gather for 20 ms, and of what comes faster than the store takes it, 256 KiB wait and the oldest are
-    /// lost. So is what is sent while the connection is lost. A watcher is told how many are missing once a later chunk has come
-    /// ([`Lagged`](super::WatchEventKind::Lagged)).
+    /// Watchers in other processes receive chunks if the store relays them ([`CheckpointStore::relay`]: PostgreSQL, Redis and memory do). The
+    /// node does not wait for that: chunks gather for 20 ms. If the store is too slow, 256 KiB wait and the oldest are lost, as are chunks sent
+    /// without a connection. A later chunk tells the watcher how many are missing ([`Lagged`](super::WatchEventKind::Lagged)).
     ///
     /// [`CheckpointStore::relay`]: crate::store::CheckpointStore::relay
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the name was used before in this attempt, by a step, question, child or stream, or is not 1 to 128 of
-    /// `A-Z a-z 0-9 . _ -`.
+    /// [`ErrorKind::Invalid`] if a step, question, child or stream of this attempt has the name already, or if it is not 1 to 128 of `A-Z a-z
+    /// 0-9 . _ -`.
     ///
     /// # Examples
     ///
@@ -105,11 +104,11 @@ pub struct StreamWriter {
     cx: NodeContext,
     shared: Weak<RuntimeInner>,
     name: Arc<str>,
-    /// How many chunks were sent.
+    /// The number of sent chunks.
     sent: u64,
-    /// What is gathered, if the stream is recorded.
+    /// The batch, if the stream is durable.
     kept: Option<DurableStream>,
-    /// The way to other processes, where there is one.
+    /// The relay to other processes, if any.
     way: Option<Way>,
 }
 
@@ -117,7 +116,7 @@ pub struct StreamWriter {
 #[derive(Clone)]
 struct DurableStream {
     gathered: Arc<Mutex<ChunkBatch>>,
-    /// One batch is on its way to the driver at a time: what is sent meanwhile joins the next.
+    /// Limits the batches in flight to one. Later chunks join the next batch.
     way: Arc<Semaphore>,
 }
 
@@ -125,19 +124,19 @@ struct DurableStream {
 struct ChunkBatch {
     chunks: Vec<Arc<RawValue>>,
     bytes: usize,
-    /// How many chunks are in batches already.
+    /// The number of chunks in earlier batches.
     first: u64,
-    /// How many batches there were, and of which beginning of the stream they are.
+    /// The number of batches, and the round of the stream to which they belong.
     batches: u32,
     round: u32,
-    /// The bytes of all chunks.
+    /// The size of all chunks in bytes.
     all: usize,
-    /// Whether a task will look whether something has gathered.
+    /// Whether a flush task is scheduled.
     is_timed: bool,
 }
 
 impl ChunkBatch {
-    /// Makes a batch of what has gathered, under its name; `None` if nothing has.
+    /// Takes the gathered chunks as a named batch; `None` if there are none.
     fn take(&mut self, cx: &NodeContext, stream: &str) -> Result<Option<(String, Box<RawValue>)>> {
         if self.chunks.is_empty() {
             return Ok(None);
@@ -153,11 +152,11 @@ impl ChunkBatch {
 }
 
 impl StreamWriter {
-    /// Has what is sent recorded: it is told in whichever process the run is watched, and to watchers that come later, in order and each
-    /// chunk once, like everything that is [recorded](super::Recorded::Chunks).
+    /// Makes the stream durable. Watchers in any process, later ones included, receive its chunks in order and once, like everything
+    /// [recorded](super::Recorded::Chunks).
     ///
-    /// Chunks gather for 40 ms, so that a record holds many; the first is recorded at once. The node waits only if more than 256 KiB have
-    /// gathered before the records before were on their way. What was recorded stays in the log of the run as long as its other records.
+    /// Chunks gather for 40 ms, so that a record holds many; the first is recorded at once. The node waits only if more than 256 KiB gather
+    /// before the earlier records are on their way. Recorded chunks stay in the log of the run as long as its other records.
     pub fn durable(mut self) -> Self {
         let round = self.cx.rounds_of(&self.name) + 1;
         let gathered = ChunkBatch { round, ..ChunkBatch::default() };
@@ -168,24 +167,24 @@ impl StreamWriter {
         self
     }
 
-    /// Sends a chunk: text, or whatever can be expressed in JSON. It never waits for a watcher: one that is too slow is told how much it
-    /// missed, or of a durable stream reads it from the log.
+    /// Sends a chunk: text, or any value with a JSON form. It never waits for a watcher. A slow watcher learns how many chunks it missed, or
+    /// reads a durable stream from the log.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`]: the chunk cannot be expressed in JSON.
-    /// - [`ErrorKind::TooLarge`]: a durable stream has more than 4 MiB; keep long output elsewhere, and send a reference.
-    /// - [`ErrorKind::Closed`]: the run is no longer driven here, or the attempt has ended.
+    /// - [`ErrorKind::Invalid`]: the chunk has no JSON form.
+    /// - [`ErrorKind::TooLarge`]: a durable stream exceeds 4 MiB; store long output elsewhere, and send a reference.
+    /// - [`ErrorKind::Closed`]: this process no longer drives the run, or the attempt has ended.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the chunk was sent, or nothing happened.
+    /// Cancel safe: the chunk was sent, or the call had no effect.
     ///
     /// <!-- held by: late_words::ended_attempt_is_refused, streaming::chunks_are_told_in_order_and_before_the_end_of_their_node, streaming::a_durable_stream_has_an_end -->
     pub async fn send(&mut self, chunk: impl Serialize) -> Result<()> {
         self.cx.check_not_over()?;
         if self.sent.is_multiple_of(TURN) {
-            // Otherwise a node that has all its chunks at hand would not let watchers take any.
+            // Otherwise a node with all its chunks at hand would starve the watchers.
             yield_now().await;
         }
         match self.kept.clone() {
@@ -196,9 +195,9 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Tells who watches.
+    /// Sends the chunk to watchers.
     fn tell(&self, chunk: &impl Serialize) -> Result<()> {
-        // A runtime that is gone has no watchers. What has no listener is not even written down.
+        // A dropped runtime has no watchers. Without a listener, skip the serialization.
         let Some(shared) = self.shared.upgrade() else { return Ok(()) };
         let way = self.way.as_ref().filter(|way| way.is_wanted(&shared));
         if way.is_none() && !shared.has_subscribers() {
@@ -236,7 +235,7 @@ impl StreamWriter {
                     gathered.all += bytes;
                     gathered.chunks.extend(data.take());
                     if !gathered.is_timed {
-                        // The first goes at once; what follows gathers until the task looks.
+                        // Send the first at once; later chunks gather until the flush task runs.
                         gathered.is_timed = true;
                         drop(gathered);
                         self.record(kept)?;
@@ -252,7 +251,7 @@ impl StreamWriter {
         }
     }
 
-    /// Hands over what has gathered, if no batch is on its way.
+    /// Hands over the batch, if none is in flight.
     fn record(&self, kept: &DurableStream) -> Result<()> {
         match Arc::clone(&kept.way).try_acquire_owned() {
             Ok(permit) => hand_over(&self.cx, &self.name, kept, permit),
@@ -260,7 +259,7 @@ impl StreamWriter {
         }
     }
 
-    /// Hands over what gathers while the node does something else.
+    /// Schedules a flush for chunks that gather while the node works.
     fn look_later(&self, kept: &DurableStream) {
         let (cx, name, kept) = (self.cx.clone(), Arc::clone(&self.name), kept.clone());
         spawn(async move {
@@ -282,10 +281,10 @@ impl StreamWriter {
         });
     }
 
-    /// Ends the stream. When it returns, all chunks of a durable one are in the log, or on their way there before everything that follows,
-    /// the end of the node included; those of another one were said to other processes that watch the run, if the store took them within
-    /// half a second. Of a durable stream that is dropped instead, the last 40 ms may be missing; of another one, watchers elsewhere may hear the
-    /// last 20 ms after the end of the node.
+    /// Ends the stream. When it returns, all chunks of a durable stream are in the log, or on their way there ahead of later records, the end of
+    /// the node included. The chunks of another stream have gone to the processes that watch the run, if the store accepted them within half a
+    /// second. If a durable stream is dropped instead, its last 40 ms may be lost; for another stream, remote watchers may receive the last 20
+    /// ms after the end of the node.
     ///
     /// # Errors
     ///
@@ -293,7 +292,7 @@ impl StreamWriter {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the last chunks may be recorded or not.
+    /// Cancel safe: the last chunks may or may not be recorded.
     ///
     /// <!-- held by: streaming::a_durable_stream_is_told_once_to_whoever_watches_whenever, streaming_slow::the_end_of_a_stream_waits_until_its_chunks_are_said_and_half_a_second_at_most -->
     pub async fn finish(self) -> Result<()> {
@@ -305,13 +304,13 @@ impl StreamWriter {
         };
         let taken = Arc::clone(&kept.way).acquire_owned().await.map_err(|_| self.cx.left())?;
         hand_over(&self.cx, &self.name, kept, taken)?;
-        // The driver gives it back.
+        // The driver returns the permit.
         let _taken = kept.way.acquire().await.map_err(|_| self.cx.left())?;
         Ok(())
     }
 }
 
-/// Sends the driver what has gathered; the permit is given back when it has taken it.
+/// Sends the batch to the driver, which returns the permit once it has the batch.
 fn hand_over(
     cx: &NodeContext,
     stream: &str,

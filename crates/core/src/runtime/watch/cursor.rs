@@ -1,4 +1,4 @@
-//! Where a watcher goes on: the last record that it has seen of each run that it follows.
+//! Positions of watchers: the last record that a watcher has received of each run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,30 +8,30 @@ use crate::error::{Error, ErrorKind};
 use crate::id::{HeadRef, RecordId, RunId, Seq};
 use crate::record::RecordHeader;
 
-/// Up to where a log was told.
+/// A watcher's position in one log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogCursor {
-    /// The last record of which everything was told; `None` before the first.
+    /// The last fully delivered record; `None` before the first.
     pub(super) last: Option<Seq>,
-    /// What tells this life of the run from another, if that is known: the id of the last record. While only a part of the first record was told, it is
-    /// the id of that.
+    /// Identifies the generation of the run, if known: the id of the last record. While only a part of the first record is delivered, it is the
+    /// id of that record.
     pub(super) id: Option<RecordId>,
-    /// How many events of the record after it were told, or passed over.
+    /// The number of events of the next record that were delivered or skipped.
     pub(super) part: u32,
 }
 
 impl LogCursor {
-    /// The number of the record that comes next.
+    /// Returns the number of the next record.
     pub(super) fn next(&self) -> Seq {
         self.last.map_or(Seq::new(0), Seq::next)
     }
 
-    /// The place behind a record.
+    /// Returns the position after a record.
     pub(super) fn behind(header: &RecordHeader) -> Self {
         Self { last: Some(header.seq), id: Some(header.id), part: 0 }
     }
 
-    /// The place within the record that follows, of which so many events were told.
+    /// Returns the position inside the next record, after its first `part` events.
     pub(super) fn within(self, next: &RecordHeader, part: u32) -> Self {
         let id = match self.last {
             None => Some(next.id),
@@ -40,13 +40,13 @@ impl LogCursor {
         Self { id, part, ..self }
     }
 
-    /// The place before the oldest record that is kept.
+    /// Returns the position before the oldest remaining record.
     pub(super) fn before(oldest: Seq, prev: Option<RecordId>) -> Self {
         let last = oldest.get().checked_sub(1).map(Seq::new);
         Self { last, id: prev.filter(|_| last.is_some()), part: 0 }
     }
 
-    /// Whether this record is of the same life of the run, as the one that comes next.
+    /// Returns whether this next record is of the same generation of the run.
     pub(super) fn leads_to(&self, next: &RecordHeader) -> bool {
         match (self.last, self.id) {
             (_, None) => true,
@@ -55,7 +55,7 @@ impl LogCursor {
         }
     }
 
-    /// Whether everything of the record was told, and nothing of the next.
+    /// Returns whether the record is fully delivered, and no part of the next.
     pub(super) fn is_at(&self, head: HeadRef) -> bool {
         self.last == Some(head.seq) && self.id.is_none_or(|id| id == head.id)
     }
@@ -67,11 +67,11 @@ impl From<HeadRef> for LogCursor {
     }
 }
 
-/// Where a watcher goes on: behind what it was told.
+/// The position of a watch, after the last delivered event.
 ///
-/// It is the number of the last record seen, with its id, so that another run of the same name is not taken for this one. Where children
-/// are watched, it also says how far each child that goes on was told. As text, it is what the `id` of a server-sent event holds, and what
-/// a browser sends back as `Last-Event-ID`.
+/// It holds the number and the id of the last delivered record, so that a later run with the same id does not match. With watched children, it
+/// also holds the position of each active child. Its text serves as the `id` of a server-sent event, which a browser sends back as
+/// `Last-Event-ID`.
 ///
 /// ```
 /// use ferrata_core::Seq;
@@ -85,25 +85,25 @@ impl From<HeadRef> for LogCursor {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchCursor {
     pub(super) root: LogCursor,
-    /// The children that go on.
+    /// The active children.
     pub(super) children: BTreeMap<RunId, LogCursor>,
 }
 
 impl WatchCursor {
-    /// Returns the last record of the watched run of which everything was told; `None` before the first.
+    /// Returns the last fully delivered record of the watched run; `None` before the first.
     pub fn seq(&self) -> Option<Seq> {
         self.root.last
     }
 }
 
 impl From<Seq> for WatchCursor {
-    /// Behind this record, whatever its id is.
+    /// The position after this record, whatever its id.
     fn from(seq: Seq) -> Self {
         Self { root: LogCursor { last: Some(seq), id: None, part: 0 }, children: BTreeMap::new() }
     }
 }
 
-/// What stands for the place before the first record.
+/// The text of the position before the first record.
 const NONE: &str = "-";
 
 impl fmt::Display for LogCursor {
@@ -157,7 +157,7 @@ impl fmt::Display for WatchCursor {
 impl FromStr for WatchCursor {
     type Err = Error;
 
-    /// Reads the text of a cursor, or the number of a record.
+    /// Parses the text of a cursor, or the number of a record.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a record says happened: the one place where a log becomes events.
+//! Converts records into events. No other module does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,44 +17,44 @@ use crate::record::pause::{ActivationNote, StepRecord};
 use crate::record::{Record, RecordHeader, RunStatus, codec};
 use crate::state::{Patch, Secrets};
 
-/// A record as watchers see it.
+/// A record in the form for watchers.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) header: RecordHeader,
-    /// What it says happened, in order.
+    /// Its events, in order.
     pub(super) told: Vec<Recorded>,
-    /// The channels that it makes secret.
+    /// The channels that it declares secret.
     pub(super) secrets: Secrets,
-    /// What it changes of the state.
+    /// Its change of the state.
     pub(super) patch: Option<Patch>,
     /// The state and its version, if the record is a base.
     pub(super) base: Option<(u32, Arc<RawValue>)>,
-    /// Whether the state is what the base says, whatever led to it.
+    /// Whether the base replaces the state, whatever came before.
     pub(super) begins: bool,
-    /// What it says of a child.
+    /// Its information about a child.
     pub(super) kin: Option<ChildRelation>,
-    /// The status, if it is not that of the record before.
+    /// The status, if it differs from the previous record's.
     pub(super) status: Option<RunStatus>,
 }
 
-/// What a record says of a child: under which way from the run it is known.
+/// A record's information about a child: the path segment under which the run knows it.
 #[derive(Debug)]
 pub(super) enum ChildRelation {
     Begins { way: String, run: RunId },
     Told { way: String },
 }
 
-/// One step of the way down to a child.
+/// Returns one segment of the path to a child.
 pub(super) fn way(node: &NodeName, visit: Visit, name: &str) -> String {
     format!("{node}@{visit}:{name}")
 }
 
 impl Entry {
-    /// Reads a record; `before` is the status after the one before it, if that is known.
+    /// Converts a record; `before` is the status after the previous record, if known.
     ///
     /// # Errors
     ///
-    /// As [`codec::decode`].
+    /// The errors of [`codec::decode`].
     pub(super) fn of(run: &RunKey, record: Record, before: Option<RunStatus>) -> Result<Self> {
         record.verify(run)?;
         let body = codec::decode(run, &record)?;
@@ -80,8 +80,8 @@ impl Entry {
         })
     }
 
-    /// How many events it may be told as: what happened, the update, the value and the status, each in its place whatever a watcher
-    /// wants of them.
+    /// Returns the maximum number of events of the record: its events, the update, the value and the status. Each has a fixed index, whatever
+    /// the watcher's filter.
     pub(super) fn parts(&self) -> usize {
         self.told.len() + 3
     }
@@ -100,7 +100,7 @@ fn kin(step: &StepRecord) -> Option<ChildRelation> {
     }
 }
 
-/// Says what happened by a record.
+/// Returns the events of a record.
 fn told(header: &RecordHeader, event: &Event) -> Vec<Recorded> {
     let one = |event: Recorded| vec![event];
     let id = |node: &NodeName, visit: Visit, name: &str| format!("{node}@{visit}:{name}");
@@ -130,7 +130,7 @@ fn told(header: &RecordHeader, event: &Event) -> Vec<Recorded> {
             StatusChange::Expired(expired) => {
                 one(Recorded::Expired { question: id(&expired.node, expired.visit, &expired.name) })
             }
-            // The status itself says so.
+            // The status event covers this.
             StatusChange::Interrupted
             | StatusChange::Failed(_)
             | StatusChange::Cancelled
@@ -170,7 +170,7 @@ fn noted(step: &StepRecord) -> Option<Recorded> {
     })
 }
 
-/// Says what happened by a result: one of a step, or what the library notes for itself.
+/// Returns the event of a result: of a step, or of an internal note.
 fn result(step: &StepRecord, text: &RawValue) -> Option<Recorded> {
     let (node, visit) = (step.node.clone(), step.visit);
     if let Some((round, stream)) = stream_of(&step.name) {

@@ -1,4 +1,4 @@
-//! The log of one run, read once for all who watch it here, and who wakes them.
+//! The feed of one run: reads its log once for all local watchers, and wakes them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,27 +19,27 @@ use crate::runtime::event::Event;
 use crate::runtime::shared::RuntimeInner;
 use crate::store::{At, HeaderRange};
 
-/// How many records are read at once: what a watcher holds of a log that it catches up with.
+/// The maximum number of records per read, which bounds the memory of a watcher that catches up.
 const BATCH: u32 = 64;
 
-/// How many bytes of bodies are read at once, but one record at least.
+/// The maximum size of bodies per read, but at least one record.
 const BATCH_BYTES: u64 = 1024 * 1024;
 
-/// How many of the last records are kept for further watchers, and how many bytes of them.
+/// The limits, in records and bytes, of the cached tail for further watchers.
 const KEPT: usize = 256;
 const KEPT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// How many live events a watcher may lag behind.
+/// The number of live events by which a watcher may lag.
 const LAG: usize = 1_024;
 
-/// How often a read is begun anew because the log was pruned meanwhile.
+/// The maximum number of restarts of a read because of a concurrent prune.
 const TRIES: u32 = 8;
 
-/// What is heard of a run.
+/// A live signal about a run.
 #[derive(Clone, Debug)]
 pub(super) enum LiveSignal {
     Live(Live),
-    /// So many live events were lost on their way.
+    /// This many live events were lost in transit.
     Missed(u64),
 }
 
@@ -52,28 +52,28 @@ impl From<LiveSignal> for WatchEventKind {
     }
 }
 
-/// What a log says behind some place.
+/// The result of reading a log after a position.
 pub(super) enum TailRead {
-    /// The records that follow, one at least.
+    /// The next records, at least one.
     Records(Vec<Arc<Entry>>),
-    /// Nothing yet; the run stands so.
+    /// No further record yet; the run has this status.
     Head(RunStatus),
-    /// The records that follow were pruned, up to this one; with the id of the record before it.
+    /// The next records, up to this one, were pruned; with the id of the record before it.
     Pruned(Seq, Option<RecordId>),
     /// There is no such run.
     Missing,
 }
 
-/// The feeds of a runtime, by run; each lives as long as a run is watched.
+/// The feeds of a runtime, by run. Each lives as long as its run has a watcher.
 pub(crate) struct Feeds {
     by_run: Mutex<HashMap<RunKey, Weak<RunFeed>>>,
-    /// Those who watch all runs that a query selects.
+    /// The watchers of all runs that a query selects.
     ears: Mutex<Vec<Arc<RunsSubscription>>>,
-    /// Counts the feeds and the ears, so that an event without a listener takes no lock.
+    /// Counts feeds and subscriptions, so that an event without a listener takes no lock.
     count: Arc<AtomicUsize>,
-    /// Whether a runtime that drives no runs hears the store's notices.
+    /// Whether a runtime that drives no runs listens to the store's notices.
     listens: AtomicBool,
-    /// What other processes are told to say.
+    /// The relay to other processes.
     relayed: Arc<StreamRelay>,
 }
 
@@ -83,7 +83,7 @@ impl Feeds {
         Self { by_run: Mutex::default(), ears: Mutex::default(), count, listens, relayed }
     }
 
-    /// Whether no task was made before to hear the store's notices.
+    /// Returns whether this is the first call, so that the caller spawns the listener for notices.
     pub(crate) fn begins_to_listen(&self) -> bool {
         !self.listens.swap(true, Ordering::Relaxed)
     }
@@ -100,7 +100,7 @@ impl Feeds {
         feed
     }
 
-    /// Begins to listen to all runs.
+    /// Subscribes to all runs.
     pub(super) fn listen(&self, ear: RunsSubscription) -> Arc<RunsSubscription> {
         let ear = Arc::new(ear);
         self.ears().push(Arc::clone(&ear));
@@ -111,7 +111,7 @@ impl Feeds {
         ear
     }
 
-    /// Ends what [`listen`](Self::listen) began.
+    /// Cancels a subscription of [`listen`](Self::listen).
     pub(super) fn forget(&self, ear: &Arc<RunsSubscription>) {
         self.ears().retain(|other| !Arc::ptr_eq(other, ear));
         self.count.fetch_sub(1, Ordering::Release);
@@ -121,7 +121,7 @@ impl Feeds {
         self.ears.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the watchers of a run what happens in this process.
+    /// Sends an event of this process to the watchers of a run.
     pub(crate) fn hear(&self, run: &RunKey, event: &Event) {
         match event {
             Event::Durable { .. } => self.wake(Some(run)),
@@ -133,7 +133,7 @@ impl Feeds {
         }
     }
 
-    /// Tells the watchers of a run what a node of it sends; it is made only if there is one.
+    /// Sends live data of a node to the watchers of its run. Calls `live` only if there is one.
     pub(super) fn say(&self, run: &RunKey, live: impl FnOnce() -> Live) {
         let (feed, ears) = (self.find(run), self.ears());
         if feed.is_none() && ears.is_empty() {
@@ -147,27 +147,27 @@ impl Feeds {
         }
     }
 
-    /// Returns which runs are watched for chunks of streams, and whether all are.
+    /// Returns the runs with chunk watchers, and whether all runs have one.
     pub(super) fn watched(&self) -> (bool, Vec<RunKey>) {
         let all = self.ears().iter().any(|ear| ear.hears_chunks());
         let feeds = self.by_run.lock().unwrap_or_else(PoisonError::into_inner);
         let open: Vec<Arc<RunFeed>> = feeds.values().filter_map(Weak::upgrade).collect();
-        // The last to hold a feed takes the lock again.
+        // The last owner of a feed takes the lock again.
         drop(feeds);
         let watched = open.iter().filter(|feed| feed.hears_chunks.load(Ordering::Relaxed));
         (all, watched.map(|feed| feed.run.clone()).collect())
     }
 
-    /// Tells the watchers of a run that so much was said of it and not heard.
+    /// Tells the watchers of a run how many live events were lost.
     pub(super) fn miss(&self, run: &RunKey, missed: u64) {
         self.ears().iter().for_each(|ear| ear.miss(run, missed));
         if let Some(feed) = self.find(run) {
-            // Fails when the last watcher has just gone.
+            // Fails if the last watcher has just left.
             let _ = feed.live.send(LiveSignal::Missed(missed));
         }
     }
 
-    /// Has the watchers of a run look at its log; without a run, all watchers.
+    /// Wakes the watchers of a run to read its log; without a run, all watchers.
     pub(crate) fn wake(&self, run: Option<&RunKey>) {
         self.ears().iter().for_each(|ear| ear.changed(run));
         match run {
@@ -190,24 +190,24 @@ impl Feeds {
     }
 }
 
-/// What is read and heard of one run.
+/// The shared log reader and live channel of one run.
 pub(super) struct RunFeed {
     pub(super) run: RunKey,
     feeds: Arc<Feeds>,
     /// Counts the hints that the log may have grown.
     woken: watch::Sender<u64>,
     live: broadcast::Sender<LiveSignal>,
-    /// Whether chunks of streams are wanted, of other processes as well.
+    /// Whether watchers want chunks of streams, from other processes as well.
     hears_chunks: AtomicBool,
     tail: tokio::sync::Mutex<Tail>,
 }
 
-/// The end of a log, as far as it was read.
+/// The tail of a log, as far as it was loaded.
 #[derive(Default)]
 struct Tail {
     entries: VecDeque<Arc<Entry>>,
     bytes: u64,
-    /// The head when it was looked at last, after how many hints and when.
+    /// The last loaded head, with the hint count and the time of the load.
     head: Option<(HeadRef, RunStatus, u64, Duration)>,
 }
 
@@ -231,7 +231,7 @@ impl RunFeed {
         self.live.subscribe()
     }
 
-    /// Has other processes told that chunks of streams are wanted.
+    /// Tells other processes that a watcher wants chunks of streams.
     pub(super) fn hear_chunks(&self) {
         if !self.hears_chunks.swap(true, Ordering::Relaxed) {
             self.feeds.relayed.wants(Some(&self.run));
@@ -243,23 +243,23 @@ impl RunFeed {
     }
 
     fn say(&self, live: Live) {
-        // Fails when the last watcher has just gone.
+        // Fails if the last watcher has just left.
         let _ = self.live.send(LiveSignal::Live(live));
     }
 
-    /// Whether there was nothing behind a place when the log was read last, and no hint since says that there is.
+    /// Returns whether the last read found no record after a position, and no hint has come since.
     pub(super) fn is_at_head(&self, place: &LogCursor) -> bool {
         let hints = *self.woken.borrow();
         let known = self.tail.try_lock().ok().and_then(|tail| tail.head);
         known.is_some_and(|(head, _, after, _)| after == hints && place.part == 0 && place.is_at(head))
     }
 
-    /// Reads what follows a place. What another watcher has read is not read again, and neither is a head that was looked at after the
-    /// last hint and less than `fresh` ago.
+    /// Reads the records after a position. It reuses records that another watcher has loaded, and a head that is newer than the last hint and
+    /// younger than `fresh`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if the place is of another life of the run; what the store says, and as [`Entry::of`].
+    /// [`ErrorKind::NotFound`] if the position is of another generation of the run; and the errors of the store and of [`Entry::of`].
     pub(super) async fn read(
         &self,
         shared: &RuntimeInner,
@@ -268,7 +268,7 @@ impl RunFeed {
     ) -> Result<TailRead> {
         let mut tail = self.tail.lock().await;
         let (hints, now) = (*self.woken.borrow(), shared.clock.monotonic());
-        // A place without an id fits any life of the run, also one that was purged since it was read.
+        // A position without an id fits any generation, even one that was purged since the load.
         let is_fresh =
             tail.head.is_some_and(|(.., after, at)| after == hints && now.saturating_sub(at) < fresh);
         if place.id.is_none() && !is_fresh && !tail.is_in_log(shared, &self.run).await? {
@@ -283,13 +283,13 @@ impl RunFeed {
             return Ok(TailRead::Head(status));
         }
         if tail.entries.front().is_some_and(|first| place.next() < first.header.seq) {
-            // It catches up by itself, while the others go on.
+            // This watcher catches up on its own, without blocking the others.
             drop(tail);
             return Ok(fetch(shared, &self.run, place).await?.0);
         }
         let fetched = fetch(shared, &self.run, place).await;
         if fetched.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-            // What was read may be of another life as well.
+            // The cache may be of another generation as well.
             *tail = Tail::default();
         }
         let (read, head) = fetched?;
@@ -303,7 +303,7 @@ impl RunFeed {
     }
 }
 
-/// Returns what an event tells that no record says.
+/// Returns the live event for an event that no record contains.
 fn live_of(event: &Event) -> Option<Live> {
     Some(match event {
         Event::NodeStarted { node, visit, attempt } => {
@@ -324,7 +324,7 @@ impl Drop for RunFeed {
     fn drop(&mut self) {
         self.feeds.count.fetch_sub(1, Ordering::Release);
         let mut feeds = self.feeds.by_run.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another may have been made meanwhile.
+        // Another feed may exist by now.
         if feeds.get(&self.run).is_some_and(|feed| feed.strong_count() == 0) {
             feeds.remove(&self.run);
         }
@@ -332,7 +332,8 @@ impl Drop for RunFeed {
 }
 
 impl Tail {
-    /// Returns what was read behind a place, if anything was that follows it. Of what does not follow, the store says which is of another life.
+    /// Returns the cached records after a position, if they continue it. If they do not, the store decides which of the two is of another
+    /// generation.
     fn behind(&self, place: &LogCursor) -> Option<TailRead> {
         let first = self.entries.front()?;
         let from = usize::try_from(place.next().get().checked_sub(first.header.seq.get())?).ok()?;
@@ -343,7 +344,7 @@ impl Tail {
         Some(TailRead::Records(self.entries.iter().skip(from).take(BATCH as usize).map(Arc::clone).collect()))
     }
 
-    /// Whether the last record that was read is in the log still: if not, the run was purged, or its log was cut, since.
+    /// Returns whether the log still contains the last cached record. If not, the run was purged, or its log was truncated.
     async fn is_in_log(&self, shared: &RuntimeInner, run: &RunKey) -> Result<bool> {
         let Some(last) = self.entries.back().map(|last| last.header.head()) else { return Ok(true) };
         let range = HeaderRange::from(last.seq, 1);
@@ -353,7 +354,7 @@ impl Tail {
         }
     }
 
-    /// Keeps what was read behind a place for further watchers.
+    /// Caches records after a position for further watchers.
     fn extend(&mut self, place: &LogCursor, entries: &[Arc<Entry>]) {
         if !self.entries.back().is_some_and(|last| place.is_at(last.header.head())) {
             self.entries.clear();
@@ -377,10 +378,10 @@ fn another_life(run: &RunKey, seq: Seq) -> Error {
     Error::new(ErrorKind::NotFound, message).with_run(run).with_seq(seq)
 }
 
-/// What the store says behind a place, and the head if everything up to it was read.
+/// The store's records after a position, and the head if they reach it.
 type FetchedRecords = (TailRead, Option<(HeadRef, RunStatus)>);
 
-/// Reads what follows a place from the store, up to the next base.
+/// Reads the records after a position from the store, up to the next base.
 async fn fetch(shared: &RuntimeInner, run: &RunKey, place: &LogCursor) -> Result<FetchedRecords> {
     let (store, next) = (&*shared.store, place.next());
     let mut range = place.last.map_or(HeaderRange::oldest(BATCH), |last| HeaderRange::from(last, BATCH + 1));
@@ -415,7 +416,7 @@ async fn fetch(shared: &RuntimeInner, run: &RunKey, place: &LogCursor) -> Result
             })
             .collect();
         let Some(end) = stretch.last().map(|header| header.head()) else {
-            // The store returned fewer than it was asked for.
+            // The store returned fewer records than requested.
             range = HeaderRange::from(next, BATCH);
             continue;
         };

@@ -1,4 +1,4 @@
-//! One run of a watched family: up to where it was told, what was read of it and not told yet, and its state where that is asked for.
+//! One run of a watched run tree: its position, its undelivered records, and its state if requested.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,55 +20,55 @@ use crate::runtime::shared::RuntimeInner;
 use crate::state::{Channels, Patch, Secrets, strict};
 use crate::store::At;
 
-/// A run that is watched.
+/// A watched run.
 pub(super) struct WatchedRun {
     pub(super) run: RunKey,
-    /// The way down to it.
+    /// The path to it.
     pub(super) path: Arc<str>,
     pub(super) place: LogCursor,
     feed: Arc<RunFeed>,
     pub(super) woken: watch::Receiver<u64>,
     pub(super) live: broadcast::Receiver<LiveSignal>,
-    /// What was read and not told yet.
+    /// Records that are loaded but not delivered.
     batch: VecDeque<MemberRecord>,
-    /// How many live events were heard before that was read: they are told before it.
+    /// The number of live events to deliver before the batch, because they arrived before its load.
     live_first: usize,
-    /// Whether there may be more in the log than was read.
+    /// Whether the log may have further records.
     pub(super) is_due: bool,
-    /// Whether the run exists in the store, and is the one that is meant.
+    /// Whether the run exists, and is of the expected generation.
     pub(super) is_known: bool,
-    /// Whether its events are wanted, as far as its labels say.
+    /// Whether its labels match the filter.
     pub(super) is_wanted: bool,
-    /// Whether the run has ended as of the last look.
+    /// Whether the run had ended at the last check.
     pub(super) has_ended: bool,
-    /// Whether its parent's log says that it has ended, so that it is looked at once more.
+    /// Whether its parent's log shows its end, which calls for one more check.
     pub(super) is_ending: bool,
-    /// The run that started it; absent for the watched run itself.
+    /// The parent; absent for the watched run itself.
     pub(super) parent: Option<RunId>,
-    /// What is known of its state.
+    /// Its state, as far as known.
     known: MemberState,
 }
 
-/// What is known of a run's state, where that is asked for.
+/// The state of a run, if the watch requests it.
 #[derive(Default)]
 struct MemberState {
-    /// The state, and its version, at the last record that was read.
+    /// The state and its version, at the last loaded record.
     state: Option<(Channels, u32)>,
-    /// The channels whose values are not told.
+    /// The channels with hidden values.
     secrets: Option<Secrets>,
 }
 
-/// A record, how it changed the state, and the state after it where that is asked for.
+/// A record, its change of the state, and the state after it if requested.
 type MemberRecord = (Arc<Entry>, Option<Patch>, Option<Arc<RawValue>>);
 
-/// What a member does next.
+/// The next step of a member.
 #[expect(clippy::large_enum_variant, reason = "it is made to be taken apart by the caller at once")]
 pub(super) enum Step {
-    /// It tells something, or goes on behind a record; a child may begin with that.
+    /// It delivers an event, or moves past a record; a child may begin with that record.
     Tells { event: Option<WatchEvent>, child: Option<(String, RunId)> },
-    /// It tells how this child ended, once everything of the child is told.
+    /// It will deliver the end of this child, once the child's own events are delivered.
     WaitsFor(String),
-    /// Everything that was read is told.
+    /// All loaded records are delivered.
     Nothing,
 }
 
@@ -95,33 +95,33 @@ impl WatchedRun {
         }
     }
 
-    /// Wants chunks of streams, of other processes as well.
+    /// Requests chunks of streams, from other processes as well.
     pub(super) fn hear_chunks(&self) {
         self.feed.hear_chunks();
     }
 
-    /// Makes an event of this run.
+    /// Builds an event of this run.
     pub(super) fn event(&self, entry: Option<&Entry>, what: WatchEventKind) -> WatchEvent {
         let (seq, at) = (entry.map(|entry| entry.header.seq), entry.map(|entry| entry.header.at));
         WatchEvent { run: self.run.clone(), path: Arc::clone(&self.path), seq, at, what }
     }
 
-    /// Whether everything that was read is told.
+    /// Returns whether all loaded records are delivered.
     pub(super) fn is_told(&self) -> bool {
         self.batch.is_empty()
     }
 
-    /// Returns the header of the record that is told next.
+    /// Returns the header of the next record to deliver.
     pub(super) fn front(&self) -> Option<&RecordHeader> {
         self.batch.front().map(|(entry, ..)| &entry.header)
     }
 
-    /// Whether there was nothing behind its place when its log was read last.
+    /// Returns whether the last read found no record after its position.
     pub(super) fn is_at_head(&self) -> bool {
         self.feed.is_at_head(&self.place)
     }
 
-    /// Takes a live event that is to be told now.
+    /// Takes the next live event to deliver now.
     pub(super) fn hear(&mut self) -> Option<WatchEventKind> {
         if !self.batch.is_empty() && self.live_first == 0 {
             return None;
@@ -140,7 +140,7 @@ impl WatchedRun {
         Some(what)
     }
 
-    /// Reads what follows what is told. Dropped, what was read is read again.
+    /// Reads the next records. If dropped, the next call reads them again.
     pub(super) async fn read(&mut self, shared: &RuntimeInner, want: &WatchFilter) -> Result<TailRead> {
         self.woken.mark_unchanged();
         let read = self.feed.read(shared, &self.place, shared.watch_pause() / 2).await?;
@@ -168,7 +168,7 @@ impl WatchedRun {
         Ok(read)
     }
 
-    /// Returns the channels whose values are not told: those that the newest record knows of, whatever place is told.
+    /// Returns the channels with hidden values, as of the newest record, whatever the position.
     async fn hidden(&self, shared: &RuntimeInner, want: &WatchFilter) -> Result<Secrets> {
         if want.reveals || !(want.values || want.updates) {
             return Ok(Secrets::default());
@@ -179,7 +179,7 @@ impl WatchedRun {
         }
     }
 
-    /// Takes what comes next of what was read, as far as it is wanted; `is_told` says which child has nothing to tell any more.
+    /// Takes the next step from the loaded records, through the filter; `is_told` returns whether a child is fully delivered.
     pub(super) fn next(
         &mut self,
         is_told: impl Fn(&str) -> bool,
@@ -212,7 +212,7 @@ impl WatchedRun {
     }
 }
 
-/// Returns one of the events that a record may be told as, if it is one of them.
+/// Returns the event of a record with this index, if there is one.
 fn part_of(
     entry: &Entry,
     part: usize,
@@ -227,7 +227,7 @@ fn part_of(
     }
 }
 
-/// Writes a state without the values that are not told.
+/// Serializes a state without hidden values.
 fn shown(channels: &Channels, secrets: &Secrets) -> Result<Arc<RawValue>> {
     if secrets.is_empty() {
         return Ok(strict::state_to_raw_value(channels)?.into());
@@ -237,7 +237,7 @@ fn shown(channels: &Channels, secrets: &Secrets) -> Result<Arc<RawValue>> {
     Ok(strict::state_to_raw_value(&state)?.into())
 }
 
-/// Folds a record into the state; tells whether the record says what it is, or changes it.
+/// Applies a record to the state; returns whether the record replaces or changes it.
 async fn fold_in(
     shared: &RuntimeInner,
     run: &RunKey,
@@ -246,7 +246,7 @@ async fn fold_in(
 ) -> Result<bool> {
     match (&mut *state, &entry.base) {
         (Some((channels, version)), base) => match base {
-            // Of a newer type, which turned the channels into its own form, or nothing but the full state.
+            // The base is of a newer type, which converted the channels, or only the full state is known.
             Some((of, text)) if entry.begins || of != version => {
                 (*channels, *version) = (Channels::from_json(text.get())?, *of);
             }

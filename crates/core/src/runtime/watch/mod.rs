@@ -1,9 +1,9 @@
-//! Watching a run from anywhere: what is recorded of it, read from its log, and what is only heard while it happens.
+//! Watches runs in any process: recorded events, which come from the log, and live events.
 //!
-//! `derive.rs` is the one place where a record becomes events, so a run that this process drives is told as one that another does. A
-//! [`RunFeed`](feed::RunFeed) reads the log once for all watchers of a run; `member.rs` is one run of a watched family, `stream.rs` what a caller
-//! polls, `cursor.rs` where it goes on, and `sse.rs` the same as text for a browser. `chunks.rs` is the writing end of a stream, `say.rs` of
-//! single events. `runs` watches all runs that a query selects, with the same parts.
+//! `derive.rs` alone converts records into events, so a watch does not depend on the driving process. A [`RunFeed`](feed::RunFeed) reads the log
+//! once for all watchers of a run. `member.rs` is one run of a watched run tree, `stream.rs` the caller's stream, `cursor.rs` its position, and
+//! `sse.rs` its text form for browsers. `chunks.rs` is the writing end of a stream, `say.rs` of single events. `runs` watches all runs that a
+//! query selects, with the same parts.
 
 mod chunks;
 mod cursor;

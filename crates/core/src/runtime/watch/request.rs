@@ -1,4 +1,4 @@
-//! What a caller asks to watch: which run, from where on, and what of it.
+//! The options of a watch: the run, the start position and the filter.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,19 +13,19 @@ use crate::error::Result;
 use crate::id::RunKey;
 use crate::runtime::shared::RuntimeInner;
 
-/// From where on a run is told.
+/// The start position of a watch.
 #[derive(Clone, Debug, Default)]
 pub(super) enum WatchStart {
-    /// From the oldest record that is kept.
+    /// The oldest remaining record.
     #[default]
     Start,
-    /// Only what is recorded from now on.
+    /// Only later records.
     Now,
-    /// From behind this.
+    /// After this cursor.
     After(WatchCursor),
 }
 
-/// What of a run is told.
+/// The filter of a watch.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WatchFilter {
     kinds: Option<BTreeSet<WatchKind>>,
@@ -34,33 +34,33 @@ pub(super) struct WatchFilter {
     pub(super) labels: Vec<(String, String)>,
     pub(super) updates: bool,
     pub(super) values: bool,
-    /// Whether values of secret channels are told, too.
+    /// Whether to include values of secret channels.
     pub(super) reveals: bool,
     pub(super) children: bool,
-    /// Whether the run need not exist yet.
+    /// Whether the run may not exist yet.
     pub(super) before_start: bool,
 }
 
 impl WatchFilter {
-    /// Wants events of these kinds, too.
+    /// Adds these kinds to the filter.
     pub(super) fn add_kinds(&mut self, kinds: impl IntoIterator<Item = WatchKind>) {
         self.kinds.get_or_insert_default().extend(kinds);
     }
 
-    /// Wants what is about this node, too.
+    /// Adds this node to the filter.
     pub(super) fn add_node(&mut self, node: String) {
         self.nodes.push(node);
     }
 
-    /// Whether chunks of streams are wanted that are not recorded.
+    /// Returns whether the filter passes chunks of streams that are not durable.
     pub(super) fn hears_chunks(&self) -> bool {
         self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&WatchKind::Chunk))
     }
 
-    /// Whether an event of a run at this place in the family is to be told.
+    /// Returns whether the filter passes an event of the run at this path.
     pub(super) fn wants(&self, path: &str, what: &WatchEventKind) -> bool {
         let is_of_kind = match what {
-            // They say what is missing, whatever is asked for.
+            // Gap events pass every filter.
             WatchEventKind::Lagged { .. } | WatchEventKind::Pruned { .. } => return true,
             WatchEventKind::Recorded(Recorded::Update { .. }) => self.updates,
             WatchEventKind::Recorded(Recorded::Value { .. }) => self.values,
@@ -78,21 +78,21 @@ impl WatchFilter {
     }
 }
 
-/// A watch that is being prepared; `.await` begins it, and [`Watch::next`] returns one event after the other.
+/// A prepared watch; `.await` starts it, and [`Watch::next`] returns one event after the other.
 ///
-/// Unless more is asked for, it tells everything that is recorded of the run from the oldest record that is kept on, and what is heard of
-/// it while it goes on in this process, until the run has ended. Where the run goes on elsewhere, chunks of its
-/// [streams](crate::node::NodeContext::stream) are heard if the store passes them on.
+/// By default it delivers all recorded events of the run from the oldest remaining record on, and live events while the run is active in this
+/// process, until the run ends. If the run is active in another process, it receives chunks of [streams](crate::node::NodeContext::stream) if
+/// the store relays them.
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): there is no such run, or its log has no such record as the
-///   [cursor](Self::after) names: it was purged and another was started under its name.
-/// - What the store says.
+/// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): no such run, or its log lacks the record of the [cursor](Self::after), because the run
+///   was purged and its id is in use again.
+/// - The errors of the store.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: nothing is changed.
+/// Cancel safe: the call changes nothing.
 ///
 /// # Examples
 ///
@@ -141,65 +141,65 @@ impl WatchRequest {
         }
     }
 
-    /// Goes on behind what was seen: behind a record by its number, or where another watch [stood](Watch::cursor).
+    /// Continues after a record number, or at the [cursor](Watch::cursor) of another watch.
     ///
-    /// A number does not tell one life of the run from another, and says nothing of children; the cursor of a watch does.
+    /// A number does not distinguish generations of the run and has no positions of children; a cursor does both.
     pub fn after(mut self, seen: impl Into<WatchCursor>) -> Self {
         self.from = WatchStart::After(seen.into());
         self
     }
 
-    /// Tells only what happens from now on.
+    /// Delivers only later events.
     pub fn from_now(mut self) -> Self {
         self.from = WatchStart::Now;
         self
     }
 
-    /// Begins although there is no such run yet, and waits for it: who watches before the start hears everything that is only heard, too.
+    /// Starts before the run exists, and waits for it. A watch from before the start also receives all live events.
     pub fn before_start(mut self) -> Self {
         self.want.before_start = true;
         self
     }
 
-    /// Tells only events of these kinds; called again, of these as well. What tells of a gap is told in any case.
+    /// Delivers only events of these kinds; further calls add kinds. Gap events always pass.
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = WatchKind>) -> Self {
         self.want.add_kinds(kinds);
         self
     }
 
-    /// Tells, of what is about a node, only what is about this one, or about the nodes of the subgraph of this name; called again, of
-    /// this one as well. What is about the whole run is told in any case.
+    /// Restricts node events to this node, or to the nodes of the subgraph with this name; further calls add nodes. Events of the whole run
+    /// always pass.
     pub fn node(mut self, node: impl Into<String>) -> Self {
         self.want.add_node(node.into());
         self
     }
 
-    /// Tells only of the runs of the family at this [path](super::WatchEvent::path) and below it.
+    /// Delivers only events of runs at or below this [path](super::WatchEvent::path) in the run tree.
     pub fn under(mut self, path: impl Into<String>) -> Self {
         self.want.under = Some(path.into());
         self
     }
 
-    /// Tells only of the runs of the family with this label; called again, with both.
+    /// Delivers only events of runs in the tree with this label; further calls add required labels.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.want.labels.push((key.into(), value.into()));
         self
     }
 
-    /// Also tells how each record changed the state.
+    /// Adds the state change of each record.
     pub fn updates(mut self) -> Self {
         self.want.updates = true;
         self
     }
 
-    /// Also tells the whole state after each record that changed it.
+    /// Adds the whole state after each record that changed it.
     pub fn values(mut self) -> Self {
         self.want.values = true;
         self
     }
 
-    /// Tells the values of [secret](crate::state::Secrets) channels as well: [updates](Self::updates) and [values](Self::values) hold `…` in
-    /// their place unless this is asked for.
+    /// Reveals the values of [secret](crate::state::Secrets) channels. By default, [updates](Self::updates) and [values](Self::values) contain
+    /// `…` instead.
     ///
     /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
     pub fn reveal_secrets(mut self) -> Self {
@@ -207,8 +207,8 @@ impl WatchRequest {
         self
     }
 
-    /// Also tells of the run's children, of theirs, and so on; not of spawned runs. What a child says is told after the record with
-    /// which it began and before the record that tells its end.
+    /// Adds the events of all descendants, except spawned runs. A child's events come after the record that starts it and before the record of
+    /// its end.
     pub fn children(mut self) -> Self {
         self.want.children = true;
         self

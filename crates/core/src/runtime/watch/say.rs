@@ -1,4 +1,4 @@
-//! What a node says itself to who watches its run.
+//! Custom events of nodes for watchers.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::runtime::shared::RuntimeInner;
 use crate::state::strict;
 
 impl NodeContext {
-    /// Tells who watches the run in this process something of the node's own; nothing is stored, and the node never waits for a watcher.
+    /// Sends a custom event to the watchers of the run in this process. It is not stored, and the node never waits for a watcher.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the payload cannot be expressed in JSON; [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the payload has no JSON form; [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the
     /// attempt has ended.
     ///
     /// <!-- held by: late_words::ended_attempt_is_refused, watching_live::what_a_node_says_is_told_before_its_end_and_a_watcher_that_comes_late_hears_none_of_it -->
@@ -21,7 +21,7 @@ impl NodeContext {
         self.check_not_over()?;
         let payload = Arc::from(strict::to_raw_value(&payload)?);
         let (node, visit, name) = (self.node().clone(), self.visit(), name.into());
-        // A runtime that is gone has no subscribers.
+        // A dropped runtime has no subscribers.
         if let Some(shared) =
             self.host().runtime.upgrade().and_then(|host| host.downcast::<RuntimeInner>().ok())
         {

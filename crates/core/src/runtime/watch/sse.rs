@@ -1,4 +1,4 @@
-//! Events as server-sent events: the text of a response that a browser's `EventSource` reads.
+//! Server-sent events: the response text for a browser's `EventSource`.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use super::what::WatchEvent;
 use crate::clock::{Clock, within};
 use crate::error::Result;
 
-/// How long nothing may be sent: proxies cut connections off that are silent for a minute, or for half of one.
+/// The longest silence: proxies close connections that are silent for half a minute or a minute.
 const SILENCE: Duration = Duration::from_secs(15);
 
-/// What is sent last: an `EventSource` connects again for ever unless it is told to stop.
+/// The last frame: without it, an `EventSource` reconnects forever.
 const END: &str = "event: end\ndata: {}\n\n";
 
-/// How long an id of a watch of many runs may be: a browser sends it back in a header, and servers refuse those of more than some kilobytes.
+/// The maximum length of an id of a watch of many runs: a browser sends it back in a header, and servers limit headers to some kilobytes.
 const LONGEST_ID: usize = 2_048;
 
 /// The events of a [`Watch`], or of a [`RunsWatch`], as the frames of a `text/event-stream`.
 ///
-/// Each frame has the event's [kind](super::WatchKind) as `event` and its [JSON](super::WatchEvent::to_json) as `data`; one that is recorded has
-/// the watch's cursor as `id`. A browser that connects again sends the last of them as `Last-Event-ID`: read it as a
-/// [`WatchCursor`](super::WatchCursor), and watch [behind](super::WatchRequest::after) it. When the run has ended, a frame `event: end` tells
-/// the page to close its `EventSource`, which would otherwise connect again.
+/// Each frame has the event's [kind](super::WatchKind) as `event` and its [JSON](super::WatchEvent::to_json) as `data`; a recorded event has the
+/// watch's cursor as `id`. A browser that reconnects sends the last one as `Last-Event-ID`: parse it as a [`WatchCursor`](super::WatchCursor),
+/// and watch [after](super::WatchRequest::after) it. When the run has ended, a frame `event: end` tells the page to close its `EventSource`,
+/// which would otherwise reconnect.
 ///
 /// ```
 /// # use ferrata_core::graph::Graph;
@@ -50,9 +50,9 @@ const LONGEST_ID: usize = 2_048;
 /// # }
 /// ```
 ///
-/// Of many runs, an id is a [`RunsCursor`](super::RunsCursor). While it has more than 2,048 bytes, which takes some twenty runs that did something within the
-/// last minute, frames have none: a browser that connects again then is told some events once more, which it knows by their run and `seq`.
-/// There is no last frame. A run that cannot be read is passed over, with a comment that names it.
+/// For a watch of many runs, the id is a [`RunsCursor`](super::RunsCursor). Frames omit it if it exceeds 2,048 bytes, which takes some twenty
+/// runs that were active within the last minute. A browser that reconnects then receives some events again, and recognizes them by their run and
+/// `seq`. There is no last frame. The stream skips an unreadable run, with a comment that names it.
 #[derive(Debug)]
 pub struct SseFrames {
     source: Source,
@@ -75,13 +75,13 @@ impl SseFrames {
         Self { source: Source::Runs(Box::new(watch)), ended: false }
     }
 
-    /// Waits for the next frame, whole and with the empty line behind it; `None` after the last. After 15 seconds without an event it is a
-    /// comment, which keeps the connection open.
+    /// Waits for the next complete frame, including the empty line at its end; `None` after the last. After 15 seconds without an event it
+    /// returns a comment, which keeps the connection open.
     ///
     /// # Errors
     ///
-    /// As [`Watch::next`]; of many runs, [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) alone. End the response then: the browser
-    /// connects again.
+    /// The errors of [`Watch::next`]; for many runs, only [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable). End the response then: the
+    /// browser reconnects.
     ///
     /// # Cancel safety
     ///
@@ -94,13 +94,13 @@ impl SseFrames {
         }
         let clock = self.source.clock();
         let Some(event) = within(&*clock, SILENCE, self.source.next()).await else {
-            // Also what was passed over need not be read again.
+            // The cursor also covers filtered events.
             let id = self.source.id().map(|id| format!("id: {id}\n"));
             return Ok(Some(format!(": alive\n{}\n", id.unwrap_or_default())));
         };
         let event = match (event, &self.source) {
             (Err(error), Source::Runs(_)) if !error.is_retryable() => {
-                // Whoever connects again would be told of it again, and of nothing behind it.
+                // A browser that reconnects would get this error again, and no later event.
                 let Some(run) = error.run() else { return Err(error) };
                 return Ok(Some(format!(": {} {run}\n\n", error.kind().code())));
             }
@@ -131,7 +131,7 @@ impl Source {
         }
     }
 
-    /// Returns where the watch stands, if that is short enough for a header.
+    /// Returns the cursor, if it is short enough for a header.
     fn id(&self) -> Option<String> {
         match self {
             Self::Run(watch) => Some(watch.cursor().to_string()),
@@ -140,7 +140,7 @@ impl Source {
     }
 }
 
-/// Writes a frame. Each line of the data is a field of its own: a line break within a field would end it.
+/// Formats a frame. Each line of the data is its own field, because a line break ends a field.
 fn frame(id: Option<&str>, event: &str, data: &str) -> String {
     let mut text = String::with_capacity(data.len() + 64);
     // Writing to a string never fails.

@@ -1,4 +1,4 @@
-//! What a caller polls: the events of a run, or of a family of runs, one after the other.
+//! The stream of a watch: the events of a run, or of a run tree.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,29 +25,28 @@ use crate::record::parent_link::{PARENT, parent_link};
 use crate::runtime::shared::RuntimeInner;
 use crate::store::{At, RunHead};
 
-/// How many live events are told in a row before the logs are looked at again.
+/// The number of consecutive live events before the watch checks the logs again.
 const STREAK: u32 = 64;
 
-/// The events of a run, or of a family of runs: see [`WatchRequest`](super::WatchRequest).
+/// The events of a run, or of a run tree: see [`WatchRequest`](super::WatchRequest).
 ///
-/// Whoever drives the run, the records of its log are told in their order, each once; [`cursor`](Self::cursor) says how far that got, and
-/// a later watch goes on there. Memory is bounded however slow the caller is: of the log, so much is read ahead as one read brings, and of
-/// what is only heard, 1,024 events wait at the most.
+/// It delivers the records of the log in order, each once, whichever process drives the run. [`cursor`](Self::cursor) returns the position,
+/// where a later watch continues. Memory is bounded even with a slow caller: one read of the log, and at most 1,024 live events.
 pub struct Watch {
     shared: Arc<RuntimeInner>,
     want: WatchFilter,
-    /// The watched run, and then the children that go on.
+    /// The watched run, and then its active children.
     members: Vec<WatchedRun>,
     ready: VecDeque<WatchEvent>,
-    /// How many live events were told in a row.
+    /// The number of consecutive live events.
     streak: u32,
-    /// Whether the run was driven here when the store did not have it.
+    /// Whether this process drove the run while the store did not have it.
     was_here: bool,
     over: bool,
 }
 
 impl Watch {
-    /// Begins to watch.
+    /// Starts the watch.
     pub(super) async fn begin(
         shared: Arc<RuntimeInner>,
         run: RunKey,
@@ -56,7 +55,7 @@ impl Watch {
     ) -> Result<Self> {
         shared.listen();
         relay::begin(&shared);
-        // Before the run is looked at, so that nothing is missed that is heard meanwhile.
+        // Subscribe before the first read, to miss no live event.
         let root = WatchedRun::new(&shared, run.clone(), Arc::from(""), LogCursor::default());
         if want.hears_chunks() {
             root.hear_chunks();
@@ -97,16 +96,16 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Waits for the next event; `None` once the run has ended and everything is told.
+    /// Waits for the next event; `None` once the run has ended and all events are delivered.
     ///
-    /// A run that failed has ended. One that is tried again afterwards can be watched again, [behind](super::WatchRequest::after) the
-    /// [cursor](Self::cursor). A run that rests has not ended.
+    /// A failed run has ended. After a retry, you can watch it again [after](super::WatchRequest::after) the [cursor](Self::cursor). An idle run
+    /// has not ended.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::NotFound`]: the run was purged, also if another was started under its name since.
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record cannot be read. The cursor stands before it.
-    /// - [`ErrorKind::Unavailable`]: the store cannot be read. Call it again: nothing is missed.
+    /// - [`ErrorKind::NotFound`]: the run was purged, even if a new run has its id.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record is unreadable. The cursor is before it.
+    /// - [`ErrorKind::Unavailable`]: the store failed. Call it again: no event is lost.
     ///
     /// # Cancel safety
     ///
@@ -131,7 +130,7 @@ impl Watch {
         }
     }
 
-    /// Returns where the watch stands: behind everything that [`next`](Self::next) has returned.
+    /// Returns the position of the watch, after the last event that [`next`](Self::next) returned.
     pub fn cursor(&self) -> WatchCursor {
         let root = self.members[0].place;
         let children = self.members[1..].iter().map(|child| (child.run.run.clone(), child.place));
@@ -147,14 +146,14 @@ impl Watch {
         &self.shared
     }
 
-    /// Takes what is to be told next of what was read and heard.
+    /// Takes the next event from the loaded records and live events.
     fn take(&mut self) -> Option<WatchEvent> {
         if let Some(event) = self.ready.pop_front() {
             return Some(event);
         }
         let mut index = 0;
         while index < self.members.len() {
-            // What was heard before a record was read is told before it, however much that is.
+            // Live events that arrived before a record precede it, however many they are.
             while (self.streak < STREAK || !self.members[index].is_told())
                 && let Some(what) = self.members[index].hear()
             {
@@ -194,10 +193,10 @@ impl Watch {
         None
     }
 
-    /// Has a child told to its end, as its parent's log says that it has ended.
+    /// Schedules the delivery of a child's last events, after its parent's log has shown its end.
     fn see_off(&mut self, path: &str) {
         if let Some(child) = self.members.iter_mut().find(|member| *member.path == *path) {
-            // The end was durable before the parent's record, so one more look finds it.
+            // The child's end was durable before the parent's record, so one more read finds it.
             match child.is_ending {
                 false => (child.is_ending, child.is_due) = (true, true),
                 true if !child.is_due && child.is_told() => self.close(path),
@@ -210,12 +209,12 @@ impl Watch {
         self.members.retain(|member| *member.path != *path);
     }
 
-    /// Follows a child from some place on.
+    /// Follows a child from a position on.
     fn open(&mut self, FollowedChild { run, parent, path }: FollowedChild, place: LogCursor) {
         if self.members.iter().any(|member| member.run == run) {
             return;
         }
-        // An earlier child of that name has ended.
+        // An earlier child with that name has ended.
         self.close(&path);
         let mut member = WatchedRun::new(&self.shared, run, Arc::from(path), place);
         if self.want.hears_chunks() {
@@ -225,7 +224,7 @@ impl Watch {
         self.members.push(member);
     }
 
-    /// Reads what may have come since. Returns whether there is something to tell, or may be.
+    /// Reads new records. Returns whether there are events to deliver, or may be.
     async fn fill(&mut self) -> Result<bool> {
         let mut has_more = false;
         let mut index = 0;
@@ -248,7 +247,7 @@ impl Watch {
                     member.is_due = false;
                     if status.is_finished() != member.has_ended {
                         member.has_ended = !member.has_ended;
-                        // What its children say is told before the watch ends.
+                        // Deliver its children's events before the watch ends.
                         self.members.iter_mut().for_each(|member| member.is_due = true);
                         has_more = true;
                         self.members[index].is_due = false;
@@ -275,21 +274,20 @@ impl Watch {
             }
             index += 1;
         }
-        // Children that have ended have nothing more to tell.
+        // Ended children have no further events.
         let is_over = |member: &WatchedRun| member.has_ended && !member.is_due && member.is_told();
         self.members.retain(|member| member.parent.is_none() || !is_over(member));
         Ok(has_more)
     }
 
-    /// Finds out whether a run exists and is the one that is meant, and whether its labels are wanted. Returns false if there is nothing to
-    /// read yet.
+    /// Checks whether a run exists, is of the expected generation, and has the wanted labels. Returns false if there is no log to read yet.
     async fn introduce(&mut self, index: usize) -> Result<bool> {
         let run = self.members[index].run.clone();
         let head = self.head(&run).await?;
         let member = &mut self.members[index];
         let Some(head) = head else {
             if index == 0 {
-                // It writes nothing, or nothing yet.
+                // Without checkpoints, or before its first record.
                 let is_here = self.shared.driver(&run).is_some();
                 self.over = self.was_here && !is_here;
                 self.was_here |= is_here;
@@ -299,7 +297,7 @@ impl Watch {
         };
         let labels = &head.facts.labels;
         if member.parent.as_ref().is_some_and(|parent| labels.get(PARENT) != Some(parent.as_str())) {
-            // Another run bears its name.
+            // Another run has its id.
             member.is_due = false;
             member.has_ended = true;
             return Ok(false);
@@ -313,7 +311,7 @@ impl Watch {
         self.shared.committer.read(|| self.shared.store.head(run)).await
     }
 
-    /// Follows the children that a run had at some place, each from its start.
+    /// Follows the children that a run had at a position, each from its start.
     async fn adopt(&mut self, index: usize, at: At) -> Result<()> {
         if !self.want.children {
             return Ok(());
@@ -324,7 +322,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Follows all descendants that go on, each from now on.
+    /// Follows all active descendants, each from now on.
     async fn adopt_all(&mut self, at: At) -> Result<()> {
         let mut index = 0;
         let mut at = at;
@@ -340,11 +338,11 @@ impl Watch {
         Ok(())
     }
 
-    /// Lists the children that a run had at some place and that had not ended, as its log says.
+    /// Lists the children that were active at a position, by the log.
     async fn children_of(&self, index: usize, at: At) -> Result<Vec<FollowedChild>> {
         let member = &self.members[index];
         let folded = match folded_at(&*self.shared.store, &member.run, at, None).await {
-            // It was pruned: that is told when it is read.
+            // Pruned: the next read delivers the gap.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             folded => folded?,
         };
@@ -358,12 +356,12 @@ impl Watch {
         Ok(found.collect())
     }
 
-    /// Follows a child that an earlier watch followed; its labels say the way down to it.
+    /// Follows a child that an earlier watch followed; its labels contain the path.
     async fn find_again(&mut self, root: &RunKey, child: RunId, place: LogCursor) -> Result<()> {
         let key = RunKey::new(root.tenant.clone(), child);
         let (mut path, mut at, mut parent) = (String::new(), key.clone(), None);
         while at != *root {
-            // A purged one has nothing to tell any more.
+            // A purged child has no further events.
             let Some(head) = self.head(&at).await? else { return Ok(()) };
             let Some(link) = parent_link(&at, &head.facts) else { return Ok(()) };
             let Some(way) = link.way() else { return Ok(()) };
@@ -377,12 +375,12 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether the watched run has ended, and everything is told.
+    /// Returns whether the watched run has ended, and all events are delivered.
     fn has_ended(&self) -> bool {
         self.members[0].has_ended && self.members.iter().all(|member| !member.is_due && member.is_told())
     }
 
-    /// Waits until something may have come.
+    /// Waits until there may be new events.
     async fn wait(&mut self) {
         enum WakeReason {
             Live(Result<LiveSignal, RecvError>),
@@ -429,14 +427,14 @@ impl Watch {
     }
 }
 
-/// A child that is to be followed.
+/// A child to follow.
 struct FollowedChild {
     run: RunKey,
     parent: RunId,
     path: String,
 }
 
-/// The way down through a run.
+/// Appends a segment to a path.
 fn below(path: &str, way: &str) -> String {
     match (path, way) {
         ("", way) => way.to_owned(),

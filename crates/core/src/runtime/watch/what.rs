@@ -1,4 +1,4 @@
-//! What a watcher is told: events that stand in the log, and events that are only heard.
+//! Events of watches: recorded events, which the log contains, and live events.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,171 +17,171 @@ use crate::past::Verdict;
 use crate::record::RunStatus;
 use crate::state::Patch;
 
-/// One event of a watched run, or of a run of its family.
+/// One event of a watched run, or of a run of its tree.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WatchEvent {
-    /// The run that it is about.
+    /// The run of the event.
     pub run: RunKey,
-    /// The way down to that run from the watched one, as in the ids of [questions](crate::ask::Question): one `node@visit:child` for each
-    /// level, separated by `/`. Empty for the watched run itself.
+    /// The path from the watched run to that run, as in the ids of [questions](crate::ask::Question): one `node@visit:child` for each level,
+    /// separated by `/`. Empty for the watched run itself.
     pub path: Arc<str>,
-    /// The record that says so; `None` for what is only heard.
+    /// The record of the event; `None` for live events.
     pub seq: Option<Seq>,
-    /// When that record was made, by its writer's clock.
+    /// The time of that record, by its writer's clock.
     pub at: Option<Timestamp>,
-    /// What happened.
+    /// The event.
     pub what: WatchEventKind,
 }
 
-/// What a watcher is told.
+/// The kinds of watch events.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum WatchEventKind {
-    /// A record of the log says so. Each is told once and in the order of the log, whoever drives the run and however often the watcher
-    /// went away and came back.
+    /// An event of the log. Each is delivered once, in the order of the log, whichever process drives the run and however often the watcher
+    /// reconnects.
     Recorded(Recorded),
-    /// It was heard while it happened, in this process, and stands nowhere. It may be of work that a crash undoes.
+    /// A live event in this process, which no record contains. It may concern work that a crash undoes.
     Live(Live),
-    /// This many live events were not told, because they came faster than the watcher took them. Nothing recorded is missing.
+    /// This many live events were dropped because the watcher was too slow. No recorded event is missing.
     Lagged {
-        /// How many.
+        /// The number of dropped events.
         missed: u64,
     },
-    /// The records before this one were pruned, and the watcher had not seen them. Read the state with
-    /// [`Runtime::channels_at`](crate::runtime::Runtime::channels_at), or take [`WatchRequest::values`](super::WatchRequest::values); the
-    /// events of the records from here on follow.
+    /// The records before this one were pruned before the watcher received them. Read the state with
+    /// [`Runtime::channels_at`](crate::runtime::Runtime::channels_at), or use [`WatchRequest::values`](super::WatchRequest::values). The events
+    /// of the remaining records follow.
     Pruned {
-        /// The oldest record that is kept.
+        /// The oldest remaining record.
         first: Seq,
     },
 }
 
-/// What a record says happened.
+/// The recorded events.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum Recorded {
     /// The run was started.
     Started {
-        /// Where it begins.
+        /// The first node.
         entry: NodeName,
     },
-    /// An executor took the run.
+    /// An executor claimed the run.
     Claimed {
-        /// Which one.
+        /// The executor.
         executor: ExecutorId,
-        /// How often the run has been claimed, this time included.
+        /// The number of claims of the run, this one included.
         epoch: Epoch,
     },
-    /// Its owner let the run go, or another process did in its place.
+    /// Its owner released the run, or another process did for it.
     Released {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// An activation succeeded.
     NodeCompleted {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// How many attempts it took.
+        /// The number of attempts.
         attempts: u32,
-        /// How long the last attempt took.
+        /// The duration of the last attempt.
         #[serde(rename = "took_ms", serialize_with = "in_ms")]
         took: Duration,
-        /// What it said itself of how its work came out, if that was not success.
+        /// The verdict of the activation on its work, unless it was success.
         #[serde(skip_serializing_if = "Option::is_none")]
         verdict: Option<Verdict>,
-        /// The nodes that its edges lead on to.
+        /// The next nodes along its edges.
         next: Vec<NodeName>,
     },
-    /// An activation failed for good.
+    /// An activation failed permanently.
     NodeFailed {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// How many attempts were made.
+        /// The number of attempts.
         attempts: u32,
-        /// Why.
+        /// The reason.
         failure: Failure,
-        /// The nodes that edges which take failures lead on to; none if the run failed with it.
+        /// The next nodes along failure edges; none if the run failed with it.
         next: Vec<NodeName>,
     },
     /// An attempt failed, and another follows.
     AttemptFailed {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// How many attempts have failed, this one included.
+        /// The number of failed attempts, this one included.
         failed: u32,
-        /// Why.
+        /// The reason.
         failure: Failure,
-        /// When the next may start.
+        /// The earliest time of the next attempt.
         #[serde(rename = "retry_at_ms")]
         retry_at: Timestamp,
     },
-    /// An attempt of an `External` node ended without saying whether its work was done: the run asks what became of it.
+    /// An attempt of an `External` node ended with an unknown outcome: the run asks for it.
     InDoubt {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// How the attempt ended.
+        /// The end of the attempt.
         failure: Failure,
     },
     /// An attempt that must not be repeated is about to start.
     Intent {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
     },
     /// A step has a result.
     StepDone {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
         /// The step.
         name: String,
     },
-    /// An attempt [said](crate::node::NodeContext::progress) how far it has come.
+    /// An attempt [reported](crate::node::NodeContext::progress) its progress.
     Progress {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// What it said, as JSON text.
+        /// The progress, as JSON text.
         value: Arc<RawValue>,
     },
     /// A node sent chunks of a [durable stream](super::StreamWriter::durable): see [`WatchEvent::chunks`].
     Chunks {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// Which attempt sent them.
+        /// The attempt of the chunks.
         attempt: u32,
         /// The stream.
         stream: Arc<str>,
-        /// How often the activation has begun the stream, this time included: a further attempt begins it anew, and so does one that
-        /// runs again after a crash.
+        /// The number of times the activation has started the stream, this one included: a further attempt starts it again, and so does a
+        /// repetition after a crash.
         round: u32,
-        /// How many chunks were sent before these, since the stream was begun.
+        /// The number of earlier chunks since the start of the stream.
         first: u64,
         /// The chunks, each as JSON text.
         chunks: Vec<Arc<RawValue>>,
     },
-    /// A timer runs, or a message is waited for, until then.
+    /// A timer runs, or a node waits for a message, until a time.
     Waiting {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// Until when.
+        /// The time.
         #[serde(rename = "until_ms")]
         until: Timestamp,
     },
@@ -189,65 +189,65 @@ pub enum Recorded {
     MessageTaken {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// How many messages were sent to the run before it.
+        /// The number of messages sent to the run before this one.
         message: u64,
     },
-    /// A node could not read a message that it took, and it was set aside.
+    /// A node took a message that it could not deserialize. The run set it aside.
     MessageRefused {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// How many messages were sent to the run before it.
+        /// The number of messages sent to the run before this one.
         message: u64,
-        /// What is wrong with it.
+        /// The defect of the message.
         why: String,
     },
     /// A node is about to start a child, or to spawn a run. The child's own records follow.
     ChildStarted {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// What the node calls it.
+        /// The node's name for it.
         name: String,
         /// Its id, in the tenant of the run.
         child: RunId,
         /// Its workflow.
         workflow: WorkflowName,
-        /// Whether no parent waits for it: such a run is not of the family.
+        /// Whether no parent waits for it: such a run is outside the run tree.
         detached: bool,
     },
-    /// What came of a child is noted.
+    /// The parent noted the result of a child.
     ChildEnded {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// What the node calls it.
+        /// The node's name for it.
         name: String,
-        /// How it ended; `None` if it was purged before.
+        /// Its final status; `None` if it was purged before.
         status: Option<RunStatus>,
     },
     /// A node asked a question.
     Asked {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// The question is answered by this id.
+        /// The question's id.
         question: String,
     },
     /// A question was answered.
     Answered {
         /// The question's id.
         question: String,
-        /// Who answered, if named.
+        /// The author, if named.
         by: Option<String>,
     },
-    /// No answer to a question came in time.
+    /// A question expired without an answer.
     Expired {
         /// The question's id.
         question: String,
@@ -259,60 +259,60 @@ pub enum Recorded {
     },
     /// A signaller asked the run to pause.
     Paused {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// Who, if named.
+        /// The author, if named.
         by: Option<String>,
     },
-    /// A signaller let a paused run go on.
+    /// A signaller unpaused the run.
     Unpaused {
-        /// Who, if named.
+        /// The author, if named.
         by: Option<String>,
     },
-    /// A signaller asked the run to stop for good.
+    /// A signaller cancelled the run.
     CancelRequested {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// Who, if named.
+        /// The author, if named.
         by: Option<String>,
     },
-    /// A signaller had a failed run tried again.
+    /// A signaller retried a failed run.
     RetryRequested {
-        /// Who, if named.
+        /// The author, if named.
         by: Option<String>,
     },
-    /// A signaller had the run [go on elsewhere](crate::runtime::Runtime::go_to).
+    /// A signaller [moved](crate::runtime::Runtime::go_to) the run.
     Moved {
-        /// The nodes at which it goes on.
+        /// The nodes where it continues.
         to: Vec<NodeName>,
-        /// Why.
+        /// The reason.
         reason: String,
-        /// Who, if named.
+        /// The author, if named.
         by: Option<String>,
     },
     /// A signaller changed the state.
     Edited {
-        /// Who, if named.
+        /// The author, if named.
         by: Option<String>,
     },
-    /// How the record changed the state; told where [asked for](super::WatchRequest::updates).
+    /// The record's change of the state; delivered [on request](super::WatchRequest::updates).
     Update {
         /// The change, as plain operations.
         patch: Patch,
     },
-    /// The whole state after the record; told where [asked for](super::WatchRequest::values).
+    /// The whole state after the record; delivered [on request](super::WatchRequest::values).
     Value {
         /// The state, as JSON text.
         state: Arc<RawValue>,
     },
-    /// The run's status is another one from this record on.
+    /// The run's status changed with this record.
     Status {
-        /// The status.
+        /// The new status.
         status: RunStatus,
     },
 }
 
-/// What is heard of a run that goes on in this process.
+/// The live events of an active run in this process.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
@@ -321,42 +321,42 @@ pub enum Live {
     AttemptStarted {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
         /// Which attempt, from 1.
         attempt: u32,
     },
-    /// A node said something of its own, see [`NodeContext::emit`](crate::node::NodeContext::emit).
+    /// A node emitted a custom event, see [`NodeContext::emit`](crate::node::NodeContext::emit).
     Custom {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// The name that the node gave it.
+        /// The name of the event.
         name: String,
-        /// What it said, as JSON text.
+        /// The payload, as JSON text.
         payload: Arc<RawValue>,
     },
-    /// A node sent a chunk of a [stream](crate::node::NodeContext::stream) that is not recorded.
+    /// A node sent a chunk of a [stream](crate::node::NodeContext::stream) that is not durable.
     Chunk {
         /// The node.
         node: NodeName,
-        /// Which visit.
+        /// The visit number.
         visit: Visit,
-        /// Which attempt sent it: a further one begins the stream anew.
+        /// The attempt that sent it: a further attempt starts the stream again.
         attempt: u32,
         /// The stream.
         stream: Arc<str>,
-        /// How many chunks the attempt sent before, so that a gap shows.
+        /// The number of earlier chunks of the attempt, which reveals gaps.
         number: u64,
         /// The chunk, as JSON text.
         data: Arc<RawValue>,
     },
     /// The store lost records that it had acknowledged to this process. The run stops here.
     RecordsLost {
-        /// The last record that was acknowledged.
+        /// The last acknowledged record.
         acknowledged: Seq,
-        /// The last one that the store has.
+        /// The last record in the store.
         found: Seq,
     },
 }
@@ -366,14 +366,14 @@ fn in_ms<S: Serializer>(took: &Duration, serializer: S) -> std::result::Result<S
     serializer.serialize_u64(took.as_millis() as u64)
 }
 
-/// Makes the kinds of events, and says of each event which it is and which activation it is about.
+/// Defines the kinds of events, and the kind and activation of each event.
 macro_rules! kinds {
     (
         recorded { $($r:ident = $rw:literal $(($rn:ident, $rv:ident))?,)* }
         live { $($l:ident = $lw:literal $(($ln:ident, $lv:ident))?,)* }
         other { $($o:ident = $ow:literal,)* }
     ) => {
-        /// Which kind of event; as text it is the `event` of a [server-sent event](super::SseFrames).
+        /// The kind of an event; its text is the `event` of a [server-sent event](super::SseFrames).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         #[expect(missing_docs, reason = "each is the kind of the event of the same name")]
@@ -383,7 +383,7 @@ macro_rules! kinds {
             /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$r,)* $(Self::$l,)* $(Self::$o,)*];
 
-            /// Returns the word for it.
+            /// Returns the kind's text.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$r => $rw,)*
@@ -394,7 +394,7 @@ macro_rules! kinds {
         }
 
         impl WatchEventKind {
-            /// Returns which kind it is.
+            /// Returns the kind of the event.
             pub fn kind(&self) -> WatchKind {
                 match self {
                     $(Self::Recorded(Recorded::$r { .. }) => WatchKind::$r,)*
@@ -403,7 +403,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Returns the activation that it is about, if it is about one.
+            /// Returns the activation of the event, if it has one.
             pub fn activation(&self) -> Option<(&NodeName, Visit)> {
                 match self {
                     $($(Self::Recorded(Recorded::$r { $rn, $rv, .. }) => Some(($rn, *$rv)),)?)*
@@ -477,26 +477,26 @@ enum Other {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Chunk<'a> {
-    /// The stream.
+    /// The name of the stream.
     pub stream: &'a str,
     /// The node that sent it.
     pub node: &'a NodeName,
-    /// Which visit.
+    /// The visit number.
     pub visit: Visit,
-    /// Which attempt. When it changes, or `number` is 0, the stream begins anew: drop what was shown of it.
+    /// The attempt. When it changes, or `number` is 0, the stream starts again: discard its earlier chunks.
     pub attempt: u32,
-    /// How many chunks were sent before it, since the stream was begun.
+    /// The number of earlier chunks since the start of the stream.
     pub number: u64,
     /// The chunk, as JSON text.
     pub data: &'a RawValue,
 }
 
 impl Chunk<'_> {
-    /// Reads the chunk as the type that the node sent.
+    /// Deserializes the chunk as the type that the node sent.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is of another type.
+    /// [`ErrorKind::Invalid`] if the chunk is of another type.
     ///
     /// <!-- held by: streaming::chunks_are_told_in_order_and_before_the_end_of_their_node -->
     pub fn read<T: DeserializeOwned>(&self) -> Result<T> {
@@ -508,13 +508,12 @@ impl Chunk<'_> {
 }
 
 impl WatchEvent {
-    /// Returns which kind it is.
+    /// Returns the kind of the event.
     pub fn kind(&self) -> WatchKind {
         self.what.kind()
     }
 
-    /// Lists the chunks of a stream that the event brings: one of a stream that is not recorded, several of a durable one, none if it is
-    /// of another kind.
+    /// Returns the chunks of the event: one for a stream that is not durable, several for a durable one, none for other kinds.
     pub fn chunks(&self) -> impl Iterator<Item = Chunk<'_>> {
         let (of, all): (_, &[Arc<RawValue>]) = match &self.what {
             WatchEventKind::Live(Live::Chunk { node, visit, attempt, stream, number, data }) => {
@@ -538,11 +537,11 @@ impl WatchEvent {
 
     /// Returns the event as one line of JSON: `kind`, `run`, `path`, `seq`, `at_ms`, and under `event` the fields of its kind.
     ///
-    /// What nodes, answers and errors said stands in it: it is as secret as the run.
+    /// The text contains output of nodes, answers and errors, so it is as secret as the run.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if a node gave what is no JSON, which is refused where it is given.
+    /// [`ErrorKind::Invalid`] if a node's value is not JSON, which earlier checks prevent.
     ///
     /// <!-- held by: watching::an_event_as_json_says_what_it_says_as_a_type -->
     pub fn to_json(&self) -> Result<String> {

@@ -1,4 +1,4 @@
-//! Who is let in, and in which order.
+//! Tests of the admissions and their order.
 
 use std::sync::Mutex;
 
@@ -23,7 +23,7 @@ fn nothing() -> Go {
     Box::new(|_| Box::pin(std::future::ready(())))
 }
 
-/// Lets everybody in that can be, one after the other, each leaving before the next, and returns their ids.
+/// Admits all possible runs one after the other, each leaving before the next, and returns their ids.
 fn order(admission: &Arc<AdmissionControl>) -> Vec<String> {
     let mut ids = Vec::new();
     loop {

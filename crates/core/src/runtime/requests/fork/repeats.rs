@@ -1,4 +1,4 @@
-//! What a fork may do again though its source has done it, or may have.
+//! The effects of the source that a fork may repeat.
 
 use super::{ForkRequest, origin};
 use crate::error::Result;
@@ -8,37 +8,37 @@ use crate::past::{Position, checkpoint};
 use crate::record::RunStatus;
 use crate::store::At;
 
-/// An activation that changed the world, or may have, and that a fork may do again.
+/// An activation that changed the outside world, or may have, and that a fork may repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepeatedEffect {
     /// The node.
     pub node: NodeName,
-    /// Which visit.
+    /// The visit number.
     pub visit: Visit,
-    /// What repeating it means; absent where no record that is kept says so, as in the log of a fork.
+    /// The declared effect; absent if no remaining record has it, as in the log of a fork.
     pub effect: Option<Effect>,
 }
 
 impl ForkRequest {
-    /// Lists what the source did, or may have done, and the new run may do again under new idempotency keys: each end
-    /// of an activation in order, of nodes whose effect is `Write`, `External` or not known.
+    /// Lists the effects of the source that the new run may repeat under new idempotency keys: the ended activations, in order, of nodes whose
+    /// effect is `Write`, `External` or unknown.
     ///
-    /// Those are the ends behind the place, and what is in doubt, at work or between two tries. With [`start_at`](Self::start_at), all
-    /// ends are listed, wherever they are: nothing tells which of the nodes the new run comes to. What an answer that comes
-    /// along has settled is left out. Only of an `External` node a record tells that it was to begin: of others, all that is in flight is
-    /// listed while a process owns the run, and if the run has failed.
+    /// It covers ends after the position, and activations with an unknown outcome, running, or between two attempts. With
+    /// [`start_at`](Self::start_at), it lists all ends at any position, because the new run may reach any node. It omits activations that an
+    /// inherited answer has resolved. Only `External` nodes record an intent before they start. For other nodes, the list has all activations in
+    /// flight while a process owns the run, and if the run has failed.
     ///
-    /// Reads the whole log that is kept, as it is now.
+    /// Reads the whole remaining log.
     ///
     /// # Errors
     ///
-    /// As [`Runtime::checkpoint`](crate::runtime::Runtime::checkpoint), and
-    /// [`NotFound`](crate::ErrorKind::NotFound) for a node to start at that the log does not name.
+    /// The errors of [`Runtime::checkpoint`](crate::runtime::Runtime::checkpoint), and [`NotFound`](crate::ErrorKind::NotFound) for a start node
+    /// that is absent from the log.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: nobody::a_fork_takes_a_yes_for_whatever_it_may_do_again -->
     /// <!-- held by: runs::what_a_fork_may_do_again_is_told_as_of_the_newest_record -->
@@ -52,17 +52,17 @@ impl ForkRequest {
         let there = origin(store, source, &self.at, None, placed).await?;
         self.check_nodes(&there.machine, None)
             .map_err(|error| error.with_run(source).with_seq(there.last.seq))?;
-        // Of a cancelled run, what was at work when it was cancelled.
+        // For a cancelled run: the activations that ran at its cancellation.
         let last = origin(store, source, &Position::Latest, None, false).await?;
         let (now, logged) = checkpoint(store, source, At::Latest).await?;
         let repeat = |node: NodeName, visit| RepeatedEffect { effect: logged.effect(&node), node, visit };
-        // A history only grows: what ended behind the place is what it did not hold there.
+        // A history only grows: the ends after the position are the surplus over the history there.
         let before = if placed { 0 } else { there.machine.history().len() };
         let ended = now.history.into_iter().skip(before).map(|past| repeat(past.node, past.visit));
         let changes = [None, Some(Effect::Write), Some(Effect::External)];
         let mut all: Vec<RepeatedEffect> = ended.filter(|one| changes.contains(&one.effect)).collect();
         let machine = &last.machine;
-        // The run goes on somewhere, or was cut off.
+        // The run is active, or was cut off.
         let is_at_work = last.last.owner.is_some() || machine.status() == RunStatus::Failed;
         let going = machine.in_flight().iter();
         let going = going.map(|(key, activation)| (key, activation, is_at_work || activation.failed > 0));
@@ -72,16 +72,16 @@ impl ForkRequest {
             if activation.may_be_done() {
                 one.effect = Some(Effect::External);
             } else if !(may_have_begun && matches!(one.effect, None | Some(Effect::Write))) {
-                // Of what must not be repeated, an intent tells that it may have begun.
+                // Effects that must not repeat have an intent record if they may have started.
                 continue;
             }
-            // One that failed the run has ended, too.
+            // The activation that failed the run has ended, too.
             if !all.iter().any(|ended| (&ended.node, ended.visit) == (&one.node, one.visit)) {
                 all.push(one);
             }
         }
         if !placed {
-            // What failed the run in spite of its answer is in flight no more, and begins anew.
+            // An activation that failed the run in spite of its answer is no longer in flight, and starts again.
             let answered = there.machine.in_flight().iter().filter(|(_, one)| one.resolution.is_some());
             let settled: Vec<_> = answered.map(|(key, _)| (there.machine.name(key.0), key.1)).collect();
             all.retain(|one| !settled.contains(&(&one.node, one.visit)));

@@ -1,8 +1,8 @@
-//! Chunks of streams on their way to watchers in other processes, where the store passes texts on between them.
+//! Relays chunks of streams to watchers in other processes, if the store passes texts between them.
 //!
-//! A process says which runs are watched in it when that begins, and again every few seconds. The others say the chunks of these runs alone: a
-//! stream that nobody watches elsewhere costs nothing. One task says what all nodes of the process send, and one hears what others say.
-//! Numbers of chunks tell what was lost on the way, wherever that was.
+//! A process announces its watched runs at once, and again every few seconds. Other processes send only the chunks of these runs, so a stream
+//! without remote watchers costs nothing. One task sends for all nodes of the process, and one receives. Chunk numbers reveal losses anywhere on
+//! the way.
 
 mod state;
 mod tasks;
@@ -23,20 +23,20 @@ use crate::node::NodeContext;
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 
-/// How long the begin of a watch waits until others know of it, and the end of a stream until they were told: the store may be slow.
+/// The maximum wait of a new watch until other processes know it, and of a stream's end until its chunks are out: the store may be slow.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What is said to other processes, and heard of them.
+/// The relay state of this process.
 #[derive(Debug, Default)]
 pub(crate) struct StreamRelay {
     state: Mutex<State>,
-    /// Whether there are tasks that say and hear.
+    /// Whether the tasks that send and receive are running.
     has_begun: AtomicBool,
-    /// Rung when there is something to say.
+    /// Notified when there is something to send.
     bell: Notify,
-    /// Rung when it is to be said at once.
+    /// Notified when it must be sent at once.
     hurry: Notify,
-    /// Rung when something is watched here.
+    /// Notified when a watch starts here.
     news: Notify,
     said: watch::Sender<Progress>,
     hears: watch::Sender<bool>,
@@ -47,7 +47,7 @@ impl StreamRelay {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has others told that a run is watched here from now on, or all runs.
+    /// Announces that this process watches a run from now on, or all runs.
     pub(super) fn wants(&self, run: Option<&RunKey>) {
         if self.has_begun.load(Ordering::Acquire) {
             let mut state = self.state();
@@ -60,7 +60,7 @@ impl StreamRelay {
         }
     }
 
-    /// Has the tasks see that the runtime is gone.
+    /// Wakes the tasks to notice the end of the runtime.
     pub(crate) fn end(&self) {
         self.bell.notify_one();
         self.hurry.notify_one();
@@ -68,7 +68,7 @@ impl StreamRelay {
     }
 }
 
-/// Begins to say and to hear, where the store passes texts on.
+/// Starts the relay tasks, if the store passes texts on.
 pub(super) fn begin(shared: &Arc<RuntimeInner>) {
     let has_begun = &shared.relayed().has_begun;
     if !has_begun.load(Ordering::Acquire)
@@ -80,21 +80,21 @@ pub(super) fn begin(shared: &Arc<RuntimeInner>) {
     }
 }
 
-/// Waits until others know what is watched here, but not for long.
+/// Waits a short time until other processes know the watches of this one.
 pub(super) async fn announced(shared: &RuntimeInner) {
     let relayed = shared.relayed();
     let all = relayed.state().all.wants;
     let mut said = relayed.said.subscribe();
-    // The sender lives as long as `shared`.
+    // Cannot fail: `shared` owns the sender.
     let _ = within(&*shared.clock, PATIENCE, said.wait_for(|said| said.wants >= all)).await;
 }
 
-/// The way of a stream to other processes.
+/// The relay of one stream to other processes.
 #[derive(Clone, Debug)]
 pub(super) struct Way(Arc<Stream>);
 
 impl Way {
-    /// Makes it, where the store passes texts on.
+    /// Creates it, if the store passes texts on.
     pub(super) fn of(cx: &NodeContext, name: &Arc<str>, shared: &Arc<RuntimeInner>) -> Option<Self> {
         shared.store.relay()?;
         begin(shared);
@@ -111,19 +111,19 @@ impl Way {
         Some(Self(Arc::new(Stream { run, life, epoch, node, visit, attempt, name, round })))
     }
 
-    /// Whether someone elsewhere may want the stream.
+    /// Returns whether another process may want the stream.
     pub(super) fn is_wanted(&self, shared: &RuntimeInner) -> bool {
         shared.relayed().state().is_wanted(&self.0.run, || shared.clock.monotonic())
     }
 
-    /// Has a chunk said soon; never waits.
+    /// Queues a chunk to be sent soon; never waits.
     pub(super) fn say(&self, shared: &RuntimeInner, number: u64, data: &Arc<RawValue>) {
         let relayed = shared.relayed();
         relayed.state().push((Arc::clone(&self.0), number, Arc::clone(data)));
         relayed.bell.notify_one();
     }
 
-    /// Waits until what others want is said or given up, but not for long.
+    /// Waits a short time until the wanted chunks are sent or dropped.
     pub(super) async fn flush(&self, shared: &RuntimeInner) {
         let relayed = shared.relayed();
         let due = relayed.state().due(shared.clock.monotonic());
@@ -131,7 +131,7 @@ impl Way {
         let is_said = said.borrow().chunks >= due;
         if !is_said {
             relayed.hurry.notify_one();
-            // The sender lives as long as `shared`.
+            // Cannot fail: `shared` owns the sender.
             let _ = within(&*shared.clock, PATIENCE, said.wait_for(|said| said.chunks >= due)).await;
         }
     }

@@ -1,4 +1,4 @@
-//! What is to be said to other processes, what they want to hear, and up to where streams of theirs were heard.
+//! The relay's state: outgoing messages, the watches of other processes, and the positions of their streams.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,45 +10,45 @@ use uuid::Uuid;
 use super::text::Stream;
 use crate::id::{Epoch, NodeName, RunKey, Visit};
 
-/// How many bytes of chunks may wait to be said: then the oldest are dropped.
+/// The maximum size of waiting chunks in bytes. Beyond it, the oldest are dropped.
 const WAITING: usize = 256 * 1024;
 
-/// How many watched runs of others are remembered by name; with more, all are taken for watched.
+/// The maximum number of remote watched runs to remember. Beyond it, all runs count as watched.
 const WANTED: usize = 10_000;
 
-/// How many streams are remembered that were heard.
+/// The maximum number of remote streams to remember.
 const STREAMS: usize = 10_000;
 
-/// How long after the question what others watch is taken for known.
+/// The delay after the request until the watches of other processes count as known.
 pub(super) const GRACE: Duration = Duration::from_millis(200);
 
-/// How long others take a run for watched. They are told three times as often.
+/// How long a run counts as watched after an announcement. Announcements repeat three times as often.
 pub(super) const LASTS: Duration = Duration::from_secs(15);
 
-/// A chunk on its way out.
+/// An outgoing chunk.
 pub(super) type Chunk = (Arc<Stream>, u64, Arc<RawValue>);
 
-/// How much was said, or given up: of what is watched here, and of chunks.
+/// Counts sent or dropped messages: announcements and chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Progress {
     pub(super) wants: u64,
     pub(super) chunks: u64,
 }
 
-/// Whether it is known what others watch.
+/// The knowledge about other processes' watches.
 #[derive(Clone, Copy, Debug, Default)]
 enum RelayInterest {
-    /// Nothing was streamed here yet.
+    /// No stream has started here.
     #[default]
     No,
-    /// They are asked as soon as something is said.
+    /// The next message asks for them.
     Asking,
-    /// They were asked at this time: chunks wait until the answers have come.
+    /// The request went out at this time: chunks wait for the answers.
     Asked(Duration),
     Yes,
 }
 
-/// What is to be said, and what was heard.
+/// Outgoing messages and received information.
 #[derive(Debug, Default)]
 pub(super) struct State {
     known: RelayInterest,
@@ -58,27 +58,27 @@ pub(super) struct State {
     bytes: usize,
     wants_all: bool,
     wants: BTreeSet<RunKey>,
-    /// How many streams were begun here.
+    /// The number of streams that started here.
     rounds: u64,
-    /// How much was ever to be said.
+    /// The total number of queued messages.
     pub(super) all: Progress,
 }
 
-/// What is said next.
+/// The next messages to send.
 #[derive(Default)]
 pub(super) struct RelayBatch {
     pub(super) asks: bool,
-    /// Which runs are watched here, and whether all are.
+    /// The runs that this process watches, and whether it watches all.
     pub(super) wants: Option<(bool, Vec<RunKey>)>,
     pub(super) chunks: VecDeque<Chunk>,
-    /// How much was said once this is.
+    /// The progress once this batch is sent.
     pub(super) after: Progress,
     /// Whether chunks wait for answers.
     pub(super) holds: bool,
 }
 
 impl State {
-    /// Has others asked what they watch, the first time. Returns whether it is that.
+    /// Requests the watches of other processes, on the first call. Returns whether it is the first.
     pub(super) fn ask(&mut self) -> bool {
         let is_first = matches!(self.known, RelayInterest::No);
         if is_first {
@@ -87,13 +87,13 @@ impl State {
         is_first
     }
 
-    /// Returns the number of a stream that begins.
+    /// Returns the number of a new stream.
     pub(super) fn next_round(&mut self) -> u64 {
         self.rounds += 1;
         self.rounds
     }
 
-    /// Whether a chunk of this run is to be said, or may be.
+    /// Returns whether a chunk of this run must be sent, or may have to be.
     pub(super) fn is_wanted(&self, run: &RunKey, now: impl Fn() -> Duration) -> bool {
         match self.known {
             RelayInterest::Yes => self.wanted.has(run, now),
@@ -101,7 +101,7 @@ impl State {
         }
     }
 
-    /// Has a chunk said, in place of the oldest if there are too many, unless it is too large alone.
+    /// Queues a chunk. Drops the oldest ones if there are too many, and the chunk itself if it is too large alone.
     pub(super) fn push(&mut self, (stream, number, data): Chunk) {
         self.all.chunks += 1;
         if data.get().len() > WAITING {
@@ -116,25 +116,25 @@ impl State {
         }
     }
 
-    /// Has others told that these runs are watched here, or all.
+    /// Queues an announcement that this process watches these runs, or all.
     pub(super) fn announce(&mut self, all: bool, runs: impl IntoIterator<Item = RunKey>) {
         self.wants_all |= all;
         self.wants.extend(runs);
         self.all.wants += 1;
     }
 
-    /// Notes what another process watches.
+    /// Stores the watches of another process.
     pub(super) fn note(&mut self, all: bool, runs: Vec<RunKey>, now: Duration) {
         self.wanted.add(all, runs, now);
     }
 
-    /// Returns how much is said, or given up, once nothing waits but what is held until others have answered.
+    /// Returns the progress once all messages are sent or dropped, except those that wait for answers.
     pub(super) fn due(&self, now: Duration) -> u64 {
         let is_held = |(of, ..): &&Chunk| !self.wanted.has(&of.run, || now);
         self.all.chunks - self.chunks.iter().filter(is_held).count() as u64
     }
 
-    /// Takes what is to be said now.
+    /// Takes the messages to send now.
     pub(super) fn take(&mut self, now: Duration) -> RelayBatch {
         let mut taken = RelayBatch { after: self.all, ..RelayBatch::default() };
         match self.known {
@@ -153,7 +153,7 @@ impl State {
             std::mem::take(&mut self.chunks).into_iter().partition(|(of, ..)| wanted.has(&of.run, || now));
         taken.chunks = now_wanted;
         match self.known {
-            // Nobody wants the others.
+            // No process wants the others.
             RelayInterest::Yes => self.bytes = 0,
             _ => {
                 self.chunks = rest;
@@ -168,7 +168,7 @@ impl State {
     }
 }
 
-/// What is watched in other processes, and until when.
+/// A watch of another process, and its expiry.
 #[derive(Debug, Default)]
 struct RemoteInterest {
     all: Duration,
@@ -197,31 +197,31 @@ impl RemoteInterest {
     }
 }
 
-/// Up to where the streams of other processes were heard.
+/// The positions of other processes' streams.
 #[derive(Debug, Default)]
 pub(super) struct Streams(HashMap<(RunKey, NodeName, Visit, Arc<str>), RemoteStream>);
 
 #[derive(Clone, Copy, Debug)]
 struct RemoteStream {
     life: Uuid,
-    /// Which claim of the run, and which beginning of the stream in the process that made it. A process of an older version counts no
-    /// beginnings: of it, the attempts tell.
+    /// The claim of the run, and the round of the stream in its process. Processes of older versions count no rounds; their attempts distinguish
+    /// them.
     attempt: (Epoch, u64, u32),
     next: u64,
 }
 
 impl Streams {
-    /// Notes chunks of a stream. Returns how many were lost before them, and how many of them were heard before; nothing if they are of an
-    /// attempt that another has followed.
+    /// Records received chunks of a stream. Returns how many were lost before them, and how many are duplicates; `None` if a later attempt has
+    /// followed.
     pub(super) fn heard(&mut self, stream: &Stream, first: u64, count: u64) -> Option<(u64, u64)> {
         let key = (stream.run.clone(), stream.node.clone(), stream.visit, Arc::clone(&stream.name));
         let (life, attempt) = (stream.life, (stream.epoch, stream.round, stream.attempt));
-        // No stream is that long, whoever says so.
+        // Overflow: the sender is faulty.
         first.checked_add(count)?.checked_add(1)?;
         let next = match self.0.get(&key).filter(|heard| heard.life == life) {
             Some(heard) if heard.attempt > attempt => return None,
             Some(heard) if heard.attempt == attempt => heard.next,
-            // What was said before anyone listened is not missing.
+            // Chunks from before the first watch are not missing.
             _ => first,
         };
         if self.0.len() >= STREAMS && !self.0.contains_key(&key) {
@@ -231,7 +231,7 @@ impl Streams {
         Some((first.saturating_sub(next), next.saturating_sub(first).min(count)))
     }
 
-    /// Forgets the streams of a run, or of all, which nobody watched so far.
+    /// Removes the streams of a newly watched run, or of all.
     pub(super) fn forget(&mut self, run: Option<&RunKey>) {
         self.0.retain(|(of, ..), _| run.is_some_and(|run| of != run));
     }

@@ -1,4 +1,4 @@
-//! The two tasks of a process: one says what is to be said to others, one hears what they say.
+//! The two relay tasks of a process: one sends, one receives.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -12,19 +12,19 @@ use crate::runtime::shared::RuntimeInner;
 use crate::runtime::watch::what::Live;
 use crate::store::{MOST_SAID, Texts};
 
-/// How long chunks gather after some were said: fifty times a second at most, however many there are.
+/// The batching delay of chunks after a send. It limits sends to fifty per second.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// How long a store may take to pass something on.
+/// The time limit for the store to pass a message on.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long to wait before it is tried again to hear, after that has failed.
+/// The delay before the receiving task retries after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// How many runs are named in a message.
+/// The maximum number of runs in a message.
 const RUNS: usize = 500;
 
-/// Says what has gathered, as long as there is a runtime.
+/// Sends queued messages, as long as there is a runtime.
 pub(super) async fn say(weak: Weak<RuntimeInner>) {
     {
         let Some(shared) = weak.upgrade() else { return };
@@ -43,7 +43,7 @@ pub(super) async fn say(weak: Weak<RuntimeInner>) {
         if let Some(relay) = shared.store.relay().filter(|_| is_much) {
             match within(&*clock, PATIENCE, relay.say(texts)).await {
                 Some(Ok(())) => {}
-                // Who watches sees by the numbers that something is missing.
+                // Watchers notice the gap by the chunk numbers.
                 Some(Err(error)) => {
                     tracing::debug!(%error, "chunks of streams did not reach other processes")
                 }
@@ -64,7 +64,7 @@ pub(super) async fn say(weak: Weak<RuntimeInner>) {
     }
 }
 
-/// Writes what is to be said.
+/// Serializes the batch.
 fn texts(by: ExecutorId, message: &mut u64, taken: RelayBatch) -> Vec<String> {
     let mut texts = Vec::new();
     let mut add = |said: RelayMessage| {
@@ -84,9 +84,9 @@ fn texts(by: ExecutorId, message: &mut u64, taken: RelayBatch) -> Vec<String> {
     texts
 }
 
-/// Joins chunks of a stream that follow each other, as long as they fit into a text.
+/// Joins consecutive chunks of a stream, as long as they fit into a text.
 fn joined(all: impl IntoIterator<Item = Chunk>) -> Vec<RelayMessage> {
-    // What the names of the stream take.
+    // Room for the names of the stream.
     const ROOM: usize = MOST_SAID - 1_000;
     let mut joined: Vec<RelayMessage> = Vec::new();
     let mut bytes = 0;
@@ -112,7 +112,7 @@ fn joined(all: impl IntoIterator<Item = Chunk>) -> Vec<RelayMessage> {
     joined
 }
 
-/// Hears what other processes say, as long as there is a runtime.
+/// Receives messages of other processes, as long as there is a runtime.
 pub(super) async fn hear(weak: Weak<RuntimeInner>) {
     loop {
         let Some(shared) = weak.upgrade() else { return };
@@ -135,7 +135,7 @@ pub(super) async fn hear(weak: Weak<RuntimeInner>) {
 async fn listen(weak: &Weak<RuntimeInner>, clock: &dyn Clock, mut texts: Texts) {
     let Some(relayed) = weak.upgrade().map(|shared| Arc::clone(shared.relayed())) else { return };
     let mut inbox = Inbox::default();
-    // Runs while something is watched.
+    // Runs while this process has watches.
     let mut again: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = None;
     loop {
         let is_late = async {
@@ -167,7 +167,7 @@ async fn listen(weak: &Weak<RuntimeInner>, clock: &dyn Clock, mut texts: Texts) 
     }
 }
 
-/// Has others told what is watched here. Returns whether anything is.
+/// Announces the watches of this process. Returns whether there are any.
 fn announce(shared: &RuntimeInner) -> bool {
     let (all, runs) = shared.feeds().watched();
     let is_watched = all || !runs.is_empty();
@@ -179,7 +179,7 @@ fn announce(shared: &RuntimeInner) -> bool {
     is_watched
 }
 
-/// Does what another process says.
+/// Handles a message of another process.
 fn take(shared: &RuntimeInner, said: RelayMessage) {
     let relayed = shared.relayed();
     match said {

@@ -1,4 +1,4 @@
-//! What a process says to others, in texts that are short enough for a store to pass on.
+//! Relay messages, split into texts that are short enough for stores to pass on.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,23 +11,23 @@ use uuid::Uuid;
 use crate::id::{Epoch, ExecutorId, NodeName, RunKey, Visit};
 use crate::store::MOST_SAID;
 
-/// What a text begins with: another version of the library begins its texts otherwise, and is not heard.
+/// The prefix of a text. Other versions of the library use another prefix, and ignore texts with this one.
 const VERSION: &str = "f1";
 
-/// How many parts a message may have: more than what waits in a process at most.
+/// The maximum number of parts of a message, above the limit of waiting chunks.
 const MOST_PARTS: usize = 100;
 
-/// How many processes may be in the middle of a message.
+/// The maximum number of processes with an incomplete message.
 const SENDERS: usize = 256;
 
-/// What one process says to the others.
+/// A relay message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum RelayMessage {
-    /// It begins to stream: what is watched?
+    /// The process starts to stream and asks for watches.
     Asks,
-    /// These runs are watched for a while, or all.
+    /// The process watches these runs for a while, or all.
     Wants { all: bool, runs: Vec<RunKey> },
-    /// A stream goes on.
+    /// Chunks of a stream.
     Chunks { stream: Stream, first: u64, chunks: Vec<Arc<RawValue>> },
 }
 
@@ -35,22 +35,22 @@ pub(super) enum RelayMessage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in super::super) struct Stream {
     pub(super) run: RunKey,
-    /// Which life of the run, and which claim of it.
+    /// The generation of the run, and its claim.
     pub(super) life: Uuid,
     pub(super) epoch: Epoch,
     pub(super) node: NodeName,
     pub(super) visit: Visit,
     pub(super) attempt: u32,
     pub(super) name: Arc<str>,
-    /// Grows with each stream that the process begins: an attempt may begin again under its number. Texts of older versions of the library
-    /// do not have it, and older versions pass it over.
+    /// Grows with each stream that the process starts, because an attempt may start again under its number. Texts of older versions lack it, and
+    /// older versions ignore it.
     #[serde(default)]
     pub(super) round: u64,
 }
 
-/// Writes a message into texts.
+/// Serializes a message into texts.
 pub(super) fn write(by: ExecutorId, message: u64, said: &RelayMessage) -> Vec<String> {
-    // Names and numbers that are JSON: it cannot fail.
+    // Cannot fail: all parts are valid JSON.
     let Ok(body) = serde_json::to_string(said) else { return Vec::new() };
     let room = MOST_SAID - header(by, message, MOST_PARTS, MOST_PARTS).len();
     let mut parts = Vec::with_capacity(body.len() / room + 1);
@@ -75,11 +75,11 @@ fn header(by: ExecutorId, message: u64, part: usize, count: usize) -> String {
     format!("{VERSION} {by} {message} {part} {count} ")
 }
 
-/// Puts messages together that came in parts.
+/// Reassembles multipart messages.
 #[derive(Default)]
 pub(super) struct Inbox(HashMap<ExecutorId, MessageStart>);
 
-/// The beginning of a message.
+/// An incomplete message.
 struct MessageStart {
     message: u64,
     parts: usize,
@@ -87,7 +87,7 @@ struct MessageStart {
 }
 
 impl Inbox {
-    /// Reads a text. Returns what another process said once it is whole; nothing of what is one's own or not understood.
+    /// Reads a text. Returns the message once it is complete; `None` for this process's own and for unknown texts.
     pub(super) fn read(&mut self, own: ExecutorId, text: &str) -> Option<RelayMessage> {
         let mut words = text.splitn(6, ' ');
         if words.next() != Some(VERSION) {
@@ -184,14 +184,14 @@ mod tests {
                     true => texts.insert(at, &long[at]),
                     false => drop(texts.remove(at)),
                 }
-                // Another process speaks in between.
+                // A text of another process in between.
                 texts.insert(1, &other[0]);
                 texts.push(&other[1]);
                 texts.push(&next[0]);
                 let mut inbox = Inbox::default();
                 let heard = texts.iter().filter_map(|text| inbox.read(by(2), text)).flat_map(chunks);
                 let lengths: Vec<usize> = heard.map(|chunk| chunk.len()).collect();
-                // The first part twice is a message that begins anew, and the last one comes when it is whole.
+                // A duplicate first part restarts the message, and a duplicate last part arrives after its completion.
                 let is_whole = doubled && (at == 0 || at + 1 == long.len());
                 let expected = if is_whole { vec![30_000, 10_000, 1] } else { vec![10_000, 1] };
                 assert_eq!(lengths, expected, "part {at}, doubled: {doubled}");
@@ -208,7 +208,7 @@ mod tests {
             panic!("{older}")
         };
         assert_eq!(stream.round, 0);
-        // An older version passes a field over that it does not know, as this one does.
+        // An older version ignores unknown fields, as this one does.
         let newer = text.replace("\"round\"", "\"later\":[1],\"round\"");
         assert!(matches!(Inbox::default().read(by(2), &newer), Some(RelayMessage::Chunks { first: 7, .. })));
     }

@@ -1,4 +1,4 @@
-//! Where a watcher of many runs goes on: up to when it was told, and the place in each run that says more than that.
+//! The position of a watch of many runs: a time, and positions in individual runs beyond it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use crate::error::{Error, ErrorKind};
 use crate::id::{RunId, RunKey, TenantId};
 use crate::store::RunPlace;
 
-/// Where a watcher of many runs goes on: behind what it was told.
+/// The position of a watch of many runs, after the last delivered event.
 ///
-/// It is a time, and the place in each run that was told of later than that: as large as the runs are many that did something in the last
-/// minute, some 90 bytes for each, however many runs there are. [`RunsWatchRequest`](super::RunsWatchRequest) says what that promises.
+/// It is a time, and a position in each run with later delivered events. Its size grows with the number of runs that were active in the last
+/// minute, by some 90 bytes each, not with the total number of runs. [`RunsWatchRequest`](super::RunsWatchRequest) states its guarantees.
 ///
-/// It holds no conditions: with another query, a watcher goes on with the runs that this one selects, from the same time on.
+/// It contains no conditions: with another query, a watch continues with the runs that this query selects, from the same time on.
 ///
 /// ```
 /// use ferrata_core::runtime::RunsCursor;
@@ -26,20 +26,20 @@ use crate::store::RunPlace;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunsCursor {
-    /// Of runs that are not named, everything was told that was recorded up to then.
+    /// For runs without an own position, everything recorded up to this time was delivered.
     pub(super) low: Timestamp,
-    /// What is under way to catch up.
+    /// The catch-up in progress.
     pub(super) catch_up: Option<CatchUp>,
-    /// Where the runs stand of which more was told, or a part of a record.
+    /// The positions of runs with later or partial deliveries.
     pub(super) places: BTreeMap<RunKey, LogCursor>,
 }
 
-/// Going through all runs, in the order of their creation, to tell of each what was recorded up to some time.
+/// A pass over all runs in the order of their creation, which delivers all records up to some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CatchUp {
-    /// Up to when.
+    /// The time up to which it delivers.
     pub(super) high: Timestamp,
-    /// The last run of which that was told.
+    /// The last completed run.
     pub(super) behind: Option<RunPlace>,
 }
 
@@ -59,11 +59,11 @@ impl fmt::Display for RunsCursor {
 impl FromStr for RunsCursor {
     type Err = Error;
 
-    /// Reads the text of a cursor.
+    /// Parses the text of a cursor.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is none.
+    /// [`ErrorKind::Invalid`] if the text is not a cursor.
     fn from_str(text: &str) -> Result<Self, Error> {
         read(text).ok_or_else(|| {
             let message = "not a cursor of a watcher of many runs; take one that such a watcher gave";

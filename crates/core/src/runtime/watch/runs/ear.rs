@@ -1,4 +1,4 @@
-//! What one watcher of many runs hears in this process: which runs may have changed, and what their nodes say.
+//! The subscription of one watcher of many runs: changed runs and live events in this process.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,16 +9,16 @@ use super::super::request::WatchFilter;
 use super::super::what::{Live, WatchEventKind};
 use crate::id::RunKey;
 
-/// How many live events a watcher may lag behind.
+/// The number of live events by which a watcher may lag.
 const LAG: usize = 1_024;
 
-/// How many changed runs are remembered by name; with more, all runs are looked at.
+/// The maximum number of changed runs to remember. Beyond it, the watcher checks all runs.
 const CHANGED: usize = 10_000;
 
-/// How many runs are remembered of which the query wants nothing.
+/// The maximum number of unselected runs to remember.
 const OTHERS: usize = 10_000;
 
-/// The hearing of a [`RunsWatch`](super::RunsWatch).
+/// The subscription of a [`RunsWatch`](super::RunsWatch).
 #[derive(Debug)]
 pub(in super::super) struct RunsSubscription {
     want: WatchFilter,
@@ -32,13 +32,13 @@ struct RunsNotice {
     /// Whether any run may have changed.
     any: bool,
     live: VecDeque<(RunKey, Live)>,
-    /// How many live events of a run were dropped.
+    /// The number of dropped live events by run.
     missed: BTreeMap<RunKey, u64>,
     /// Runs that the query does not select.
     others: HashSet<RunKey>,
 }
 
-/// Which runs may have changed.
+/// The runs that may have changed.
 pub(super) enum ChangedRuns {
     Some(BTreeSet<RunKey>),
     Any,
@@ -53,12 +53,12 @@ impl RunsSubscription {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether chunks of streams are wanted.
+    /// Returns whether the watcher wants chunks of streams.
     pub(in super::super) fn hears_chunks(&self) -> bool {
         self.want.hears_chunks()
     }
 
-    /// Notes that a run may have changed; without a run, that any may have.
+    /// Records that a run may have changed; without a run, that any may have.
     pub(in super::super) fn changed(&self, run: Option<&RunKey>) {
         let mut heard = self.heard();
         match run {
@@ -72,7 +72,7 @@ impl RunsSubscription {
         self.bell.notify_one();
     }
 
-    /// Keeps what a node said, in place of the oldest if there is too much.
+    /// Queues live data of a node, and drops the oldest if there is too much.
     pub(in super::super) fn say(&self, run: &RunKey, live: Live) {
         let what = WatchEventKind::Live(live);
         if !self.want.wants("", &what) {
@@ -93,7 +93,7 @@ impl RunsSubscription {
         self.bell.notify_one();
     }
 
-    /// Notes that so much was said of a run and lost on its way.
+    /// Records the number of lost live events of a run.
     pub(in super::super) fn miss(&self, run: &RunKey, missed: u64) {
         let mut heard = self.heard();
         if !heard.others.contains(run) {
@@ -101,7 +101,7 @@ impl RunsSubscription {
         }
     }
 
-    /// Notes that the query does not select a run.
+    /// Records that the query does not select a run.
     pub(super) fn ignore(&self, run: &RunKey) {
         let mut heard = self.heard();
         if heard.others.len() >= OTHERS {
@@ -112,12 +112,12 @@ impl RunsSubscription {
         heard.missed.remove(run);
     }
 
-    /// Notes that the query selects a run: its id may have been of another run before.
+    /// Records that the query selects a run: another run may have had its id before.
     pub(super) fn heed(&self, run: &RunKey) {
         self.heard().others.remove(run);
     }
 
-    /// Takes which runs may have changed since the last call.
+    /// Takes the runs that may have changed since the last call.
     pub(super) fn take_changed(&self) -> ChangedRuns {
         let mut heard = self.heard();
         let changed = std::mem::take(&mut heard.changed);
@@ -127,13 +127,13 @@ impl RunsSubscription {
         }
     }
 
-    /// Returns the run of the live event that comes next.
+    /// Returns the run of the next live event.
     pub(super) fn speaker(&self) -> Option<RunKey> {
         let heard = self.heard();
         heard.missed.keys().next().or_else(|| heard.live.front().map(|(run, _)| run)).cloned()
     }
 
-    /// Takes the live event that comes next. What is missing is older than what is kept, and told first.
+    /// Takes the next live event. A gap comes first, because the lost events are older than the queued ones.
     pub(super) fn take_live(&self) -> Option<(RunKey, WatchEventKind)> {
         let mut heard = self.heard();
         if let Some((run, missed)) = heard.missed.pop_first() {
@@ -142,7 +142,7 @@ impl RunsSubscription {
         heard.live.pop_front().map(|(run, live)| (run, WatchEventKind::Live(live)))
     }
 
-    /// Drops the live event that comes next if it is of this run.
+    /// Drops the next live event if it is of this run.
     pub(super) fn drop_first_of(&self, run: &RunKey) {
         let mut heard = self.heard();
         if heard.missed.remove(run).is_none() && heard.live.front().is_some_and(|(first, _)| first == run) {
@@ -150,13 +150,13 @@ impl RunsSubscription {
         }
     }
 
-    /// Returns how many live events wait.
+    /// Returns the number of queued live events.
     pub(super) fn waiting(&self) -> usize {
         let heard = self.heard();
         heard.live.len() + heard.missed.len()
     }
 
-    /// Waits until something was heard since the last wait.
+    /// Waits for a signal since the last wait.
     pub(super) async fn rung(&self) {
         self.bell.notified().await;
     }

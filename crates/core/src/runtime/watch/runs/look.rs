@@ -1,4 +1,4 @@
-//! Asking the store which of the selected runs changed: page by page, and seldom for runs that cannot change any more.
+//! Polls the store for changed runs: page by page, and rarely for ended runs.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use crate::record::RunStatus;
 use crate::runtime::shared::RuntimeInner;
 use crate::store::{Cursor, Order, Page, RunHead, RunQuery};
 
-/// How many times longer than looking takes the pause between looks is at least.
+/// The minimum ratio between the pause and the duration of a poll.
 const REST: u32 = 10;
 
-/// How many runs one page holds.
+/// The number of runs per page.
 const PAGE: u32 = 500;
 
 /// The statuses of runs that may change.
 const OPEN: [RunStatus; 4] =
     [RunStatus::InProgress, RunStatus::Interrupted, RunStatus::AwaitingInput, RunStatus::Failed];
 
-/// Whether a run has said its last.
+/// Returns whether the status is final.
 pub(super) fn is_over(status: RunStatus) -> bool {
     !OPEN.contains(&status)
 }
 
-/// Looks at one run; `None` if there is none, or if it cannot be read: a listing leaves it out, too.
+/// Reads the head of one run; `None` if there is none, or if it is unreadable: a listing omits it, too.
 pub(super) async fn head_of(shared: &RuntimeInner, run: &RunKey) -> Result<Option<RunHead>> {
     match shared.committer.read(|| shared.store.head(run)).await {
         Err(error) if !error.is_retryable() => Ok(None),
@@ -33,34 +33,34 @@ pub(super) async fn head_of(shared: &RuntimeInner, run: &RunKey) -> Result<Optio
     }
 }
 
-/// Which runs a look asks for.
+/// The runs that a poll lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PollScope {
     /// All, in the order of their creation.
     All,
-    /// Those that may change.
+    /// Runs that may change.
     Open,
-    /// Those that were created lately: they may have ended since.
+    /// Recently created runs, which may have ended since.
     Recent,
 }
 
-/// One look at the store.
+/// One poll of the store.
 #[derive(Debug)]
 pub(super) struct StorePoll {
     pub(super) walk: PollScope,
     pub(super) began: Timestamp,
-    /// How long the store took.
+    /// The total duration of store calls.
     pub(super) spent: Duration,
     query: RunQuery,
-    /// What was listed and not compared yet.
+    /// Runs that are listed but not compared.
     pub(super) page: VecDeque<RunHead>,
     next: Option<Cursor>,
-    /// Whether there is nothing more to list.
+    /// Whether the listing is complete.
     pub(super) is_listed: bool,
 }
 
 impl StorePoll {
-    /// Prepares a look; `since` bounds a walk that goes by the time of creation.
+    /// Prepares a poll; `since` bounds a walk by creation time.
     pub(super) fn new(shared: &RuntimeInner, query: &RunQuery, walk: PollScope, since: Timestamp) -> Self {
         let mut query = query.clone();
         match walk {
@@ -73,7 +73,7 @@ impl StorePoll {
         Self { walk, began, spent, query, page: VecDeque::new(), next: None, is_listed: false }
     }
 
-    /// Goes on with a further walk in the same look.
+    /// Adds a further walk to the poll.
     pub(super) fn followed_by(
         self,
         shared: &RuntimeInner,
@@ -84,13 +84,13 @@ impl StorePoll {
         Self { began: self.began, spent: self.spent, ..Self::new(shared, query, walk, since) }
     }
 
-    /// Lists no more, and drops what was listed.
+    /// Stops listing, and drops the listed runs.
     pub(super) fn end(&mut self) {
         self.page.clear();
         self.is_listed = true;
     }
 
-    /// Lists the next page. Dropped, it is listed again.
+    /// Lists the next page. If dropped, the next call lists it again.
     pub(super) async fn list(&mut self, shared: &RuntimeInner) -> Result<()> {
         let order = match self.walk {
             PollScope::All => Order::OldestFirst,
@@ -107,15 +107,15 @@ impl StorePoll {
     }
 }
 
-/// One look after another.
+/// The schedule of polls.
 #[derive(Debug, Default)]
 pub(super) struct PollSchedule {
     pub(super) current: Option<StorePoll>,
-    /// Counts them, so that runs show which the last one did not list.
+    /// Counts polls, which reveals the runs that the last one did not list.
     pub(super) round: u64,
-    /// Whether all runs were listed once, so that what may change is known.
+    /// Whether all runs were listed once, so that the open runs are known.
     pub(super) knows_all: bool,
-    /// When the next is due, and when it may begin if something was missed.
+    /// The time of the next poll, and the earliest time after a missed signal.
     pub(super) due: Duration,
     pub(super) earliest: Duration,
 }
@@ -126,7 +126,7 @@ impl PollSchedule {
         self.current = Some(look);
     }
 
-    /// Ends one that kept the store busy for so long.
+    /// Ends a poll that took this long.
     pub(super) fn end(&mut self, now: Duration, spent: Duration, pause: Duration) {
         self.knows_all = true;
         self.earliest = now.saturating_add(spent * REST);

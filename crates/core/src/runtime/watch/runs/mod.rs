@@ -1,7 +1,7 @@
 //! Watching all runs that a query selects.
 //!
-//! A [`RunsWatch`] reads one log at a time. `ear.rs` collects which runs may have changed and what nodes say in this process, `look.rs` asks
-//! the store which runs changed, `places.rs` holds where they stand, `stream.rs` is what a caller polls, and `cursor.rs` where it goes on.
+//! A [`RunsWatch`] reads one log at a time. `ear.rs` collects changed runs and live events in this process, `look.rs` polls the store for
+//! changed runs, `places.rs` holds positions, `stream.rs` is the caller's stream, and `cursor.rs` its position.
 
 mod cursor;
 mod ear;

@@ -1,4 +1,4 @@
-//! Where the runs stand that a watcher of many runs follows: what its cursor says, and what it knows beyond that.
+//! The positions of a watcher of many runs: its cursor, and additional local knowledge.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::clock::Timestamp;
 use crate::id::{HeadRef, RunKey};
 use crate::store::{RunHead, RunPlace};
 
-/// Before everything.
+/// Earlier than every record.
 pub(super) const START: Timestamp = Timestamp::from_unix_ms(i64::MIN);
 
-/// From when on runs are told.
+/// The start of the watch.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Begin {
     #[default]
@@ -21,37 +21,37 @@ pub(super) enum Begin {
     After(RunsCursor),
 }
 
-/// Where all runs stand.
+/// The positions of all runs.
 #[derive(Debug)]
 pub(super) struct RunPositions {
-    /// Of runs that `told` does not name, everything was told that was recorded up to then.
+    /// For runs outside `told`, everything recorded up to this time was delivered.
     pub(super) low: Timestamp,
-    /// How late a record may become visible.
+    /// The maximum delay until a record becomes visible.
     settles: Duration,
     catch_up: Option<CatchUp>,
-    /// The run that is being caught up with.
+    /// The run in the current step of the catch-up.
     passing: Option<RunPlace>,
-    /// The places of the cursor of runs that were not caught up with yet.
+    /// The cursor's positions for runs that the catch-up has not reached.
     pub(super) before: BTreeMap<RunKey, LogCursor>,
-    /// Those that may change, and those that did something lately.
+    /// Open runs, and recently active ones.
     pub(super) told: BTreeMap<RunKey, RunPosition>,
 }
 
-/// Where a run stands.
+/// The position of a run.
 #[derive(Clone, Debug)]
 pub(super) struct RunPosition {
     pub(super) place: LogCursor,
-    /// When the last record was made of which everything was told.
+    /// Time of the last fully delivered record.
     pub(super) at: Timestamp,
-    /// Whether it may not change any more.
+    /// Whether its status is final.
     pub(super) is_over: bool,
-    /// The look that listed it last.
+    /// The poll that listed it last.
     pub(super) round: u64,
-    /// The head as it was listed.
+    /// The listed head.
     pub(super) head: Option<HeadRef>,
-    /// The head with which it could not be read.
+    /// The head at which it was unreadable.
     pub(super) broken: Option<HeadRef>,
-    /// Whether it has changed since it was read: another run may have its id.
+    /// Whether it has changed since the last read, so that another run may have its id.
     pub(super) is_doubted: bool,
 }
 
@@ -60,7 +60,7 @@ impl RunPosition {
         Self { place, at, is_over: false, round: 0, head: None, broken: None, is_doubted: false }
     }
 
-    /// Whether everything was told up to the head that was listed.
+    /// Returns whether everything up to the listed head was delivered.
     pub(super) fn is_at_head(&self) -> bool {
         self.place.part == 0 && self.head.is_some_and(|head| self.place.is_at(head))
     }
@@ -77,7 +77,7 @@ impl RunPositions {
         let anew = CatchUp { high: settled, behind: None };
         let (low, catch_up, places) = match begin {
             Begin::Start => (START, Some(anew), BTreeMap::new()),
-            // What is recorded within this millisecond may be new.
+            // Records within this millisecond may be new.
             Begin::Now => (earlier(now, Duration::from_millis(1)), None, BTreeMap::new()),
             Begin::After(RunsCursor { low, catch_up, places }) => {
                 let is_far = low < earlier(settled, settles);
@@ -86,7 +86,7 @@ impl RunPositions {
         };
         let (before, told) = match catch_up {
             Some(_) => (places, BTreeMap::new()),
-            // When their last records were made is not known, but it was not later than now.
+            // The time of their last records is unknown, but not later than now.
             None => {
                 let told = places.into_iter().map(|(run, place)| (run, RunPosition::at(place, now)));
                 (BTreeMap::new(), told.collect())
@@ -95,9 +95,9 @@ impl RunPositions {
         Self { low, settles, catch_up, passing: None, before, told }
     }
 
-    /// Returns what says so to a later watch.
+    /// Returns the cursor for a later watch.
     pub(super) fn cursor(&self) -> RunsCursor {
-        // The others stand where the time says: the one up to which is caught up, or the one of the cursor before.
+        // The time covers the others: the catch-up's, or the previous cursor's.
         let by_time = self.catch_up.as_ref().map_or(self.low, |catch_up| catch_up.high);
         let is_passing = |run: &RunKey| self.passing.as_ref().is_some_and(|passing| passing.run == *run);
         let is_named =
@@ -108,18 +108,18 @@ impl RunPositions {
         RunsCursor { low: self.low, catch_up: self.catch_up.clone(), places: before.chain(places).collect() }
     }
 
-    /// Whether it goes through all runs, in the order of their creation.
+    /// Returns whether a catch-up is in progress.
     pub(super) fn is_catching_up(&self) -> bool {
         self.catch_up.is_some()
     }
 
-    /// Returns from when on runs were created that are to be caught up with, if any are.
+    /// Returns the creation time from which runs need a catch-up, if any.
     pub(super) fn caught_up_to(&self) -> Option<Timestamp> {
         let behind = &self.catch_up.as_ref()?.behind;
         Some(behind.as_ref().map_or(START, |behind| behind.created))
     }
 
-    /// Whether a listed run is to be compared with what was told of it; `None` if neither it nor what follows is.
+    /// Returns whether to compare a listed run with its position; `None` if neither it nor its successors need it.
     pub(super) fn is_to_be_compared(&self, head: &RunHead) -> Option<bool> {
         let Some(CatchUp { high, behind }) = &self.catch_up else { return Some(true) };
         if head.facts.created > *high {
@@ -128,7 +128,7 @@ impl RunPositions {
         Some(behind.as_ref().is_none_or(|behind| *behind < RunPlace::of(head)))
     }
 
-    /// Begins to catch up with a run.
+    /// Starts the catch-up of a run.
     pub(super) fn begin_to_pass(&mut self, head: &RunHead) {
         if self.catch_up.is_some() {
             self.pass();
@@ -136,14 +136,14 @@ impl RunPositions {
         }
     }
 
-    /// Has caught up with the run that it was at.
+    /// Completes the catch-up of the current run.
     pub(super) fn pass(&mut self) {
         if let (Some(catch_up), Some(passed)) = (&mut self.catch_up, self.passing.take()) {
             catch_up.behind = Some(passed);
         }
     }
 
-    /// Has caught up with all runs.
+    /// Completes the catch-up of all runs.
     pub(super) fn end_catch_up(&mut self, now: Timestamp) {
         if let Some(CatchUp { high, .. }) = self.catch_up.take() {
             self.low = high;
@@ -153,18 +153,18 @@ impl RunPositions {
         }
     }
 
-    /// Lists the runs that may have changed and that a look did not list.
+    /// Returns the open runs that a poll did not list.
     pub(super) fn not_listed(&self, round: u64) -> impl Iterator<Item = RunKey> {
         let left = self.told.iter().filter(move |(_, told)| !told.is_over && told.round != round);
         left.map(|(run, _)| run.clone())
     }
 
-    /// Returns up to when everything is visible at this time.
+    /// Returns the time up to which all records are visible at `now`.
     pub(super) fn settled(&self, now: Timestamp) -> Timestamp {
         earlier(now, self.settles)
     }
 
-    /// Everything was told that a look found which began then: forgets what the time says from now on.
+    /// Marks everything as delivered that a poll found which began at `began`, and drops the positions that the time now covers.
     pub(super) fn settle(&mut self, began: Timestamp) {
         let low = self.low.max(self.settled(began));
         self.low = low;

@@ -1,4 +1,4 @@
-//! What a caller asks to watch of many runs: which, from when on, and what of them.
+//! The options of a watch of many runs: the query, the start and the filter.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -17,35 +17,34 @@ use crate::record::RunStatus;
 use crate::runtime::shared::RuntimeInner;
 use crate::store::RunQuery;
 
-/// How late a record may become visible, by the clock of its writer, and be told after a watcher came back.
+/// The default maximum delay, by the writer's clock, until a record becomes visible and still reaches a watcher that reconnects.
 const SETTLES: Duration = Duration::from_secs(60);
 
-/// A watch of all runs that a query selects, being prepared; `.await` begins it, and [`RunsWatch::next`] returns one event after the other.
+/// A prepared watch of all runs that a query selects; `.await` starts it, and [`RunsWatch::next`] returns one event after the other.
 ///
-/// It tells what [`Runtime::watch`](crate::runtime::Runtime::watch) tells of each of the runs, whichever process drives them, and of runs
-/// that begin later. Of a status, it tells the records that leave the run in that status. Events of one run come in the order of its log,
-/// each once; between runs there is no order. Children are runs as others: they are told if the query selects them, with an empty path.
+/// It delivers the events of [`Runtime::watch`](crate::runtime::Runtime::watch) for each run, in any process, later runs included. A status
+/// condition selects the records that leave the run in that status. Events of one run come in the order of its log, each once; between runs
+/// there is no order. Children count as ordinary runs, with an empty path.
 ///
-/// Without [`after`](Self::after) and [`from_now`](Self::from_now) it first tells what is kept of each run, one run after the other in the
-/// order of their creation, and then what happens.
+/// Without [`after`](Self::after) and [`from_now`](Self::from_now) it first delivers the remaining records of each run, run by run in the order
+/// of their creation, and then later events.
 ///
 /// # What a cursor promises
 ///
-/// A watcher that goes on with its [cursor](RunsWatch::cursor) is told each record of a run once, if the record became visible in the store
-/// no later than a minute ([`settles_in`](Self::settles_in)) after the time that its writer put on it: the clocks of processes and the time
-/// that an append takes must not differ by more than that. One that is later is told by a watch that is open, but not by one that comes
-/// back. The same holds for a run that was imported with its records.
+/// A watcher that continues at its [cursor](RunsWatch::cursor) receives each record once, if the record became visible in the store at most a
+/// minute ([`settles_in`](Self::settles_in)) after its writer's timestamp. The difference between clocks and the duration of an append must not
+/// exceed that. An open watch delivers later records, too, but a watch that reconnects does not. The same holds for imported runs.
 ///
-/// What a watcher had not seen when it was pruned is told as [`Pruned`](crate::runtime::WatchEventKind::Pruned). A run that was purged is not told any
-/// more; another that was started under its name is told from its start.
+/// If records were pruned before their delivery, the watcher receives [`Pruned`](crate::runtime::WatchEventKind::Pruned). A purged run has no
+/// further events; a new run under its id starts from its beginning.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a name in the query is none.
+/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a name in the query is invalid.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: nothing is changed.
+/// Cancel safe: the call changes nothing.
 ///
 /// # Examples
 ///
@@ -89,44 +88,44 @@ impl RunsWatchRequest {
         Self { shared: Arc::clone(shared), query, begin, want, settles: SETTLES }
     }
 
-    /// Goes on where another watch [stood](RunsWatch::cursor).
+    /// Continues at the [cursor](RunsWatch::cursor) of another watch.
     pub fn after(mut self, seen: RunsCursor) -> Self {
         self.begin = Begin::After(seen);
         self
     }
 
-    /// Tells only what is recorded from now on, by the clocks of the writers, and what is heard.
+    /// Delivers only later records, by the clocks of the writers, and live events.
     pub fn from_now(mut self) -> Self {
         self.begin = Begin::Now;
         self
     }
 
-    /// Tells only events of these kinds; called again, of these as well. What tells of a gap is told in any case.
+    /// Delivers only events of these kinds; further calls add kinds. Gap events always pass.
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = WatchKind>) -> Self {
         self.want.add_kinds(kinds);
         self
     }
 
-    /// Tells, of what is about a node, only what is about this one, or about the nodes of the subgraph of this name; called again, of
-    /// this one as well. What is about the whole run is told in any case.
+    /// Restricts node events to this node, or to the nodes of the subgraph with this name; further calls add nodes. Events of the whole run
+    /// always pass.
     pub fn node(mut self, node: impl Into<String>) -> Self {
         self.want.add_node(node.into());
         self
     }
 
-    /// Also tells how each record changed the state.
+    /// Adds the state change of each record.
     pub fn updates(mut self) -> Self {
         self.want.updates = true;
         self
     }
 
-    /// Also tells the whole state after each record that changed it.
+    /// Adds the whole state after each record that changed it.
     pub fn values(mut self) -> Self {
         self.want.values = true;
         self
     }
 
-    /// Tells the values of [secret](crate::state::Secrets) channels as well: updates and values hold `…` in their place unless this is asked for.
+    /// Reveals the values of [secret](crate::state::Secrets) channels. By default, updates and values contain `…` instead.
     ///
     /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
     pub fn reveal_secrets(mut self) -> Self {
@@ -134,8 +133,8 @@ impl RunsWatchRequest {
         self
     }
 
-    /// Sets how much later than its writer's time a record may become visible: a minute, unless this says otherwise. A longer time forgives
-    /// more, and makes the cursor longer: it names each run that did something within it.
+    /// Sets the maximum delay between a record's timestamp and its visibility. The default is a minute. A longer time tolerates more, and makes
+    /// the cursor longer: it contains each run that was active within it.
     pub fn settles_in(mut self, time: Duration) -> Self {
         self.settles = time;
         self

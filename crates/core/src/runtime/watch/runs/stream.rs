@@ -1,4 +1,4 @@
-//! What a caller polls: the events of all runs that a query selects.
+//! The stream of a watch of many runs.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -23,40 +23,40 @@ use crate::record::RunStatus;
 use crate::runtime::shared::RuntimeInner;
 use crate::store::{HeaderRange, RunHead, RunQuery};
 
-/// How many live events are told in a row before the logs are looked at again.
+/// The number of consecutive live events before the watch checks the logs again.
 const STREAK: u32 = 64;
 
-/// How many headers are read at once to find the place of a run.
+/// The number of headers per read when searching for a run's position.
 const HEADERS: u32 = 100;
 
-/// How many times rarer the store is asked which runs changed than the log of one watched run is looked at, where it tells of no changes.
+/// The factor by which polls for changed runs are rarer than polls of a single watched log, if the store sends no notices.
 const RARER: u32 = 5;
 
 /// The events of all runs that a query selects: see [`RunsWatchRequest`](super::RunsWatchRequest).
 ///
-/// Memory holds, of the runs that may still change, where each stands (some 200 bytes), up to 1,024 live events, and what one read of one log
-/// brings. A run at rest costs no task and no request of its own: the store is asked which runs changed in pages of 500 of those that may
-/// change, every 5 seconds (ten times [`poll_interval`](crate::runtime::RuntimeBuilder::poll_interval)) beside its notices, every second if
-/// it sends none, and never for more than a tenth of the time.
+/// Memory holds a position for each open run (some 200 bytes), up to 1,024 live events, and one read of one log. An idle run costs no task and
+/// no store call of its own. The watch polls open runs in pages of 500: every 5 seconds (ten times
+/// [`poll_interval`](crate::runtime::RuntimeBuilder::poll_interval)) next to notices, every second without them. Polls take at most a tenth of
+/// the time.
 pub struct RunsWatch {
     shared: Arc<RuntimeInner>,
-    /// What never changes of a run decides whether it is selected.
+    /// The query, reduced to immutable properties of runs.
     query: RunQuery,
     statuses: Vec<RunStatus>,
     want: WatchFilter,
     ear: Arc<RunsSubscription>,
     places: RunPositions,
-    /// The runs to read next, each once.
+    /// The runs to read next, without duplicates.
     pending: VecDeque<RunKey>,
-    /// The run of which something was read and not told.
+    /// The run with events that are read but not delivered.
     current: Option<WatchedRun>,
     ready: VecDeque<WatchEvent>,
-    /// Runs that may have changed, as was heard.
+    /// Runs that may have changed, by signals.
     changed: BTreeSet<RunKey>,
     looks: PollSchedule,
-    /// How many live events were heard before that was read: they are told before it.
+    /// The number of live events to deliver before the current read, because they arrived before it.
     live_first: usize,
-    /// How many live events were told in a row.
+    /// The number of consecutive live events.
     streak: u32,
 }
 
@@ -90,13 +90,13 @@ impl RunsWatch {
         }
     }
 
-    /// Waits for the next event. It never ends by itself.
+    /// Waits for the next event. The stream never ends.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], with the run: a record of it cannot be read. Call it again for the other runs;
-    ///   this one is tried again when it has changed.
-    /// - [`ErrorKind::Unavailable`]: the store cannot be read. Call it again: nothing is missed.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], with the run: a record of it is unreadable. Call it again for the other runs; the
+    ///   watch retries this one after a change.
+    /// - [`ErrorKind::Unavailable`]: the store failed. Call it again: no event is lost.
     ///
     /// # Cancel safety
     ///
@@ -133,7 +133,7 @@ impl RunsWatch {
         }
     }
 
-    /// Returns where the watch stands: behind everything that [`next`](Self::next) has returned.
+    /// Returns the position of the watch, after the last event that [`next`](Self::next) returned.
     pub fn cursor(&self) -> RunsCursor {
         self.places.cursor()
     }
@@ -147,7 +147,7 @@ impl RunsWatch {
         &self.shared
     }
 
-    /// Takes the next live event of a run that the query selects, once all is told that was before.
+    /// Takes the next live event of a selected run, after all earlier events.
     async fn hear(&mut self) -> Result<Option<WatchEvent>> {
         while !self.places.is_catching_up()
             && (self.streak < STREAK || self.live_first > 0)
@@ -155,13 +155,13 @@ impl RunsWatch {
         {
             if self.is_doubted(&run) {
                 if self.live_first == 0 {
-                    // Its log shows it, and what was heard by then is told before what was read.
+                    // Read its log first: live events so far precede the new records.
                     self.read_first(run);
                     break;
                 }
                 self.is_still_selected(&run).await?;
             }
-            // A run that is not in the store has no labels that could be asked for.
+            // A run that is not in the store has no labels to match.
             if !self.is_selected(&run).await? {
                 self.ear.drop_first_of(&run);
                 continue;
@@ -180,7 +180,7 @@ impl RunsWatch {
         Ok(None)
     }
 
-    /// Takes what comes next of what was read.
+    /// Takes the next event from the loaded records.
     fn take(&mut self) -> Option<WatchEvent> {
         let member = self.current.as_mut()?;
         let run = member.run.clone();
@@ -204,19 +204,19 @@ impl RunsWatch {
         self.current = None;
         self.pending.pop_front();
         if !is_at_head {
-            // The others come first.
+            // Other runs come first.
             self.pending.push_back(run);
         }
         None
     }
 
-    /// Reads what follows of the run that is next. Dropped, it is read again.
+    /// Reads the next records of the next run. If dropped, the next call reads them again.
     async fn read(&mut self) -> Result<()> {
         let Some(run) = self.pending.front().cloned() else { return Ok(()) };
         let place = self.places.told.get(&run).map_or_else(LogCursor::default, |told| told.place);
         let mut member = WatchedRun::new(&self.shared, run.clone(), Arc::from(""), place);
         let read = member.read(&self.shared, &self.want).await;
-        // What was heard by now is told before it.
+        // Live events so far precede these records.
         self.live_first = self.ear.waiting();
         let is_another = match &read {
             Ok(TailRead::Pruned(..)) => true,
@@ -247,7 +247,7 @@ impl RunsWatch {
                 self.pending.pop_front();
                 self.places.told.remove(&run);
             }
-            // Another run that is selected has its name.
+            // Another selected run has its id.
             Err(_) if is_another => {
                 self.places.told.insert(run, RunPosition::at(LogCursor::default(), self.places.low));
             }
@@ -264,7 +264,7 @@ impl RunsWatch {
         Ok(())
     }
 
-    /// Whether some runs may have changed, as was heard.
+    /// Returns whether signals reported changed runs.
     fn has_changed(&mut self) -> bool {
         match self.ear.take_changed() {
             ChangedRuns::Some(mut changed) => self.changed.append(&mut changed),
@@ -273,7 +273,7 @@ impl RunsWatch {
         !self.changed.is_empty()
     }
 
-    /// Has the next run read that may have changed, as far as they are selected.
+    /// Schedules a read of the next changed run, if the query selects it.
     async fn compare_changed(&mut self) -> Result<()> {
         while let Some(run) = self.changed.first().cloned()
             && self.pending.is_empty()
@@ -287,7 +287,7 @@ impl RunsWatch {
         Ok(())
     }
 
-    /// Whether a run is selected. One that was not known is known then, and nothing more is heard of one that is not.
+    /// Returns whether the query selects a run. Registers a new run, and ignores signals of an unselected one from now on.
     async fn is_selected(&mut self, run: &RunKey) -> Result<bool> {
         if self.places.told.contains_key(run) {
             return Ok(true);
@@ -302,14 +302,14 @@ impl RunsWatch {
         Ok(is_selected)
     }
 
-    /// Notes that another run may have the id of one that was told.
+    /// Records that another run may have the id of a known one.
     fn doubt(&mut self, run: &RunKey) {
         if let Some(told) = self.places.told.get_mut(run) {
             told.is_doubted = true;
         }
     }
 
-    /// Whether another run may have the id of one that was told: it has changed since it was read.
+    /// Returns whether another run may have the id of a known one, because it has changed since the last read.
     fn is_doubted(&mut self, run: &RunKey) -> bool {
         self.has_changed();
         if self.places.told.contains_key(run) && self.changed.remove(run) {
@@ -319,7 +319,7 @@ impl RunsWatch {
         self.places.told.get(run).is_some_and(|told| told.is_doubted)
     }
 
-    /// Whether the run that now has the id of one that was told is selected. One that is not is forgotten.
+    /// Returns whether the query selects the run that now has a known id. Removes an unselected one.
     async fn is_still_selected(&mut self, run: &RunKey) -> Result<bool> {
         let head = head_of(&self.shared, run).await?;
         let is_selected = head.as_ref().is_some_and(|head| self.query.meets_facts(run, &head.facts));
@@ -337,7 +337,7 @@ impl RunsWatch {
         Ok(false)
     }
 
-    /// Has a run read next, behind the one that is being told.
+    /// Schedules a run as next, after the current one.
     fn read_first(&mut self, run: RunKey) {
         if self.current.as_ref().is_none_or(|current| current.run != run) {
             self.pending.retain(|pending| *pending != run);
@@ -351,16 +351,16 @@ impl RunsWatch {
         }
     }
 
-    /// Compares the head of a run with what was told of it.
+    /// Compares the head of a run with its position.
     async fn compare(&mut self, head: &RunHead) -> Result<()> {
         let (run, at) = (&head.run, head.head());
         self.ear.heed(run);
         if let Some(place) = self.places.before.remove(run) {
-            // When the last record was made that was told is not known.
+            // The time of the last delivered record is unknown.
             self.places.told.insert(run.clone(), RunPosition::at(place, self.shared.clock.now()));
         }
         if !self.places.told.contains_key(run) {
-            // One that may change and was not there before is new, whatever the clock of its writer says.
+            // An open run that was not known before is new, whatever its writer's clock.
             let is_new =
                 self.looks.knows_all && !is_over(head.status) || head.facts.created > self.places.low;
             let place = match () {
@@ -382,14 +382,14 @@ impl RunsWatch {
         Ok(())
     }
 
-    /// Finds the place of a run behind what was recorded up to `low`; `None` if there is no such run.
+    /// Finds the position of a run after the records up to `low`; `None` if there is no such run.
     async fn place_by_time(&self, run: &RunKey) -> Result<Option<LogCursor>> {
         let shared = &self.shared;
         let mut range = HeaderRange::newest(HEADERS);
         loop {
             let found = match shared.committer.read(|| shared.store.headers(run, range)).await {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-                // It says so when it is read.
+                // The read reports the error.
                 Err(error) if !error.is_retryable() => return Ok(Some(LogCursor::default())),
                 found => found?,
             };
@@ -414,7 +414,7 @@ impl RunsWatch {
         self.looks.begin(StorePoll::new(&self.shared, &self.query, walk, since));
     }
 
-    /// Compares the next runs that a look has listed, or lists more.
+    /// Compares the next listed runs, or lists more.
     async fn go_on_looking(&mut self) -> Result<()> {
         self.places.pass();
         while self.pending.is_empty()
@@ -453,7 +453,7 @@ impl RunsWatch {
             return self.places.end_catch_up(self.shared.clock.now());
         }
         if look.walk == PollScope::Open {
-            // Those that were not listed have ended, or are gone.
+            // Runs missing from the listing have ended, or are gone.
             self.pending.extend(self.places.not_listed(self.looks.round));
             let since = self.places.settled(self.places.low);
             self.looks.current = Some(look.followed_by(&self.shared, &self.query, PollScope::Recent, since));
