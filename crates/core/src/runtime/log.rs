@@ -1,4 +1,4 @@
-//! Writing a run's log: numbers, chains and seals records, and adds the state to those that become bases.
+//! Writes a run's log: numbers, chains and seals records, and adds the state to bases.
 
 mod bases;
 
@@ -16,7 +16,7 @@ use crate::record::body::{Base, Event};
 use crate::record::{FORMAT, Record, RecordHeader, RunFacts, RunStatus, codec};
 use crate::store::RunAppend;
 
-/// The writing end of one run's log.
+/// The write end of one run's log.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     pub(crate) run: RunKey,
@@ -24,14 +24,14 @@ pub(crate) struct LogWriter {
     pub(crate) epoch: Epoch,
     pub(crate) executor: ExecutorId,
     pub(crate) max_body: usize,
-    /// The version of the state's type that the bases are of.
+    /// The version of the state type in the bases.
     pub(crate) state_version: u32,
     bases: Bases,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn IdSource>,
 }
 
-/// What a record is about and when its run is to be woken.
+/// The subject of a record, and the wake time of its run.
 #[derive(Default)]
 pub(crate) struct RecordOptions {
     pub(crate) node: Option<(NodeName, Visit)>,
@@ -63,7 +63,7 @@ impl LogWriter {
         }
     }
 
-    /// Goes on after what was loaded.
+    /// Continues after a load.
     pub(crate) fn follow(&mut self, folded: &ReplayedRun) {
         self.head = Some(folded.last.head());
         self.epoch = folded.last.epoch;
@@ -71,11 +71,11 @@ impl LogWriter {
         self.bases = Bases::after(folded);
     }
 
-    /// Makes the next record: of an event that the machine has absorbed, with the state after it if it becomes a base.
+    /// Creates the next record from an event that the machine has absorbed, with the state after it if the record becomes a base.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TooLarge`] or [`ErrorKind::Invalid`]; the log is as before.
+    /// [`ErrorKind::TooLarge`] or [`ErrorKind::Invalid`]. The log is unchanged.
     pub(crate) fn record(
         &mut self,
         event: &Event,
@@ -95,11 +95,11 @@ impl LogWriter {
         self.seal(event, options, machine, base.as_ref())
     }
 
-    /// Makes the append that begins the run: one record, which is a base; `release` leaves the run without an owner.
+    /// Creates the append that starts the run: one record, which is a base. `release` leaves the run without an owner.
     ///
     /// # Errors
     ///
-    /// As [`record`](Self::record).
+    /// Returns the errors of [`record`](Self::record).
     pub(crate) fn begin(
         &mut self,
         event: &Event,
@@ -113,11 +113,11 @@ impl LogWriter {
         Ok(RunAppend { run: self.run.clone(), expected: None, records: vec![record], facts: Some(facts) })
     }
 
-    /// Makes the next record where its base would be too large.
+    /// Creates the next record if its base would be too large.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it cannot be encoded.
+    /// [`ErrorKind::Invalid`] if the record cannot be encoded.
     pub(crate) fn record_without_base(
         &mut self,
         event: &Event,
@@ -142,7 +142,7 @@ impl LogWriter {
         let (node, visit) = options.node.unzip();
         let mut wake_at = options.wake_at.filter(|_| owned).or(machine.wake());
         if let Some(letters) = machine.letters().filter(|_| !owned)
-            // A run in progress that waits for no time has an owner soon, who delivers.
+            // An active run without a timer soon has an owner, who delivers.
             && (wake_at.is_some() || machine.status() != RunStatus::InProgress)
         {
             wake_at = wake_at.into_iter().chain(letters.wake(now)).min();
@@ -174,7 +174,7 @@ impl LogWriter {
         Ok(record)
     }
 
-    /// Makes what a base holds.
+    /// Creates a base.
     fn base(&self, machine: &Machine, state: impl FnOnce() -> Result<Box<RawValue>>) -> Result<Base> {
         let (state, machine) = (state()?, machine.snapshot()?);
         check_size(&state, self.max_body).map_err(|error| error.with_run(&self.run))?;
@@ -182,7 +182,7 @@ impl LogWriter {
     }
 }
 
-/// Refuses a state that is too large, and says which channel is to blame.
+/// Rejects a state that is too large, and names the largest channel.
 pub(crate) fn check_size(state: &RawValue, most: usize) -> Result<()> {
     if state.get().len() <= most {
         return Ok(());
