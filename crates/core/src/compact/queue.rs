@@ -59,7 +59,7 @@ impl<T> Sender<T> {
         self.send_unless(item, |_| false)
     }
 
-    /// As [`send`](Self::send), unless the last item of the queue already has this content, or `is_said` updates it to.
+    /// As [`send`](Self::send), unless `is_said` returns true for the last item of the queue. `is_said` may update that item.
     ///
     /// # Errors
     ///

@@ -85,12 +85,12 @@ impl Telemetry {
         }
     }
 
-    /// Counts a signal to a run that had been idle for this time.
+    /// Records the idle time of a run that a signal moved.
     pub(crate) fn rested(&self, status: RunStatus, rested: Duration) {
         histogram(&all::RUN_REST_DURATION, &[(STATUS, status.as_str().into())]).record(rested);
     }
 
-    /// Counts an outbox message that a sink accepted this long after it was sent.
+    /// Records the delay from the sending of an outbox message to its delivery.
     pub(crate) fn delivered(&self, topic: &str, delay: Duration) {
         histogram(&all::LETTER_DELAY, &[(TOPIC, topic.to_owned().into())]).record(delay);
     }

@@ -261,8 +261,8 @@ impl<S: State> ChildSpec<S> {
             let (shared, _starting) = (at, starting);
             // Boxed like the body of a task: otherwise every waiter's future would contain it.
             let is_here = Box::pin(request.carried_out()).await?.is_driven_here();
-            // Until this point, the end of the activation in this process finds the child or waits for its start. If this process no longer owns
-            // the parent, the parent's owner must check the child.
+            // Until this point, the end of the activation in this process finds the child or waits for its start. If this process loses the parent,
+            // its driver makes sure that the child is checked. Without a driver, start the check here.
             if shared.driver(&link.parent).is_none() {
                 look_after_start(&shared, &run, link);
             }

@@ -106,8 +106,8 @@ impl<S: State> ChildrenRequest<S> {
     ///
     /// # Errors
     ///
-    /// The last child failure, if `count` children can no longer complete. [`ChildError::Refused`] if `count` is 0 or exceeds the number of items,
-    /// or if the number of items exceeds the maximum of children per activation. In that case no child was started.
+    /// The child failure after which `count` children can no longer complete. [`ChildError::Refused`] if `count` is 0 or exceeds the number of
+    /// items, or if the number of items exceeds the maximum of children per activation. In that case no child was started.
     ///
     /// # Cancel safety
     ///

@@ -32,8 +32,8 @@ pub use request::{ChildHandle, ChildRequest, OnParentEnd, SpawnRequest};
 pub(crate) use starts::ChildStarts;
 pub(crate) use tell::SendCondition;
 
-/// Time from idle to the first poll of a run's children. Each further poll waits twice as long, so a lost notification at most doubles the time
-/// that the run waits.
+/// Time from idle to the first poll of a run's children. Each further poll waits twice as long, up to `LONGEST_LOOK`. Up to that limit, a lost
+/// notification at most doubles the time that the run waits.
 pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(5);
 pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(3_600);
 

@@ -16,7 +16,7 @@ use crate::record::parent_link::{ChildRef, ParentLink, parent_link};
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 
-/// The relation of a run to a parent that may be gone.
+/// The relation of a run to a parent that may have ended.
 enum ParentState {
     /// Not an orphan: the parent waits for the run, or leaves it alone. Unless `decided`, this may change while the run is active.
     No { decided: bool },

@@ -1,9 +1,9 @@
 //! The committer: collects the appends of all runs of a process and sends them to the store in batches.
 //!
-//! It never adds a delay: without a pending batch, a submission leaves at once, together with all others that wait. Next to one to four pending
-//! batches, another leaves as soon as it reaches their average size. Batches thus grow with the load and no further, and no burst waits for a
-//! commit of one. A slow batch does not count: no submission waits for it longer than [`STALL`](lane). The driver of a run has at most one pending
-//! submission, so the order of its records is preserved.
+//! It never adds a delay: without a pending batch, a submission leaves at once, together with all others that wait. Up to four batches are pending
+//! at once: next to pending ones, another leaves as soon as it reaches their average size. Batches thus grow with the load and no further, and no
+//! burst waits for a commit of one. A slow batch does not count: no submission waits for it longer than [`STALL`](lane). The driver of a run has at
+//! most one pending submission, so the order of its records is preserved.
 //!
 //! A task, the *lane*, sends a batch of many. If no batch is pending and the last batch was not larger, the waiter itself sends a single append
 //! ([`AppendHandle`]): a lone run wakes no task for its records, and no task wakes it.
@@ -172,7 +172,7 @@ impl Committer {
     /// # Errors
     ///
     /// [`ErrorKind::Indeterminate`] if the log is unreadable, or if another caller pruned the log beyond the record's position and the store does
-    /// not keep the pruned ids.
+    /// not keep the pruned records.
     pub(crate) async fn is_on_record(&self, run: &RunKey, record: HeadRef) -> Result<bool> {
         let in_doubt = |message: &str| Error::new(ErrorKind::Indeterminate, message.to_owned()).with_run(run);
         let unread = |error: Error| {

@@ -136,7 +136,7 @@ impl AppendQueue {
         (batch, opens)
     }
 
-    /// Returns `held` appends to the waiting ones. If there is nothing else to send, their lane takes the next batch.
+    /// Stops counting `held` appends as pending. If there is nothing else to send, their lane takes the next batch.
     pub(super) fn hold_back(&mut self, held: usize, takes_next: bool) {
         self.sent -= held;
         self.taking |= takes_next;

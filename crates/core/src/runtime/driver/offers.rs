@@ -232,7 +232,7 @@ impl<S: State> RunDriver<S> {
         Ok(ends)
     }
 
-    /// Delivers a reply: after the record is durable if the node's effect requires it, or otherwise at once.
+    /// Delivers a reply. If `strong`, or if the node's effect requires it, waits until the record is durable.
     fn give(
         &mut self,
         key: ActivationKey,

@@ -137,7 +137,7 @@ impl StopDeadlines {
         self.deadline_at
     }
 
-    /// Ends the deadline of a waiting run by the wall clock, which may have jumped.
+    /// Ends the monotonic deadline of a waiting run if its wall-clock deadline has passed: the wall clock may have jumped.
     pub(super) fn meet_deadline(&mut self) {
         if self.deadline_at.is_some_and(|at| at <= self.clock.now()) {
             self.deadline = Some(self.clock.monotonic());

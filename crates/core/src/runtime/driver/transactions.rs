@@ -84,7 +84,7 @@ pub(crate) fn check_transactions<S: State>(shared: &RuntimeInner, graph: &Graph<
     Err(Error::new(ErrorKind::Unsupported, message).with_node(&node.name))
 }
 
-/// Turns.
+/// The order of transactions.
 impl<S: State> RunDriver<S> {
     pub(super) fn await_transaction(&mut self, key: ActivationKey, reply: oneshot::Sender<TransactionGrant>) {
         self.waiters.transactions.get_or_insert_default().waiting.push_back((key, reply));
@@ -196,7 +196,7 @@ pub(super) struct EndWithin<S: State> {
     pub(super) handed_in: Option<Box<HandedIn>>,
 }
 
-/// Commits.
+/// Commits of transactions.
 impl<S: State> RunDriver<S> {
     /// Handles the end of a transactional node: its rows and its record commit together, or the node has not ended.
     pub(super) async fn end_within(

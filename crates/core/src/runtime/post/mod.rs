@@ -102,7 +102,7 @@ impl OutboxRegistry {
         Some(batch)
     }
 
-    /// Puts undelivered messages back. No other message up to `to` waits.
+    /// Puts undelivered messages back, and drops all other waiting messages up to `to`.
     fn put_back(&self, key: &LineKey, to: u64, letters: Vec<OutboxMessage>) {
         if let Some(line) = self.lines().get_mut(key) {
             line.in_hand.clear();
