@@ -45,7 +45,7 @@ struct ArchiveLine {
     t: Option<String>,
 }
 
-/// Number of attempts to read a run that callers purge and start again concurrently.
+/// Number of attempts to export a run that callers purge and start again concurrently.
 const ROUNDS: u32 = 32;
 
 /// Exports all stored records of a run, or only the records before `before`.

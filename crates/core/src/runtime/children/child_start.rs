@@ -155,7 +155,7 @@ impl<S: State> ChildSpec<S> {
     async fn keep(&self, shared: &Arc<RuntimeInner>, name: &str) -> Result<NotedChild> {
         let (cx, attempt) = (&self.cx, self.cx.attempt());
         let Some(known) = cx.known_child(name) else {
-            // Another attempt must not forget the child.
+            // No other attempt can drop the note, so this attempt was left.
             return Err(self.cx.left());
         };
         if known.note.workflow != *self.graph.name()

@@ -174,7 +174,8 @@ impl WaitRegistry {
 }
 
 impl<S: State> RunDriver<S> {
-    /// Notes a child's start unless it is noted, and watches the child for the wait of this name unless `is_told` shows that its end is known.
+    /// Notes a child's start unless that is recorded. Also watches the child for the wait of this name, unless `is_told` shows that its end is
+    /// known.
     pub(super) fn await_child(
         &mut self,
         key: ActivationKey,

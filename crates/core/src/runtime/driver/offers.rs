@@ -100,8 +100,8 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Returns the wait that takes the next message: the longest one, counted across idle times. Returns `None` while an activation that waited
-    /// before is about to wait again.
+    /// Returns the wait that takes the next message: the longest one, including waits from before the last idle time. Returns `None` while an
+    /// activation that waited before is about to wait again.
     fn first_receiver(&self) -> Option<(ActivationKey, u64)> {
         let before = self.machine.receivers();
         let first = self.waiters.first_receiver(before)?;
