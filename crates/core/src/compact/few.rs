@@ -1,4 +1,4 @@
-//! A list that needs no memory of its own while it holds one item: most activations fire one edge and write one channel.
+//! A list without an allocation for one item: most activations fire one edge and write one channel.
 //!
 //! Paid for by `core/disabled` and `core/every-node`, which count allocations.
 
@@ -9,11 +9,11 @@ use std::ops::{Deref, DerefMut};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What a `Vec` is, with room for one item inside.
+/// Like a `Vec`, with inline room for one item.
 #[derive(Clone, Debug)]
 pub(crate) enum SmallVec<T> {
     One(T),
-    /// None, or several; one, if others went.
+    /// No item or several; one after a removal.
     Many(Vec<T>),
 }
 
@@ -122,7 +122,7 @@ impl<'a, T> IntoIterator for &'a SmallVec<T> {
 }
 
 impl<T: PartialEq> PartialEq for SmallVec<T> {
-    /// Equal if the items are, in whatever form.
+    /// Equal if the items are, in either form.
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done to both, it holds what a vector holds.
+        /// After any sequence of operations, it equals a vector.
         #[test]
         fn it_is_a_vector(acts in prop::collection::vec(act(), 0..24)) {
             let (mut few, mut all) = (SmallVec::new(), Vec::new());

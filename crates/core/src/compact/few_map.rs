@@ -1,17 +1,16 @@
-//! An ordered map that needs no memory of its own while it holds one entry: most runs are at one place at a time.
+//! An ordered map without an allocation for one entry: most runs are at one node at a time.
 //!
 //! Paid for by `core/disabled` and `core/every-node`, which count allocations, and by `memory/in-progress`.
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::RangeInclusive;
 
-/// An ordered map of mostly one entry.
+/// An ordered map that mostly has one entry.
 ///
-/// It behaves as a [`BTreeMap`]. A single entry lies in the map itself; with the second it becomes a tree, and stays one until it
-/// is empty.
+/// It behaves as a [`BTreeMap`]. A single entry is inline; with the second entry the map becomes a tree, and stays one until it is empty.
 #[derive(Clone, Debug)]
 pub(crate) struct FewMap<K, V> {
-    /// The only entry; `None` whenever `many` holds any.
+    /// The only entry. `None` whenever `many` has entries.
     one: Option<(K, V)>,
     many: BTreeMap<K, V>,
 }
@@ -58,7 +57,7 @@ impl<K: Ord, V> FewMap<K, V> {
         self.one.as_ref().map(pair).or_else(|| self.many.first_key_value())
     }
 
-    /// Puts a value under a key, and returns the one that was there.
+    /// Inserts a value, and returns the previous one.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.one.take() {
             None if self.many.is_empty() => {
@@ -108,7 +107,7 @@ impl<K: Ord, V> FewMap<K, V> {
         self.one.iter_mut().map(|(_, value)| value).chain(self.many.values_mut())
     }
 
-    /// Returns the entries from one key up to another, both included.
+    /// Returns the entries in an inclusive range of keys.
     pub(crate) fn range(&self, keys: RangeInclusive<K>) -> impl Iterator<Item = (&K, &V)> + '_ {
         let one = self.one.as_ref().filter(|(key, _)| keys.contains(key));
         one.map(pair).into_iter().chain(self.many.range(keys))
@@ -125,7 +124,7 @@ impl<K, V> IntoIterator for FewMap<K, V> {
 }
 
 impl<K: Ord, V: PartialEq> PartialEq for FewMap<K, V> {
-    /// Two maps are equal if they hold the same, in whichever form.
+    /// Equal if the entries are, in either form.
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
     }
@@ -168,7 +167,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is done to both, it holds what a tree holds.
+        /// After any sequence of operations, it equals a tree.
         #[test]
         fn it_is_a_tree(acts in prop::collection::vec(act(), 0..40), from in 0..4u8, to in 0..4u8) {
             let (mut few, mut tree) = (FewMap::default(), BTreeMap::new());

@@ -1,4 +1,4 @@
-//! Fast paths: code that exists for a figure, each with the row of `cargo xtask bench` that pays for it.
+//! Fast paths, each with the row of `cargo xtask bench` that pays for it.
 //!
 //! | what | instead of | row |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | `engine/machine/step.rs` | the general way to take in an end | `core/disabled`, `core/every-node`: instructions for each node |
 //! | `engine/straight.rs` | the general way to decide what follows | the same |
 //!
-//! The last three know the fields of a record or of the machine, so they stand beside what they are short forms of; a property test
-//! holds each to its general form. A fast path that cannot name a row is removed.
+//! The last three know the fields of a record or of the machine, so they are next to their general forms. A property test compares each with its
+//! general form. Remove a fast path that cannot name a row.
 
 pub(crate) mod few;
 pub(crate) mod few_map;

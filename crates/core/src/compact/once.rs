@@ -1,7 +1,7 @@
-//! A value that is sent once, to every receiver: how a run ended, that it is to stop.
+//! A value that is sent once to every receiver, such as a run's end or its stop signal.
 //!
-//! Paid for by `memory/peak`: each run has two, of 56 bytes, and thousands of runs may be at work. A `watch` channel takes 352, and with
-//! two of them the row would miss its goal.
+//! Paid for by `memory/peak`: each run has two, of 56 bytes, and thousands of runs may be active. A `watch` channel has 352 bytes, and two of them
+//! would miss the row's goal.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::Notify;
 
-/// Makes a channel for one value.
+/// Creates a channel for one value.
 pub(crate) fn once<T>() -> (OnceSender<T>, OnceReceiver<T>) {
     let shared =
         Arc::new(Shared { value: OnceLock::new(), closed: AtomicBool::new(false), notify: Notify::new() });
@@ -23,10 +23,10 @@ struct Shared<T> {
     notify: Notify,
 }
 
-/// The sending end. When it is dropped, every receiver learns that no value will be sent.
+/// The sending end. If it is dropped, every receiver learns that no value will come.
 pub(crate) struct OnceSender<T>(Arc<Shared<T>>);
 
-/// The receiving end; its clones receive the same value.
+/// The receiving end. Its clones receive the same value.
 pub(crate) struct OnceReceiver<T>(Arc<Shared<T>>);
 
 impl<T> Clone for OnceReceiver<T> {
@@ -36,14 +36,14 @@ impl<T> Clone for OnceReceiver<T> {
 }
 
 impl<T> OnceSender<T> {
-    /// Sends the value. A later one is dropped.
+    /// Sends the value. Later values are dropped.
     pub(crate) fn send(&self, value: T) {
         if self.0.value.set(value).is_ok() {
             self.0.notify.notify_waiters();
         }
     }
 
-    /// Whether a value was sent.
+    /// Returns whether a value was sent.
     pub(crate) fn is_sent(&self) -> bool {
         self.0.value.get().is_some()
     }
@@ -62,14 +62,14 @@ impl<T> OnceReceiver<T> {
         self.0.value.get()
     }
 
-    /// Waits for the value; `None` if none will be sent.
+    /// Waits for the value. Returns `None` if the sender was dropped without one.
     ///
-    /// Cancel safe: it can be waited for again.
+    /// Cancel safe: the call can be repeated.
     pub(crate) async fn recv(&self) -> Option<&T> {
         loop {
-            // Made before looking: it is notified of whatever is sent from here on.
+            // Registered before the check, so it notices every later value.
             let notified = self.0.notify.notified();
-            // Before the value: the sender may have sent it just before it was dropped.
+            // Read before the value: the sender may have sent it just before it was dropped.
             let closed = self.0.closed.load(Ordering::Acquire);
             match self.get() {
                 None if !closed => notified.await,
@@ -80,7 +80,7 @@ impl<T> OnceReceiver<T> {
 }
 
 impl<T> fmt::Debug for OnceReceiver<T> {
-    /// Never shows the value.
+    /// Omits the value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OnceReceiver").finish_non_exhaustive()
     }
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(in_time(receiver.recv()).await, None);
     }
 
-    /// A value that is sent between looking and waiting must be received.
+    /// A value that is sent between the check and the wait must be received.
     #[tokio::test]
     async fn nothing_is_missed_between_looking_and_waiting() {
         for round in 0..2_000 {

@@ -1,14 +1,14 @@
-//! Blocks of memory that small bodies share.
+//! Memory blocks that small bodies share.
 //!
-//! Paid for by `core/every-node`: a recorded node takes 4.4 allocations, and a body of its own would be one more.
+//! Paid for by `core/every-node`: a recorded node takes 4.4 allocations, and its own body would be one more.
 
 use std::cell::Cell;
 
 use bytes::{Bytes, BytesMut};
 
-/// How large the pieces of memory are that small bodies share.
+/// Size of the blocks that small bodies share.
 ///
-/// Large enough that few bodies need a new one, small enough that a body which outlives its neighbours does not hold much.
+/// Large enough that few bodies need a new block, small enough that one long-lived body does not retain much.
 const BLOCK: usize = 4 * 1024;
 
 thread_local! {
@@ -16,7 +16,7 @@ thread_local! {
     static ROOM: Cell<BytesMut> = Cell::new(BytesMut::new());
 }
 
-/// Copies bytes to memory that they share with others, or of their own if they are large.
+/// Copies bytes to a shared block, or to their own memory if they are large.
 pub(crate) fn share(bytes: &[u8]) -> Bytes {
     if bytes.len() > BLOCK / 4 {
         return Bytes::copy_from_slice(bytes);
@@ -35,7 +35,7 @@ pub(crate) fn share(bytes: &[u8]) -> Bytes {
 mod tests {
     use super::*;
 
-    /// Whatever is kept or dropped beside them, bytes stay what they were.
+    /// Bytes stay unchanged, whatever their neighbors do.
     #[test]
     fn bytes_that_share_memory_do_not_touch_each_other() {
         let body = |at: usize| vec![u8::try_from(at % 251).unwrap(); 1 + at * 37 % (BLOCK / 3)];
@@ -49,7 +49,7 @@ mod tests {
         }
     }
 
-    /// Bodies lie behind each other in one block, and those of two blocks do not: an allocator puts its own between them.
+    /// The bodies in one block are adjacent. Bodies of two blocks are not, because the allocator adds its own data between the blocks.
     #[test]
     fn what_outlives_its_neighbours_holds_little_memory() {
         let bodies: Vec<_> = (0..10 * BLOCK).map(|_| share(&[1])).collect();

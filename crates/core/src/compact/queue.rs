@@ -1,7 +1,7 @@
-//! A queue from many to one that takes memory only for what lies in it: each run has two, and they are mostly empty.
+//! A queue from many senders to one receiver that only uses memory for its items. Each run has two, mostly empty.
 //!
-//! Paid for by `memory/in-progress` and `memory/peak`: a channel of tokio keeps room for 32 items from the start, for what drivers are
-//! told 4 kB for each of the two.
+//! Paid for by `memory/in-progress` and `memory/peak`: a tokio channel allocates room for 32 items, which is 4 kB for each of a driver's two
+//! queues.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-/// Makes a queue without a bound.
+/// Creates a queue without a bound.
 pub(crate) fn queue<T>() -> (Sender<T>, Receiver<T>) {
     let lane = Lane { items: VecDeque::new(), waker: None, closed: false };
     let lane = Arc::new(Mutex::new(lane));
@@ -28,14 +28,14 @@ fn lock<T>(lane: &Mutex<Lane<T>>) -> MutexGuard<'_, Lane<T>> {
     lane.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The receiver was dropped, and what was sent with it.
+/// The receiver was dropped, together with the sent items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueClosed;
 
-/// The sending end, of which there may be many.
+/// The sending end. There may be many.
 pub(crate) struct Sender<T>(Arc<Mutex<Lane<T>>>);
 
-/// The receiving end. When it is dropped, so is what was not received.
+/// The receiving end. Dropping it drops the items.
 pub(crate) struct Receiver<T>(Arc<Mutex<Lane<T>>>);
 
 impl<T> Clone for Sender<T> {
@@ -45,12 +45,12 @@ impl<T> Clone for Sender<T> {
 }
 
 impl<T> Sender<T> {
-    /// Whether both send to the same receiver.
+    /// Returns whether both send to the same receiver.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Puts an item at the end of the queue.
+    /// Appends an item.
     ///
     /// # Errors
     ///
@@ -59,11 +59,11 @@ impl<T> Sender<T> {
         self.send_unless(item, |_| false)
     }
 
-    /// As [`send`](Self::send), unless what lies last in the queue says the same, or was made to by `is_said`.
+    /// As [`send`](Self::send), unless `is_said` returns true for the last item of the queue. `is_said` may update that item.
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send).
+    /// Returns the errors of [`send`](Self::send).
     pub(crate) fn send_unless(
         &self,
         item: T,
@@ -75,12 +75,12 @@ impl<T> Sender<T> {
         }
         if lane.closed {
             drop(lane);
-            // What the item does when it is dropped may come back here.
+            // Dropping the item may call back into this queue.
             drop(item);
             return Err(QueueClosed);
         }
         if lane.items.capacity() == 0 {
-            // A run that is at work is told of single things: room for four of them would stay with it.
+            // An active run gets single items: room for four would stay allocated.
             lane.items.reserve_exact(1);
         }
         lane.items.push_back(item);
@@ -92,19 +92,19 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Whether nothing lies in the queue.
+    /// Returns whether the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         lock(&self.0).items.is_empty()
     }
 
-    /// Takes the next item, without waiting.
+    /// Takes the next item without waiting.
     pub(crate) fn try_recv(&mut self) -> Option<T> {
         lock(&self.0).items.pop_front()
     }
 
-    /// Takes the next item, waiting for it as long as it takes.
+    /// Waits for the next item and takes it.
     ///
-    /// Cancel safe: an item that was not returned stays in its place.
+    /// Cancel safe: an item that was not returned stays in the queue.
     pub(crate) async fn recv(&mut self) -> T {
         poll_fn(|cx| {
             let mut lane = lock(&self.0);
@@ -133,7 +133,7 @@ impl<T> Drop for Receiver<T> {
 }
 
 impl<T> fmt::Debug for Sender<T> {
-    /// Never shows what was sent.
+    /// Omits the items.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sender").finish_non_exhaustive()
     }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     async fn in_time<T>(future: impl Future<Output = T>) -> T {
-        // Not `timeout`, which looks once more when the time is over and would find what the receiver was not woken for.
+        // Not `timeout`, whose final check after the timeout would find items without a wakeup.
         tokio::select! {
             biased;
             () = tokio::time::sleep(Duration::from_secs(60)) => panic!("the receiver was not woken"),
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(receiver.try_recv(), None);
     }
 
-    /// Many threads send, and each wait must be woken: an item that wakes no receiver would stop a run for ever.
+    /// Many threads send, and each wait must be woken: an item without a wakeup would stop a run forever.
     #[tokio::test]
     async fn a_receiver_that_waits_is_woken() {
         let (sender, mut receiver) = queue();
@@ -178,7 +178,7 @@ mod tests {
             .map(|from| {
                 let sender = sender.clone();
                 let (heard, hears) = std::sync::mpsc::channel();
-                // Each sends when its last item was received, so that the receiver mostly waits.
+                // Each thread sends after its last item was received, so that the receiver mostly waits.
                 let sends = std::thread::spawn(move || {
                     for item in 0..500_usize {
                         sender.send((from, item)).unwrap();
@@ -198,7 +198,7 @@ mod tests {
         senders.into_iter().for_each(|sender| sender.join().unwrap());
     }
 
-    /// A wait that was given up neither takes an item nor keeps the next wait from being woken.
+    /// A cancelled wait takes no item and does not block the wakeup of the next wait.
     #[tokio::test]
     async fn a_wait_that_was_given_up_takes_nothing() {
         let (sender, mut receiver) = queue();
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(in_time(waits).await.unwrap(), 1);
     }
 
-    /// The sender that waits for the reply to an item learns that there is none when the receiver is dropped.
+    /// A sender that waits for a reply learns that there is none when the receiver is dropped.
     #[tokio::test]
     async fn what_was_not_received_is_dropped_with_the_receiver() {
         let (sender, receiver) = queue();
@@ -226,7 +226,7 @@ mod tests {
         assert!(in_time(answer).await.is_err());
     }
 
-    /// A notice for each of thousands of records was a look at the store for each.
+    /// A notice for each of thousands of records would cause one store read each.
     #[test]
     fn what_lies_last_in_the_queue_is_not_said_again() {
         let (sender, mut receiver) = queue();

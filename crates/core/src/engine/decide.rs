@@ -1,6 +1,6 @@
-//! What follows from an activation's end: which tokens it sends, which nodes start, which never will, and whether the run ends.
+//! Decides the effects of an activation's end: its tokens, the nodes to start or skip, and whether the run ends.
 //!
-//! Deciding reads the machine and changes nothing; the decision is recorded, and absorbing the record does it.
+//! A decision reads the machine and changes nothing. The driver records the decision, and absorbing the record applies it.
 
 use super::frontier::{ActivationKey, Local};
 use super::machine::Machine;
@@ -17,16 +17,16 @@ use crate::id::{NodeName, Visit};
 use crate::record::RunStatus;
 use crate::record::body::{End, FiredEdge, Item, NodeDone, Start, TokenChanges};
 
-/// How often a run may return to a retry target that has no limit of its own visits, whichever node failed: a goal that is never met
-/// must not keep a service busy for ever.
+/// Maximum number of returns of a run to a retry target without its own visit limit, whichever node failed. A goal that is never met must not keep
+/// a service busy forever.
 const MAX_RETURNS: u32 = 10;
 
-/// What an activation came to, as far as the machine is concerned.
+/// The end of an activation, as the machine sees it.
 pub(crate) struct ActivationEnd<'a> {
     pub(crate) key: ActivationKey,
-    /// Which edges fire and with which items, or why it failed.
+    /// The fired edges and their items, or the failure.
     pub(crate) result: Result<FiredEdges, Failure>,
-    /// The channels that it overwrites.
+    /// The channels that the activation overwrites.
     pub(crate) overwrites: &'a [&'a str],
 }
 
@@ -35,16 +35,15 @@ impl Machine {
         self.plan().expect("only a machine with a plan is asked to decide")
     }
 
-    /// Decides what follows from the end of an activation, and leaves the machine as it was. `unmet` names a goal gate whose goal is not met, asked only if the
-    /// run would be complete.
+    /// Decides the effects of an activation's end, and leaves the machine unchanged. `unmet` returns whether a gate's goal is unmet; it is called
+    /// only if the run would otherwise complete.
     ///
-    /// What was said to the run before counts first: a cancelled run ends as cancelled, whatever its last node comes to, and a paused one
-    /// is complete when it is let go on.
+    /// Earlier signals win: a cancelled run ends as cancelled whatever its last node returns, and a paused run completes after it is unpaused.
     pub(crate) fn decide(&mut self, ending: ActivationEnd<'_>, unmet: impl Fn(NodeIx) -> bool) -> NodeDone {
         self.decide_by(ending, unmet, true)
     }
 
-    /// As [`decide`](Self::decide), without the short ways of a plain step.
+    /// As [`decide`](Self::decide), without the fast path of a plain step.
     #[cfg(test)]
     pub(super) fn decide_in_general(
         &mut self,
@@ -130,14 +129,14 @@ impl Machine {
             done.wrote = ending.overwrites.iter().map(|&channel| channel.to_owned()).collect();
         }
         self.start_after(index, &mut done, unmet);
-        // Last, because an unmet goal also leads somewhere. Assign only when true: writing a rare field allocates.
+        // Must be last, because an unmet goal also has a target. Assign only when true: writing a rare field allocates.
         if self.graph().node(index).interrupt.after && !done.fired.is_empty() {
             done.hold = true;
         }
         done
     }
 
-    /// Decides which waiting tokens may start as the graph is now, without any activation ending.
+    /// Decides which waiting tokens may start in the current graph, without the end of an activation.
     pub(crate) fn decide_starts(&self) -> (TokenChanges, Option<Failure>) {
         let plan = self.graph();
         let Some(live) = self.live() else { return (TokenChanges::default(), None) };
@@ -169,7 +168,7 @@ impl Machine {
         }
     }
 
-    /// Collects the nodes behind bypassed edges and dropped tokens that never ran and that nothing live can reach any more.
+    /// Collects the nodes after bypassed edges and dropped tokens that never ran and that no live token can reach.
     fn never(&self, plan: &Plan, node: NodeIx, done: &NodeDone) -> Vec<NodeName> {
         let unseen = |at: NodeIx| {
             let state = self.node(at.get());
@@ -202,7 +201,7 @@ impl Machine {
         self.in_flight().range((node, Visit::new(0))..=(node, Visit::new(u32::MAX))).take(2).count()
     }
 
-    /// Works out which nodes start after the activation has ended.
+    /// Computes the nodes that start after the end of an activation.
     fn start_after(&mut self, node: NodeIx, done: &mut NodeDone, unmet: impl Fn(NodeIx) -> bool) {
         let Some(mut live) = self.lend_live() else { return };
         self.start_on(&mut LivenessTrial::on(&mut live), node, done, unmet);
@@ -231,11 +230,11 @@ impl Machine {
         }
         if !dropped.is_empty() {
             done.dropped = dropped;
-            // What only the dropped token could still have led to is lost with it.
+            // The nodes that only the dropped token could reach are lost with it.
             done.skipped = self.never(plan, node, done);
         }
         if self.status() != RunStatus::InProgress {
-            // What stopped the run may be tried again and is not counted as live: no node starts before that is decided.
+            // The activation that stopped the run may be retried and does not count as live. No node starts before that decision.
             done.settled.start = Some(Vec::new());
             return;
         }
@@ -261,7 +260,7 @@ impl Machine {
         }
     }
 
-    /// Starts the nodes that may start; returns why the run cannot go on if a join can never be met.
+    /// Starts the nodes that may start. Returns the failure of a join that can never be met.
     fn work_out(
         &self,
         plan: &Plan,
@@ -270,14 +269,13 @@ impl Machine {
     ) -> Option<Failure> {
         let mut starts = Vec::new();
         let mut begin = |live: &mut LivenessTrial<'_>, at: NodeIx, each: bool| {
-            // One mark is enough: what matters from here on is that the node is in flight.
+            // One mark is enough: from here on, only the fact that the node is in flight matters.
             live.take(at);
             live.started(at);
             let name = plan.node(at).name.clone();
             starts.push(if each { Start::Each { each: name } } else { Start::Joined(name) });
         };
-        // Before any node starts: the round of a join that counted may be over with what has just ended, and its loop's head is
-        // about to start the next.
+        // Before any node starts: this end may complete the round of a counting join, and the head of its loop is about to start the next round.
         for at in self.spent() {
             if plan.topology.ready(at, false, live) {
                 settled.fresh.push(plan.node(at).name.clone());
@@ -290,7 +288,7 @@ impl Machine {
                 Join::AtLeast(least) if tokens.count() >= least => Some((at, false)),
                 _ => None,
             };
-            // A fan-out to a thousand nodes would be looked through for each of them.
+            // Otherwise a fan-out to a thousand nodes would scan all of them for each one.
             let eager = if plan.hurries { live.waiting_in_order().find_map(hurries) } else { None };
             if let Some((at, each)) = eager {
                 if !each {
@@ -312,7 +310,7 @@ impl Machine {
             }
             begin(live, at, false);
         }
-        // Nothing can come late where nothing is left that could send it.
+        // If no live token can send more tokens, none can come late.
         settled.spent.retain(|name| {
             let at = plan.find(name.as_str());
             !at.is_some_and(|at| plan.topology.ready(at, false, live))
@@ -321,7 +319,7 @@ impl Machine {
         failure
     }
 
-    /// Ends the run, or sends it back for a goal that is not met.
+    /// Ends the run, or returns it to a retry target for an unmet goal.
     fn finish(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone, unmet: impl Fn(NodeIx) -> bool) {
         if done.settled.start.is_some() {
             done.settled.start = None;
@@ -341,7 +339,7 @@ impl Machine {
         match self.return_target(gate) {
             Some(target) => {
                 done.fired.push(back_to(plan, target));
-                // Nothing else is live, so the target starts.
+                // No other token is live, so the target starts.
                 self.limit(plan, node, done);
             }
             None => {
@@ -353,14 +351,14 @@ impl Machine {
         }
     }
 
-    /// Returns where the run goes on account of `cause`: its own retry target, or else the graph's, if it may once more.
+    /// Returns the retry target for a failure or unmet goal of `cause`: its own, or otherwise the graph's, if its limit allows.
     fn return_target(&self, cause: NodeIx) -> Option<NodeIx> {
         let plan = self.graph();
         let targets = plan.node(cause).returns.iter().copied().chain(plan.retry_target);
         { targets }.find(|&target| self.has_room(target))
     }
 
-    /// Tells whether the run may return to a node once more.
+    /// Returns whether the run may return to a node once more.
     fn has_room(&self, target: NodeIx) -> bool {
         let state = self.node(target.get());
         match self.graph().node(target).max_visits {
@@ -369,7 +367,7 @@ impl Machine {
         }
     }
 
-    /// Counts the activations that follow from the tokens that wait at a node and those that arrive there: as many as are made of them.
+    /// Counts the activations that waiting and arriving tokens of a node form.
     fn count_made<'a>(&self, at: NodeIx, each: bool, arriving: impl Iterator<Item = &'a FiredEdge>) -> u64 {
         let waiting = self.tokens().get(&at.get()).map_or(&[][..], |tokens| tokens);
         let mut items = waiting.iter().filter(|token| token.item.is_some()).count();
@@ -380,7 +378,7 @@ impl Machine {
         (items + if each { plain } else { plain.min(1) }) as u64
     }
 
-    /// Stops the run if what starts would exceed a limit.
+    /// Stops the run if the new activations would exceed a limit.
     fn limit(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone) {
         let mut total = self.started();
         let mut over = None;
@@ -425,7 +423,7 @@ fn back_to(plan: &Plan, target: NodeIx) -> FiredEdge {
     FiredEdge { to: plan.node(target).name.clone(), items: None, back: true, reason: None }
 }
 
-/// Gathers fired edges by target, items together, in the order of the edges.
+/// Groups fired edges by target, with their items together, in the order of the edges.
 fn collect(plan: &Plan, fires: FiredEdges) -> SmallVec<FiredEdge> {
     let fired = match fires {
         FiredEdges::Sole(edge) => {

@@ -1,4 +1,4 @@
-//! A run from its log: the newest base, and the records after it.
+//! Rebuilds a run from its log: the newest base, and the records after it.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use crate::record::body::{Event, Signal, SignalKind};
 use crate::record::{Record, RecordHeader, RunStatus, codec};
 use crate::state::Channels;
 
-/// A run as of some record, without the user's type.
+/// A run as of one record, without the user's state type.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplayedRun {
     pub(crate) machine: Machine,
     pub(crate) channels: Channels,
-    /// The version of the state's type that wrote the channels.
+    /// The version of the state type that wrote the channels.
     pub(crate) version: u32,
     /// The header of the last record.
     pub(crate) last: RecordHeader,
-    /// The size of the base, and what was written since: what decides when the next is due.
+    /// The size of the base, and of the records since. Together they decide when the next base is due.
     pub(crate) base_bytes: u64,
     pub(crate) since_bytes: u64,
     pub(crate) since_records: u64,
 }
 
-/// Folds what a store loaded: a base first, then the records after it.
+/// Folds the records of a load: first a base, then the records after it.
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::Corrupt`] naming run and record: there is no base, a record is damaged, or it does not follow.
-/// - [`ErrorKind::Unsupported`]: a record was written by a newer version.
+/// - [`ErrorKind::Corrupt`], with run and record: there is no base, a record is damaged, or a record does not follow.
+/// - [`ErrorKind::Unsupported`]: a newer version wrote a record.
 pub(crate) fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<Plan>>) -> Result<ReplayedRun> {
     let Some(first) = records.first().filter(|record| record.header.base) else {
         let message = "what was loaded does not begin with a base; restore the run from a backup";
@@ -56,7 +56,7 @@ pub(crate) fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<Plan>>) -
 }
 
 impl ReplayedRun {
-    /// Takes in the records that come next.
+    /// Absorbs the next records.
     pub(crate) fn follow(&mut self, run: &RunKey, records: &[Record]) -> Result<()> {
         for record in records {
             record.verify(run)?;
@@ -65,13 +65,13 @@ impl ReplayedRun {
         Ok(())
     }
 
-    /// Takes in the next record.
+    /// Absorbs the next record.
     pub(crate) fn absorb(&mut self, run: &RunKey, record: &Record) -> Result<()> {
         if record.header.seq != self.last.seq.next() || record.header.prev != Some(self.last.id) {
             return Err(Error::new(ErrorKind::Corrupt, "the record does not follow the one before it"));
         }
         let (body, changes) = codec::decode_to_fold(run, record)?;
-        // Of a newer type, which turned the channels into its own form: what the record changed is in that form, too.
+        // The record is of a newer state type that converted the channels, so its changes have the new form, too.
         let migrated = body.base.as_ref().filter(|base| base.version != self.version);
         match (migrated, &body.event) {
             (Some(base), _) => self.channels = Channels::from_json(base.state.get())?,
@@ -79,7 +79,7 @@ impl ReplayedRun {
             (None, _) => self.channels.fold(changes)?,
         }
         match (&body.event, &body.base) {
-            // Nothing but the full state: what led to it was never written.
+            // Only the full state: the log does not contain the changes that led to it.
             (Event::Base, Some(base)) => {
                 self.machine = Machine::restore(&base.machine, self.machine.plan().cloned())?;
                 self.channels = Channels::from_json(base.state.get())?;
@@ -101,7 +101,7 @@ impl ReplayedRun {
         Ok(())
     }
 
-    /// Notes the record that was written last; what it holds is absorbed already.
+    /// Updates the position after a write. The machine has already absorbed the record.
     pub(crate) fn wrote(&mut self, record: &Record) {
         self.last = record.header.clone();
         if record.header.base {
@@ -112,18 +112,18 @@ impl ReplayedRun {
         }
     }
 
-    /// Has the machine know a plan, as if the log had been folded with it.
+    /// Gives the machine a plan, as if the log had been folded with it.
     ///
     /// # Errors
     ///
-    /// As [`Machine::restore`].
+    /// Returns the errors of [`Machine::restore`].
     pub(crate) fn replan(&mut self, plan: &Arc<Plan>) -> Result<()> {
         self.machine = Machine::restore(&self.machine.snapshot()?, Some(Arc::clone(plan)))?;
         Ok(())
     }
 }
 
-/// Tells whether an answer may be given, so that a refused one leaves the run untouched.
+/// Checks whether a signal is allowed. A refused signal leaves the run unchanged.
 pub(crate) fn check_signal(machine: &Machine, signal: &Signal, now: Timestamp) -> Result<()> {
     let refuse = |kind, message: String| Err(Error::new(kind, message));
     let status = machine.status();
@@ -165,7 +165,7 @@ pub(crate) fn check_signal(machine: &Machine, signal: &Signal, now: Timestamp) -
         SignalKind::Pause { .. } if machine.is_paused_by(signal.of_parent) => {
             refuse(ErrorKind::WrongStatus, "the run is paused already".into())
         }
-        // A failed run may be let go on before its retry.
+        // A failed run may be unpaused before its retry.
         SignalKind::Unpause if matches!(status, RunStatus::Completed | RunStatus::Cancelled) => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to let go on"))
         }
@@ -208,7 +208,7 @@ pub(crate) fn check_signal(machine: &Machine, signal: &Signal, now: Timestamp) -
     }
 }
 
-/// Puts the full id of the question into an answer that names it in short, as the log is to keep it.
+/// Replaces a short question id in an answer with the full id, for the log.
 pub(crate) fn full_id(machine: &Machine, what: &mut SignalKind) -> Result<()> {
     if let SignalKind::Answer { question, .. } | SignalKind::Respond { question, .. } = what {
         *question = machine.id_of(&machine.find_question(question)?);
@@ -216,7 +216,7 @@ pub(crate) fn full_id(machine: &Machine, what: &mut SignalKind) -> Result<()> {
     Ok(())
 }
 
-/// Says that a store knows no run of this name.
+/// Returns the error for an unknown run id.
 pub(crate) fn missing(run: &RunKey) -> Error {
     Error::new(ErrorKind::NotFound, "there is no such run; start it, or check tenant and id").with_run(run)
 }

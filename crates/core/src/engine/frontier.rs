@@ -1,4 +1,4 @@
-//! What is unfinished in a run: activations in flight and tokens waiting.
+//! The unfinished part of a run: activations in flight and waiting tokens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,17 +13,16 @@ use crate::id::Visit;
 use crate::record::memo::Memos;
 use crate::record::{Failure, Resolution};
 
-/// The most tokens that memory is kept for: a wide join must not hold its memory for the rest of the run.
+/// Maximum number of tokens whose memory is reused. A wide join must not keep its memory for the rest of the run.
 const SPARE: usize = 8;
 
-/// A node by the machine's own number: the graph's index for nodes of the graph, further numbers for those that only the log
-/// knows.
+/// The machine's own number of a node: the graph's index for nodes of the graph, and further numbers for nodes that only the log knows.
 pub(crate) type Local = u32;
 
-/// One execution of a node: which node, which visit.
+/// One execution of a node: its number and visit.
 pub(crate) type ActivationKey = (Local, Visit);
 
-/// A fired edge waiting at its target, or joined into an activation.
+/// A fired edge that waits at its target or was joined into an activation.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     pub(crate) from: Local,
@@ -35,23 +34,23 @@ pub(crate) struct Token {
 /// An activation in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Activation {
-    /// How many activations had ended in the run when this one began: what it cannot have seen came later.
+    /// Number of ended activations at the start of this one. It cannot have seen later ones.
     pub(crate) since: u64,
-    /// How many attempts have failed.
+    /// Number of failed attempts.
     pub(crate) failed: u32,
-    /// When the next attempt may start.
+    /// Earliest start of the next attempt.
     pub(crate) retry_at: Option<Timestamp>,
     /// Whether the log holds the intent of an attempt that must not be repeated.
     pub(crate) intent: bool,
-    /// Whether the outcome of that attempt is unknown: a question is open.
+    /// Whether the outcome of that attempt is unknown, with an open question.
     pub(crate) in_doubt: bool,
-    /// How the attempt in doubt ended; none if its process ended.
+    /// The failure of the attempt with unknown outcome. `None` if its process died.
     pub(crate) why: Option<Box<Failure>>,
     /// The answer to that question.
     pub(crate) resolution: Option<Resolution>,
     pub(crate) item: Option<Arc<RawValue>>,
     pub(crate) inputs: Vec<Token>,
-    /// What it noted so that it does not happen twice, by name.
+    /// The notes of the activation, by name.
     pub(crate) memos: Memos,
 }
 
@@ -72,7 +71,7 @@ impl Activation {
     }
 }
 
-/// A channel that was overwritten: when, and by which activation.
+/// The last overwrite of a channel: time and activation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Overwrite {
     pub(crate) tick: u64,
@@ -80,32 +79,32 @@ pub(crate) struct Overwrite {
     pub(crate) visit: Visit,
 }
 
-/// An edge of the plan, as far as liveness counts it.
+/// An edge of the plan, as liveness counts it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LiveEdge {
     pub(super) to: NodeIx,
-    /// Whether it is a back edge.
+    /// Whether the edge is a back edge.
     pub(super) back: bool,
 }
 
-/// The unfinished part of a run, and what is live in it for the join rule.
+/// The unfinished part of a run, and its live tokens for the join rule.
 ///
-/// Liveness is derived from activations in flight and waiting tokens; both change here together, and nowhere else.
+/// Liveness derives from activations in flight and waiting tokens. Both change only in this type, together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Frontier {
     in_flight: FewMap<ActivationKey, Activation>,
-    /// Activations that failed the run; a retry starts them again.
+    /// Activations that failed the run. A retry starts them again.
     stopped_at: Vec<(ActivationKey, Activation)>,
     tokens: FewMap<Local, Vec<Token>>,
     /// Overwrites that an activation in flight cannot have seen.
     overwrites: BTreeMap<String, Overwrite>,
-    /// Ended activations with a declared interrupt after them: an answer lets the run go on behind them.
+    /// Ended activations with a declared interrupt after them. An answer releases their successors.
     holds: BTreeSet<ActivationKey>,
-    /// Activations to come that must not be repeated and had begun, in records that the store lost: in doubt once they are made.
+    /// Future activations that must not be repeated and had started in records that the store lost. They become unknown when they are created.
     begun: BTreeSet<ActivationKey>,
-    /// The emptied inputs of the activation that ended last: the next tokens need no memory of their own.
+    /// The empty input list of the last ended activation, for the next tokens.
     spare: Vec<Token>,
-    /// Kept only with a plan.
+    /// Present only with a plan.
     live: Option<Liveness>,
 }
 
@@ -150,12 +149,12 @@ impl Frontier {
         self.live = Some(live);
     }
 
-    /// Tells whether nothing is in flight, nothing waits, and no activation stopped the run.
+    /// Returns whether no activation is in flight, no token waits, and no activation stopped the run.
     pub(super) fn is_over(&self) -> bool {
         self.in_flight.is_empty() && self.tokens.is_empty() && self.stopped_at.is_empty()
     }
 
-    /// Tells whether nothing is unfinished but this activation.
+    /// Returns whether this activation is the only unfinished part.
     pub(super) fn is_only(&self, key: &ActivationKey) -> bool {
         self.in_flight.len() == 1
             && self.tokens.is_empty()
@@ -171,7 +170,7 @@ impl Frontier {
         self.in_flight.values_mut()
     }
 
-    /// Starts an activation; `at` is its node in the plan.
+    /// Starts an activation. `at` is its node in the plan.
     pub(super) fn start(&mut self, key: ActivationKey, activation: Activation, at: Option<NodeIx>) {
         self.in_flight.insert(key, activation);
         if let (Some(at), Some(live)) = (at, &mut self.live) {
@@ -188,7 +187,7 @@ impl Frontier {
         Some(activation)
     }
 
-    /// Ends the only activation of the run and starts another, as a token from `from` to `to` does that is taken at once.
+    /// Ends the only activation of the run and starts another, like a token from `from` to `to` that is taken at once.
     pub(super) fn step(&mut self, (from, to): (NodeIx, NodeIx), next: ActivationKey, activation: Activation) {
         self.in_flight.clear();
         self.in_flight.insert(next, activation);
@@ -216,7 +215,7 @@ impl Frontier {
         }
     }
 
-    /// Keeps an activation that failed the run for a retry.
+    /// Keeps an activation that failed the run, for a retry.
     pub(super) fn stop(&mut self, key: ActivationKey, activation: Activation) {
         self.stopped_at.push((key, activation));
     }
@@ -225,7 +224,7 @@ impl Frontier {
         std::mem::take(&mut self.stopped_at)
     }
 
-    /// Puts a token at a node; `way` is the edge in the plan by which it came.
+    /// Adds a token at a node. `way` is its edge in the plan.
     pub(super) fn put(&mut self, to: Local, token: Token, way: Option<LiveEdge>) {
         if let (Some(way), Some(live)) = (way, &mut self.live) {
             live.arrived(way.to, way.back);
@@ -240,7 +239,7 @@ impl Frontier {
         }
     }
 
-    /// Takes every token that waits at a node; `None` if none does.
+    /// Takes all waiting tokens of a node, or returns `None`.
     pub(super) fn take_tokens(&mut self, node: Local, at: Option<NodeIx>) -> Option<Vec<Token>> {
         let tokens = self.tokens.remove(&node)?;
         if let (Some(at), Some(live)) = (at, &mut self.live) {
@@ -249,7 +248,7 @@ impl Frontier {
         Some(tokens)
     }
 
-    /// Drops the tokens that `from` has just put at `to`.
+    /// Drops the tokens that `from` has just sent to `to`.
     pub(super) fn drop_last(&mut self, from: Local, to: Local, way: Option<LiveEdge>) {
         let Some(waiting) = self.tokens.get_mut(&to) else { return };
         let visit = waiting.last().map(|token| token.visit);
@@ -269,14 +268,14 @@ impl Frontier {
         self.overwrites.insert(channel, overwrite);
     }
 
-    /// Forgets the overwrites that every activation has seen.
+    /// Drops the overwrites that every activation has seen.
     pub(super) fn forget_seen_overwrites(&mut self) {
         if self.in_flight.is_empty() {
             self.overwrites.clear();
         }
     }
 
-    /// Holds back what starts behind an ended activation until an answer lets it go on.
+    /// Holds back the successors of an ended activation until an answer releases them.
     pub(super) fn hold(&mut self, key: ActivationKey) {
         self.holds.insert(key);
     }
@@ -285,23 +284,23 @@ impl Frontier {
         self.holds.remove(key);
     }
 
-    /// Notes that an activation to come had begun.
+    /// Marks a future activation as started.
     pub(super) fn note_begun(&mut self, key: ActivationKey) {
         self.begun.insert(key);
     }
 
-    /// Tells whether the activation had begun before, and forgets it.
+    /// Returns whether the activation had started before, and drops the mark.
     pub(super) fn take_begun(&mut self, key: &ActivationKey) -> bool {
         self.begun.remove(key)
     }
 
-    /// Forgets everything unfinished; activations that had begun elsewhere stay known.
+    /// Drops every unfinished part except the marks of activations that had started elsewhere.
     pub(super) fn clear(&mut self, live: Option<Liveness>) {
         let begun = std::mem::take(&mut self.begun);
         *self = Self { begun, live, ..Self::default() };
     }
 
-    /// Takes the frontier apart, to make that of another run of it: what was in flight, what had stopped it, and its tokens.
+    /// Takes the frontier apart for another run: the activations in flight, the stopped ones, and the tokens.
     pub(super) fn take_apart(&mut self, live: Option<Liveness>) -> FrontierParts {
         let old = std::mem::take(self);
         (self.live, self.overwrites, self.holds) = (live, old.overwrites, old.holds);
@@ -309,7 +308,7 @@ impl Frontier {
     }
 }
 
-/// A frontier taken apart.
+/// The parts of a frontier.
 pub(super) struct FrontierParts {
     pub(super) in_flight: FewMap<ActivationKey, Activation>,
     pub(super) stopped_at: Vec<(ActivationKey, Activation)>,

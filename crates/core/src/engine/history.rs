@@ -1,18 +1,18 @@
-//! What a run has done, in the fewest words: node, visit and outcome of each activation, in the order they ended.
+//! The compact history of a run: node, visit and outcome of each activation, in the order of their ends.
 
 use serde::{Deserialize, Serialize};
 
 use super::frontier::Local;
 use crate::id::Visit;
 
-/// How an activation ended.
+/// The outcome of an activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Succeeded,
     Failed,
 }
 
-/// One activation that ended. Stored as `[node, visit]`, and `[node, visit, 1]` if it failed.
+/// An ended activation. Stored as `[node, visit]`, or `[node, visit, 1]` if it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EndedActivation {
     pub(crate) node: Local,

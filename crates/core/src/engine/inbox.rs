@@ -1,30 +1,31 @@
-//! The messages of a run that no node has taken, and the keys of those that were sent with one.
+//! The messages of a run that no node has taken, and the keys of keyed messages.
 
 use std::collections::VecDeque;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::pause::{Message, MessageKey};
 
-/// How many keys are remembered beside those of waiting messages: some KiB of each base at the most, and enough for a sender that asks again within minutes.
+/// Number of keys to remember in addition to those of waiting messages: at most some KiB per base, and enough for a sender that retries within
+/// minutes.
 const KEYS: usize = 256;
 
 static NONE: VecDeque<Message> = VecDeque::new();
 
-/// The messages of a run that no node has taken, in the order in which they were sent; absent as long as none was sent.
+/// The messages of a run that no node has taken, in the order of sending. Absent before the first message.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inbox(Option<Box<Messages>>);
 
 #[derive(Clone, Debug, Default)]
 struct Messages {
     waiting: VecDeque<Message>,
-    /// How many messages were sent.
+    /// Number of messages sent.
     sent: u64,
     /// The last keys, the oldest first.
     keys: Vec<MessageKey>,
 }
 
 impl Inbox {
-    /// Makes that of a run which a base describes.
+    /// Restores an inbox from a base.
     pub(super) fn restore(waiting: Vec<Message>, sent: u64, keys: Vec<MessageKey>) -> Self {
         if sent == 0 && waiting.is_empty() && keys.is_empty() {
             return Self::default();
@@ -36,8 +37,8 @@ impl Inbox {
         self.0.as_ref().map_or(&[], |messages| &messages.keys)
     }
 
-    /// Remembers the key of the message that came last, and forgets all but the newest [`KEYS`] and one more for each message that waits, so
-    /// that no waiting message loses its key.
+    /// Remembers the key of the last message. Drops all but the newest [`KEYS`] keys and one more for each waiting message, so that no waiting
+    /// message loses its key.
     pub(super) fn remember(&mut self, key: MessageKey) {
         let Messages { waiting, keys, .. } = &mut **self.0.get_or_insert_default();
         keys.push(key);
@@ -53,7 +54,7 @@ impl Inbox {
         self.0.as_ref().map_or(0, |messages| messages.sent)
     }
 
-    /// Numbers a message and puts it behind the others.
+    /// Numbers a message and appends it.
     pub(super) fn push(&mut self, message: impl FnOnce(u64) -> Message) {
         let Messages { waiting, sent, .. } = &mut **self.0.get_or_insert_default();
         waiting.push_back(message(*sent));
@@ -64,7 +65,7 @@ impl Inbox {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if it does not wait.
+    /// [`ErrorKind::Corrupt`] if no waiting message has this number.
     pub(super) fn take(&mut self, number: u64) -> Result<Message> {
         let at = self.waiting().iter().position(|message| message.number == number);
         let waiting = self.0.as_mut().map(|messages| &mut messages.waiting);
@@ -80,7 +81,7 @@ mod tests {
     use crate::clock::Timestamp;
     use crate::id::Fingerprint;
 
-    /// The documentation promised the last 256 keys, and the run remembered up to as many more as messages waited.
+    /// The documentation promises the last 256 keys, and the run remembers at most one more for each waiting message.
     #[test]
     fn newest_keys_and_those_of_waiting_messages_stay() {
         for waiting in [0, 1, 4, 300] {
@@ -96,7 +97,7 @@ mod tests {
                     inbox.take(n - waiting).unwrap();
                 }
             }
-            // The last one waited, too, when it came.
+            // The last message also waited when it arrived.
             let count = 256 + usize::try_from(waiting).unwrap() + 1;
             let names: Vec<u64> = inbox.keys().iter().map(|key| key.name.parse().unwrap()).collect();
             assert_eq!(names, (1_000 - count as u64..1_000).collect::<Vec<_>>());

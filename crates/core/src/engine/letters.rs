@@ -1,4 +1,4 @@
-//! The letters of a run that no outlet has taken yet.
+//! The undelivered outbox messages of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::id::{NodeName, Visit};
 use crate::record::body::NodeDone;
 use crate::record::letter::LetterChange;
 
-/// How long after its last record a run whose letters wait is left to the process that wrote it: longer than one try of an outlet may take.
+/// How long after its last record the writer of a run keeps its waiting messages. Longer than one delivery attempt may take.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// When a run is woken of which only letters are left that were put aside: the last moment that RFC 3339 can name. They need an
-/// operator, and the run stays in the listing of those that have something to deliver.
+/// The wake time of a run with only rejected messages: the last time that RFC 3339 can express. Such messages need an operator, and the run stays
+/// in the listing of runs with messages.
 const NEVER: i64 = 253_402_300_799_999;
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// A letter that no outlet has taken.
+/// An undelivered outbox message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct UndeliveredMessage {
     pub(crate) number: u64,
@@ -33,29 +33,29 @@ pub(crate) struct UndeliveredMessage {
     pub(crate) node: NodeName,
     pub(crate) visit: Visit,
     pub(crate) at: Timestamp,
-    /// How often its outlet did not take it, and why the last time.
+    /// Number of failed deliveries, with the last error.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) tries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) retry_at: Option<Timestamp>,
-    /// Whether it was put aside.
+    /// Whether the message was rejected.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) dead: bool,
 }
 
-/// The letters of a run.
+/// The outbox messages of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct OutboxState {
-    /// How many were sent; the last one has this number.
+    /// Number of messages sent, and number of the last one.
     sent: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     waiting: Vec<UndeliveredMessage>,
 }
 
 impl OutboxState {
-    /// Checks what a base holds: letters in order, none of a number that is still to come.
+    /// Checks the content of a base: messages in order, and no number above `sent`.
     pub(super) fn is_sound(&self) -> bool {
         let ordered = self.waiting.windows(2).all(|two| two[0].number < two[1].number);
         ordered && self.waiting.last().is_none_or(|last| last.number <= self.sent) && self.sent < u64::MAX / 2
@@ -65,12 +65,12 @@ impl OutboxState {
         self.sent
     }
 
-    /// Those that wait, in order, also those that were put aside.
+    /// Returns the undelivered messages in order, including rejected ones.
     pub(crate) fn waiting(&self) -> &[UndeliveredMessage] {
         &self.waiting
     }
 
-    /// Takes in the letters of an activation that ended.
+    /// Adds the messages of an ended activation.
     pub(super) fn post(&mut self, done: &NodeDone) {
         for letter in &done.letters {
             self.sent += 1;
@@ -89,7 +89,7 @@ impl OutboxState {
         }
     }
 
-    /// When a process is to look after them if none has written to the run since `now`.
+    /// Returns when a process must check the messages if no record is written after `now`.
     pub(crate) fn wake(&self, now: Timestamp) -> Option<Timestamp> {
         let mut firsts = BTreeMap::new();
         for letter in self.waiting.iter().filter(|letter| !letter.dead) {
@@ -99,12 +99,12 @@ impl OutboxState {
         first.or((!self.waiting.is_empty()).then_some(Timestamp::from_unix_ms(NEVER)))
     }
 
-    /// Tells whether a change follows.
+    /// Checks whether a change applies.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongStatus`]: it is on record already, or was overtaken. [`ErrorKind::NotFound`]: an operator names a letter that
-    /// does not wait, or was not put aside.
+    /// [`ErrorKind::WrongStatus`] if the change is recorded already or was overtaken. [`ErrorKind::NotFound`] if an operator names a message that
+    /// does not wait, or was not rejected.
     pub(crate) fn check(&self, change: &LetterChange) -> Result<()> {
         let overtaken = || Err(Error::new(ErrorKind::WrongStatus, "the letter does not wait any more"));
         let find = |number: &u64| self.waiting.iter().find(|letter| letter.number == *number);
@@ -137,11 +137,11 @@ impl OutboxState {
         }
     }
 
-    /// Takes in a change. What does not follow changes nothing: of two processes that deliver, one is later.
+    /// Applies a change. A change that no longer applies has no effect: of two delivering processes, one is later.
     pub(super) fn change(&mut self, change: &LetterChange, at: Timestamp) {
         match change {
             LetterChange::Taken => {
-                // What was due is left to whoever took it, as what was never tried is.
+                // The process that took them over now handles due messages, as it does new ones.
                 for letter in
                     self.waiting.iter_mut().filter(|letter| letter.retry_at.is_some_and(|due| due <= at))
                 {
@@ -163,7 +163,7 @@ impl OutboxState {
                     letter.dead && (numbers.is_empty() || numbers.contains(&letter.number))
                 };
                 for letter in self.waiting.iter_mut().filter(meant) {
-                    // Due at once, for whoever looks first.
+                    // Due at once, for the first process that checks.
                     let lease = i64::try_from(LEASE.as_millis()).unwrap_or_default();
                     letter.retry_at = Some(Timestamp::from_unix_ms(at.unix_ms().saturating_sub(lease)));
                     (letter.dead, letter.tries) = (false, 0);

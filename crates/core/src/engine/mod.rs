@@ -1,7 +1,7 @@
-//! The machine: what a run is, as a pure state machine. No I/O, no clock, no async.
+//! The machine: a run as a pure state machine. No I/O, no clock, no async.
 //!
-//! [`Machine::absorb`](machine::Machine::absorb) is the only way its state changes, live and on load. The driver turns what
-//! happens into an event, absorbs it, appends it, and does what the machine then asks for; so live order is replay order.
+//! Only [`Machine::absorb`](machine::Machine::absorb) changes its state, live and on load. The driver turns an occurrence into an event, absorbs
+//! it, appends it, and performs the work that the machine then asks for. The live order is therefore the replay order.
 
 pub(crate) mod decide;
 pub(crate) mod fold;

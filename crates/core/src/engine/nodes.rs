@@ -1,4 +1,4 @@
-//! The nodes of a run: their numbers, what happened to each, and what each was like in the graph that the run is driven with.
+//! The nodes of a run: their numbers, their history, and their fingerprints in the graph that drives the run.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,35 +11,35 @@ use crate::graph::plan::Plan;
 use crate::id::{Fingerprint, NodeName};
 use crate::record::prints::Prints;
 
-/// What the machine knows of one node.
+/// The machine's data on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeState {
-    /// How many activations were made.
+    /// Number of activations created.
     pub(crate) visits: u32,
-    /// How the last one that ended did.
+    /// Whether the last ended activation succeeded.
     pub(crate) succeeded: Option<bool>,
-    /// Whether it will never run.
+    /// Whether the node can no longer run.
     pub(crate) skipped: bool,
-    /// Whether it ran with as many tokens as it counts, and its round goes on.
+    /// Whether the node ran with its full count of tokens in the current round.
     pub(crate) spent: bool,
-    /// How often the run returned to it as a retry target.
+    /// Number of returns to the node as a retry target.
     pub(crate) returned: u32,
-    /// How often the run went back to it on purpose.
+    /// Number of replans to the node.
     pub(crate) replans: u32,
-    /// How many of its visits ended a conversation without a message, or had taken none when the run was moved elsewhere.
+    /// Number of visits that ended a conversation without a message, or had taken none when the run was moved elsewhere.
     pub(crate) left: u32,
 }
 
-/// The nodes of a run. Those of the plan have its numbers; nodes that only the log knows are numbered after them.
+/// The nodes of a run. Nodes of the plan have its numbers; nodes that only the log knows follow.
 #[derive(Clone, Debug)]
 pub(crate) struct Nodes {
     plan: Option<Arc<Plan>>,
-    /// The nodes that only the log knows; absent if there is none.
+    /// The nodes that only the log knows. Absent if there are none.
     strangers: Option<Box<UnknownNodes>>,
-    /// What each node was like in the graph that the run was last driven with.
+    /// The fingerprint of each node in the graph that last drove the run.
     graph: Arc<Prints>,
     states: Vec<NodeState>,
-    /// Whether any was ever spent: otherwise none has a round that goes on, however many they are.
+    /// Whether any node was ever spent. Otherwise no node needs a check.
     counts: bool,
 }
 
@@ -69,19 +69,19 @@ impl Nodes {
         &mut self.states[node as usize]
     }
 
-    /// Puts what a base says of a node in the place of what is known of it.
+    /// Replaces the data on a node with the data of a base.
     pub(super) fn restore(&mut self, node: Local, state: NodeState) {
         self.counts |= state.spent;
         self.states[node as usize] = state;
     }
 
-    /// Says whether a node ran with as many tokens as it counts, and its round goes on.
+    /// Sets whether a node ran with its full count of tokens in the current round.
     pub(super) fn set_spent(&mut self, node: Local, spent: bool) {
         self.counts |= spent;
         self.states[node as usize].spent = spent;
     }
 
-    /// Returns the nodes of the plan that ran with as many tokens as they count and whose round goes on.
+    /// Returns the nodes of the plan that ran with their full count of tokens in the current round.
     pub(super) fn spent(&self) -> impl Iterator<Item = NodeIx> + '_ {
         let planned = self.plan.as_ref().map_or(0, |plan| plan.nodes.len());
         let looked_at = if self.counts { planned } else { 0 };
@@ -93,7 +93,7 @@ impl Nodes {
         self.states.iter_mut()
     }
 
-    /// Returns the number of a node, giving it one if the log names it for the first time.
+    /// Returns the number of a node. A new name in the log gets a new number.
     pub(super) fn local(&mut self, name: &NodeName) -> Local {
         if let Some(local) = self.find(name.as_str()) {
             return local;
@@ -115,7 +115,7 @@ impl Nodes {
         self.strangers.as_ref()?.locals.get(name).copied()
     }
 
-    /// As [`find`](Self::find), for a node that most likely is a target of `from`, by the edge at `place` or soon behind.
+    /// As [`find`](Self::find), for a probable target of `from`, by the edge at `place` or soon after it.
     pub(super) fn find_after(&self, from: Local, name: &NodeName, place: usize) -> Option<Local> {
         match (&self.plan, self.index(from)) {
             (Some(plan), Some(from)) => {
@@ -126,7 +126,7 @@ impl Nodes {
         }
     }
 
-    /// As [`find`](Self::find), for a node that the log must have named before.
+    /// As [`find`](Self::find), for a node that an earlier record must name.
     pub(super) fn known(&self, name: &NodeName) -> Result<Local> {
         self.find(name.as_str()).ok_or_else(|| never_reached(name))
     }
@@ -161,17 +161,17 @@ impl Nodes {
         Some(LiveEdge { to, back })
     }
 
-    /// Returns the liveness of a run in which nothing is live; `None` without a plan.
+    /// Returns the liveness of a run without live tokens, or `None` without a plan.
     pub(super) fn idle(&self) -> Option<Liveness> {
         self.plan.as_ref().map(|plan| plan.topology.liveness())
     }
 
-    /// Tells whether the run was last driven with the graph of the plan.
+    /// Returns whether the plan's graph last drove the run.
     pub(super) fn has_graph_of_plan(&self) -> bool {
         self.plan.as_ref().is_some_and(|plan| Arc::ptr_eq(&plan.prints, &self.graph))
     }
 
-    /// Returns what a node was like in the graph that the run was last driven with.
+    /// Returns the fingerprint of a node in the graph that last drove the run.
     pub(super) fn print(&self, node: Local) -> Option<Fingerprint> {
         match (&self.plan, self.index(node)) {
             (Some(plan), Some(index)) if self.has_graph_of_plan() => Some(plan.node(index).fingerprint),
@@ -179,7 +179,7 @@ impl Nodes {
         }
     }
 
-    /// Notes what the graph is like that the run is driven with.
+    /// Records the graph that drives the run.
     pub(super) fn note_graph(&mut self, graph: &Arc<Prints>) {
         if let Some(plan) = self.plan.as_ref().filter(|plan| plan.prints == *graph) {
             self.graph = Arc::clone(&plan.prints);
@@ -191,13 +191,13 @@ impl Nodes {
         self.graph = Arc::clone(graph);
     }
 
-    /// Returns what each node of the plan is like, if the run was last driven with another graph.
+    /// Returns the fingerprints of the plan's nodes, if another graph last drove the run.
     pub(super) fn changed_graph(&self) -> Option<Arc<Prints>> {
         let plan = self.plan.as_ref()?;
         (self.graph != plan.prints).then(|| Arc::clone(&plan.prints))
     }
 
-    /// Tells how a node differs from the node of the plan, if it does.
+    /// Returns how a node differs from the plan's node, if it does.
     pub(super) fn misfit(&self, node: Local) -> Option<&'static str> {
         let plan = self.plan.as_ref()?;
         match self.index(node) {

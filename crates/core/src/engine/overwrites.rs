@@ -1,11 +1,11 @@
-//! Overwrites of one channel by two activations at once.
+//! Concurrent overwrites of one channel by two activations.
 
 use super::frontier::ActivationKey;
 use super::machine::Machine;
 use crate::failure::{Failure, FailureKind};
 
 impl Machine {
-    /// Finds the concurrent activation that overwrote one of these channels, which this one cannot have seen.
+    /// Returns a failure if a concurrent activation overwrote one of these channels unseen.
     pub(crate) fn clash(&self, key: ActivationKey, overwrites: &[&str]) -> Option<Failure> {
         let since = self.in_flight().get(&key)?.since;
         let (channel, other) = overwrites.iter().find_map(|channel| {

@@ -1,4 +1,4 @@
-//! How far a run has come: what has ended, what was made, and when it last went on.
+//! The progress of a run: ended and created activations, replans, and fruitless claims.
 
 use std::collections::VecDeque;
 
@@ -6,22 +6,22 @@ use super::history::EndedActivation;
 use super::replan::{KEPT, Replan};
 use crate::record::body::{Event, StatusChange};
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress {
-    /// How many activations have ended.
+    /// Number of ended activations.
     tick: u64,
-    /// How many activations were made.
+    /// Number of created activations.
     started: u64,
     history: Vec<EndedActivation>,
     /// The latest replans, with their reasons.
     replans: VecDeque<Replan>,
-    /// How many claims there were since the run last made any progress.
+    /// Number of claims since the last progress.
     claims: u32,
 }
 
 impl Progress {
-    /// Makes that of a run which a base describes.
+    /// Restores the progress from a base.
     pub(super) fn restore(
         (tick, started): (u64, u64),
         claims: u32,
@@ -51,34 +51,34 @@ impl Progress {
         self.claims
     }
 
-    /// Counts a claim, or takes an event for progress.
+    /// Counts a claim, or resets the count if the event is progress.
     pub(super) fn note(&mut self, event: &Event) {
         match event {
             Event::Claim(_) => self.claims = self.claims.saturating_add(1),
-            // A retry that is to come uses up an attempt of its policy: what the claim was for has been done.
+            // A scheduled retry uses an attempt of its policy, so the claim had an effect.
             Event::Attempt(attempt) if attempt.retry_at.is_some() => self.claims = 0,
-            // A process that ends in order has not been ended by the run: the claim is not held against it.
+            // The run did not kill a process that ends in order, so the claim does not count.
             Event::Release(released) if released.orderly => self.claims = self.claims.saturating_sub(1),
-            // A rest is no progress: a claim that leads to nothing else must not be repeated for ever.
+            // Becoming idle is no progress: a claim without any other effect must not repeat forever.
             Event::Attempt(_) | Event::Intent(_) | Event::Release(_) | Event::Base => {}
             Event::Status(StatusChange::Interrupted | StatusChange::Rested(_)) => {}
             _ => self.claims = 0,
         }
     }
 
-    /// Counts an activation that was made.
+    /// Counts a created activation.
     pub(super) fn start(&mut self) {
         self.started += 1;
     }
 
-    /// Counts an activation that ended.
+    /// Counts an ended activation.
     pub(super) fn end(&mut self, ended: EndedActivation) {
         self.tick += 1;
         self.claims = 0;
         self.history.push(ended);
     }
 
-    /// Keeps a replan, and drops the oldest where too many are kept.
+    /// Stores a replan, and drops the oldest one above the limit.
     pub(super) fn replan(&mut self, replan: Replan) {
         self.replans.push_back(replan);
         if self.replans.len() > KEPT {
@@ -86,7 +86,7 @@ impl Progress {
         }
     }
 
-    /// Forgets how often the run was claimed, as a run that branches off does.
+    /// Resets the number of claims, for a fork.
     pub(super) fn forget_claims(&mut self) {
         self.claims = 0;
     }

@@ -1,4 +1,4 @@
-//! The questions of a run: which are open, by which id, and which answer may be given.
+//! The questions of a run: open questions, their ids, and the valid answers.
 
 use std::sync::Arc;
 
@@ -10,29 +10,29 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::Visit;
 use crate::record::memo::{AskedQuestion, Memo, Reply};
 
-/// The name of the question that a node declared before itself, and of the one behind itself.
+/// The names of the questions that a node declares before and after itself.
 pub(crate) const BEFORE: &str = "before";
 pub(crate) const AFTER: &str = "after";
 
-/// What a question is about.
+/// The subject of a question.
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
-    /// What became of an activation that must not be repeated.
+    /// The outcome of an activation that must not be repeated.
     Doubt,
-    /// Something that a node asks, or that is declared before it.
+    /// A question of a node, or one declared before it.
     Asked(Arc<AskedQuestion>),
-    /// Whether to go on behind a node.
+    /// Whether to continue after a node.
     After,
 }
 
-/// A question that was answered or has expired: kept to say so when its activation has ended.
+/// An answered or expired question, kept for an error message after its activation has ended.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct ClosedQuestion {
     pub(crate) id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) by: Option<String>,
     pub(crate) at: Timestamp,
-    /// Whether no answer came until then.
+    /// Whether the question expired without an answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) expired: bool,
 }
@@ -41,7 +41,7 @@ pub(crate) struct ClosedQuestion {
 #[derive(Clone, Debug)]
 pub(crate) struct QuestionState {
     pub(crate) key: ActivationKey,
-    /// The name within the activation; none for a doubt.
+    /// The name within the activation. `None` for an unknown outcome.
     pub(crate) name: Option<String>,
     pub(crate) about: Subject,
 }
@@ -84,12 +84,12 @@ impl Machine {
         }
     }
 
-    /// Finds an open question by its id, or by the beginning of it (`node@visit` or `node`) if that means only one.
+    /// Finds an open question by its id, or by a prefix (`node@visit` or `node`) that matches only one.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] naming those that are open, [`ErrorKind::AlreadyExists`] naming the author of its answer,
-    /// [`ErrorKind::WrongStatus`] if it expired, [`ErrorKind::Invalid`] if it may be one of several.
+    /// [`ErrorKind::NotFound`] lists the open questions, [`ErrorKind::AlreadyExists`] names the author of the answer, [`ErrorKind::WrongStatus`]
+    /// means that the question expired, [`ErrorKind::Invalid`] means that several questions match.
     pub(crate) fn find_question(&self, id: &str) -> Result<QuestionState> {
         let posed = self.posed();
         let ids: Vec<String> = posed.iter().map(|posed| self.id_of(posed)).collect();
@@ -117,7 +117,7 @@ impl Machine {
         Err(Error::new(ErrorKind::NotFound, message))
     }
 
-    /// Says so if a question was answered or has expired.
+    /// Returns an error if a question was answered or has expired.
     fn tell_closed(&self, id: &str) -> Result<()> {
         let answered = |by: &Option<String>, at: Timestamp| {
             let by = by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
@@ -144,7 +144,7 @@ impl Machine {
         }
     }
 
-    /// Tells whether an answer may be given, so that a refused one leaves the run untouched.
+    /// Checks whether an answer is allowed. A refused answer leaves the run unchanged.
     pub(super) fn check_answer(&self, id: &str, answer: &Answer, now: Timestamp) -> Result<()> {
         let posed = self.find_question(id)?;
         let (expects, deadline) = match &posed.about {
@@ -172,7 +172,7 @@ impl Machine {
         }
     }
 
-    /// Whether an activation starts only once an answer lets the run go on behind a node before it.
+    /// Returns whether an activation waits for an answer to the interrupt after an earlier node.
     pub(crate) fn is_held(&self, key: ActivationKey) -> bool {
         !self.frontier().holds().is_empty()
             && self.in_flight().get(&key).is_some_and(|activation| {
@@ -188,7 +188,7 @@ impl Machine {
         format!("{}@{}", self.name(key.0), key.1)
     }
 
-    /// Finds the activation that a question about what became of it is about.
+    /// Returns the activation whose unknown outcome a question is about.
     pub(crate) fn doubt(&self, id: &str) -> Option<ActivationKey> {
         let (node, visit) = id.rsplit_once('@')?;
         let key = (self.find(node)?, Visit::new(visit.parse().ok()?));

@@ -1,4 +1,4 @@
-//! Replans: how often a run went back to a node on purpose, from where and why, and when it may not once more.
+//! Replans: their number, source and reason, and their limits.
 
 use super::frontier::Local;
 use super::machine::Machine;
@@ -7,17 +7,17 @@ use crate::graph::plan::Plan;
 use crate::id::{NodeName, Visit};
 use crate::record::body::NodeDone;
 
-/// The longest reason that is kept, in bytes: a paragraph. A longer one belongs in the state.
+/// Maximum length of a stored reason in bytes: a paragraph. A longer one belongs in the state.
 pub(super) const REASON_BYTES: usize = 500;
 
-/// How many replans are kept with their reasons, the latest ones; all are counted. They explain why a run gave up, and every
-/// base holds them.
+/// Maximum number of stored replans with reasons, the latest ones. The counts cover all. The reasons explain why a run gave up, and every base
+/// contains them.
 pub(super) const KEPT: usize = 100;
 
-/// A run went back to a node on purpose.
+/// A replan: the run returned to a node on purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Replan {
-    /// The activation whose route decided so.
+    /// The activation whose route chose the replan.
     pub(crate) from: Local,
     pub(crate) visit: Visit,
     pub(crate) to: Local,
@@ -25,7 +25,7 @@ pub(crate) struct Replan {
 }
 
 impl Machine {
-    /// Returns how often the run went back to each node on purpose; nodes without replans are left out.
+    /// Returns the number of replans to each node, without nodes that have none.
     pub(crate) fn replan_counts(&self) -> Vec<(NodeName, u32)> {
         if self.replans().is_empty() {
             return Vec::new();
@@ -34,7 +34,7 @@ impl Machine {
         counted.map(|(name, node)| (name.clone(), node.replans)).collect()
     }
 
-    /// Lists the replans of an activation. A token that came too late for its join goes back to nothing.
+    /// Lists the replans of an activation. A token that came too late for its join causes no replan.
     pub(super) fn replans_of(&self, done: &NodeDone) -> Vec<Replan> {
         let arrived = done.fired.iter().filter(|fired| !done.dropped.contains(&fired.to));
         let replan = |fired: &crate::record::body::FiredEdge| {
@@ -48,7 +48,7 @@ impl Machine {
         arrived.filter_map(replan).collect()
     }
 
-    /// Returns why the run may not go on if an activation goes back to a node once more than allowed.
+    /// Returns a failure if an activation exceeds a replan limit.
     pub(super) fn over_replans(&self, plan: &Plan, done: &NodeDone) -> Option<Failure> {
         if done.fired.iter().all(|fired| fired.reason.is_none()) {
             return None;
@@ -79,12 +79,12 @@ impl Machine {
         None
     }
 
-    /// Tells the history of replans, the new ones last.
+    /// Returns the history of replans, with the new ones last.
     fn tell_replans(&self, new: &[Replan]) -> Vec<String> {
         let all = self.replans().len() + new.len();
         let counted: u64 = self.nodes().iter().map(|node| u64::from(node.replans)).sum();
         let told = all.min(KEPT);
-        // Moves by an operator are told as well, and not counted.
+        // The history also contains operator moves, which do not count.
         let untold = (counted + new.len() as u64).saturating_sub(told as u64);
         let mut causes = Vec::with_capacity(told + 1);
         if untold > 0 {

@@ -1,34 +1,34 @@
-//! How a run stands: its status and why, what it was told to do, and what moves it while it is at rest.
+//! The status of a run and its reason, its pending signals, and the events that end an idle time.
 
 use super::frontier::ActivationKey;
 use crate::clock::Timestamp;
 use crate::record::pause::ChildPolls;
 use crate::record::{Failure, RunStatus};
 
-/// Why a run is paused: by what was said to it, and by its parent. One leaves the other as it is.
+/// The reasons of a pause: the run's own and the parent's. Each is independent of the other.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PauseReasons {
     pub(crate) own: Option<String>,
     pub(crate) of_parent: Option<String>,
 }
 
-/// How a run stands.
+/// The status of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunState {
     status: RunStatus,
     failure: Option<Box<Failure>>,
-    /// Why the run was asked to stop.
+    /// The reason of a cancellation request.
     cancel: Option<String>,
-    /// Present once the run was ever paused: then children may be paused with it.
+    /// Present if the run was ever paused: its children may then be paused with it.
     pauses: Option<Box<PauseReasons>>,
-    /// Whether a message moves the run, which is at rest.
+    /// Whether a message moves the idle run.
     receiving: bool,
-    /// The activations that waited for a message when the run last rested on several, with the names of their waits; the longest
-    /// wait first.
+    /// The activations that waited for a message when the run last became idle with several, with the names of their waits. The longest wait comes
+    /// first.
     receivers: Vec<(ActivationKey, String)>,
-    /// When time moves the run, which is at rest.
+    /// When time moves the idle run.
     wake: Option<Timestamp>,
-    /// When its children are looked at, for which it waits at rest.
+    /// When the idle run polls its children.
     looks: Option<ChildPolls>,
 }
 
@@ -79,12 +79,12 @@ impl RunState {
         self.wake
     }
 
-    /// Says what moves the run, which is at rest with this status.
+    /// Makes the run idle with this status, and records the events that end the idle time.
     pub(super) fn rest(&mut self, status: RunStatus, receiving: bool, wake: Option<Timestamp>) {
         (self.status, self.receiving, self.wake, self.looks) = (status, receiving, wake, None);
     }
 
-    /// Says when the children are looked at of the run, which has come to rest.
+    /// Records when the idle run polls its children.
     pub(super) fn note_looks(&mut self, looks: Option<ChildPolls>) {
         self.looks = looks;
     }
@@ -93,14 +93,14 @@ impl RunState {
         self.looks
     }
 
-    /// Notes the activations that wait for a message. A record without any does not know them.
+    /// Records the activations that wait for a message. A record without any does not know them.
     pub(super) fn note_receivers(&mut self, receivers: Vec<(ActivationKey, String)>) {
         if !receivers.is_empty() {
             self.receivers = receivers;
         }
     }
 
-    /// Lets a run at rest go on, unless it is paused or has ended.
+    /// Ends the idle time of the run, unless it is paused or has ended.
     pub(super) fn wake_up(&mut self) {
         if !(self.status.is_finished() || self.paused().is_some()) {
             self.rest(RunStatus::InProgress, false, None);
@@ -124,12 +124,12 @@ impl RunState {
         self.rest(RunStatus::Cancelled, false, None);
     }
 
-    /// Lets a failed run go on.
+    /// Continues a failed run.
     pub(super) fn retry(&mut self) {
         (self.status, self.failure) = (RunStatus::InProgress, None);
     }
 
-    /// Asks the run to stop.
+    /// Requests the cancellation of the run.
     pub(super) fn ask_to_cancel(&mut self, reason: String) {
         self.cancel = Some(reason);
     }
@@ -142,7 +142,7 @@ impl RunState {
         }
     }
 
-    /// Ends a pause: the parent ends its own alone, any other signaller both.
+    /// Ends a pause: the parent ends only its own, any other signaller both.
     pub(super) fn unpause(&mut self, of_parent: bool) {
         if let Some(pauses) = &mut self.pauses {
             pauses.of_parent = None;
@@ -153,7 +153,7 @@ impl RunState {
         self.wake_up();
     }
 
-    /// Lets a run be claimed that rests, and was told to stop.
+    /// Allows a claim of an idle run with a cancellation request.
     pub(super) fn let_stop(&mut self) {
         let is_told = self.cancel.is_some() || self.paused().is_some();
         if is_told && matches!(self.status, RunStatus::Interrupted | RunStatus::AwaitingInput) {
@@ -161,12 +161,12 @@ impl RunState {
         }
     }
 
-    /// Forgets what was said to the run and why, as a run that branches off does.
+    /// Drops the signals to the run and their reasons, for a fork.
     pub(super) fn begin_anew(&mut self) {
         *self = Self { receivers: std::mem::take(&mut self.receivers), ..Self::new() };
     }
 
-    /// Restores why the run stands as it does, as a base holds it.
+    /// Restores the status and its reasons from a base.
     pub(super) fn restore(
         &mut self,
         failure: Option<Failure>,

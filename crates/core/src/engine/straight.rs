@@ -1,6 +1,6 @@
-//! When a step of a run is decided at once, because the run is at one place and nothing but the one token matters.
+//! Decides a step at once if the run is at one node and only one token matters.
 //!
-//! Paid for by `core/disabled` and `core/every-node`. The random lives of the machine hold each decision to the general way.
+//! Paid for by `core/disabled` and `core/every-node`. The random runs of the machine compare each decision with the general path.
 
 use super::machine::Machine;
 use crate::graph::Join;
@@ -10,7 +10,7 @@ use crate::record::RunStatus;
 use crate::record::body::NodeDone;
 
 impl Machine {
-    /// Tells whether the run is at one place, and the token for the next does nothing but start it.
+    /// Returns whether the run is at one node and the token for the next node only starts it.
     pub(super) fn goes_straight(&self, plan: &Plan, from: NodeIx, to: NodeIx) -> bool {
         let next = plan.node(to);
         self.status() == RunStatus::InProgress
@@ -23,7 +23,7 @@ impl Machine {
             && plan.max_steps.is_none_or(|most| self.started() < most.get())
     }
 
-    /// As [`goes_straight`](Self::goes_straight), for the one edge that fired of several: the usual step of a loop.
+    /// As [`goes_straight`](Self::goes_straight), for the only fired edge of several: the usual step of a loop.
     pub(super) fn fired_straight(&self, plan: &Plan, from: NodeIx, done: &NodeDone) -> bool {
         let [fired] = &*done.fired else { return false };
         let to = plan.find_after(from, &fired.to, 0).filter(|_| fired.is_plain() && done.skipped.is_empty());

@@ -1,4 +1,4 @@
-//! The machine on random graphs: every prefix of a log folds to the machine that lived it, and the rules hold on the way.
+//! Random graphs for the machine: every prefix of a log folds to the same machine, and the rules hold after each record.
 
 mod graphs;
 mod life;
@@ -19,7 +19,7 @@ use crate::graph::plan::Plan;
 use crate::id::NodeName;
 use crate::state::Context;
 
-/// What is counted, past what a base says: a count that no base holds must not go unseen.
+/// Includes counts that no base contains: such a count must not be missed.
 fn replans(machine: &Machine) -> BTreeMap<NodeName, u32> {
     machine.replan_counts().into_iter().collect()
 }
@@ -39,7 +39,7 @@ fn fold_from(life: &Life, at: usize, plan: Option<&Arc<Plan>>) -> Machine {
     machine
 }
 
-/// Folds a life from its start and from some place in it, with the graph and without.
+/// Folds a run from its start and from a middle position, with the graph and without.
 fn fold_all(life: &Life, graph: &Graph<Context>, place: usize) {
     for plan in [None, Some(graph.plan())] {
         let mut folded = Machine::new(plan.cloned());
@@ -50,7 +50,7 @@ fn fold_all(life: &Life, graph: &Graph<Context>, place: usize) {
                 assert_eq!(folded.live(), moment.live());
             }
         }
-        // A fold without the graph may go on with it.
+        // A fold without the graph can continue with it.
         let planned = Machine::restore(&folded.snapshot().unwrap(), Some(Arc::clone(graph.plan()))).unwrap();
         let last = &life.moments[life.moments.len() - 1];
         assert_eq!(normal(&planned), normal(last), "planned at the end");
@@ -63,14 +63,14 @@ fn fold_all(life: &Life, graph: &Graph<Context>, place: usize) {
 }
 
 proptest! {
-    // The same graphs each time; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` do not apply, change the numbers here to look further.
+    // The same graphs each time. `PROPTEST_RNG_SEED` and `PROPTEST_CASES` do not apply: change the numbers here to test further.
     #![proptest_config(ProptestConfig {
         rng_seed: proptest::test_runner::RngSeed::Fixed(1),
         cases: 400,
         ..ProptestConfig::default()
     })]
 
-    /// The rules are checked by [`Life`] after every event.
+    /// [`Life`] checks the rules after every event.
     ///
     /// Guarantees: FORMAT-6.
     #[test]
@@ -80,7 +80,7 @@ proptest! {
         fold_all(&life, &graph, place.index(life.events.len()));
     }
 
-    /// What is allowed is checked by [`replans::Replans`] at every end.
+    /// [`replans::Replans`] checks the limits at every end.
     #[test]
     fn a_run_that_replans_folds_and_stops_at_its_limits(draft in drafts(), seed: u64, place: prop::sample::Index) {
         let graph = build(&draft);

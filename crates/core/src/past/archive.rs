@@ -1,7 +1,7 @@
-//! A run as one text: to keep it elsewhere, to move it, to hold it against tomorrow's code.
+//! The text format of an exported run, for backup, transfer and replay tests.
 //!
-//! One JSON object a line. The first says what the file is and holds the run's key and facts; each further one is a record,
-//! `{"h": header, "b": body}`, as the log holds it.
+//! Each line is one JSON object. The first line names the file format and holds the run's key and facts. Each further line is a record, `{"h":
+//! header, "b": body}`, as the log stores it.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -19,7 +19,7 @@ use crate::record::body::{Body, Event, Signal, SignalKind};
 use crate::record::{Record, RecordHeader, RunFacts, RunStatus, codec};
 use crate::store::{At, CheckpointStore, RunAppend, RunHead};
 
-/// What the first line says that it is.
+/// The format name in the first line.
 const KIND: &str = "ferrata run";
 
 /// The version of the file.
@@ -37,18 +37,18 @@ struct ArchiveHeader {
 #[derive(Serialize, Deserialize)]
 struct ArchiveLine {
     h: RecordHeader,
-    /// The body, if it is one line of JSON, as all are that this version writes.
+    /// The body, if it is one line of JSON. This version writes only such bodies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     b: Option<Box<RawValue>>,
-    /// The body as text, if it has more lines, or holds what could steer a terminal.
+    /// The body as text, if it has several lines or contains terminal control characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     t: Option<String>,
 }
 
-/// How often a run is read because another began under its name meanwhile.
+/// Number of attempts to export a run that callers purge and start again concurrently.
 const ROUNDS: u32 = 32;
 
-/// Writes a run down whole, as far as its records are kept; with `before`, only the records before that.
+/// Exports all stored records of a run, or only the records before `before`.
 pub(crate) async fn export(store: &dyn CheckpointStore, run: &RunKey, before: Option<Seq>) -> Result<String> {
     let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
     for _ in 0..ROUNDS {
@@ -57,7 +57,7 @@ pub(crate) async fn export(store: &dyn CheckpointStore, run: &RunKey, before: Op
         if now.facts == head.facts {
             return text;
         }
-        // It was purged meanwhile, and another began under its name: what was read is of both.
+        // The run was purged and started again: the lines so far mix two generations.
         head = now;
     }
     let message = "others purge and start the run again and again; export it when they are done";
@@ -85,7 +85,7 @@ async fn export_as_of(
     for end in walk::segment_ends(store, run, At::Seq(to)).await? {
         for record in walk::segment_records(store, run, end).await? {
             if !walk::goes_on(last, &record.header) {
-                // Pruned meanwhile: what is kept begins here, and a file with a hole is no run.
+                // The run was pruned during the export. Restart at the first stored record, since a file with a gap is not a run.
                 (lines, records) = (String::new(), 0);
             }
             last = Some(record.header.head());
@@ -112,13 +112,13 @@ fn nothing_before(run: &RunKey, before: Seq) -> Error {
     Error::new(ErrorKind::NotFound, format!("no record before {before} is kept")).with_run(run)
 }
 
-/// Tells whether a character could steer a terminal that shows it: a control, or a mark that changes the order of the others.
+/// Returns whether a character could control a terminal: a control character, or a mark that changes the text direction.
 fn steers(c: char) -> bool {
     let reorders = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || reorders(c)
 }
 
-/// Escapes such characters in JSON on one line, where they can stand only in texts.
+/// Escapes control characters in one line of JSON, where only strings can contain them.
 fn tame(json: &str) -> Cow<'_, str> {
     if !json.contains(steers) {
         return Cow::Borrowed(json);
@@ -127,7 +127,7 @@ fn tame(json: &str) -> Cow<'_, str> {
     Cow::Owned(json.chars().map(escaped).collect())
 }
 
-/// Reads a run that was written down.
+/// Parses an exported run.
 fn read(text: &str) -> Result<(ArchiveHeader, Vec<Record>)> {
     let refuse = |line: usize, what: &str| {
         Error::new(ErrorKind::Invalid, format!("line {line} of the file {what}; export the run again"))
@@ -162,7 +162,7 @@ fn read(text: &str) -> Result<(ArchiveHeader, Vec<Record>)> {
         if record.header.epoch.next() == record.header.epoch {
             return Err(refuse(at, "has an epoch that no claim can be counted on from"));
         }
-        // Records are numbered anew, which would hide that one is missing.
+        // The import renumbers records, which would hide a gap.
         if !walk::goes_on(records.last().map(|before: &Record| before.header.head()), &record.header) {
             return Err(refuse(at, "does not follow the one before it"));
         }
@@ -201,17 +201,17 @@ fn renumber(run: &RunKey, record: &mut Record, shift: u64) -> Result<()> {
     Ok(())
 }
 
-/// An exported run as an import stores it.
+/// An exported run in the form that an import stores.
 pub(crate) struct ImportedRun {
     pub(crate) run: RunKey,
     pub(crate) facts: RunFacts,
     pub(crate) records: Vec<Record>,
-    /// Whether it keeps the id under which it was exported.
+    /// Whether the run has the id under which it was exported.
     pub(crate) is_same_id: bool,
 }
 
-/// Writes a run that was written down into a store, under its own key or another. No driver has it there: the executor that owned it when
-/// it was written down drives another run. `prepare` may refuse the run, or add records to it. Returns the run with its last record.
+/// Imports an exported run under its own key or another. No driver owns the imported run: the exporting executor drives another run. `prepare` may
+/// reject the run or add records. Returns the run with its last record.
 pub(crate) async fn import(
     store: &dyn CheckpointStore,
     text: &str,
@@ -221,7 +221,7 @@ pub(crate) async fn import(
     let (title, mut records) = read(text)?;
     let is_same_id = run.as_ref().is_none_or(|run| *run == title.run);
     let run = run.unwrap_or(title.run);
-    // A run that was pruned begins with a later record; in its new place it begins with the first.
+    // A pruned run starts with a later record. The imported run starts with record 0.
     let (mut prev, mut seq) = (None, Seq::new(0));
     let shift = records.first().map_or(0, |record| record.header.seq.get());
     for record in &mut records {

@@ -1,4 +1,4 @@
-//! Holding a log against itself, without the graph it was made with.
+//! Checks a log for consistency with itself, without its graph.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,23 @@ use crate::record::{Record, RecordKind, RunStatus, codec};
 use crate::state::Channels;
 use crate::store::{At, CheckpointStore, RunHead};
 
-/// What was read when a log was [held against itself](crate::runtime::Runtime::check_log).
+/// The result of [checking a log](crate::runtime::Runtime::check_log).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckedLog {
-    /// How many records were read.
+    /// Number of records read.
     pub records: u64,
-    /// How many of them are bases.
+    /// Number of records that are bases.
     pub bases: u64,
-    /// How many bytes their bodies have.
+    /// Total size of the bodies in bytes.
     pub bytes: u64,
-    /// The oldest record that is kept.
+    /// The oldest stored record.
     pub first: Seq,
-    /// The last one.
+    /// The last record.
     pub last: Seq,
 }
 
-/// Reads a log and folds it twice: from its first base on, and anew from each further base. Both must come to the same.
+/// Reads a log and folds it twice: from its first base, and again from each further base. Both folds must be equal.
 pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Result<CheckedLog> {
     let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
     let mut ends = walk::segment_ends(store, run, At::Seq(head.seq)).await?;
@@ -39,7 +39,7 @@ pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Resu
             Checked::Whole(checked) => return Ok(checked),
             Checked::Hole(first) => first,
         };
-        // A prune may make a record a base before it drops those before it: the listing shows that by now, and did not before.
+        // A prune may turn a record into a base before it drops the earlier records. Only the second listing shows that base.
         let now = walk::segment_ends(store, run, At::Seq(head.seq)).await?;
         if now == ends {
             return Err(broken("the log has a hole before this record").with_run(run).with_seq(first));
@@ -49,10 +49,10 @@ pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Resu
     }
 }
 
-/// What one reading of a log came to.
+/// The result of one read of a log.
 enum Checked {
     Whole(CheckedLog),
-    /// The stretch that begins with this record does not go on where the one before it ended.
+    /// The segment that starts with this record does not follow the end of the previous segment.
     Hole(Seq),
 }
 
@@ -64,7 +64,7 @@ async fn check_stretches(
 ) -> Result<Checked> {
     let mut checked = CheckedLog { records: 0, bases: 0, bytes: 0, first: head.first, last: head.seq };
     let mut folded: Option<ReplayedRun> = None;
-    // A pruned log does not tell which writer wrote what came before its first base.
+    // A pruned log does not show which writer wrote the records before its first base.
     let mut passed_on = head.first > Seq::new(0);
     for end in ends {
         let records = walk::segment_records(store, run, *end).await?;
@@ -80,25 +80,25 @@ async fn check_stretches(
             } else if store.head(run).await?.is_none_or(|now| now.first <= before.last.seq) {
                 return Ok(Checked::Hole(first.header.seq));
             } else {
-                // Pruned meanwhile: what is kept begins here.
+                // The run was pruned meanwhile: the stored log starts at this record.
                 (checked.first, checked.records, checked.bases) = (first.header.seq, records.len() as u64, 1);
                 checked.bytes = records.iter().map(|record| record.body.len() as u64).sum();
             }
             passed_on = false;
         }
-        // With a claim that is a base, the claimer writes already.
+        // If a claim is a base, the claimer already wrote it.
         passed_on |= first.header.kind == RecordKind::Edit || records[1..].iter().any(changes_hands);
         folded = Some(fold(run, &records, None)?);
     }
     Ok(Checked::Whole(checked))
 }
 
-/// Tells whether the program that writes from this record on may be another one, with another type of state.
+/// Returns whether a different program, with another state type, may write from this record on.
 fn changes_hands(record: &Record) -> bool {
     matches!(record.header.kind, RecordKind::Claim | RecordKind::Edit)
 }
 
-/// Compares what the records up to a base amount to with the base.
+/// Compares the fold of the records before a base with the base.
 fn compare(run: &RunKey, mut through: ReplayedRun, first: &Record, passed_on: bool) -> Result<()> {
     through.absorb(run, first)?;
     let base = codec::base(run, first)?;
@@ -121,8 +121,8 @@ fn broken(what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, message)
 }
 
-/// Tells whether two values differ in nothing but what a type of state adds, leaves out or widens when it writes back what it
-/// read: fields that only one of them has, and whole numbers with a fraction.
+/// Returns whether two values differ only by the changes that a state type makes when it writes back a value: fields that only one value has, and
+/// integers that became floats.
 fn is_alike(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
@@ -136,7 +136,7 @@ fn is_alike(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// What two machines of one run have in common whatever numbers they give to nodes.
+/// The parts of two machines of one run that do not depend on node numbers.
 #[derive(PartialEq)]
 struct MachineSummary {
     status: RunStatus,

@@ -1,4 +1,4 @@
-//! A run as of one record, with everything that its log says about it, as JSON for people and other programs.
+//! A run as of one record, as JSON for people and other programs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,117 +29,117 @@ use crate::store::{At, CheckpointStore};
 
 /// A run as of one record.
 ///
-/// Serialises to JSON with these names; `docs/checkpoints.md` describes each. Fields of newer versions are kept in `extra` and
-/// written back.
+/// Serializes to JSON with these field names; `docs/checkpoints.md` describes each field. `extra` stores the fields of newer versions and writes
+/// them back.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Checkpoint {
     /// The version of this document: 1.
     pub schema: u32,
-    /// The run.
+    /// The key of the run.
     pub run: RunKey,
-    /// The workflow it is a run of.
+    /// The workflow of the run.
     pub workflow: WorkflowName,
-    /// The version of the workflow it was started with.
+    /// The workflow version at the start of the run.
     pub version: String,
-    /// The fingerprint of the graph it was started with.
+    /// The graph's fingerprint at the start of the run.
     pub graph: Fingerprint,
     /// The record's number in the run's log.
     pub index: Seq,
     /// The record's id.
     pub record: RecordId,
-    /// What the record says.
+    /// The kind of the record.
     pub kind: RecordKind,
-    /// How the run stood.
+    /// The status of the run.
     pub status: RunStatus,
-    /// Why it failed, if it had.
+    /// The reason of the failure, if the run had failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// Why it is paused, if it is.
+    /// The reason of the pause, if the run was paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
-    /// Why it was asked to stop, if it was.
+    /// The reason of the cancellation request, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled: Option<String>,
-    /// When the record was made, by its writer's clock.
+    /// Time of the record, by its writer's clock.
     pub at: Timestamp,
-    /// When the run was started.
+    /// Time at which the run was started.
     pub created: Timestamp,
-    /// When time moves the run, if nothing else does before.
+    /// Time at which the run continues without an event, if it waits for a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<Timestamp>,
-    /// How often it had been claimed.
+    /// How often the run had been claimed.
     pub epoch: Epoch,
-    /// Who owned it.
+    /// The owner of the run at that record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<ExecutorId>,
     /// The run it was forked from, and where.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// For whom it runs.
+    /// The user for whom the run was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// What users filter by.
+    /// The labels of the run.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// What the run is configured with.
+    /// The configuration of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
     /// The activation that ended last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<String>,
-    /// The activations that had begun and not ended: what runs next.
+    /// The activations that had started and not ended. They run next.
     pub next: Vec<PendingActivation>,
-    /// The state.
+    /// The state of the run.
     pub state: Value,
-    /// The channels of `state` and `input` that are secret: [`hide_secrets`](Self::hide_secrets) takes their values out.
+    /// The secret channels of `state` and `input`. [`hide_secrets`](Self::hide_secrets) replaces their values.
     #[serde(default, skip_serializing_if = "Secrets::is_empty")]
     pub secret: Secrets,
-    /// The state that the run was started with; absent once its first record has been pruned.
+    /// The input of the run. Absent after its first record was pruned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
-    /// The activations that had ended, in order.
+    /// The ended activations, in order.
     pub history: Vec<PastActivation>,
-    /// What each node returned along its edges the last time, if it returned anything then.
+    /// The last result of each node along its edges, if it returned one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub results: BTreeMap<NodeName, Value>,
-    /// How often each node had been activated.
+    /// The number of activations of each node.
     pub visited: BTreeMap<NodeName, u32>,
-    /// The nodes that would never run.
+    /// The nodes that can no longer run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<NodeName>,
     /// The tokens that waited at a join.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingToken>,
-    /// Whether each goal gate that was visited had last ended well.
+    /// Whether each visited goal gate last succeeded.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gates: BTreeMap<NodeName, bool>,
-    /// The questions that were open.
+    /// The open questions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
-    /// What nodes made elsewhere, by node, in the order of the records that are kept.
+    /// The external artifacts of nodes, by node, in the order of the stored records.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub artifacts: BTreeMap<NodeName, Vec<Artifact>>,
-    /// What nodes read from a memory, and what was to be written to one.
+    /// The memory reads of nodes, and their pending memory writes.
     #[serde(default, skip_serializing_if = "MemorySnapshot::is_empty")]
     pub memory: MemorySnapshot,
-    /// How many messages no node had taken.
+    /// Number of messages that no node had received.
     #[serde(default)]
     pub unread: usize,
     /// The replans, with their reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replans: Vec<ReplanEntry>,
-    /// What failed so far, attempts that were made again included.
+    /// The failures so far, including attempts that were retried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<Diagnostic>,
-    /// What newer versions say.
+    /// Fields of newer versions.
     #[serde(flatten)]
     pub extra: BTreeMap<String, Value>,
 }
 
 impl Checkpoint {
-    /// Puts [`HIDDEN`](crate::state::HIDDEN) in the place of the values of secret channels in the state and in the input. What nodes returned, asked
-    /// and noted beside the state stays as it is.
+    /// Replaces the values of secret channels in the state and the input with [`HIDDEN`](crate::state::HIDDEN). Results, questions and notes of
+    /// nodes outside the state stay unchanged.
     ///
     /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
     pub fn hide_secrets(&mut self) {
@@ -151,7 +151,7 @@ impl Checkpoint {
 }
 
 impl fmt::Debug for Checkpoint {
-    /// Shows the place and how the run stood, never a payload.
+    /// Shows the position and the status, and omits payloads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Checkpoint")
             .field("run", &self.run)
@@ -163,109 +163,109 @@ impl fmt::Debug for Checkpoint {
     }
 }
 
-/// What a run had read from a memory, and what was still to be written to one.
+/// The memory reads and pending memory writes of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MemorySnapshot {
-    /// What nodes [had read](crate::node::NodeContext::remember_read), in the order of the records that are kept.
+    /// The [memory reads](crate::node::NodeContext::remember_read) of nodes, in the order of the stored records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<MemoryRead>,
-    /// The payloads of the letters to the topic `memory` that no outlet had taken, in order.
+    /// The payloads of undelivered outbox messages to the topic `memory`, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending_writes: Vec<Value>,
 }
 
 impl MemorySnapshot {
-    /// Tells whether nothing was read, and nothing is to be written.
+    /// Returns whether there is no read and no pending write.
     pub fn is_empty(&self) -> bool {
         self.reads.is_empty() && self.pending_writes.is_empty()
     }
 }
 
-/// An activation that had begun and not ended.
+/// An activation that had started and not ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PendingActivation {
     /// The node.
     pub node: NodeName,
-    /// Which visit.
+    /// The visit number.
     pub visit: Visit,
-    /// How many attempts had failed.
+    /// Number of failed attempts.
     #[serde(default)]
     pub failed: u32,
-    /// When the next attempt was due.
+    /// Time of the next attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
-    /// Whether it stopped the run.
+    /// Whether this activation stopped the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
-    /// The item it was made for.
+    /// The fan-out item of the activation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<Value>,
-    /// How far its attempts have come, as the last of them [said](crate::node::NodeContext::progress).
+    /// The last [progress](crate::node::NodeContext::progress) of its attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Value>,
-    /// The names of its steps that were done.
+    /// The names of its completed steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<String>,
-    /// The times that it waited for, of timers and of waits for a message, which had not come by the clock of the record.
+    /// The pending deadlines of its timers and message waits, as of the record's time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timers: Vec<Timestamp>,
     /// Whether the idle run waited for a message to this activation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub receiving: bool,
-    /// The runs that it had started and whose result it had not taken, without those that are detached.
+    /// The child runs whose results the activation had not taken. Detached children are not listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<PendingChild>,
 }
 
-/// A run that an activation started and whose result it had not taken.
+/// A child run whose result its activation had not taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PendingChild {
-    /// What the activation calls it.
+    /// The child's name in the activation.
     pub name: String,
-    /// Its id, in the tenant of its parent.
+    /// The child's run id, in the tenant of its parent.
     pub run: RunId,
-    /// The value of its label `ferrata.child`. A run of this id with another value is not the child.
+    /// The value of the child's label `ferrata.child`. A run of this id with another value is not the child.
     pub start: String,
 }
 
-/// An activation that had ended.
+/// An ended activation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PastActivation {
     /// The node.
     pub node: NodeName,
-    /// Which visit.
+    /// The visit number.
     pub visit: Visit,
-    /// Whether it succeeded.
+    /// Whether the activation succeeded.
     pub ok: bool,
-    /// How many attempts it took. This and what follows is absent once its record has been pruned.
+    /// Number of attempts. Absent, like the fields below, after its record was pruned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
-    /// How long the last attempt took, in milliseconds.
+    /// Duration of the last attempt in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<u64>,
-    /// When its record was made.
+    /// Time of its record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-    /// The record it stands in.
+    /// Number of its record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<Seq>,
-    /// What repeating it means, if its graph said so.
+    /// The node's effect, if the graph declared one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<crate::graph::Effect>,
-    /// The nodes it led to.
+    /// The nodes that its edges started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub led_to: Vec<NodeName>,
-    /// What it said to people.
+    /// Its notes for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
-    /// Why it failed.
+    /// The reason of its failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
-    /// What it said itself of how its work came out, if that was not success: the run may go on after work that failed.
+    /// The verdict of the activation on its own work, if that was not success. The run may continue after work that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
 }
@@ -274,11 +274,11 @@ pub struct PastActivation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct WaitingToken {
-    /// Where it waited.
+    /// The node at which the token waited.
     pub at: NodeName,
-    /// Where it came from.
+    /// The node that sent the token.
     pub from: NodeName,
-    /// Which visit of that.
+    /// The visit of the sending node.
     pub visit: Visit,
 }
 
@@ -286,36 +286,36 @@ pub struct WaitingToken {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReplanEntry {
-    /// The node whose route decided so.
+    /// The node whose route chose the replan.
     pub from: NodeName,
-    /// Which visit of it.
+    /// The visit of that node.
     pub visit: Visit,
-    /// Where the run went back to.
+    /// The node at which the run continued.
     pub to: NodeName,
-    /// Why.
+    /// The reason of the replan.
     pub reason: String,
 }
 
-/// Something that failed.
+/// A failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Diagnostic {
-    /// When its record was made.
+    /// Time of its record.
     pub at: Timestamp,
     /// The node.
     pub node: NodeName,
-    /// Which visit.
+    /// The visit number.
     pub visit: Visit,
-    /// Which attempt.
+    /// The attempt number.
     pub attempt: u32,
-    /// Why.
+    /// The reason of the failure.
     pub failure: Failure,
-    /// When another attempt was to follow.
+    /// Time of the next attempt, if one was to follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
 }
 
-/// Reads a checkpoint, and what the log tells of the graph.
+/// Reads a checkpoint, and the graph data of the log.
 pub(crate) async fn checkpoint(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -328,7 +328,7 @@ pub(crate) async fn checkpoint(
     let ReplayedRun { machine, channels, last, .. } = folded;
     let name = |node: Local| machine.name(node).clone();
     let json = |text: &str| parsed(run, text);
-    // From the last on: a visit ends again after a retry, and the records that are gone are the oldest.
+    // Iterate backwards: a visit ends again after a retry, and the oldest records are the pruned ones.
     let backwards = machine.history().iter().rev().map(|ended| {
         let ok = ended.outcome == crate::engine::history::Outcome::Succeeded;
         let plain = PastActivation::of(name(ended.node), ended.visit, ok);
@@ -416,7 +416,7 @@ fn parsed(run: &RunKey, text: &str) -> Result<Value> {
     })
 }
 
-/// Lists the activations that have not ended, as of a record that was made at `at`.
+/// Lists the activations that have not ended, as of a record with time `at`.
 pub(super) fn pending(run: &RunKey, machine: &Machine, at: Timestamp) -> Result<Vec<PendingActivation>> {
     let json = |text: &str| parsed(run, text);
     let receiving = receiving(machine, at);
@@ -454,8 +454,8 @@ pub(super) fn pending(run: &RunKey, machine: &Machine, at: Timestamp) -> Result<
     going.chain(machine.stopped_at().iter().map(|(key, activation)| one((key, activation), true))).collect()
 }
 
-/// Lists the activations to which a message goes that moves the idle run, as far as the log tells: where only one can wait for a message, it is
-/// in no record.
+/// Lists the activations whose wait a message ends, to the extent that the log shows. If only one activation can wait for a message, no record
+/// names it.
 fn receiving(machine: &Machine, at: Timestamp) -> Vec<ActivationKey> {
     if !machine.is_receiving() {
         return Vec::new();
@@ -477,7 +477,7 @@ fn receiving(machine: &Machine, at: Timestamp) -> Vec<ActivationKey> {
     }
 }
 
-/// Lists the times that an activation waits for, of those that had not come at `at`, the next first.
+/// Lists an activation's pending deadlines after `at`, the earliest first.
 fn timers(memos: &Memos, at: Timestamp) -> Vec<Timestamp> {
     let mut timers: Vec<Timestamp> = memos
         .values()

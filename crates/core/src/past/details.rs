@@ -1,4 +1,4 @@
-//! What a log tells of each activation beyond what folding it gives: read record by record, for a checkpoint.
+//! Reads the details of each activation that a fold drops, record by record, for a checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,24 +13,24 @@ use crate::record::{Record, RecordHeader, codec};
 use crate::state::{Artifact, MemoryRead};
 use crate::store::{At, CheckpointStore};
 
-/// What the records that are kept tell beyond what a fold knows.
+/// Details in the stored records that a fold drops.
 #[derive(Default)]
 pub(super) struct RecordDetails {
     pub(super) started: Option<Started>,
     pub(super) input: Option<String>,
-    /// The ends of each visit in order: one that failed ends again after a retry.
+    /// The ends of each visit in order. A failed visit ends again after a retry.
     pub(super) ended: BTreeMap<(NodeName, Visit), Vec<PastActivation>>,
     pub(super) results: BTreeMap<NodeName, std::sync::Arc<str>>,
     pub(super) failed: Vec<Diagnostic>,
     pub(super) artifacts: BTreeMap<NodeName, Vec<Artifact>>,
     pub(super) reads: Vec<MemoryRead>,
     pub(super) bypassed: BTreeSet<(NodeName, NodeName)>,
-    /// The edges of the graph with which the run was driven last.
+    /// The edges of the graph that last drove the run.
     pub(super) edges: Option<Vec<(NodeName, NodeName)>>,
 }
 
 impl RecordDetails {
-    /// Reads a log up to its last stretch, which is at hand. Most logs are no more than that.
+    /// Reads a log up to its last segment, which the caller passes. Most logs have only one segment.
     pub(super) async fn read(
         store: &dyn CheckpointStore,
         run: &RunKey,
@@ -113,7 +113,7 @@ impl RecordDetails {
     }
 }
 
-/// Returns the edges of a graph as from and to.
+/// Returns the edges of a graph as pairs of source and target.
 pub(super) fn pairs(edges: &EdgeTargets) -> Vec<(NodeName, NodeName)> {
     edges.iter().flat_map(|(from, to)| to.iter().map(move |to| (from.clone(), to.clone()))).collect()
 }

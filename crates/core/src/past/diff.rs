@@ -1,4 +1,4 @@
-//! What differs between two states.
+//! The difference between two states.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use serde_json::Value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::{HIDDEN, Secrets};
 
-/// What turns one state into another: changes in order, each at a JSON pointer (RFC 6901), as a JSON patch (RFC 6902) whose
-/// operations also say what was there before.
+/// An ordered list of changes that turns one state into another. Each change names a JSON pointer (RFC 6901). The form is a JSON patch (RFC 6902)
+/// whose operations also hold the previous value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Diff {
-    /// The changes, in the order in which they are made.
+    /// The changes, in the order in which they apply.
     pub changes: Vec<Change>,
 }
 
@@ -23,33 +23,33 @@ pub struct Diff {
 #[serde(tag = "op", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Change {
-    /// Something is there that was not.
+    /// Adds a value.
     Add {
-        /// Where.
+        /// The JSON pointer.
         path: String,
-        /// What.
+        /// The new value.
         value: Value,
     },
-    /// Something else is there.
+    /// Replaces a value.
     Replace {
-        /// Where.
+        /// The JSON pointer.
         path: String,
-        /// What is there.
+        /// The new value.
         value: Value,
-        /// What was there.
+        /// The previous value.
         before: Value,
     },
-    /// Something is gone.
+    /// Removes a value.
     Remove {
-        /// Where.
+        /// The JSON pointer.
         path: String,
-        /// What was there.
+        /// The previous value.
         before: Value,
     },
 }
 
 impl Diff {
-    /// Finds what turns `from` into `to`.
+    /// Returns the changes that turn `from` into `to`.
     pub fn between(from: &Value, to: &Value) -> Self {
         let mut now = from.clone();
         let mut changes = Vec::new();
@@ -69,18 +69,18 @@ impl Diff {
                     let before = before(&now, &path);
                     Change::Remove { path, before }
                 }
-                // A difference is expressed in these three.
+                // A diff uses only these three operations.
                 _ => continue,
             };
-            // What was just found to turn one into the other can be applied.
+            // An operation that was just computed for this value always applies.
             let _ = json_patch::patch(&mut now, std::slice::from_ref(&operation));
             changes.push(change);
         }
         Self { changes }
     }
 
-    /// Finds what turns one state into another without what is secret: of a secret channel that differs it is told that it does, with
-    /// [`HIDDEN`] in the place of its values.
+    /// Returns the changes that turn one state into another, without secret values. A secret channel that differs is listed with [`HIDDEN`] in
+    /// place of its values.
     ///
     /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
     pub fn hiding(from: &Value, to: &Value, secrets: &Secrets) -> Self {
@@ -108,16 +108,16 @@ impl Diff {
         found
     }
 
-    /// Tells whether nothing differs.
+    /// Returns whether the states are equal.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Makes the changes.
+    /// Applies the changes to `value`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if they do not fit the value, which is then as it was.
+    /// [`ErrorKind::Invalid`] if the changes do not fit the value. The value is then unchanged.
     ///
     /// <!-- held by: past::a_difference_names_each_change_and_makes_it -->
     pub fn apply(&self, value: &mut Value) -> Result<()> {
@@ -132,7 +132,7 @@ impl Diff {
 }
 
 impl fmt::Debug for Change {
-    /// Shows what is done to which channel, never a payload.
+    /// Shows the operation and the channel, and omits payloads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, path) = match self {
             Self::Add { path, .. } => ("Add", path),

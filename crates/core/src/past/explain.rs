@@ -1,4 +1,4 @@
-//! Why a run stands as it does, for its children too: what the inspector and the command say of it.
+//! Why a run has its status, including its children. The inspector and the command show this text.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -15,55 +15,55 @@ use crate::record::parent_link::{CHILD, PARENT};
 use crate::store::{CheckpointStore, Page, RunHead, RunQuery};
 use crate::wording::count;
 
-/// How many runs a cache knows, and how many bytes it keeps of one: a page looks at some tens.
+/// Capacity of a cache in runs, and in bytes per run. A page shows tens of runs.
 const KNOWN: usize = 256;
 const SIZE: usize = 64 * 1024;
 
-/// The most children that are asked for one by one; more are listed.
+/// Maximum number of children that are read one by one. More children are listed.
 const SINGLE: usize = 20;
 
-/// How many children of a run are explained, and how many levels down.
+/// Number of children of a run that an explanation covers, and number of levels.
 const EXPLAINED: usize = 3;
 const LEVELS: usize = 6;
 
-/// Why a run stands as it does, and what its children ask.
+/// Why a run has its status, and the questions of its children.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunExplanation {
-    /// The reasons, the most urgent first; none for a run that is completed.
+    /// The reasons, the most urgent first. Empty for a completed run.
     pub reasons: Vec<RunReason>,
-    /// The questions of the descendants that the reasons are about, each with the way down to it, as in
+    /// The questions of the descendants that the reasons name, each with its path, as in
     /// [`Runtime::questions`](crate::runtime::Runtime::questions).
     pub questions: Vec<Question>,
 }
 
-/// What the logs of runs tell of why they stand as they do, kept as long as their heads stay the same.
+/// A cache of the log data behind explanations. An entry is valid while the run's head stays the same.
 ///
-/// One that looks at the same runs again and again reads each log once for each record.
+/// A caller that explains the same runs repeatedly reads each log only once per new record.
 #[derive(Default)]
 pub struct ReasonCache(Mutex<VecDeque<KnownRun>>);
 
 struct KnownRun {
     run: RunKey,
-    /// The newest record when the log was read.
+    /// The newest record at the time of the read.
     record: RecordId,
     facts: Arc<ReasonFacts>,
 }
 
 impl ReasonCache {
-    /// Makes a cache that knows no run.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Notes what a checkpoint tells, so that the log is not read for it.
+    /// Adds the data of a checkpoint, so that an explanation does not read the log.
     pub fn insert(&self, now: &Checkpoint) {
         self.note(&now.run, now.record, ReasonFacts::of(now));
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<KnownRun>> {
-        // Each entry is whole at any time.
+        // Every entry is valid at any time, so a poisoned lock is safe.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,11 +96,11 @@ impl fmt::Debug for ReasonCache {
     }
 }
 
-/// Says why a run stands as it does.
+/// Returns why a run has its status.
 ///
 /// # Errors
 ///
-/// What the store says, and as a fold of the run itself. A child that cannot be read is a reason and no error.
+/// Returns store errors, and the errors of folding the run itself. An unreadable child is a reason, not an error.
 pub(crate) async fn explain(
     store: &dyn CheckpointStore,
     head: &RunHead,
@@ -116,7 +116,7 @@ struct Reader<'a> {
     now: Timestamp,
 }
 
-/// A child, as its parent waits for it.
+/// A child that its parent waits for.
 struct AwaitedChild<'a> {
     node: &'a NodeName,
     visit: Visit,
@@ -125,7 +125,7 @@ struct AwaitedChild<'a> {
 }
 
 impl AwaitedChild<'_> {
-    /// How soon somebody has to look at it.
+    /// Returns how urgently an operator must act on the child.
     fn urgency(&self, now: Timestamp) -> u8 {
         let Some(head) = &self.head else { return 1 };
         match head.status {
@@ -168,7 +168,7 @@ impl Reader<'_> {
         Ok(RunExplanation { reasons: facts.reasons(head, self.now, children), questions })
     }
 
-    /// Says what a child that the run waits for does, as a reason of the run's own.
+    /// Returns the state of an awaited child as a reason of the run.
     async fn child(
         &self,
         parent: &RunHead,
@@ -211,7 +211,7 @@ impl Reader<'_> {
         Ok(RunExplanation { reasons: vec![reason], questions })
     }
 
-    /// Returns what a child asks itself, with the way down to it.
+    /// Returns the questions of the child itself, with the path to it.
     async fn questions(&self, head: &RunHead, path: &str) -> Result<Vec<Question>> {
         let facts = self.cache.read(self.store, head).await?;
         let below = |question: &Question| Question {
@@ -222,7 +222,7 @@ impl Reader<'_> {
         Ok(facts.questions.iter().map(below).collect())
     }
 
-    /// Returns the children for which a run waits, with their heads.
+    /// Returns the children that a run waits for, with their heads.
     async fn children<'f>(&self, head: &RunHead, facts: &'f ReasonFacts) -> Result<Vec<AwaitedChild<'f>>> {
         let awaited: Vec<_> = facts.children().collect();
         let mut heads: BTreeMap<RunKey, RunHead> = BTreeMap::new();
@@ -245,7 +245,7 @@ impl Reader<'_> {
         Ok(awaited.into_iter().map(with_head).collect())
     }
 
-    /// Lists the runs that a run has started, as far as they are asked for.
+    /// Lists the wanted children of a run.
     async fn listed(&self, head: &RunHead, wanted: &BTreeSet<&RunId>) -> Result<BTreeMap<RunKey, RunHead>> {
         let mut query = RunQuery::default();
         query.tenant = Some(head.run.tenant.clone());
@@ -263,7 +263,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns an id as it stands in a sentence: of one that was made for a child, as much as tells it from others.
+/// Returns an id in the form for sentences. An id generated for a child is shortened to its distinctive part.
 pub(super) fn shortened(run: &RunId) -> String {
     const HASH: usize = 32;
     const SHOWN: usize = 6;

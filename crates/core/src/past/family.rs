@@ -1,4 +1,4 @@
-//! What keeps a run from being removed: children that go on with it, and a parent that has not noted what came of it.
+//! The relations that block the removal of a run: children that depend on it, and a parent that has not recorded its result.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -15,19 +15,19 @@ use crate::record::child::{Child, ParentBond};
 use crate::record::parent_link::{ParentLink, parent_link};
 use crate::store::{At, CheckpointStore, RunHead};
 
-/// How the parent of a run stands to it.
+/// The relation of a parent to its child.
 #[derive(Debug)]
 pub(crate) enum Parent {
-    /// It waits for the run, or may, and knows whether it was started; it may be paused.
+    /// The parent waits for the run, or may wait. The log shows whether the run was started. The parent may be paused.
     Waits {
         began: bool,
         paused: bool,
     },
-    /// It has noted what came of the run.
+    /// The parent has recorded the run's result.
     Told,
-    /// Its log cannot be read.
+    /// The parent's log is unreadable.
     Unknown,
-    /// It was purged, also if another run bears its name now.
+    /// The parent was purged, even if a new run has its id.
     Gone,
     Completed,
     Cancelled,
@@ -35,11 +35,11 @@ pub(crate) enum Parent {
     WentOn,
 }
 
-/// Tells how the parent of a run stands to it.
+/// Returns the relation of the parent to a run.
 ///
 /// # Errors
 ///
-/// What the store says. A log that cannot be read is no error.
+/// Returns store errors. An unreadable log is not an error.
 pub(crate) async fn parent_of(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -70,12 +70,12 @@ pub(crate) async fn parent_of(
     })
 }
 
-/// Checks that no run needs one that is to be removed: no child goes on that would be without a parent, and its parent does not wait to
-/// note what came of it. A run in `before` is removed before it, and needs nothing.
+/// Checks that no other run needs a run that is to be removed: the removal orphans no child, and the parent does not wait for the result. The
+/// caller removes the runs in `before` first, so they need nothing.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::WrongStatus`] naming the run that stands in the way, and what to do. What the store says.
+/// [`ErrorKind::WrongStatus`] names the run that blocks the removal, and the remedy. Store errors pass through.
 pub(crate) async fn check_removal(
     store: &dyn CheckpointStore,
     head: &RunHead,
@@ -114,17 +114,17 @@ pub(crate) async fn check_removal(
     }
 }
 
-/// Finds a child that is active and ends with its parent, as the logs of both say.
+/// Returns an active child that ends with its parent, according to both logs.
 ///
 /// # Errors
 ///
-/// As [`folded_at`].
+/// Returns the errors of [`folded_at`].
 pub(crate) async fn active_child(store: &dyn CheckpointStore, run: &RunKey) -> Result<Option<RunKey>> {
     let folded = folded_at(store, run, At::Latest, None).await?;
     open_child(store, run, Some(&folded), &BTreeSet::new()).await
 }
 
-/// Finds a child that goes on and ends with its parent.
+/// Returns an active child that ends with its parent.
 async fn open_child(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -142,12 +142,12 @@ async fn open_child(
     Ok(None)
 }
 
-/// Checks, of a run that is to be removed by hand after those in `before`, what [`check_removal`] does, as far as its log can be read. Returns
-/// the head for which that holds, if it can be.
+/// Performs the checks of [`check_removal`] for a manual purge after the runs in `before`, if the log is readable. Returns the head that was
+/// checked.
 ///
 /// # Errors
 ///
-/// As [`check_removal`].
+/// Returns the errors of [`check_removal`].
 pub(crate) async fn check_purge(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -160,7 +160,7 @@ pub(crate) async fn check_purge(
         Err(error) => return Err(error),
     };
     if matches!(head.status, RunStatus::Completed | RunStatus::Cancelled) {
-        // Nothing of it is in flight, so it has no children any more.
+        // No activation is in flight, so the run has no open children.
         check_removal(store, &head, None, before).await?;
         return Ok(Some(head.head()));
     }
@@ -173,21 +173,21 @@ pub(crate) async fn check_purge(
     Ok(folded.map(|_| head.head()))
 }
 
-/// What a run and its descendants ask.
+/// The open questions of a run and its descendants.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct OpenQuestions {
-    /// The questions, those of the run itself first.
+    /// The questions. The run's own questions come first.
     pub questions: Vec<Question>,
-    /// Why descendants could not be read: their questions are not among the others. Each error names its [run](Error::run).
+    /// Errors of unreadable descendants, whose questions are missing. Each error names its [run](Error::run).
     pub unreadable: Vec<Error>,
 }
 
-/// Lists the questions that a run waits for, and those of its descendants that go on, each with the way down to it.
+/// Lists the open questions of a run and its active descendants, each with its path.
 ///
 /// # Errors
 ///
-/// What the store says, and as [`fold`] of the run itself.
+/// Returns store errors, and the errors of [`fold`] for the run itself.
 pub(crate) async fn questions_of_all(store: &dyn CheckpointStore, run: &RunKey) -> Result<OpenQuestions> {
     let mut found = OpenQuestions::default();
     let mut left = VecDeque::from([(run.clone(), String::new())]);
@@ -221,11 +221,11 @@ pub(crate) async fn questions_of_all(store: &dyn CheckpointStore, run: &RunKey) 
     Ok(found)
 }
 
-/// Finds the descendant that a question is of, and what the question is called there; `None` if the question names none.
+/// Returns the descendant that asks a question, and the question's name there. Returns `None` if the question names no descendant.
 ///
 /// # Errors
 ///
-/// As [`questions_of_all`].
+/// Returns the errors of [`questions_of_all`].
 pub(crate) async fn who_asks(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -249,7 +249,7 @@ pub(crate) async fn who_asks(
     }
 }
 
-/// Names one level on the way to a descendant.
+/// Returns the name of one step on the path to a descendant.
 fn step_to(machine: &Machine, (node, visit): ActivationKey, child: &Child) -> String {
     format!("{}@{visit}:{}/", machine.name(node), child.name)
 }
@@ -259,7 +259,7 @@ async fn machine_of(store: &dyn CheckpointStore, run: &RunKey) -> Result<Machine
     Ok(fold(run, &records, None)?.machine)
 }
 
-/// Whether a log is damaged, or of a newer version: a purge is the remedy, and looks no further.
+/// Returns whether a log is damaged or of a newer version. A purge is the remedy, and needs no further check.
 fn is_unreadable(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }

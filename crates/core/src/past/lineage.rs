@@ -1,4 +1,4 @@
-//! Where a run comes from: its forks, back to the run that was started.
+//! The ancestry of a run: its chain of forks, back to the run that was started.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +10,19 @@ use crate::record::body::Event;
 use crate::record::{RunStatus, codec};
 use crate::store::{At, CheckpointStore, RunHead};
 
-/// A run in a line of forks.
+/// A run in a chain of forks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ancestor {
-    /// The run.
+    /// The key of the run.
     pub run: RunKey,
-    /// Where it was forked off the one before it; none for the first.
+    /// The record at which this run was forked from the previous one. `None` for the first run.
     pub forked_at: Option<Seq>,
     /// Its status; none if it was purged, if another run has its id now, or if it cannot be read.
     pub status: Option<RunStatus>,
 }
 
-/// Lists a run and where it comes from, the oldest first.
+/// Lists a run and its ancestors, the oldest first.
 pub(crate) async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<Ancestor>> {
     let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
     let (mut line, mut seen) = (Vec::new(), BTreeSet::from([run.clone()]));
@@ -40,7 +40,7 @@ pub(crate) async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result
         };
         let source = match there {
             Some(there) if seen.insert(run.clone()) && is_source(store, &there, &head).await? => there,
-            // It was purged; what bears its name now is another run.
+            // The ancestor was purged. The run with its id is a different one.
             _ => {
                 line.push(Ancestor { run, forked_at: None, status: None });
                 line.reverse();
@@ -54,11 +54,11 @@ pub(crate) async fn lineage(store: &dyn CheckpointStore, run: &RunKey) -> Result
     Ok(line)
 }
 
-/// How many forks of forks are gone back for the graph of a run.
+/// Maximum number of forks to follow back for the graph of a run.
 const FORKS: usize = 16;
 
-/// Reads the edges of the graph that a fork took over. Returns `None` if the first run of the lineage is missing or unreadable. The log of a fork
-/// is complete without its source.
+/// Reads the edges of the graph that a fork inherited. Returns `None` if the first run of the lineage is missing or unreadable. A fork's log is
+/// complete without its source.
 pub(super) async fn inherited_edges(
     store: &dyn CheckpointStore,
     fork: &RunKey,
@@ -69,7 +69,7 @@ pub(super) async fn inherited_edges(
     }
 }
 
-/// Reads the edges from the first record of the run at the start of a lineage.
+/// Reads the edges from the first record of the oldest run of a lineage.
 async fn source_edges(
     store: &dyn CheckpointStore,
     fork: &RunKey,
@@ -95,10 +95,10 @@ async fn source_edges(
     Ok(None)
 }
 
-/// Tells whether a run is the one that another was forked from, and not one that was started under its name later.
+/// Returns whether a run is the source of a fork, and not a later run with the same id.
 async fn is_source(store: &dyn CheckpointStore, there: &RunHead, fork: &RunHead) -> Result<bool> {
     let Some(parent) = &fork.facts.parent else { return Ok(false) };
-    // Nothing that is kept tells, but a source was there before its fork.
+    // No stored record decides this, but a source is older than its fork.
     let may_be = there.facts.created <= fork.facts.created;
     if parent.at.seq < there.first {
         return Ok(may_be);

@@ -1,4 +1,4 @@
-//! The graph of a run as its log tells it.
+//! The graph of a run, as its log records it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,23 +7,23 @@ use crate::graph::Effect;
 use crate::id::NodeName;
 use crate::record::prints::ByNode;
 
-/// What a log tells of the graph of its run, as far as its records are kept.
+/// The graph data in the stored records of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LoggedGraph {
-    /// The nodes of the graph with which the run had been driven last, also those to which it had not come.
+    /// The nodes of the graph that last drove the run, including nodes that never ran.
     pub nodes: Vec<NodeName>,
-    /// The edges of that graph, as from and to. A fork has those of the run that it was forked from, if that is still there. None where no record
-    /// that is kept has them.
+    /// The edges of that graph, as pairs of source and target. A fork has the edges of its source run, if that still exists. `None` if no stored
+    /// record contains them.
     pub edges: Option<Vec<(NodeName, NodeName)>>,
-    /// The edges that had not fired when their node ended, as from and to; at another visit of the node they may have.
+    /// The edges that did not fire when their node ended, as pairs of source and target. Another visit of the node may have fired them.
     pub bypassed: BTreeSet<(NodeName, NodeName)>,
-    /// What repeating its nodes means, as it was when the run was started.
+    /// The effects of its nodes at the start of the run.
     pub(crate) effects: Option<Arc<ByNode<Effect>>>,
 }
 
 impl LoggedGraph {
-    /// Returns what repeating a node means, if a record that is kept says so.
+    /// Returns the effect of a node, if a stored record contains it.
     pub(crate) fn effect(&self, node: &NodeName) -> Option<Effect> {
         self.effects.as_ref().map(|effects| effects.get(node).copied().unwrap_or_default())
     }

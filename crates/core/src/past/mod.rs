@@ -1,4 +1,4 @@
-//! A run's log as something to look into, branch off, check and keep small.
+//! Operations on a run's log: inspect, fork, check and prune.
 
 mod archive;
 mod check;

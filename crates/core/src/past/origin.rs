@@ -1,4 +1,4 @@
-//! Where a run was started by a node of another run, as its labels tell.
+//! The origin of a run that a node started, from its labels.
 
 use serde::Serialize;
 
@@ -6,51 +6,51 @@ use crate::id::{RunId, RunKey};
 use crate::record::parent_link::{BOND, PARENT, ROOT, parent_link};
 use crate::store::RunHead;
 
-/// Where a run was started by a node of another run.
+/// The origin of a run that a node of another run started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunOrigin {
-    /// The run whose node started it.
+    /// The run whose node started this run.
     pub parent: RunKey,
-    /// The activation that started it, as `node@visit`.
+    /// The activation that started this run, as `node@visit`.
     pub at: String,
-    /// What it is called there.
+    /// The run's name in that activation.
     pub name: String,
-    /// What binds it to its parent: `cancel`, `leave` or `detached`.
+    /// The bond to the parent: `cancel`, `leave` or `detached`.
     pub bond: String,
 }
 
 impl RunOrigin {
-    /// The label that holds the id of the parent: a listing by it finds the runs that the nodes of a run have started.
+    /// The label that contains the parent's id. A listing by it returns the child runs of a run.
     pub const PARENT_LABEL: &str = PARENT;
 
-    /// The label that holds the id of the first run of a run tree: a listing by it finds all runs below that one.
+    /// The label that contains the id of the root of a run tree. A listing by it returns all descendants of the root.
     pub const ROOT_LABEL: &str = ROOT;
 
-    /// Reads where a run was started; none if no node did.
+    /// Returns the origin of a run, or `None` if no node started it.
     #[must_use]
     pub fn of(head: &RunHead) -> Option<Self> {
         let link = parent_link(&head.run, &head.facts)?;
         let way = link.way()?;
-        // The name of a node may hold a colon, and a visit does not.
+        // A node's name may contain a colon. A visit cannot.
         let (at, name) = way.rsplit_once(':')?;
         let bond = head.facts.labels.get(BOND)?.to_owned();
         Some(Self { at: at.to_owned(), name: name.to_owned(), parent: link.parent, bond })
     }
 
-    /// Tells whether the parent waits for the run: a detached one is the first of a run tree of its own.
+    /// Returns whether the parent waits for the run. A detached run is the root of its own run tree.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.bond != "detached"
     }
 
-    /// Tells whether a run is the first of its run tree.
+    /// Returns whether a run is the root of its run tree.
     #[must_use]
     pub fn is_root(head: &RunHead) -> bool {
         Self::of(head).is_none_or(|origin| !origin.is_bound())
     }
 
-    /// Returns the first run of the run tree that a run is in.
+    /// Returns the root of the run tree that contains a run.
     #[must_use]
     pub fn root_of(head: &RunHead) -> RunKey {
         let root = head.facts.labels.get(ROOT).filter(|_| !Self::is_root(head));

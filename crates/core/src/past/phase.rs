@@ -1,4 +1,4 @@
-//! What an activation that has not ended does: the word that graphs, timelines and tables have for it.
+//! The phase of an activation that has not ended, for graphs, timelines and tables.
 
 use std::fmt;
 
@@ -8,33 +8,33 @@ use super::checkpoint::{Checkpoint, PendingActivation};
 use crate::clock::Timestamp;
 use crate::record::RunStatus;
 
-/// What an activation that has not ended does, as the log of its run tells.
+/// The phase of an activation that has not ended, from the log of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ActivationPhase {
-    /// It failed and stopped the run.
+    /// The activation failed and stopped the run.
     Stopped,
-    /// It waits for the answer to a question.
+    /// Waits for the answer to a question.
     Asking,
-    /// It waits for runs that it started.
+    /// Waits for child runs.
     WaitingForRuns,
-    /// It waits for a message.
+    /// Waits for a message.
     WaitingForMessage,
-    /// It waits for a time.
+    /// Waits for a timer.
     Sleeping,
-    /// It waits for its next attempt.
+    /// Waits for its next attempt.
     Retrying,
-    /// Its run is paused or waits for something else.
+    /// The run is paused or waits for another event.
     Waiting,
-    /// No process has its run.
+    /// No process owns the run.
     WaitingForProcess,
-    /// A process has its run, and nothing says that it waits.
+    /// A process owns the run, and no record shows a wait.
     Running,
 }
 
 impl ActivationPhase {
-    /// Returns what an activation does, in a few words.
+    /// Returns the phase in a few words.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,8 +58,8 @@ impl fmt::Display for ActivationPhase {
 }
 
 impl Checkpoint {
-    /// Returns what an activation of [`next`](Self::next) does. `is_driven` tells whether a live process has the run: of the newest record
-    /// [`RunHead::owner_alive`](crate::store::RunHead::owner_alive), of an older one whether it [had an owner](Self::owner).
+    /// Returns the phase of an activation of [`next`](Self::next). `is_driven` states whether a live process owns the run. For the newest record
+    /// pass [`RunHead::owner_alive`](crate::store::RunHead::owner_alive). For an older record pass whether the run [had an owner](Self::owner).
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! A place in a run's log, as a caller names it.
+//! A position in a run's log, as callers write it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,9 +12,9 @@ use crate::id::{NodeName, RecordId, RunKey, Seq, Visit};
 use crate::record::RecordKind;
 use crate::store::{At, CheckpointStore, HeaderRange};
 
-/// A place in a run's log: right after a record.
+/// A position in a run's log: directly after a record.
 ///
-/// As text: `latest`, a number, a record id, or `node@visit`.
+/// The text form is `latest`, a number, a record id, or `node@visit`.
 ///
 /// # Examples
 ///
@@ -36,16 +36,16 @@ pub enum Position {
     Seq(Seq),
     /// After the record with this id.
     Record(RecordId),
-    /// After the record in which this activation ended.
+    /// After the record that ended this activation.
     Visit(NodeName, Visit),
 }
 
 impl Position {
-    /// Finds the record that is meant. Reads no body if a header names the activation and no signal came after that record.
+    /// Resolves the position to a record. Reads no body if a header names the activation and no later record is a signal.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if the activation has not ended in any record that is kept, or if the graph has no such node.
+    /// [`ErrorKind::NotFound`] if no stored record ended the activation, or if the graph has no such node.
     pub(crate) async fn find(&self, store: &dyn CheckpointStore, run: &RunKey) -> Result<At> {
         let (node, visit) = match self {
             Self::Latest => return Ok(At::Latest),
@@ -57,7 +57,7 @@ impl Position {
         if let Some(seq) = named.filter(|_| !retried) {
             return Ok(At::Seq(seq));
         }
-        // A header names only the last of several that ended in one record.
+        // If one record ended several activations, its header names only the last one.
         let mut last = named;
         for end in walk::segment_ends(store, run, At::Latest).await? {
             if named.is_some_and(|seq| end <= seq) {
@@ -79,8 +79,8 @@ impl Position {
         Err(Error::new(ErrorKind::NotFound, message).with_run(run))
     }
 
-    /// Finds the newest record whose header names the activation, and whether a signal came after it: an operator's retry is
-    /// one, and after it the activation may have ended again, in a record that is named after another.
+    /// Returns the newest record whose header names the activation, and whether a later record is a signal. An operator's retry is a signal: after
+    /// it the activation may have ended again, in a record whose header names another activation.
     async fn named(
         store: &dyn CheckpointStore,
         run: &RunKey,
@@ -106,11 +106,11 @@ impl Position {
     }
 }
 
-/// Finds a node of the graph with which a run was driven last.
+/// Returns a node of the graph that last drove a run.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`]: there is no such run, or the graph has no such node; then the message has the closest name.
+/// [`ErrorKind::NotFound`] if the run does not exist, or if the graph has no such node. In the second case the message contains the closest name.
 pub(crate) async fn find_node(store: &dyn CheckpointStore, run: &RunKey, name: &str) -> Result<NodeName> {
     let machine = walk::folded_at(store, run, At::Latest, None).await?.machine;
     let found = machine.names().find(|known| known.as_str() == name);
@@ -120,11 +120,11 @@ pub(crate) async fn find_node(store: &dyn CheckpointStore, run: &RunKey, name: &
     })
 }
 
-/// Lists the nodes of the graph with which a run was driven last.
+/// Lists the nodes of the graph that last drove a run.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`]: there is no such run.
+/// [`ErrorKind::NotFound`] if the run does not exist.
 pub(crate) async fn node_names(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<NodeName>> {
     let machine = walk::folded_at(store, run, At::Latest, None).await?.machine;
     Ok(machine.names().cloned().collect())

@@ -1,11 +1,11 @@
-//! What a run asks.
+//! The questions of a run.
 
 use crate::ask::{OnDeadline, Question, QuestionKind};
 use crate::engine::machine::Machine;
 use crate::engine::questions::{BEFORE, QuestionState, Subject};
 use crate::record::{Failure, FailureKind};
 
-/// Says what is asked about work that must not be repeated.
+/// Returns the text of a question about work that must not be repeated.
 fn doubt(why: Option<&Failure>) -> String {
     let Some(why) = why else {
         return "It was at work when its process ended or was lost; nobody knows whether it was done. A process that is only suspended or cut \
@@ -28,8 +28,7 @@ fn doubt(why: Option<&Failure>) -> String {
     }
 }
 
-/// Returns the questions that a run waits for: none once it has ended, for then an answer is refused. Those of a failed run are
-/// open again after a retry.
+/// Returns the open questions of a run. An ended run has none, because it rejects answers. A retry reopens the questions of a failed run.
 pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
     if machine.status().is_finished() {
         return Vec::new();

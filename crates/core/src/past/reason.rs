@@ -1,4 +1,4 @@
-//! Why a run stands as it does, as its own log and head tell: one sentence for each reason.
+//! Why a run has its status, from its own log and head: one sentence per reason.
 
 use serde::Serialize;
 
@@ -15,71 +15,70 @@ use crate::record::{Failure, RecordKind, RunStatus, codec};
 use crate::store::{At, CheckpointStore, RunHead};
 use crate::wording::count;
 
-/// How many reasons of one kind are told one by one.
+/// Maximum number of reasons of one kind that are listed one by one.
 const LISTED: usize = 3;
 
-/// Why a run stands as it does.
+/// Why a run has its status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunReason {
-    /// What sort of reason it is.
+    /// The kind of the reason.
     pub kind: ReasonKind,
-    /// What the run does or waits for: the predicate of a sentence about it, such as "waits for a message at `chat@1`". It may hold what nodes and
-    /// callers said.
+    /// The predicate of a sentence about the run, such as "waits for a message at `chat@1`". It may contain text of nodes and callers.
     pub text: String,
-    /// The time with which the sentence ends, if it ends with one.
+    /// The time at the end of the sentence, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// The descendant that it is about, if it is about one.
+    /// The descendant that the reason is about, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunKey>,
-    /// The question that an answer to the run, or to that descendant, names.
+    /// The question that an answer to the run or to that descendant must name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
 }
 
-/// What sort of reason it is.
+/// The kind of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ReasonKind {
-    /// It failed.
+    /// The run failed.
     Failed,
-    /// It was cancelled, or is asked to stop.
+    /// The run was cancelled, or a cancellation was requested.
     Cancelled,
-    /// It is paused.
+    /// The run is paused.
     Paused,
-    /// An operator must say whether work that must not be repeated was done.
+    /// An operator must decide whether work that must not be repeated took effect.
     Doubt,
-    /// It waits for an answer.
+    /// The run waits for an answer.
     Question,
-    /// It waits for a message.
+    /// The run waits for a message.
     Message,
-    /// It waits for a run that one of its nodes started.
+    /// The run waits for a child run.
     Child,
-    /// It waits for its turn in a queue.
+    /// The run waits in a queue.
     Queue,
     /// An activation waits for its next attempt.
     Retry,
-    /// An activation waits for a time.
+    /// An activation waits for a timer.
     Timer,
-    /// No process has begun with it.
+    /// No process has started the run.
     Queued,
-    /// No live process has it.
+    /// No live process owns the run.
     Orphaned,
-    /// A process has it.
+    /// A process owns the run.
     Working,
-    /// Its log cannot be read.
+    /// The log of the run is unreadable.
     Unreadable,
 }
 
 impl RunReason {
-    /// Makes a reason of a sentence's predicate.
+    /// Creates a reason from the predicate of a sentence.
     pub fn new(kind: ReasonKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into(), until: None, run: None, question: None }
     }
 
-    /// Sets the time with which the sentence ends.
+    /// Sets the time at the end of the sentence.
     #[must_use]
     pub fn until(mut self, until: Option<Timestamp>) -> Self {
         self.until = until;
@@ -87,7 +86,7 @@ impl RunReason {
     }
 }
 
-/// Finds how each activation failed last that failed before, of the failures of a run in their order.
+/// Returns the last failure of each activation, from the failures of a run in order.
 fn last_failures<'a>(
     next: &[PendingActivation],
     failed: &(impl DoubleEndedIterator<Item = (&'a NodeName, Visit, &'a Failure)> + Clone),
@@ -105,11 +104,11 @@ fn last_failures<'a>(
 #[derive(Debug, Default)]
 pub(super) struct ChildReasons {
     pub(super) reasons: Vec<RunReason>,
-    /// Whether one of them has not ended.
+    /// Whether one of the children is active.
     pub(super) go_on: bool,
 }
 
-/// What a log tells of why its run stands as it does.
+/// The log data that explains a run's status.
 #[derive(Clone, Debug)]
 pub(super) struct ReasonFacts {
     status: RunStatus,
@@ -117,15 +116,15 @@ pub(super) struct ReasonFacts {
     cancelled: Option<String>,
     paused: Option<String>,
     pub(super) questions: Vec<Question>,
-    /// Without what the activations were made for and how far they have come.
+    /// The pending activations, without items and progress.
     pub(super) next: Vec<PendingActivation>,
-    /// Of each activation that failed before, how it failed last.
+    /// The last failure of each activation that failed before.
     failed: Vec<(NodeName, Visit, String)>,
 }
 
 impl Checkpoint {
-    /// Says why the run stands as it does, the most urgent first, as its own log and `head` tell; `now` is the time. For what its children do, see
-    /// [`Runtime::explain`](crate::runtime::Runtime::explain).
+    /// Returns why the run has its status at time `now`, from its own log and `head`. The most urgent reason comes first. For the state of its
+    /// children, see [`Runtime::explain`](crate::runtime::Runtime::explain).
     #[must_use]
     pub fn reasons(&self, head: &RunHead, now: Timestamp) -> Vec<RunReason> {
         let facts = ReasonFacts::of(self);
@@ -167,7 +166,7 @@ impl ReasonFacts {
         }
     }
 
-    /// Reads them of the last stretch of a log: what failed before it is not told.
+    /// Reads the data from the last segment of a log. Failures before that segment are missing.
     pub(super) async fn read(store: &dyn CheckpointStore, head: &RunHead) -> Result<Self> {
         let run = &head.run;
         let records = store.load(run, At::Record(head.id)).await?.ok_or_else(|| missing(run))?;
@@ -192,7 +191,7 @@ impl ReasonFacts {
         })
     }
 
-    /// Lists the runs for which activations wait.
+    /// Lists the runs that activations wait for.
     pub(super) fn children(&self) -> impl Iterator<Item = (&PendingActivation, &PendingChild)> {
         let of = |pending: &'_ PendingActivation| !pending.stopped;
         self.next
@@ -201,7 +200,7 @@ impl ReasonFacts {
             .flat_map(|pending| pending.children.iter().map(move |child| (pending, child)))
     }
 
-    /// Counts the bytes of what others said in it.
+    /// Returns the size in bytes of the text that nodes and callers wrote.
     pub(super) fn size(&self) -> usize {
         let questions = self.questions.iter().map(|one| one.text.as_ref().map_or(0, String::len) + 200);
         let next = self.next.iter().map(|one| 200 + one.steps.len() * 20 + one.children.len() * 120);
@@ -209,7 +208,7 @@ impl ReasonFacts {
         questions.chain(next).chain(failed).sum()
     }
 
-    /// Says why the run stands as it does, the most urgent first.
+    /// Returns why the run has its status, the most urgent reason first.
     pub(super) fn reasons(&self, head: &RunHead, now: Timestamp, children: ChildReasons) -> Vec<RunReason> {
         let mut all = Vec::new();
         if let Some(failure) = self.failure.as_ref().filter(|_| self.status == RunStatus::Failed) {
@@ -220,7 +219,7 @@ impl ReasonFacts {
                 RunStatus::Cancelled => format!("was cancelled: {reason}"),
                 _ => format!("is asked to stop: {reason}"),
             };
-            // A run may fail, or complete, before it stops.
+            // A run may fail or complete before a cancellation stops it.
             let is_over = self.status.is_finished() && self.status != RunStatus::Cancelled;
             all.extend((!is_over).then(|| RunReason::new(ReasonKind::Cancelled, text)));
         }
@@ -246,7 +245,7 @@ impl ReasonFacts {
                     all.push(RunReason::new(ReasonKind::Timer, "continues").until(Some(at)));
                 }
             }
-            // The time to check on its children: nothing is late as long as they go on.
+            // This timer only polls the children. It cannot be late while the children are active.
             Some(_) if children.go_on => {}
             _ => all.push(driver),
         }
@@ -274,7 +273,7 @@ impl ReasonFacts {
             };
             RunReason { question: Some(question.id.clone()), ..RunReason::new(kind, text) }
         };
-        // What is in doubt may have cost money.
+        // Work with unknown outcome may have cost money.
         let (doubts, plain): (Vec<_>, Vec<_>) =
             self.questions.iter().partition(|question| question.kind == QuestionKind::Doubt);
         let more = self.questions.len().saturating_sub(LISTED);
@@ -323,7 +322,7 @@ impl ReasonFacts {
         })
     }
 
-    /// Says which process has the run in progress, or that none has.
+    /// Returns which process owns the active run, or that no process does.
     fn driver(&self, head: &RunHead) -> RunReason {
         let workflow = &head.facts.workflow;
         match head.owner {

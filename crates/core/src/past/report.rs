@@ -1,4 +1,4 @@
-//! What happened to a run: as a timeline, and as Markdown for the operator who is called at night, from the log alone.
+//! The history of a run from its log: a timeline, and a Markdown report for the operator on call.
 
 use std::fmt::Write;
 
@@ -11,19 +11,19 @@ use crate::record::body::{Event, StatusChange};
 use crate::store::{At, CheckpointStore};
 use crate::wording::{count, duration, times};
 
-/// One thing that happened to a run, in words.
+/// One event of a run, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimelineEntry {
-    /// The record that says so.
+    /// The header of the event's record.
     pub header: RecordHeader,
-    /// The activation it is about, if it is about one: its attempts, steps, questions and end. None for what was said to the run.
+    /// The activation that the event belongs to: its attempts, steps, questions and end. `None` for a signal to the run.
     pub activation: Option<(NodeName, Visit)>,
-    /// What happened, in one line; it may hold what nodes, answers and errors said.
+    /// The event in one line. The text may contain text of nodes, answers and errors.
     pub text: String,
 }
 
-/// Says what happened to a run from a record on.
+/// Returns the events of a run from a record on.
 pub(crate) async fn timeline(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -54,7 +54,7 @@ pub(crate) async fn timeline(
     Ok(all)
 }
 
-/// Returns the activation that a record is about which ends none.
+/// Returns the activation of a record that ends no activation.
 fn about(event: &Event) -> Option<(NodeName, Visit)> {
     match event {
         Event::Attempt(attempt) => Some((attempt.node.clone(), attempt.visit)),
@@ -66,7 +66,7 @@ fn about(event: &Event) -> Option<(NodeName, Visit)> {
     }
 }
 
-/// Writes what happened to a run.
+/// Writes a report of a run's history.
 pub(crate) async fn post_mortem(store: &dyn CheckpointStore, run: &RunKey) -> Result<String> {
     let (mut now, _) = checkpoint(store, run, At::Latest).await?;
     now.hide_secrets();
@@ -124,7 +124,7 @@ fn write_head(out: &mut String, now: &Checkpoint) -> std::fmt::Result {
     Ok(())
 }
 
-/// Keeps a text within its cell of a table.
+/// Escapes a text for a table cell.
 fn escaped(text: &str) -> String {
     text.replace('|', "\\|").replace(['\n', '\r'], " ")
 }

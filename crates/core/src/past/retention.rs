@@ -1,4 +1,4 @@
-//! Keeping logs small: what is kept of a run, and for how long.
+//! Retention of logs: the part of a run that is stored, and for how long.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::record::body::Base;
 use crate::record::{Record, RecordHeader, RecordKind, RunStatus, codec};
 use crate::store::{At, CheckpointStore, HeaderRange, PruneCut, RunHead};
 
-/// What is kept of runs.
+/// The retention rules for runs.
 ///
-/// Whatever is dropped, a run can always go on: the oldest record that is kept holds the full state, with open questions,
-/// messages, timers and steps. A record is kept if any of the limits keeps it; with no limit set, everything is kept.
+/// A pruned run can always continue: its oldest stored record contains the full state, with open questions, messages, timers and steps. A record
+/// stays if any of the limits keeps it. A policy without limits keeps every record.
 ///
 /// # Examples
 ///
@@ -42,51 +42,52 @@ pub struct RetentionPolicy {
 }
 
 impl RetentionPolicy {
-    /// Keeps everything.
+    /// Keeps every record.
     pub fn keep_all() -> Self {
         Self::default()
     }
 
-    /// Keeps the last `records` of each run, at least 1.
+    /// Keeps the last `records` records of each run, at least 1.
     pub fn keep_last(mut self, records: u32) -> Self {
         self.last = Some(records.max(1));
         self
     }
 
-    /// Keeps records that are younger than this.
+    /// Keeps records that are younger than `age`.
     pub fn keep_for(mut self, age: Duration) -> Self {
         self.age = Some(age);
         self
     }
 
-    /// Keeps the last records of each run whose bodies take this many bytes together. The oldest one that is kept is not
-    /// counted: a cut makes it a base, which holds the full state.
+    /// Keeps the last records of each run whose bodies total at most `bytes`. The oldest stored record does not count, because a cut turns it into
+    /// a base with the full state.
     pub fn keep_bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self
     }
 
-    /// Cuts only runs in these statuses; all unless set. [`purge_after`](Self::purge_after) names its own.
+    /// Restricts pruning to runs in these statuses; by default all. [`purge_after`](Self::purge_after) has its own status.
     pub fn only(mut self, statuses: impl IntoIterator<Item = RunStatus>) -> Self {
         self.statuses = statuses.into_iter().collect();
         self
     }
 
-    /// Removes whole runs that have been in this status for so long. Only runs that have ended can be removed, and none in which
-    /// a record is pinned, that has [children](https://docs.rs/ferrata) which go on, or whose parent has not noted what came of it. Signals to a run that has ended, such as a pin, do not count; a retry does. [`only`](Self::only) does
-    /// not limit it. Ages are reckoned by the clock of the process that sweeps: one that is ahead removes sooner.
+    /// Removes whole runs that have had this status for longer than `age`. The sweep removes only ended runs. It skips a run with a pinned record,
+    /// a run with active [children](https://docs.rs/ferrata), and a run whose parent has not recorded its result. A signal to an ended run, such as
+    /// a pin, does not restart the age; a retry does. [`only`](Self::only) does not limit this rule. The clock of the sweeping process determines
+    /// the age, so a clock that is ahead removes runs early.
     pub fn purge_after(mut self, status: RunStatus, age: Duration) -> Self {
         self.purge.push((status, age));
         self
     }
 
-    /// Prune a live run again after this many new records; equal to the number kept.
+    /// Number of new records after which a live run is pruned again. Equal to the number of records kept.
     pub(crate) fn stride(&self) -> Option<u64> {
         let limited = self.last.is_some() || self.age.is_some() || self.bytes.is_some();
         limited.then(|| self.last.map_or(1_000, |last| u64::from(last.max(16))))
     }
 
-    /// How many records it keeps of each run, if that is all that it goes by.
+    /// Returns the number of records to keep, if the policy has no other limit.
     fn only_last(&self) -> Option<u32> {
         self.last.filter(|_| self.age.is_none() && self.bytes.is_none())
     }
@@ -95,13 +96,13 @@ impl RetentionPolicy {
         self.stride().is_some() && (self.statuses.is_empty() || self.statuses.contains(&status))
     }
 
-    /// For how long a run in this status stays before it is removed, if it ever is.
+    /// Returns how long a run in this status stays before its removal, if the policy removes it.
     pub(super) fn stays(&self, status: RunStatus) -> Option<Duration> {
         let ages = self.purge.iter().filter(|(purged, _)| *purged == status).map(|(_, age)| *age);
         ages.min().filter(|_| status.is_finished())
     }
 
-    /// Whether a record is kept that has so many newer ones, with so many bytes up to it.
+    /// Returns whether the policy keeps a record, given the number of newer records and the bytes up to it.
     fn keeps(&self, header: &RecordHeader, newer: u64, bytes: u64, now: Timestamp) -> bool {
         self.last.is_some_and(|last| newer < u64::from(last))
             || self.age.is_some_and(|age| now.since(header.at) < age)
@@ -109,11 +110,11 @@ impl RetentionPolicy {
     }
 }
 
-/// Drops what a policy does not keep of one run. Returns how many records and bytes.
+/// Drops the records of one run that the policy does not keep. Returns the number of records and bytes.
 ///
 /// # Errors
 ///
-/// As [`CheckpointStore::prune`]. What was dropped before stays dropped; the run can go on in any case.
+/// Returns the errors of [`CheckpointStore::prune`]. After an error, dropped records stay dropped, and the run can continue.
 pub(crate) async fn prune(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -129,7 +130,7 @@ async fn first_of(store: &dyn CheckpointStore, run: &RunKey) -> Result<Seq> {
     Ok(store.head(run).await?.ok_or_else(|| missing(run))?.first)
 }
 
-/// As [`prune`], of a run whose head was just read.
+/// As [`prune`], for a run whose head the caller just read.
 pub(super) async fn prune_found(
     store: &dyn CheckpointStore,
     head: &RunHead,
@@ -141,7 +142,7 @@ pub(super) async fn prune_found(
     if !policy.prunes(head.status) {
         return Ok((0, 0));
     }
-    // All that there are, so that none need be looked at.
+    // The count covers all records, so there is no need to read them.
     let records = head.seq.get().saturating_sub(head.first.get()).saturating_add(1);
     if policy.last.is_some_and(|last| records <= u64::from(last)) {
         return Ok((0, 0));
@@ -154,7 +155,7 @@ pub(super) async fn prune_found(
     let Some(PrunePoint { at, whole }) = cut(store, run, head.first, policy, now).await? else {
         return Ok((0, 0));
     };
-    // Only a start that is still there has no pins in its base: a pin of a record to come outlives its signal in the base of a cut.
+    // Only a stored start guarantees a base without pins: the base of a cut contains pins of later records whose signals are gone.
     let may_have_pins = |headers: &Vec<RecordHeader>| {
         headers.first().is_none_or(|first| first.kind != RecordKind::Start)
             || headers.iter().any(|header| header.kind == RecordKind::Signal)
@@ -174,7 +175,7 @@ pub(super) async fn prune_found(
         };
     }
     let (kept, base) = match base_at(store, run, at).await {
-        // Another caller who keeps this run small has dropped the record and more.
+        // Another caller pruned this run concurrently and dropped at least as much.
         Err(error) if error.kind() == ErrorKind::NotFound && first_of(store, run).await? > at => {
             return Ok((0, 0));
         }
@@ -183,7 +184,8 @@ pub(super) async fn prune_found(
     carry_out(store, run, kept, PruneCut { at, base }).await
 }
 
-/// Plans a cut that leaves so many records, from one load, and names the record at it; none if a base lies behind it, or a pin holds what is before it.
+/// Plans a cut that keeps `records` records, from one load, and returns the record at the cut. Returns `None` if a later base exists, or if a pin
+/// blocks the cut.
 async fn plan_at_once(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -201,7 +203,7 @@ async fn plan_at_once(
     Ok((!folded.machine.pins().iter().any(|pin| *pin < at)).then_some((id, PruneCut { at, base })))
 }
 
-/// Drops what is before a cut, at which stands the record `kept`. Returns how many records and bytes.
+/// Drops the records before a cut at the record `kept`. Returns the number of records and bytes.
 async fn carry_out(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -209,7 +211,7 @@ async fn carry_out(
     cut: PruneCut,
 ) -> Result<(u64, u64)> {
     match store.prune(run, cut).await {
-        // Purged and started anew since it was read: what was to be dropped is gone, and the run that has its name now was not looked at.
+        // The run was purged and started again since the read: the old records are gone, and the new run was not checked.
         Err(error) if error.kind() == ErrorKind::Invalid && is_gone(store, run, kept).await? => Ok((0, 0)),
         pruned => pruned.map(|pruned| (pruned.records, pruned.bytes)),
     }
@@ -223,15 +225,15 @@ async fn is_gone(store: &dyn CheckpointStore, run: &RunKey, record: RecordId) ->
     }
 }
 
-/// Where a policy cuts a run.
+/// The position at which a policy cuts a run.
 struct PrunePoint {
-    /// The oldest record that is kept.
+    /// The oldest record to keep.
     at: Seq,
-    /// The headers of the whole run, if one answer held them.
+    /// The headers of the whole run, if one response contained them.
     whole: Option<Vec<RecordHeader>>,
 }
 
-/// Finds the oldest record that is kept; none if all are.
+/// Returns the oldest record to keep, or `None` to keep all.
 async fn cut(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -247,11 +249,11 @@ async fn cut(
         range = asked.after(&found);
         let is_whole = newer == 0 && range.is_none();
         for header in found.items.iter().rev() {
-            // The oldest is a base, perhaps by an earlier cut: counting its state would drop a record with every look.
+            // The oldest record is a base, perhaps of an earlier cut. Counting its state would drop one more record with every check.
             if header.seq > first {
                 bytes += u64::from(header.body_len);
             }
-            // The head is kept whatever the policy says: it is what a resume goes on from.
+            // The head always stays: a resume continues from it.
             if newer > 0 && !policy.keeps(header, newer, bytes, now) {
                 return Ok(oldest.map(|at| PrunePoint { at, whole: is_whole.then_some(found.items) }));
             }
@@ -262,7 +264,7 @@ async fn cut(
     Ok(None)
 }
 
-/// Counts what a prune would drop.
+/// Counts the records and bytes that a prune would drop.
 pub(super) async fn weigh(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -> Result<(u64, u64)> {
     let (mut records, mut bytes) = (0, 0);
     let mut range = Some(HeaderRange::oldest(HeaderRange::MAX));
@@ -281,7 +283,7 @@ fn weigh_these(headers: &[RecordHeader], cut: Seq) -> (u64, u64) {
     before.fold((0, 0), |(records, bytes), header| (records + 1, bytes + u64::from(header.body_len)))
 }
 
-/// Names the record at the cut, and makes a base of it; none if it is one.
+/// Returns the id of the record at the cut, and the record as a base unless it is one.
 async fn base_at(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -> Result<(RecordId, Option<Record>)> {
     let records = store.load(run, At::Seq(cut)).await?.ok_or_else(|| missing(run))?;
     let folded = fold(run, &records, None)?;
@@ -289,7 +291,7 @@ async fn base_at(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -> Result<
     Ok((folded.last.id, base))
 }
 
-/// Makes a base of a record and the run as of it; none if it is one.
+/// Returns the record as a base with the folded run, or `None` if it is a base.
 fn base_of(run: &RunKey, record: &Record, folded: &ReplayedRun) -> Result<Option<Record>> {
     if record.header.base {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What a record says, in one sentence for each thing: the sentences of the timeline, the post-mortem, the inspector and `ferrata logs`.
+//! Describes each event of a record in one sentence, for the timeline, the post-mortem, the inspector and `ferrata logs`.
 
 use std::fmt::Write;
 
@@ -19,23 +19,23 @@ use crate::state::{HIDDEN, Secrets};
 use crate::store::CheckpointStore;
 use crate::wording::count;
 
-/// Puts records into words.
+/// Describes records in words.
 ///
-/// In a run with secret channels, values that nodes and callers gave outside the state are shown as [`HIDDEN`]: an answer or a chunk may be what
-/// goes into such a channel. `yes` and `no` are shown.
+/// If the run has secret channels, values that nodes and callers gave outside the state appear as [`HIDDEN`]: such a value may end up in a secret
+/// channel. `yes` and `no` stay visible.
 #[derive(Default)]
 pub(super) struct Sentences {
-    /// Whether the run has secret channels; none if that was not read yet.
+    /// Whether the run has secret channels; `None` before that is known.
     has_secrets: Option<bool>,
 }
 
 impl Sentences {
-    /// Makes one for a run with these secret channels.
+    /// Creates a describer for a run with these secret channels.
     pub(super) fn of_run(secrets: &Secrets) -> Self {
         Self { has_secrets: Some(!secrets.is_empty()) }
     }
 
-    /// Tells whether the words of a record need to know of secret channels.
+    /// Returns whether the description of a record depends on secret channels.
     pub(super) fn hold_values(event: &Event) -> bool {
         match event {
             Event::Signal(signal) => {
@@ -55,11 +55,11 @@ impl Sentences {
     }
 
     fn shown(&self, value: String) -> String {
-        // What is not known to be without secrets is treated as if it had some.
+        // An unknown run counts as one with secret channels.
         if self.has_secrets == Some(false) { value } else { HIDDEN.to_owned() }
     }
 
-    /// Puts a record into words: one sentence for each activation that ended, and one for any other record.
+    /// Describes a record: one sentence per ended activation, or one for any other record.
     pub(super) fn of(&self, header: &RecordHeader, event: &Event) -> Vec<String> {
         let one = match event {
             Event::Node(nodes) => return nodes.done.iter().map(ended).collect(),
@@ -90,7 +90,7 @@ impl Sentences {
         vec![one]
     }
 
-    /// Says what an activation did without ending.
+    /// Describes a step of an activation.
     fn step(&self, step: &StepRecord) -> String {
         match &step.what {
             ActivationNote::Result(value) if step.name == PROGRESS => {
@@ -140,7 +140,7 @@ impl Sentences {
     }
 }
 
-/// The signaller that gave no name.
+/// The name of an anonymous signaller.
 const SOMEBODY: &str = "somebody";
 
 fn failed_attempt(attempt: &AttemptFailed) -> String {
@@ -168,12 +168,12 @@ fn status(change: &StatusChange) -> String {
     }
 }
 
-/// Returns what a question says; none if its name says it all.
+/// Returns the text of a question, or `None` if its name is enough.
 fn words(ask: &Request) -> Option<String> {
     Some(prompt_of(ask.question.get())).filter(|words| words != "null")
 }
 
-/// Puts the chunks of a batch together as they were sent.
+/// Concatenates the chunks of a batch.
 fn chunks(batch: &RawValue) -> String {
     let Ok(batch) = serde_json::from_str::<Batch>(batch.get()) else { return batch.get().to_owned() };
     let texts: Option<String> =
@@ -182,7 +182,7 @@ fn chunks(batch: &RawValue) -> String {
     texts.unwrap_or_else(json)
 }
 
-/// Says what was noted of a child; none for any other name.
+/// Describes a note about a child; `None` for any other name.
 fn child(name: &str, value: &RawValue) -> Option<String> {
     let (note, _, name) = note_of(name)?;
     Some(match note {
@@ -204,7 +204,7 @@ fn child(name: &str, value: &RawValue) -> Option<String> {
     })
 }
 
-/// Says what changed about letters.
+/// Describes a change of outbox messages.
 fn letters(change: &LetterChange, who: &str) -> String {
     let named = |numbers: &[u64]| match numbers {
         [] => "all rejected outbox messages".to_owned(),
@@ -227,7 +227,7 @@ fn letters(change: &LetterChange, who: &str) -> String {
     }
 }
 
-/// Says how an activation ended, and why the run went where it went.
+/// Describes the end of an activation, and why the run took its edges.
 fn ended(done: &NodeDone) -> String {
     let mut text = format!("`{}@{}` ", done.node, done.visit);
     // Writing to a string never fails.
@@ -267,7 +267,7 @@ fn ended(done: &NodeDone) -> String {
     text
 }
 
-/// Writes a failure with its causes, and with its node unless that is the one that was just named.
+/// Writes a failure with its causes. Names its node unless that is `named`.
 pub(super) fn chain(failure: &Failure, named: Option<&NodeName>) -> String {
     let first = match &failure.node {
         node @ Some(_) if node.as_ref() == named => failure.message.clone(),

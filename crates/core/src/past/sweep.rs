@@ -1,4 +1,4 @@
-//! Sweeping a store: what a policy drops of all runs, a part at a time.
+//! Sweeps a store: applies a retention policy to all runs, one part at a time.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -18,33 +18,33 @@ use crate::store::{At, CheckpointStore, Cursor, HeaderRange, Order, Page, Remove
 
 type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Removes a run from the store as it was listed.
+/// Removes a run from the store, provided that it is unchanged since the listing.
 pub(crate) type Purge = dyn Fn(&RunHead) -> Task<'static, Result<Removed>> + Sync;
 
 type SweepResult<'a> = (&'a dyn CheckpointStore, &'a Purge);
 
-/// How much one call of [`sweep`](crate::runtime::Runtime::sweep) does at most.
+/// The limits of one [`sweep`](crate::runtime::Runtime::sweep) call.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SweepLimits {
-    /// How many runs it looks at.
+    /// Maximum number of runs to check.
     pub runs: u32,
-    /// Where to go on, from the report before.
+    /// The cursor of the previous report.
     pub cursor: Option<Cursor>,
-    /// How many runs it deals with at the same time; 16 by default.
+    /// Maximum number of runs to process concurrently; by default 16.
     ///
-    /// Raised: as many more calls wait in the store at once, beside those of the runs that go on. Lowered: it takes longer.
+    /// A higher number adds that many concurrent calls to the load of the store. A lower number makes the sweep slower.
     pub at_once: NonZeroUsize,
-    /// For how long it rests after each page of a hundred runs, as a multiple of the time that the page took; from 0,
-    /// as by default, to [`MAX_NICE_RATIO`](Self::MAX_NICE_RATIO).
+    /// How long the sweep rests after each page of a hundred runs, as a multiple of the time that the page took. From 0, the default, to
+    /// [`MAX_NICE_RATIO`](Self::MAX_NICE_RATIO).
     ///
-    /// With 1 it rests as long as it works. Where the store is busy a page takes longer, and so does the rest. The last
-    /// page of all is followed by none; the last page of a part is, before the report is given.
+    /// With 1 the sweep rests as long as it works. On a busy store a page takes longer, and so does the rest. The sweep does not rest after the
+    /// last page of the store. After the last page of a part it rests before it returns the report.
     pub nice_ratio: f64,
 }
 
 impl Default for SweepLimits {
-    /// A thousand runs, from the first, 16 at the same time, without a rest: as fast as it can be.
+    /// Checks a thousand runs from the first one, 16 concurrently, without a rest.
     fn default() -> Self {
         Self { runs: 1_000, cursor: None, at_once: NonZeroUsize::MIN.saturating_add(15), nice_ratio: 0.0 }
     }
@@ -54,10 +54,10 @@ impl SweepLimits {
     /// The highest ratio of rest to work.
     pub const MAX_NICE_RATIO: f64 = 100.0;
 
-    /// Limits for a sweep beside runs that go on in the same store: one run at a time, and after each page of a hundred
-    /// a rest of half the time that the page took.
+    /// Returns limits for a sweep of a store with active runs: one run at a time. After each page of a hundred runs, the sweep rests for half the
+    /// time that the page took.
     ///
-    /// A store that is busy with those runs answers later, so that the sweep asks it less often.
+    /// A busy store answers more slowly, so the sweep calls it less often.
     ///
     /// <!-- held by: pages::a_sweep_goes_on_after_a_rest_where_its_caller_is_gone -->
     #[must_use]
@@ -65,28 +65,28 @@ impl SweepLimits {
         Self { at_once: NonZeroUsize::MIN, nice_ratio: 0.5, ..Self::default() }
     }
 
-    /// Looks at most at so many runs.
+    /// Sets the maximum number of runs to check.
     #[must_use]
     pub fn with_runs(mut self, runs: u32) -> Self {
         self.runs = runs;
         self
     }
 
-    /// Deals with at most so many runs at the same time.
+    /// Sets the maximum number of runs to process concurrently.
     #[must_use]
     pub fn with_at_once(mut self, runs: NonZeroUsize) -> Self {
         self.at_once = runs;
         self
     }
 
-    /// Rests after each page of a hundred runs for so many times as long as the page took.
+    /// Sets the rest after each page of a hundred runs, as a multiple of the time that the page took.
     #[must_use]
     pub fn with_nice_ratio(mut self, ratio: f64) -> Self {
         self.nice_ratio = ratio;
         self
     }
 
-    /// Goes on where a report said.
+    /// Continues from the cursor of a report.
     #[must_use]
     pub fn with_cursor(mut self, cursor: Cursor) -> Self {
         self.cursor = Some(cursor);
@@ -94,27 +94,27 @@ impl SweepLimits {
     }
 }
 
-/// What a sweep did; of a dry run, what it would have done.
+/// The result of a sweep. A dry run reports what a sweep would do.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SweepReport {
-    /// How many runs were looked at.
+    /// Number of runs checked.
     pub runs: u64,
-    /// How many of them lost records.
+    /// Number of runs that lost records.
     pub pruned: u64,
-    /// How many were removed whole.
+    /// Number of runs removed.
     pub purged: u64,
-    /// How many records were dropped.
+    /// Number of records dropped.
     pub records: u64,
-    /// How many bytes of bodies were dropped.
+    /// Total size of the dropped bodies in bytes.
     pub bytes: u64,
-    /// The runs that could not be dealt with, each with the reason.
+    /// The runs whose sweep failed, each with the error.
     pub failed: Vec<(RunKey, Error)>,
-    /// Where the next sweep goes on; none if this was the last part.
+    /// The cursor for the next sweep. `None` after the last part.
     pub next: Option<Cursor>,
 }
 
-/// Deals with a part of the store's runs.
+/// Sweeps a part of the store's runs.
 pub(crate) async fn sweep(
     swept: SweepResult<'_>,
     policy: &RetentionPolicy,
@@ -148,7 +148,7 @@ pub(crate) async fn sweep(
         if report.next.is_none() {
             return Ok(report);
         }
-        // Also where this part ends here: its caller goes on with the next one at once.
+        // Rest even at the end of this part: the caller starts the next part at once.
         rest(clock, clock.monotonic().saturating_sub(begun), limits.nice_ratio).await;
         if left == 0 {
             return Ok(report);
@@ -160,7 +160,7 @@ pub(crate) async fn sweep(
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if it is not.
+/// [`ErrorKind::Invalid`] if the ratio is out of range.
 pub(crate) fn check_ratio(ratio: f64) -> Result<()> {
     let most = SweepLimits::MAX_NICE_RATIO;
     if (0.0..=most).contains(&ratio) {
@@ -170,7 +170,7 @@ pub(crate) fn check_ratio(ratio: f64) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
-/// Rests after so much work.
+/// Rests in proportion to the time worked.
 async fn rest(clock: &dyn Clock, worked: Duration, ratio: f64) {
     let rest = Duration::try_from_secs_f64(worked.as_secs_f64() * ratio).unwrap_or(Duration::MAX);
     if !rest.is_zero() {
@@ -178,19 +178,19 @@ async fn rest(clock: &dyn Clock, worked: Duration, ratio: f64) {
     }
 }
 
-/// What became of a run.
+/// The result for one run.
 #[derive(Clone, Copy)]
 enum SweepOutcome {
-    /// Nothing was dropped, or the run is gone by another caller.
+    /// No record was dropped, or another caller removed the run.
     Left,
-    /// It lost so many records, of so many bytes.
+    /// The run lost this many records and bytes.
     Pruned(u64, u64),
-    /// It is gone, with so many records, of so many bytes.
+    /// The run was removed, with this many records and bytes.
     Purged(u64, u64),
 }
 
 impl SweepReport {
-    /// Adds the report of the next part. Returns where the part after that goes on.
+    /// Adds the report of the next part. Returns the cursor of the part after that.
     pub(crate) fn add(&mut self, part: Self) -> Option<Cursor> {
         self.runs += part.runs;
         self.pruned += part.pruned;
@@ -237,13 +237,13 @@ async fn deal(
         Err(error) => Err(error),
     };
     match dealt {
-        // Purged or pruned by another caller meanwhile.
+        // Another caller purged or pruned the run concurrently.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(SweepOutcome::Left),
         dealt => dealt,
     }
 }
 
-/// Removes a run whose time has come; none if it stays.
+/// Removes a run whose retention time expired. Returns `None` if the run stays.
 async fn removed(
     swept: SweepResult<'_>,
     policy: &RetentionPolicy,
@@ -262,7 +262,7 @@ async fn removed(
     })
 }
 
-/// Returns when a run came into the status in which it has ended. Reads headers only if the last record does not tell.
+/// Returns when the run ended. Reads headers only if the last record does not show the time.
 async fn ended_at(
     store: &dyn CheckpointStore,
     head: &RunHead,
@@ -290,17 +290,17 @@ async fn ended_at(
     Ok(ended)
 }
 
-/// What became of a run that was to be removed.
+/// The result of a removal.
 enum Removal {
-    /// It is gone, with so many records and bytes.
+    /// The run was removed, with this many records and bytes.
     Removed(u64, u64),
-    /// Another caller removed it, or had it go on, since it was listed.
+    /// Since the listing, another caller removed the run or a signal restarted it.
     Gone,
-    /// It stays: a pin holds whatever the policy says, also against the removal of the whole run, and so does its family.
+    /// The run stays: a pin, an active child or a waiting parent blocks its removal.
     Held,
 }
 
-/// Removes a run as it was listed.
+/// Removes a run, provided that it is unchanged since the listing.
 async fn remove((store, purge): SweepResult<'_>, head: &RunHead, dry: bool) -> Result<Removal> {
     let run = &head.run;
     let folded = folded_at(store, run, At::Latest, None).await?;
@@ -320,10 +320,10 @@ async fn remove((store, purge): SweepResult<'_>, head: &RunHead, dry: bool) -> R
         return Ok(Removal::Removed(records, bytes));
     }
     match purge(head).await {
-        // Of two sweeps that are at it at once, one finds nothing left.
+        // If two sweeps run concurrently, the second one finds an empty run.
         Ok(purged) if purged.records == 0 => Ok(Removal::Gone),
         Ok(purged) => Ok(Removal::Removed(purged.records, purged.bytes)),
-        // A signaller had it go on, or pinned a record, since it was looked at.
+        // Since the check, a signal restarted the run or pinned a record.
         Err(error) if error.kind() == ErrorKind::Conflict => Ok(Removal::Gone),
         Err(error) => Err(error),
     }

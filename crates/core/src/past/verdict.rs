@@ -1,28 +1,27 @@
-//! What activations say themselves of how their work came out.
+//! The verdicts of activations on their own work.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The word of an outcome that needs no mention.
+/// The outcome word that means success and is not shown.
 const SUCCESS: &str = "success";
 
-/// What an activation said itself of how its work came out, see [`Update::with_output`](crate::state::Update::with_output).
+/// The verdict of an activation on its own work. See [`Update::with_output`](crate::state::Update::with_output).
 ///
-/// For the graph the activation succeeded, and the run went on. What the work came to may be something else, as a command that
-/// failed where an edge takes failures.
+/// For the graph the activation succeeded, and the run continued. The work itself may have failed, such as a command whose failure an edge handles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// A word, as `fail` or `skipped`; never `success`.
+    /// A word such as `fail` or `skipped`; never `success`.
     pub outcome: String,
-    /// Why; empty if nothing was said.
+    /// The reason, or an empty string.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
-/// The fields of an output that say so.
+/// The fields of an output that form a verdict.
 #[derive(Deserialize)]
 struct VerdictFields {
     outcome: String,
@@ -31,9 +30,9 @@ struct VerdictFields {
 }
 
 impl Verdict {
-    /// Reads what an output says; `None` if that is nothing, or success.
+    /// Reads the verdict of an output. Returns `None` for success, or if there is no verdict.
     pub(crate) fn of(output: &RawValue) -> Option<Self> {
-        // Most outputs are no objects, and need no parser.
+        // Most outputs are not objects and need no parser.
         if !output.get().starts_with('{') {
             return None;
         }

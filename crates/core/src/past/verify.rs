@@ -1,4 +1,4 @@
-//! Holding a stored run against today's graph: would it have gone the same way?
+//! Replays a stored run against the current graph and reports the first difference.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,32 +15,32 @@ use crate::record::{Failure, FailureKind, RecordHeader};
 use crate::state::{Channels, Op, Patch, Reducer, State};
 use crate::store::{At, CheckpointStore};
 
-/// How a stored run fits a graph.
+/// The result of comparing a stored run with a graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verified {
-    /// How many records were read.
+    /// Number of records read.
     pub records: u64,
-    /// How many activations were decided again.
+    /// Number of activations whose decision was repeated.
     pub checked: u64,
-    /// How many were only checked for an edge that leads where they led, because several ended in one record and the state
-    /// between them is not kept: all of such a record but the last.
+    /// Number of activations with a weaker check: only that an edge leads to their targets. If several activations ended in one record, the log
+    /// lacks the states between them, so only the last one gets the full check.
     pub unchecked: u64,
-    /// The first difference; none if today's graph would have done the same.
+    /// The first difference. `None` if the current graph makes the same decisions.
     pub divergence: Option<Divergence>,
 }
 
-/// The first place where today's graph would have gone another way.
+/// The first position at which the current graph makes another decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Divergence {
-    /// The record.
+    /// Number of the record.
     pub seq: Seq,
     /// The node.
     pub node: Option<NodeName>,
-    /// Which visit.
+    /// The visit number.
     pub visit: Option<Visit>,
-    /// What differs, as recorded and as it would be.
+    /// The difference: the recorded decision and the current one.
     pub what: String,
 }
 
@@ -100,7 +100,7 @@ struct Replay<'a, S: State> {
     last: HeadRef,
 }
 
-/// Says where the run began, if today's graph would begin elsewhere. A fork begins where its source was.
+/// Returns a divergence if the current graph starts elsewhere. A fork starts at its source's position.
 fn began_elsewhere<S: State>(graph: &Graph<S>, header: &RecordHeader, event: &Event) -> Option<Divergence> {
     let Event::Start(started) = event else { return None };
     let plan = graph.plan();
@@ -116,7 +116,7 @@ impl<'a, S: State> Replay<'a, S> {
         Ok(Self { graph, machine, channels, version, last: header.head() })
     }
 
-    /// Whether a record follows what was replayed. One that does not begins anew: the run was pruned while it was read.
+    /// Returns whether a record follows the replayed ones. If not, the run was pruned during the read, and the replay restarts.
     fn precedes(&self, header: &RecordHeader) -> bool {
         walk::goes_on(Some(self.last), header)
     }
@@ -131,12 +131,12 @@ impl<'a, S: State> Replay<'a, S> {
         let at = |what: String| Divergence { seq: header.seq, node: None, visit: None, what };
         let base = body.base.as_ref();
         if let (Event::Base, Some(base)) = (&body.event, base) {
-            // Nothing but the full state: what led to it was never written.
+            // An edit has only the full state: the log does not contain the changes that led to it.
             *self = Self::begin(self.graph, base, header)?;
             return Ok(None);
         }
         if let Some(base) = base.filter(|base| base.version != self.version) {
-            // What the record changed is in the new form, as its base is.
+            // The changes of the record have the new form, like its base.
             (self.channels, self.version) = (Channels::from_json(base.state.get())?, base.version);
         } else if let Some(patch) = body.event.patch() {
             let wrote = matches!(body.event, Event::Node(_));
@@ -150,7 +150,7 @@ impl<'a, S: State> Replay<'a, S> {
             return Ok(None);
         };
         for (place, done) in nodes.done.iter().enumerate() {
-            // The state is known as of the last activation of a record.
+            // The state is known only after the last activation of a record.
             let found = if place + 1 == nodes.done.len() {
                 verified.checked += 1;
                 self.decided(done)?
@@ -168,7 +168,7 @@ impl<'a, S: State> Replay<'a, S> {
         Ok(None)
     }
 
-    /// Says what today's graph could not have decided, whatever the state was.
+    /// Returns the part of a decision that the current graph cannot make with any state.
     fn possible(&self, done: &NodeDone) -> Option<String> {
         let plan = self.graph.plan();
         let Some(index) = plan.find(done.node.as_str()) else {
@@ -181,9 +181,9 @@ impl<'a, S: State> Replay<'a, S> {
         Some(format!("it led to {}, and no edge leads there any more", stranger.to))
     }
 
-    /// Says which channel was written in a way that its reducer of today would not.
+    /// Returns the channel that was written in a way that its current reducer would not write.
     ///
-    /// Channels of another version may have other names, and what is not declared is written in any way.
+    /// Channels of another version may have other names. An undeclared channel accepts any write.
     fn reducers(&self, patch: &Patch) -> Result<Option<String>> {
         let schema = self.graph.schema();
         for op in patch.ops()? {
@@ -206,7 +206,7 @@ impl<'a, S: State> Replay<'a, S> {
         Ok(None)
     }
 
-    /// Says what today's graph would have decided otherwise.
+    /// Returns the part of a decision that the current graph would make differently.
     fn decided(&mut self, done: &NodeDone) -> Result<Option<String>> {
         let plan = self.graph.plan();
         let Some(index) = plan.find(done.node.as_str()) else {
@@ -245,7 +245,7 @@ impl<'a, S: State> Replay<'a, S> {
     }
 }
 
-/// Says what two decisions differ in.
+/// Returns the difference between two decisions.
 fn differs(recorded: &NodeDone, today: &NodeDone) -> Option<String> {
     let targets = |done: &NodeDone| {
         let target = |fired: &crate::record::body::FiredEdge| match &fired.items {
@@ -269,7 +269,7 @@ fn differs(recorded: &NodeDone, today: &NodeDone) -> Option<String> {
         Some(End::Completed) => "is complete".to_owned(),
         Some(End::Failed(Failure { kind, .. })) => format!("fails ({kind:?})"),
     };
-    // A limit that an operator's retry went past is not decided again.
+    // An operator's retry went past this limit, so the replay does not repeat the decision.
     let past_limit = matches!(
         &today.end,
         Some(End::Failed(Failure {
@@ -280,7 +280,7 @@ fn differs(recorded: &NodeDone, today: &NodeDone) -> Option<String> {
     if end(&recorded.end) != end(&today.end) && !past_limit {
         return Some(format!("after it the run {}, and today it {}", end(&recorded.end), end(&today.end)));
     }
-    // A stop that today's graph does not have is no other way: the run was let go on behind it.
+    // If the current graph lacks this stop, the route is the same: the run was unpaused after it.
     if today.hold && !recorded.hold {
         return Some("today a person must agree to go on behind it".into());
     }

@@ -1,4 +1,4 @@
-//! Reading a run's log from its oldest record on, one base at a time: memory for one stretch, not for the whole log.
+//! Reads a run's log from its oldest record, one base at a time. Memory holds one segment, not the whole log.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::record::{Record, RecordHeader, codec};
 use crate::state::Secrets;
 use crate::store::{At, CheckpointStore, HeaderRange, Listing, Order, Page, Paged};
 
-/// Lists a page of a run's headers. The cursor is the number of the last one, which is all that there is to know.
+/// Lists a page of a run's headers. The cursor is the number of the last header.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] for a cursor of another run or order, and as [`CheckpointStore::headers`].
+/// [`ErrorKind::Invalid`] for a cursor of another run or order. Also the errors of [`CheckpointStore::headers`].
 pub(crate) async fn page(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -35,7 +35,7 @@ pub(crate) async fn page(
         (None, true) => HeaderRange::oldest(limit),
         (None, false) => HeaderRange::newest(limit),
         (Some(after), true) => HeaderRange::from(after.next(), limit),
-        // No listing ends at record 0 and goes on; a cursor that says so finds that record again and nothing else.
+        // No listing continues after record 0. A cursor that names it returns only that record.
         (Some(after), false) => HeaderRange::up_to(Seq::new(after.get().saturating_sub(1)), limit),
     };
     let found = store.headers(run, range).await?;
@@ -48,11 +48,11 @@ pub(crate) async fn page(
     Ok(Paged { items, next })
 }
 
-/// Folds a run as it was at some place.
+/// Folds a run at a position.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if there is no such run or place, and as [`fold`].
+/// [`ErrorKind::NotFound`] if there is no such run or position. Also the errors of [`fold`].
 pub(crate) async fn folded_at(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -63,20 +63,20 @@ pub(crate) async fn folded_at(
     fold(run, &records, plan)
 }
 
-/// Returns the channels of a run whose values no view shows, as the newest record knows them: at no place of its log are there more.
+/// Returns the secret channels of a run as of its newest record. No earlier record has more.
 ///
 /// # Errors
 ///
-/// As [`folded_at`].
+/// Returns the errors of [`folded_at`].
 pub(crate) async fn secrets(store: &dyn CheckpointStore, run: &RunKey) -> Result<Secrets> {
     Ok(folded_at(store, run, At::Latest, None).await?.machine.secrets().clone())
 }
 
-/// Returns the state of a run as views show it: with [`HIDDEN`](crate::state::HIDDEN) in the place of what is secret.
+/// Returns the state of a run for views, with [`HIDDEN`](crate::state::HIDDEN) in place of secret values.
 ///
 /// # Errors
 ///
-/// As [`folded_at`].
+/// Returns the errors of [`folded_at`].
 pub(crate) async fn shown_at(store: &dyn CheckpointStore, run: &RunKey, at: At) -> Result<Value> {
     let folded = folded_at(store, run, at, None).await?;
     let secrets = match at {
@@ -88,7 +88,7 @@ pub(crate) async fn shown_at(store: &dyn CheckpointStore, run: &RunKey, at: At) 
     Ok(state)
 }
 
-/// Returns the last record of each stretch from one base to before the next, the oldest first, up to `at`.
+/// Returns the last record of each segment up to `at`, the oldest first. A segment starts at a base and ends before the next base.
 pub(crate) async fn segment_ends(store: &dyn CheckpointStore, run: &RunKey, at: At) -> Result<Vec<Seq>> {
     let mut ends = Vec::new();
     let mut last: Option<Seq> = None;
@@ -113,7 +113,7 @@ pub(crate) async fn segment_ends(store: &dyn CheckpointStore, run: &RunKey, at: 
     Ok(ends)
 }
 
-/// Reads the records of the stretch that ends with a record; none if it was pruned meanwhile.
+/// Reads the records of the segment that ends with a record. Returns `None` if it was pruned meanwhile.
 pub(crate) async fn segment_records(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -126,13 +126,13 @@ pub(crate) async fn segment_records(
     }
 }
 
-/// Tells whether a stretch that begins with this record goes on where the one before it ended. It does not if the run was pruned
-/// between the two reads: what was read before is then gone, and the stretch begins with a base of its own.
+/// Returns whether a segment follows the end of the previous one. It does not follow if the run was pruned between the two reads. The earlier
+/// records are then gone, and the segment starts with its own base.
 pub(crate) fn goes_on(before: Option<HeadRef>, first: &RecordHeader) -> bool {
     before.is_none_or(|last| first.seq == last.seq.next() && first.prev == Some(last.id))
 }
 
-/// Reads and decodes the stretch that ends with a record.
+/// Reads and decodes the segment that ends with a record.
 pub(crate) async fn segment(
     store: &dyn CheckpointStore,
     run: &RunKey,

@@ -1,6 +1,6 @@
-//! What records say: their bodies, in JSON.
+//! The bodies of records, in JSON.
 //!
-//! Bodies name nodes and channels and never need the user's types or the graph: the log alone can be folded.
+//! Bodies name nodes and channels and need neither the user's types nor the graph: a fold needs only the log.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -35,7 +35,7 @@ pub(crate) struct Body {
     pub(crate) base: Option<Base>,
 }
 
-/// What happened, by the kind of its record.
+/// The event of a record, by the record's kind.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Start(Started),
@@ -52,7 +52,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// Returns the change of the state that the record holds, if one of its kind does.
+    /// Returns the state change in the record, if its kind has one.
     pub(crate) fn patch(&self) -> Option<&Patch> {
         match self {
             Self::Node(nodes) => Some(&nodes.patch),
@@ -67,17 +67,16 @@ impl Event {
 pub(crate) struct Base {
     /// The channels.
     pub(crate) state: Box<RawValue>,
-    /// Everything else: frontier, counters, history.
+    /// The rest of the run: frontier, counters, history.
     pub(crate) machine: Box<RawValue>,
-    /// The version of the state's type that wrote it.
+    /// The version of the state type that wrote the channels.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub(crate) version: u32,
 }
 
 /// Tokens of a node that become activations.
 ///
-/// Without `each`, the plain tokens make one activation together and every item makes one of its own; with it, every token
-/// makes one.
+/// Without `each`, the plain tokens form one activation together, and each item forms its own. With `each`, every token forms its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Start {
@@ -96,47 +95,47 @@ impl Start {
 /// How tokens became activations, beyond those of a record's own fired edges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TokenChanges {
-    /// Which tokens start; absent if every fired edge starts its target, which is the usual case.
+    /// The tokens that start. Absent in the usual case: every fired edge starts its target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) start: Option<Vec<Start>>,
-    /// Nodes whose count was reached, so that further tokens of this round are late.
+    /// Nodes that reached their count, so that further tokens of this round are late.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) spent: Vec<NodeName>,
-    /// Such nodes whose round is over.
+    /// Counting nodes whose round is over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) fresh: Vec<NodeName>,
 }
 
-/// `Start`: the run begins; the input is the state of the record's base.
+/// `Start`: the run starts; the input is the state of the record's base.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Started {
-    /// Where it begins.
+    /// The entry node.
     pub(crate) entry: NodeName,
-    /// What each node of the graph is like.
+    /// The fingerprint of each node of the graph.
     pub(crate) graph: Arc<Prints>,
-    /// What tells this life of the run from another of the same name.
+    /// Distinguishes this life of the run from another with the same id.
     pub(crate) life: Uuid,
-    /// What repeating each node means, where that is not the usual.
+    /// The effect of each node with an effect other than the default.
     #[serde(default, skip_serializing_if = "no_effects")]
     pub(crate) effects: Arc<ByNode<Effect>>,
-    /// Where the edges of each node lead.
+    /// The targets of each node's edges.
     #[serde(default, skip_serializing_if = "no_edges")]
     pub(crate) edges: Arc<EdgeTargets>,
-    /// The nodes whose goal must be met for the run to end.
+    /// The nodes whose goals the run must meet before it ends.
     #[serde(default, skip_serializing_if = "no_gates")]
     pub(crate) gates: Arc<BTreeSet<NodeName>>,
-    /// What the run is configured with, which its nodes read and none changes.
+    /// The configuration of the run, which nodes read and cannot change.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub(crate) config: Option<Item>,
-    /// The channels whose values no view shows.
+    /// The channels that views hide.
     #[serde(default, skip_serializing_if = "Secrets::is_empty")]
     pub(crate) secret: Secrets,
-    /// The messages it was started with, the first in its inbox.
+    /// The first messages in the run's inbox.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) messages: Vec<FirstMessage>,
 }
 
-/// A message that a run was started with.
+/// A first message of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FirstMessage {
     pub(crate) body: Item,
@@ -155,7 +154,7 @@ fn no_gates(gates: &BTreeSet<NodeName>) -> bool {
     gates.is_empty()
 }
 
-/// `Node`: activations that ended, in order, and the change of the state they made together: as text, or read to be folded.
+/// `Node`: ended activations in order, and their common state change: as text, or parsed for a fold.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct NodesDone<P = Patch> {
     pub(crate) done: Vec<NodeDone>,
@@ -163,7 +162,7 @@ pub(crate) struct NodesDone<P = Patch> {
     pub(crate) patch: P,
 }
 
-/// Reads a field that is left out where there is none: a `null` in it is a value, not the absence of one.
+/// Reads an optional field: a `null` in it is a value, not its absence.
 pub(crate) fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
     d: D,
 ) -> Result<Option<T>, D::Error> {
@@ -179,15 +178,15 @@ fn is_one(value: &u32) -> bool {
     *value == 1
 }
 
-/// An edge that fired, or a return to a retry target. A plain one is stored as its target's name.
+/// A fired edge, or a return to a retry target. A plain one is stored as its target's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FiredEdge {
     pub(crate) to: NodeName,
-    /// The items of a fan-out: one token each.
+    /// The items of a fan-out, one token each.
     pub(crate) items: Option<Vec<Item>>,
-    /// Whether there is no such edge: the run returns to a retry target.
+    /// Whether the graph has no such edge, because the run returns to a retry target.
     pub(crate) back: bool,
-    /// Why the run goes back to the target, if it does so on purpose.
+    /// The reason of a replan, if this is one.
     pub(crate) reason: Option<String>,
 }
 
@@ -196,7 +195,7 @@ impl FiredEdge {
         Self { to, items: None, back: false, reason: None }
     }
 
-    /// Whether it is one token for its target and no more.
+    /// Returns whether this is a single token for its target, without any extras.
     pub(crate) fn is_plain(&self) -> bool {
         self.items.is_none() && !self.back && self.reason.is_none()
     }
@@ -206,7 +205,7 @@ impl FiredEdge {
     }
 }
 
-/// How a fired edge is stored when there is more to it than its target.
+/// The stored form of a fired edge with more than a target.
 #[derive(Serialize, Deserialize)]
 struct FiredFields {
     to: NodeName,
@@ -263,26 +262,26 @@ impl PartialEq for Item {
 
 impl Eq for Item {}
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum End {
     /// Every branch ended and every goal is met.
     Completed,
-    /// It failed for this reason.
+    /// The run failed for this reason.
     Failed(Failure),
 }
 
-/// `Attempt`: one try failed, and another follows or a question asks what became of it.
+/// `Attempt`: an attempt failed, and another follows or a question asks about its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AttemptFailed {
     pub(crate) node: NodeName,
     pub(crate) visit: Visit,
-    /// How many attempts have failed, this one included.
+    /// Number of failed attempts, including this one.
     pub(crate) failed: u32,
     pub(crate) failure: Failure,
-    /// When the next may start; absent if the attempt is in doubt, so that only an answer may say that it is repeated. An older
-    /// reader does not read such a record, rather than repeating the attempt.
+    /// Earliest start of the next attempt. Absent if the outcome is unknown, so that only an answer can repeat the attempt. An older reader rejects
+    /// such a record and therefore does not repeat the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) retry_at: Option<Timestamp>,
 }
@@ -294,7 +293,7 @@ pub(crate) struct Intent {
     pub(crate) visit: Visit,
 }
 
-/// `Status`: the status changed without an activation ending, or a question was asked.
+/// `Status`: the status changed without the end of an activation, or a question was asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum StatusChange {
     /// Only answers can move the run.
@@ -306,28 +305,28 @@ pub(crate) enum StatusChange {
     /// The owner carried out a cancellation.
     #[serde(rename = "cancelled")]
     Cancelled,
-    /// A node asks; the status stays.
+    /// A node asks a question; the status stays.
     #[serde(rename = "asked")]
     Asked(QuestionRecord),
-    /// No answer came in time.
+    /// A question expired without an answer.
     #[serde(rename = "expired")]
     Expired(Expired),
-    /// Nothing moves the run any more but what is said to it, or time.
+    /// The run became idle: only a signal or a time moves it.
     #[serde(rename = "rested")]
     Rested(IdleRecord),
 }
 
-/// `Signal`: a signaller said something to the run.
+/// `Signal`: a signaller sent a signal to the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Signal {
     pub(crate) what: SignalKind,
-    /// The signaller, if it is named.
+    /// The signaller's name, if given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) by: Option<String>,
-    /// When, by the signaller's clock.
+    /// Time of the signal, by the signaller's clock.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) at: Timestamp,
-    /// Whether a pause, or the end of one, is the parent's: it leaves a pause of the run's own as it is.
+    /// Whether the pause or unpause comes from the parent. It does not affect the run's own pause.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) of_parent: bool,
 }
@@ -335,37 +334,37 @@ pub(crate) struct Signal {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SignalKind {
-    /// What became of an activation that must not be repeated and is in doubt.
+    /// The outcome of an activation that must not be repeated and whose outcome was unknown.
     Respond { question: String, resolution: Resolution },
-    /// The answer to a question that a node asked.
+    /// The answer to a node's question.
     Answer { question: String, answer: Answer },
-    /// A message for the node that receives next.
+    /// A message for the next receiving node.
     Message {
         body: Arc<RawValue>,
-        /// What tells the same message from another one.
+        /// The idempotency key of the message.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<MessageKey>,
     },
-    /// The record with this number, and what came after it, is not to be pruned.
+    /// Pins the record with this number: a prune keeps it and all later records.
     Pin { seq: Seq },
-    /// The record with this number may be pruned again.
+    /// Removes the pin of the record with this number.
     Unpin { seq: Seq },
-    /// The run is to stop until it is let go on.
+    /// Pauses the run until it is unpaused.
     Pause { reason: String },
-    /// A paused run is to go on.
+    /// Unpauses the run.
     Unpause,
-    /// The run is to stop for good.
+    /// Cancels the run.
     Cancel { reason: String },
-    /// Something became of letters of this life of the run; of whichever if none is named.
+    /// A change of outbox messages of this life of the run, or of any life if none is named.
     Letters {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         life: Option<Uuid>,
-        // Boxed, because whatever is said to a run passes through its driver by value.
+        // Boxed, because every signal passes through the driver by value.
         change: Box<LetterChange>,
     },
-    /// A run at rest is to go on at these nodes instead of where it is, for this reason.
+    /// Moves an idle run to these nodes, for this reason.
     GoTo { nodes: Vec<NodeName>, reason: String },
-    /// A failed run is to go on from its frontier, attempts counted anew.
+    /// Retries a failed run from its frontier, with attempts counted from zero.
     Retry {
         /// Tokens that start.
         #[serde(default, skip_serializing_if = "is_default")]
@@ -374,11 +373,11 @@ pub(crate) enum SignalKind {
 }
 
 impl SignalKind {
-    /// Makes the signal of an answer, whoever gives it.
+    /// Creates the signal of an answer, by any author.
     ///
     /// # Errors
     ///
-    /// As [`Answer::checked`].
+    /// Returns the errors of [`Answer::checked`].
     pub(crate) fn answer(question: String, answer: Answer) -> crate::error::Result<Self> {
         Ok(match answer.checked()? {
             Answer::Resolve(resolution) => Self::Respond { question, resolution },
@@ -387,44 +386,44 @@ impl SignalKind {
     }
 }
 
-/// `Claim`: an executor took the run.
+/// `Claim`: an executor claimed the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClaimRecord {
     pub(crate) executor: ExecutorId,
-    /// What each node of the graph is like, if the graph changed.
+    /// The fingerprint of each node, if the graph changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) graph: Option<Arc<Prints>>,
-    /// Where the edges of each node lead then.
+    /// The targets of each node's edges in the changed graph.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) edges: Option<Arc<EdgeTargets>>,
-    /// The channels that the graph of today makes secret, beyond those that were.
+    /// Secret channels of the current graph that were not secret before.
     #[serde(default, skip_serializing_if = "Secrets::is_empty")]
     pub(crate) secret: Secrets,
-    /// Tokens that the graph of today lets start.
+    /// Tokens that start in the current graph.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) settled: TokenChanges,
 }
 
-/// `Release`: the owner let the run go.
+/// `Release`: the owner released the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReleaseRecord {
     pub(crate) reason: String,
-    /// When time moves the run on, if nothing else can.
+    /// When time moves the run, if no event does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) wake: Option<Timestamp>,
-    /// Whether a message moves it before.
+    /// Whether a message moves the run earlier.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) receiving: bool,
-    /// Attempts that must not be repeated and had begun, though the store lost the records that said so.
+    /// Intents of started attempts that must not be repeated and whose records the store lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) begun: Vec<Intent>,
-    /// The waits for a message, as of a rest.
+    /// The waits for a message, as of an idle record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) receivers: Vec<Receiver>,
-    /// When the run waits for children: `wake` is when they are looked at, unless time moves the run before.
+    /// The polls of a run that waits for children: `wake` is the time of the next poll, or of an earlier timer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) looks: Option<ChildPolls>,
-    /// Whether the owner ended in order: then the claim before it was no try that came to nothing.
+    /// Whether the owner ended in order: the claim before it then does not count as fruitless.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) orderly: bool,
 }

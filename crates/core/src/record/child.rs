@@ -1,7 +1,7 @@
-//! What an activation notes of its children: under which names, and what.
+//! The notes of an activation about its children: their names and contents.
 //!
-//! All of it are results under names that no step can have, so any reader folds them: `#child1.review` is noted before the child is
-//! started, `#began1.review` after it, and `#told1.review` is what came of it. The number counts how often the child was started anew.
+//! All notes are results under names that no step can have, so any reader folds them. `#child1.review` precedes the start of the child,
+//! `#began1.review` follows the start, and `#told1.review` contains the result. The number counts the starts of the child.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,21 +21,21 @@ const BEGAN: &str = "#began";
 const TOLD: &str = "#told";
 const AGAIN: &str = "#again";
 
-/// What binds a child to the activation that started it.
+/// The bond of a child to the activation that started it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ParentBond {
-    /// It is cancelled when the activation ends before it.
+    /// The child is cancelled when the activation ends first.
     #[default]
     Cancel,
-    /// It goes on when the activation ends before it.
+    /// The child continues when the activation ends first.
     Leave,
-    /// No parent waits for it.
+    /// No parent waits for the run.
     Detached,
 }
 
 impl ParentBond {
-    /// How the labels of a child say it.
+    /// Returns the text of the bond in the child's label.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Cancel => "cancel",
@@ -45,26 +45,26 @@ impl ParentBond {
     }
 }
 
-/// What is noted of a child before it is started.
+/// The note about a child before its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ChildNote {
-    /// Its id, in the tenant of its parent.
+    /// The child's id, in the tenant of its parent.
     pub(crate) run: RunId,
     pub(crate) workflow: WorkflowName,
-    /// Which attempt of the activation started it, or went on with it.
+    /// The attempt of the activation that started the child or continued with it.
     pub(crate) attempt: u32,
     #[serde(default)]
     pub(crate) bond: ParentBond,
-    /// When it is cancelled if its parent still waits for it.
+    /// When the child is cancelled if its parent still waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline: Option<Timestamp>,
 }
 
-/// What came of a child.
+/// The end of a child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ChildEnd {
-    /// It is completed, with this state of this version.
+    /// The child completed, with this state of this version.
     Completed {
         state: Box<RawValue>,
         version: u32,
@@ -73,7 +73,7 @@ pub(crate) enum ChildEnd {
     Cancelled {
         reason: String,
     },
-    /// There is no such run any more: it was purged.
+    /// The run no longer exists: it was purged.
     Gone,
 }
 
@@ -82,44 +82,44 @@ impl ChildEnd {
         Ok(to_raw(self)?.into())
     }
 
-    /// Whether the text of an end says that the child is completed.
+    /// Returns whether the text of an end means that the child completed.
     pub(crate) fn is_good(text: &RawValue) -> bool {
         text.get().starts_with("{\"completed\"")
     }
 }
 
-/// A child as an activation knows it.
+/// A child from the view of its activation.
 #[derive(Clone, Debug)]
 pub(crate) struct Child {
     pub(crate) name: String,
-    /// How often it was started anew, the first time included.
+    /// Number of starts, including the first.
     pub(crate) round: u32,
     pub(crate) note: ChildNote,
-    /// Whether it is on record that it was started.
+    /// Whether the start is recorded.
     pub(crate) began: bool,
-    /// What came of it.
+    /// The end of the child.
     pub(crate) told: Option<Arc<RawValue>>,
     /// Whether an operator retried the run since.
     again: bool,
 }
 
 impl Child {
-    /// Makes one that is about to be started.
+    /// Creates a child that is about to start.
     pub(crate) fn new(name: &str, round: u32, note: ChildNote) -> Self {
         Self { name: name.to_owned(), round, note, began: false, told: None, again: false }
     }
 
-    /// Whether its activation waits, or may wait, for what comes of it.
+    /// Returns whether its activation waits, or may wait, for its end.
     pub(crate) fn is_open(&self) -> bool {
         self.told.is_none() && self.note.bond != ParentBond::Detached
     }
 
-    /// Whether it ends with its activation.
+    /// Returns whether the child ends with its activation.
     pub(crate) fn ends_with_parent(&self) -> bool {
         self.told.is_none() && self.note.bond == ParentBond::Cancel
     }
 
-    /// Whether it is not on record yet that it was started, and is to be.
+    /// Returns whether the child must be started and its start is not recorded.
     pub(crate) fn begins(&self) -> bool {
         !self.began && self.told.is_none()
     }
@@ -128,12 +128,12 @@ impl Child {
         self.told.as_deref().is_some_and(ChildEnd::is_good)
     }
 
-    /// Whether it is of an attempt before this one, or of before a retry.
+    /// Returns whether the child belongs to an earlier attempt, or to the time before a retry.
     pub(crate) fn is_of_before(&self, attempt: u32) -> bool {
         self.again || self.note.attempt < attempt
     }
 
-    /// Returns the name of the note that it is about to be started.
+    /// Returns the name of the note before the start.
     pub(crate) fn noted_name(&self) -> String {
         child(self.round, &self.name)
     }
@@ -147,22 +147,22 @@ impl Child {
     }
 }
 
-/// The name of the note that a child is about to be started.
+/// Returns the name of the note before a child's start.
 pub(crate) fn child(round: u32, name: &str) -> String {
     format!("{CHILD}{round}.{name}")
 }
 
-/// The name of the note that it was started.
+/// Returns the name of the note after the start.
 pub(crate) fn began(round: u32, name: &str) -> String {
     format!("{BEGAN}{round}.{name}")
 }
 
-/// The name of the note of what came of it, and of the wait for that.
+/// Returns the name of the note about the end, and of the wait for it.
 pub(crate) fn told(round: u32, name: &str) -> String {
     format!("{TOLD}{round}.{name}")
 }
 
-/// Which of the notes of a child.
+/// The kind of a note about a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
     Child,
@@ -171,7 +171,7 @@ pub(crate) enum Note {
     Again,
 }
 
-/// Reads the name of a note: which it is, of which start, and the child's name; `None` for any other name.
+/// Parses the name of a note: its kind, its round, and the child's name. Returns `None` for any other name.
 pub(crate) fn note_of(text: &str) -> Option<(Note, u32, &str)> {
     let all = [(Note::Child, CHILD), (Note::Began, BEGAN), (Note::Told, TOLD), (Note::Again, AGAIN)];
     all.into_iter().find_map(|(note, prefix)| split(text, prefix).map(|(round, name)| (note, round, name)))
@@ -184,7 +184,7 @@ fn split<'a>(text: &'a str, prefix: &str) -> Option<(u32, &'a str)> {
 }
 
 impl Memos {
-    /// Lists the children of the activation by name, each as it was started last.
+    /// Lists the children of the activation by name, each with its last start.
     pub(crate) fn children(&self) -> Vec<Child> {
         let mut found: BTreeMap<&str, (u32, ChildNote)> = BTreeMap::new();
         for (text, memo) in self.range(CHILD.to_owned()..).take_while(|(text, _)| text.starts_with(CHILD)) {
@@ -211,7 +211,7 @@ impl Memos {
         }
     }
 
-    /// Finds the child that is this run, whichever start of it that was.
+    /// Returns the child with this run id, from any of its starts.
     pub(crate) fn child_that_is(&self, run: &RunId) -> Option<Child> {
         let notes = self.range(CHILD.to_owned()..).take_while(|(text, _)| text.starts_with(CHILD));
         let of = notes.filter_map(|(text, memo)| {
@@ -223,14 +223,14 @@ impl Memos {
         of.max_by_key(|child| child.round)
     }
 
-    /// Finds a child by its name, as it was started last.
+    /// Returns a child by its name, with its last start.
     pub(crate) fn child(&self, name: &str) -> Option<Child> {
         if self.is_empty() {
-            // Most that start a child have noted nothing before, and are to make no name for it.
+            // Most activations that start a child have no notes yet, and must not pay for a name.
             return None;
         }
         let rounds = self.child_names().filter_map(|(round, known)| (known == name).then_some(round));
-        // What is asked of each of many children is not to read the notes of all.
+        // A lookup of one child among many must not read the notes of all.
         let round = if self.contains_key(&child(2, name)) { None } else { Some(1) };
         let round = match round.filter(|&first| self.contains_key(&child(first, name))) {
             Some(first) => first,
@@ -240,7 +240,7 @@ impl Memos {
         Some(self.child_of(name, round, serde_json::from_str(note.get()).ok()?))
     }
 
-    /// Tells whether a note says that a run is about to be started, and not that a further attempt goes on with the same.
+    /// Returns whether a note announces a new run, and not a further attempt with the same run.
     pub(crate) fn is_start(&self, text: &str, memo: &Memo) -> bool {
         let (Some((round, name)), Memo::Result(note)) = (split(text, CHILD), memo) else { return false };
         if round < 2 {
@@ -255,17 +255,17 @@ impl Memos {
         self.child_names().map(|(_, name)| name).collect::<BTreeSet<_>>().len()
     }
 
-    /// Lists the starts of children: of each the round, and the name.
+    /// Lists the starts of children: the round and the name of each.
     fn child_names(&self) -> impl Iterator<Item = (u32, &str)> {
         let notes = self.range(CHILD.to_owned()..).take_while(|(text, _)| text.starts_with(CHILD));
         notes.filter_map(|(text, _)| split(text, CHILD))
     }
 
-    /// Notes that the children which are not completed are of before a retry: those that fail are started anew.
+    /// Marks the incomplete children as older than a retry, so that failed ones restart.
     ///
     /// # Errors
     ///
-    /// None that what is noted can cause.
+    /// No recorded note can cause an error.
     pub(crate) fn retry_children(&mut self) -> Result<()> {
         for child in self.children() {
             if !(child.is_completed() || child.note.bond == ParentBond::Detached) {
@@ -276,7 +276,7 @@ impl Memos {
         Ok(())
     }
 
-    /// Forgets the children that did not complete: another run starts its own. What was started to go on alone stays started.
+    /// Drops the children that did not complete, because a fork starts its own. Detached runs stay started.
     pub(crate) fn forget_children(&mut self) {
         for Child { name, round, note, began, told, .. } in self.children() {
             let stays = match note.bond {

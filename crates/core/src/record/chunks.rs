@@ -1,6 +1,6 @@
-//! What an activation notes of a durable stream: a batch of chunks as a result, under a name that no step can have.
+//! The notes of an activation about a durable stream: each batch of chunks is a result with a name that no step can have.
 //!
-//! `#stream2.000007.tokens` is the eighth batch of the stream `tokens`, which the activation has begun for the second time.
+//! `#stream2.000007.tokens` is the eighth batch of the stream `tokens`, which the activation has started for the second time.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use super::memo::Memos;
 
 const STREAM: &str = "#stream";
 
-/// Chunks that follow each other.
+/// Consecutive chunks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Batch {
-    /// Which attempt of the activation sent them.
+    /// The attempt of the activation that sent the chunks.
     pub(crate) attempt: u32,
-    /// How many chunks were sent before, since the stream was begun.
+    /// Number of earlier chunks since the start of the stream.
     pub(crate) first: u64,
     pub(crate) chunks: Vec<Arc<RawValue>>,
 }
 
-/// The name under which a batch is noted.
+/// Returns the name of the note of a batch.
 pub(crate) fn batch_name(round: u32, batch: u32, stream: &str) -> String {
     format!("{STREAM}{round}.{batch:06}.{stream}")
 }
 
-/// Reads the name of a batch: how often the stream was begun, and its name; `None` for any other name.
+/// Parses the name of a batch: the number of starts of the stream, and its name. Returns `None` for any other name.
 pub(crate) fn stream_of(text: &str) -> Option<(u32, &str)> {
     let (round, rest) = text.strip_prefix(STREAM)?.split_once('.')?;
     let (batch, stream) = rest.split_once('.')?;
@@ -35,7 +35,7 @@ pub(crate) fn stream_of(text: &str) -> Option<(u32, &str)> {
 }
 
 impl Memos {
-    /// Returns how often the activation has begun a stream.
+    /// Returns how often the activation has started a stream.
     pub(crate) fn rounds_of(&self, stream: &str) -> u32 {
         let notes = self.range(STREAM.to_owned()..).take_while(|(name, _)| name.starts_with(STREAM));
         let rounds = notes.filter_map(|(name, _)| stream_of(name));

@@ -1,4 +1,4 @@
-//! Bodies to bytes and back. The format is JSON; `docs/format.md` lists every field.
+//! Encodes and decodes bodies. The format is JSON; `docs/format.md` lists every field.
 
 use bytes::Bytes;
 use serde::de::Error as _;
@@ -14,7 +14,7 @@ use crate::id::RunKey;
 use crate::state::text::on_desk;
 use crate::state::{Change as Folding, Patch};
 
-/// The room for an event beside a base: more than most take.
+/// Extra capacity for an event next to a base: more than most events need.
 const EVENT: usize = 4 * 1024;
 
 #[derive(Serialize)]
@@ -25,13 +25,13 @@ struct With<'a, T> {
     base: Option<&'a Base>,
 }
 
-/// Only the base of a body, whatever else it holds.
+/// Only the base of a body of any kind.
 #[derive(Deserialize)]
 struct BaseOf {
     base: Option<Base>,
 }
 
-/// What a body of kind `Status` or `Signal` holds beside its base.
+/// The fields of a body of kind `Status` or `Signal` next to its base.
 #[derive(Serialize, Deserialize)]
 struct Change<T> {
     change: T,
@@ -41,7 +41,7 @@ struct Change<T> {
 struct Nothing {}
 
 impl Event {
-    /// Returns the kind of the record that says this.
+    /// Returns the record kind of this event.
     pub(crate) fn kind(&self) -> RecordKind {
         match self {
             Self::Start(_) => RecordKind::Start,
@@ -63,14 +63,14 @@ impl Event {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if it cannot be expressed in JSON; what users give was checked before.
+/// [`ErrorKind::Invalid`] if the body cannot be expressed in JSON. Values from users were checked before.
 pub(crate) fn encode(event: &Event, base: Option<&Base>) -> Result<Bytes> {
     let refuse =
         |source| Error::new(ErrorKind::Invalid, "the record cannot be encoded as JSON").with_source(source);
     let Some(base) = base else {
         return on_desk(|desk| fill(event, None, desk).map(|()| pool::share(desk))).map_err(refuse);
     };
-    // It may be of the size of the whole state, which is copied once: to where it stays.
+    // The size may be that of the whole state, which is copied only once, to its final location.
     let mut body = Vec::with_capacity(base.state.get().len() + base.machine.get().len() + EVENT);
     fill(event, Some(base), &mut body).map_err(refuse)?;
     Ok(body.into_boxed_slice().into())
@@ -100,7 +100,7 @@ fn with<T: Serialize>(event: &T, base: Option<&Base>, body: &mut Vec<u8>) -> ser
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Corrupt`] naming run and record, if the body is not what its kind says, or a base holds none.
+/// [`ErrorKind::Corrupt`], with run and record, if the body does not match its kind, or a base lacks its state.
 pub(crate) fn decode(run: &RunKey, record: &Record) -> Result<Body> {
     let event = match record.header.kind {
         RecordKind::Start => Event::Start(read(run, record)?),
@@ -126,12 +126,12 @@ pub(crate) fn decode(run: &RunKey, record: &Record) -> Result<Body> {
     Ok(Body { event, base })
 }
 
-/// Decodes the body of a record whose checksum was verified, to be folded: the change of the state that nodes made stands beside the event,
-/// whose own patch is empty then. Its text is read once, where [`decode`] leaves it to be read again.
+/// Decodes the body of a record whose checksum was verified, for a fold. Returns the state change of nodes next to the event, whose own patch is
+/// empty. The text of the change is parsed once; [`decode`] leaves it unparsed.
 ///
 /// # Errors
 ///
-/// As [`decode`]; also if the change is no list of operations.
+/// Returns the errors of [`decode`], and an error if the change is not a list of operations.
 pub(crate) fn decode_to_fold<'a>(run: &RunKey, record: &'a Record) -> Result<(Body, Vec<Folding<'a>>)> {
     if record.header.kind != RecordKind::Node {
         return Ok((decode(run, record)?, Vec::new()));
@@ -146,7 +146,7 @@ pub(crate) fn decode_to_fold<'a>(run: &RunKey, record: &'a Record) -> Result<(Bo
 ///
 /// # Errors
 ///
-/// As [`decode`].
+/// Returns the errors of [`decode`].
 pub(crate) fn base(run: &RunKey, record: &Record) -> Result<Base> {
     let body: BaseOf = read(run, record)?;
     body.base.ok_or_else(|| {
@@ -163,21 +163,21 @@ pub(crate) fn base(run: &RunKey, record: &Record) -> Result<Base> {
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::Unsupported`]: the body is in the envelope of an `EnvelopeStore`, which this process reads without.
-/// - [`ErrorKind::Corrupt`]: the body is not UTF-8.
+/// - [`ErrorKind::Unsupported`] if the body is in the envelope of an `EnvelopeStore` that this process does not use.
+/// - [`ErrorKind::Corrupt`] if the body is not UTF-8.
 pub(crate) fn text<'a>(run: &RunKey, record: &'a Record) -> Result<&'a str> {
     std::str::from_utf8(&record.body).map_err(|source| broken(run, record, serde_json::Error::custom(source)))
 }
 
 fn read<'a, T: Deserialize<'a>>(run: &RunKey, record: &'a Record) -> Result<T> {
-    // The whole text is validated once. A reader of bytes would validate each string in it again.
+    // Validates the whole text once. A reader of bytes would validate each string in it again.
     serde_json::from_str(text(run, record)?).map_err(|source| broken(run, record, source))
 }
 
 fn broken(run: &RunKey, record: &Record, source: serde_json::Error) -> Error {
     let kind = record.header.kind;
     let (failed, message) = match record.body.first() {
-        // What an `EnvelopeStore` writes; no JSON begins so.
+        // The first byte of an `EnvelopeStore`'s envelope. No JSON starts with it.
         Some(0xFE) => (
             ErrorKind::Unsupported,
             "the record is compressed or encrypted; wrap this process's store in an `EnvelopeStore`"
@@ -191,11 +191,11 @@ fn broken(run: &RunKey, record: &Record, source: serde_json::Error) -> Error {
     Error::new(failed, message).with_run(run).with_seq(record.header.seq).with_source(source)
 }
 
-/// Encodes a value of our own as JSON text.
+/// Encodes a value of the library as JSON text.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if it cannot be expressed in JSON.
+/// [`ErrorKind::Invalid`] if the value cannot be expressed in JSON.
 pub(crate) fn to_raw<T: Serialize>(value: &T) -> Result<Box<RawValue>> {
     serde_json::value::to_raw_value(value).map_err(|source| {
         Error::new(ErrorKind::Invalid, "the value cannot be encoded as JSON").with_source(source)

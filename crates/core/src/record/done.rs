@@ -1,4 +1,4 @@
-//! One activation that ended, as its record says it: what nearly all have, and in a box of its own what few have.
+//! An ended activation in its record: the common fields, and a box with the rare ones.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -17,55 +17,55 @@ use crate::state::NodeNotes;
 #[cfg(test)]
 use crate::state::{Artifact, MemoryRead};
 
-/// One activation that ended.
+/// An ended activation.
 ///
-/// One is made for each, also where nothing is written, and moved several times. So what is rare does not lie in it: it is
-/// read and changed as if it did, and its box is made with the first change.
+/// One is created for each end, even without a record, and moved several times. Rare fields are therefore in a box, created with the first change.
+/// They read and change like fields of this type.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeDone {
     pub(crate) node: NodeName,
     pub(crate) visit: Visit,
-    /// How many attempts it took.
+    /// Number of attempts.
     pub(crate) attempts: u32,
-    /// How long the last attempt took, in milliseconds.
+    /// Duration of the last attempt in milliseconds.
     pub(crate) took_ms: u64,
-    /// What travels along the fired edges.
+    /// The output along the fired edges.
     pub(crate) output: Option<Arc<RawValue>>,
-    /// Which edges fired.
+    /// The fired edges.
     pub(crate) fired: SmallVec<FiredEdge>,
     rare: Option<Box<RareFields>>,
 }
 
-/// What few activations have.
+/// The rare fields of an ended activation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RareFields {
-    /// Why it failed; absent if it succeeded.
+    /// The reason of the failure. Absent after a success.
     pub(crate) failure: Option<Failure>,
-    /// What the node says to people.
+    /// The node's notes for people.
     pub(crate) notes: Option<String>,
     /// The targets of the edges that did not fire.
     pub(crate) bypassed: Vec<NodeName>,
-    /// The nodes that will now never run, transitively.
+    /// The nodes that can no longer run, transitively.
     pub(crate) skipped: Vec<NodeName>,
-    /// The targets at which the token came too late and was dropped.
+    /// The targets that received the token too late and dropped it.
     pub(crate) dropped: Vec<NodeName>,
-    /// Which tokens start beyond what is usual.
+    /// Changes to the usual starts of tokens.
     pub(crate) settled: TokenChanges,
-    /// The channels it overwrote while others were in flight: what a concurrent writer is told apart by.
+    /// The channels that it overwrote while other activations were in flight, to detect concurrent writers.
     pub(crate) wrote: Vec<String>,
-    /// Whether what it leads to starts only once an answer agrees.
+    /// Whether its successors wait for an answer.
     pub(crate) hold: bool,
-    /// Whether it ended a conversation that no message came to.
+    /// Whether it ended a conversation without a message.
     pub(crate) left: bool,
-    /// What it sends out of the run.
+    /// Its outbox messages.
     pub(crate) letters: Vec<OutboxRecord>,
-    /// What it noted beside the state.
+    /// Its notes next to the state.
     pub(crate) noted: NodeNotes,
-    /// How the run ended with it; absent if it did not.
+    /// The end of the run, if the run ended with this activation.
     pub(crate) end: Option<End>,
 }
 
-/// What an activation without anything rare has of it.
+/// The rare fields of an activation without any.
 static NOTHING: RareFields = RareFields {
     failure: None,
     notes: None,
@@ -82,12 +82,12 @@ static NOTHING: RareFields = RareFields {
 };
 
 impl NodeDone {
-    /// One that succeeded at once and led to nothing.
+    /// Creates an activation that succeeded at the first attempt without successors.
     pub(crate) fn new(node: NodeName, visit: Visit) -> Self {
         Self { node, visit, attempts: 1, took_ms: 0, output: None, fired: SmallVec::new(), rare: None }
     }
 
-    /// Whether it succeeded and led to what it fired, and nothing else is to be said for what follows.
+    /// Returns whether it succeeded and only its fired edges matter for the successors.
     pub(crate) fn has_no_more_than_fired(&self) -> bool {
         let Some(rare) = &self.rare else { return true };
         let RareFields { failure, skipped, dropped, settled, wrote, hold, letters, end, .. } = &**rare;
@@ -101,7 +101,7 @@ impl NodeDone {
             && *settled == NOTHING.settled
     }
 
-    /// Whether there is nothing rare about it.
+    /// Returns whether it has no rare fields.
     pub(super) fn is_usual(&self) -> bool {
         self.rare.is_none()
     }
@@ -137,7 +137,7 @@ impl PartialEq for NodeDone {
     }
 }
 
-/// What it is stored as: an object with these fields, those at their default left out. [`write`](super::write) has the other direction.
+/// The stored form: an object with these fields, without defaults. [`write`](super::write) is the opposite direction.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
 enum Field {
@@ -169,7 +169,7 @@ fn rare(of: &mut Option<Box<RareFields>>) -> &mut RareFields {
 }
 
 impl<'de> Deserialize<'de> for NodeDone {
-    // By hand, because nearly all have three of the fields: the others take no room and no look.
+    // By hand, because nearly all have three of the fields: the others need no memory and no check.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(StoredDone)
     }
@@ -199,7 +199,7 @@ impl<'de> Visitor<'de> for StoredDone {
                 Field::Visit => visit = Some(map.next_value()?),
                 Field::Attempts => attempts = map.next_value()?,
                 Field::TookMs => took_ms = map.next_value()?,
-                // A `null` is a value, not the absence of one.
+                // A `null` is a value, not an absence.
                 Field::Output => output = Some(map.next_value()?),
                 Field::Fired => fired = map.next_value()?,
                 Field::Failure => rare(&mut more).failure = map.next_value()?,
@@ -230,7 +230,7 @@ impl<'de> Visitor<'de> for StoredDone {
     }
 }
 
-/// The same, as serde writes it.
+/// The same fields, for serialization by serde.
 #[cfg(test)]
 #[derive(serde::Serialize)]
 pub(super) struct Fields {

@@ -1,10 +1,10 @@
-//! What repeating a node would mean.
+//! The effect of a node.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What repeating a node would mean: the one thing that decides what must be on disk before the node starts.
+/// The effect of a node: the consequence of repeating it. It decides which records must be durable before the node starts.
 ///
 /// | effect | the node | starts when | if it was in flight at a crash |
 /// |---|---|---|---|
@@ -15,30 +15,30 @@ use serde::{Deserialize, Serialize};
 /// | `Transactional` | writes in a [transaction](crate::node::NodeContext::transaction) of the store's database | at once | runs again if it was not committed |
 /// | `Human` | asks a person | all earlier records are durable | runs again, same key: as `Write` |
 ///
-/// Declaring less than the truth risks the world: a payment declared `Pure` may be made twice. Declaring more costs time only.
+/// Declaring too little is dangerous: a payment declared `Pure` may be made twice. Declaring too much only costs time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Effect {
-    /// It computes its result from the state and nothing else.
+    /// Computes its result only from the state.
     Pure,
-    /// It reads the world and leaves it as it was.
+    /// Reads the outside world and does not change it.
     Read,
-    /// It writes, and repeating it with the same idempotency key is safe.
+    /// Writes, and a repetition with the same idempotency key is safe.
     #[default]
     Write,
-    /// It does what must not be done twice. However an attempt ends (an error, a timeout, a panic, the end of its process), no
-    /// other follows unless the node says that [nothing was done](crate::node::NodeError::not_done), or an operator says so.
+    /// Performs work that must not be repeated. After any end of an attempt (an error, a timeout, a panic, the death of its process), no further
+    /// attempt follows unless the node reports that [nothing was done](crate::node::NodeError::not_done), or an operator decides so.
     External,
-    /// It asks a person.
+    /// Asks a person.
     Human,
-    /// It writes in one [transaction](crate::node::NodeContext::transaction) of the store's database and nowhere else. What it wrote and its
-    /// record commit together: it is done exactly once.
+    /// Writes only in one [transaction](crate::node::NodeContext::transaction) of the store's database. Its writes and its record commit together,
+    /// so it happens exactly once.
     Transactional,
 }
 
 impl Effect {
-    /// Returns the name, as it is written in files.
+    /// Returns the name, as files contain it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pure => "pure",

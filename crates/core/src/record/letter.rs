@@ -1,4 +1,4 @@
-//! Letters: what nodes send out of their runs, and what is said of them afterwards.
+//! Outbox messages: data that nodes send out of their runs, and later changes.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
 
-/// A letter as the record of its node holds it.
+/// An outbox message in the record of its node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct OutboxRecord {
-    /// Which outlet takes it.
+    /// The topic, which selects the sink.
     pub(crate) topic: Arc<str>,
     pub(crate) payload: Arc<RawValue>,
-    /// When its node ended.
+    /// Time at which its node ended.
     pub(crate) at: Timestamp,
 }
 
@@ -23,37 +23,37 @@ impl PartialEq for OutboxRecord {
     }
 }
 
-/// What is said of letters after they were sent. They are named by their numbers in the run.
+/// A change of outbox messages. It names them by their numbers in the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LetterChange {
-    /// A process has begun to deliver what waits.
+    /// A process has started to deliver the waiting messages.
     Taken,
-    /// Their outlet has taken them.
+    /// The sink has accepted the messages.
     Delivered {
-        /// Which.
+        /// The numbers of the messages.
         numbers: Vec<u64>,
     },
-    /// Their outlet did not take the first of them.
+    /// The sink did not accept the first of the messages.
     Failed {
-        /// Which.
+        /// The number of the message.
         number: u64,
-        /// How often that has happened.
+        /// Number of failed deliveries.
         tries: u32,
-        /// Why.
+        /// The error.
         why: String,
-        /// When it is tried again; absent if it is put aside.
+        /// Time of the next delivery. Absent if the message is rejected.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_at: Option<Timestamp>,
     },
-    /// Those that were put aside are to be delivered after all; all of them if none is named.
+    /// Retries these rejected messages, or all rejected ones if none is named.
     Retry {
-        /// Which.
+        /// The numbers of the messages.
         numbers: Vec<u64>,
     },
-    /// They are not to be delivered any more; those that were put aside if none is named.
+    /// Drops these messages, or all rejected ones if none is named.
     Drop {
-        /// Which.
+        /// The numbers of the messages.
         numbers: Vec<u64>,
     },
 }

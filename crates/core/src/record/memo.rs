@@ -1,4 +1,4 @@
-//! What an activation noted so that it does not happen twice, as a base keeps it.
+//! The notes of an activation that prevent a repetition, as a base stores them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -13,25 +13,25 @@ use crate::ask::{Answer, Request};
 use crate::clock::Timestamp;
 use crate::error::Result;
 
-/// What an activation noted under one name.
+/// A note of an activation under one name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Memo {
-    /// What a step came to.
+    /// The result of a step.
     Result(Arc<RawValue>),
-    /// Until when a timer runs, or a message is waited for.
+    /// The end of a timer, or of a wait for a message.
     Until(Timestamp),
     /// The message that was taken.
     Message(Message),
-    /// No message came in time.
+    /// No message arrived in time.
     Idle,
-    /// A question, and what became of it.
+    /// A question and its outcome.
     Asked(Arc<AskedQuestion>),
 }
 
 static NONE: BTreeMap<String, Memo> = BTreeMap::new();
 
-/// The notes of an activation by name; shared until they are changed, and nothing at all while there are none.
+/// The notes of an activation by name. Shared until they are changed, and without memory while empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memos(Option<Arc<BTreeMap<String, Memo>>>);
 
@@ -49,20 +49,20 @@ impl DerefMut for Memos {
     }
 }
 
-/// The name of what an attempt said last of how far it has come.
+/// The name of the last progress report of an attempt.
 pub(crate) const PROGRESS: &str = "#progress";
 
-/// What the names of those memos begin with that say which wait ended, and their number follows.
+/// The prefix of the memos that record the ends of waits; a number follows.
 const ENDED: &str = "#ended";
 
-/// Returns the place among the waits that ended that a memo of this name says.
+/// Returns the position among the ended waits that a memo's name contains.
 fn place_of(name: &str) -> Option<u64> {
     name.strip_prefix(ENDED)?.parse().ok()
 }
 
 impl Memos {
-    /// Lists the waits that ended while the activation had other work or waits, in the order in which they did. Where only one thing
-    /// can end, nothing is noted.
+    /// Lists the waits that ended while the activation had other work or waits, in the order of their ends. If only one wait can end, its end is
+    /// not noted.
     pub(crate) fn ended(&self) -> Vec<String> {
         let noted = self.range(ENDED.to_owned()..).take_while(|(name, _)| name.starts_with(ENDED));
         let mut ended: Vec<(u64, String)> = noted
@@ -75,31 +75,31 @@ impl Memos {
         ended.into_iter().map(|(_, of)| of).collect()
     }
 
-    /// Whether it is noted of any wait when it ended.
+    /// Returns whether the end of any wait is noted.
     pub(crate) fn say_order(&self) -> bool {
         self.range(ENDED.to_owned()..).next().is_some_and(|(name, _)| place_of(name).is_some())
     }
 
-    /// Whether a memo of this name is one of the node's own: names of the library begin with a sign that no name of a step has.
+    /// Returns whether a memo with this name belongs to the node. Names of the library start with a character that step names cannot contain.
     pub(crate) fn is_of_node(name: &str) -> bool {
         !name.starts_with('#')
     }
 
-    /// Returns under which name the next wait that ends is noted.
+    /// Returns the name for the note of the next ended wait.
     pub(crate) fn next_ended(&self) -> String {
         let noted = self.range(ENDED.to_owned()..).take_while(|(name, _)| name.starts_with(ENDED));
         let last = noted.filter_map(|(name, _)| place_of(name)).max().unwrap_or(0);
         format!("{ENDED}{}", last.saturating_add(1))
     }
 
-    /// Forgets the memo under this name, and when it ended.
+    /// Drops the memo with this name, and the note of its end.
     pub(crate) fn forget(&mut self, name: &str) {
         if self.contains_key(name) {
             self.forget_if(|known, _| known == name);
         }
     }
 
-    /// Forgets all memos of which this holds, and when they ended.
+    /// Drops all memos that match `gone`, and the notes of their ends.
     pub(crate) fn forget_if(&mut self, gone: impl Fn(&str, &Memo) -> bool) {
         if !self.iter().any(|(name, memo)| gone(name, memo)) {
             return;
@@ -115,7 +115,7 @@ impl Memos {
     }
 }
 
-/// Says that the wait of this name ended.
+/// Returns the note that the wait with this name ended.
 pub(crate) fn ended(name: &str) -> Result<Arc<RawValue>> {
     Ok(to_raw(&name)?.into())
 }
@@ -126,7 +126,7 @@ impl From<BTreeMap<String, Memo>> for Memos {
     }
 }
 
-/// A question, and what became of it.
+/// A question and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AskedQuestion {
     pub(crate) ask: Request,
@@ -134,21 +134,21 @@ pub(crate) struct AskedQuestion {
     pub(crate) reply: Reply,
 }
 
-/// What became of a question.
+/// The outcome of a question.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
-    /// Nothing yet.
+    /// No outcome yet.
     #[default]
     Open,
-    /// An answer came.
+    /// An answer arrived.
     Answered {
         answer: Answer,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
         at: Timestamp,
     },
-    /// No answer came in time.
+    /// No answer arrived in time.
     Expired { at: Timestamp },
 }
 
@@ -157,7 +157,7 @@ impl Reply {
         matches!(self, Self::Open)
     }
 
-    /// Whether the node got what it asked for; otherwise a retry by an operator asks anew.
+    /// Returns whether the node received a value. Otherwise an operator's retry asks again.
     pub(crate) fn is_good(&self) -> bool {
         matches!(self, Self::Open | Self::Answered { answer: Answer::Accept(_), .. })
     }

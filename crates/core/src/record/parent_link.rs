@@ -1,4 +1,4 @@
-//! Who started a run: what the labels of a child say of its parent, and what a parent's log says of it.
+//! The link between a run and its parent: the labels of the child, and the notes in the parent's log.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -10,8 +10,7 @@ use super::child::ParentBond;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fingerprint, NodeName, RunId, RunKey, Visit};
 
-/// The labels of a run that a node started: the id of its parent, which start of the parent it is of, what binds it, the first run above,
-/// and how deep it is.
+/// The labels of a run that a node started: the parent's id, the start of the parent, the bond, the root of the run tree, and the depth.
 pub(crate) const PARENT: &str = "ferrata.parent";
 pub(crate) const CHILD: &str = "ferrata.child";
 pub(crate) const BOND: &str = "ferrata.bond";
@@ -21,33 +20,33 @@ pub(crate) const DEPTH: &str = "ferrata.depth";
 /// The label of a run that was started in a trace: its `traceparent`.
 pub(crate) const TRACE: &str = "ferrata.trace";
 
-/// The label of a run that only some processes take up: the tags that these have, with commas.
+/// The label that restricts a run to processes with these tags, separated by commas.
 pub(crate) const TAGS: &str = "ferrata.tags";
 
 /// Labels that applications cannot set.
 pub(crate) const RESERVED: [&str; 7] = [PARENT, CHILD, BOND, ROOT, DEPTH, TRACE, TAGS];
 
-/// Who started a run, as its labels say.
+/// The parent of a run, from the run's labels.
 #[derive(Clone, Debug)]
 pub(crate) struct ParentLink {
     pub(crate) parent: RunKey,
-    /// Which start of the parent it is of, as [`start_of`] makes it.
+    /// The start of the parent, in the form of [`start_of`].
     pub(crate) start: Arc<str>,
     pub(crate) bond: ParentBond,
 }
 
 impl ParentLink {
-    /// Returns the activation that started the run and what it calls the run, as `node@visit:name`.
+    /// Returns the activation that started the run, and the run's name there, as `node@visit:name`.
     pub(crate) fn way(&self) -> Option<String> {
         let (rest, name) = self.start.rsplit_once(':')?;
         let (rest, visit) = rest.rsplit_once(':')?;
-        // Names of nodes may hold colons, the life of a run does not.
+        // Names of nodes may contain colons, the life of a run cannot.
         let (_, node) = rest.split_once(':')?;
         Some(format!("{node}@{visit}:{name}"))
     }
 }
 
-/// A child as its parent's log names it: the run, and the start that made it. Another run of that id is not the child.
+/// A child as its parent's log names it: the run id and its start. Another run with that id is not the child.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChildRef {
     pub(crate) run: RunKey,
@@ -63,25 +62,25 @@ impl Hash for ChildRef {
 }
 
 impl ChildRef {
-    /// Names a run that was started by this link.
+    /// Returns the identity of a run with this link.
     pub(crate) fn of(run: &RunKey, link: &ParentLink) -> Self {
         Self { run: run.clone(), parent: link.parent.run.clone(), start: Arc::clone(&link.start) }
     }
 
-    /// Whether a run of the child's id, which has these facts, is the child.
+    /// Returns whether a run with the child's id and these facts is the child.
     pub(crate) fn is(&self, facts: &RunFacts) -> bool {
         facts.labels.get(PARENT) == Some(self.parent.as_str())
             && facts.labels.get(CHILD) == Some(&*self.start)
     }
 
-    /// Whether a run with these facts is the child of a copy of the parent: the same start, noted in the same log under another id.
+    /// Returns whether a run with these facts is the child of a copy of the parent: the same start, noted in the same log under another id.
     pub(crate) fn is_of_copy(&self, facts: &RunFacts) -> bool {
         facts.labels.get(PARENT) != Some(self.parent.as_str())
             && facts.labels.get(CHILD) == Some(&*self.start)
     }
 }
 
-/// Returns who started a run; `None` if no node did.
+/// Returns the parent of a run, or `None` if no node started it.
 pub(crate) fn parent_link(run: &RunKey, facts: &RunFacts) -> Option<ParentLink> {
     let parent = RunId::new(facts.labels.get(PARENT)?).ok()?;
     let bond = match facts.labels.get(BOND)? {
@@ -93,34 +92,34 @@ pub(crate) fn parent_link(run: &RunKey, facts: &RunFacts) -> Option<ParentLink> 
     Some(ParentLink { parent: RunKey::new(run.tenant.clone(), parent), start, bond })
 }
 
-/// Names the start of a child: the life and activation of its parent, and the child's name. No other start has that.
+/// Returns the unique name of a child's start: the life and activation of its parent, and the child's name.
 pub(crate) fn start_of(life: Uuid, node: &NodeName, visit: Visit, name: &str) -> Arc<str> {
     format!("{life}:{node}:{visit}:{name}").into()
 }
 
-/// Tells whether two runs are of the same start, or of none.
+/// Returns whether two runs have the same start, or both have none.
 pub(crate) fn same_start(one: &RunFacts, other: &RunFacts) -> bool {
     one.labels.get(PARENT) == other.labels.get(PARENT) && one.labels.get(CHILD) == other.labels.get(CHILD)
 }
 
-/// Returns how deep a run is below the first one, and the id of that.
+/// Returns the depth of a run below the root of its tree, and the root's id.
 pub(crate) fn place(run: &RunKey, facts: &RunFacts) -> (u32, RunKey) {
     let depth = facts.labels.get(DEPTH).and_then(|depth| depth.parse().ok()).unwrap_or(0);
     let root = facts.labels.get(ROOT).and_then(|root| RunId::new(root).ok());
     (depth, root.map_or_else(|| run.clone(), |root| RunKey::new(run.tenant.clone(), root)))
 }
 
-/// Makes the id of a child: the same whenever the activation runs again, and no other start's.
+/// Creates the id of a child: the same whenever the activation runs again, and different for every other start.
 pub(crate) fn child_id(name: &str, start: &str) -> Result<RunId> {
     let print = Fingerprint::of(start.as_bytes()).to_string();
     RunId::new(format!("{name}-{}", print.get(..32).unwrap_or(&print)))
 }
 
-/// Checks labels that an application sets.
+/// Checks the labels that an application sets.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if one is reserved.
+/// [`ErrorKind::Invalid`] if a label is reserved.
 pub(crate) fn refuse_reserved(labels: &[(String, String)]) -> Result<()> {
     match labels.iter().find(|(key, _)| RESERVED.contains(&&**key)) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! What nodes note while they run and what is said to them: steps, timers, messages, questions, and how a run comes to rest.
+//! The events of running nodes and idle runs: steps, timers, messages, questions, and the idle record.
 
 use std::sync::Arc;
 
@@ -11,32 +11,32 @@ use crate::id::{Fingerprint, NodeName, Visit};
 use crate::record::RunStatus;
 use crate::state::Patch;
 
-/// `Step`: something inside an activation that is not to happen twice.
+/// `Step`: a part of an activation that must not be repeated.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StepRecord {
     pub(crate) node: NodeName,
     pub(crate) visit: Visit,
-    /// What the activation finds it again by.
+    /// The name of the note.
     pub(crate) name: String,
     pub(crate) what: ActivationNote,
-    /// Whether the activation had other work or waits when this ended, so that it must end first again.
+    /// Whether the activation had other work or waits at this end, so that this must end first again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) first: bool,
 }
 
-/// What an activation notes.
+/// A note of an activation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ActivationNote {
-    /// What a step came to.
+    /// The result of a step.
     Result(Arc<RawValue>),
-    /// Until when a timer runs, or a message is waited for.
+    /// The end of a timer, or of a wait for a message.
     Until(Timestamp),
     /// The message with this number was taken.
     Took(u64),
-    /// The message with this number, which was taken, cannot be read and is set aside.
+    /// The taken message with this number was unreadable and is set aside.
     Refused { message: u64, why: String },
-    /// No message came in time.
+    /// No message arrived in time.
     Idle,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct QuestionRecord {
     pub(crate) ask: Request,
 }
 
-/// The deadline of a question is over.
+/// The deadline of a question has passed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Expired {
     pub(crate) node: NodeName,
@@ -58,18 +58,18 @@ pub(crate) struct Expired {
     pub(crate) at: Timestamp,
 }
 
-/// Nothing can move the run but what is said to it, or time.
+/// The run is idle: only a signal or a time moves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IdleRecord {
-    /// The status it has until then.
+    /// The status during the idle time.
     pub(crate) status: RunStatus,
-    /// Whether a message moves it.
+    /// Whether a message moves the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) receiving: bool,
-    /// When time moves it.
+    /// When time moves the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) wake: Option<Timestamp>,
-    /// The waits for a message, the longest first, where there are several.
+    /// The waits for a message, if there are several, the longest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) receivers: Vec<Receiver>,
 }
@@ -77,13 +77,13 @@ pub(crate) struct IdleRecord {
 /// A wait for a message: node, visit, and the name of the wait.
 pub(crate) type Receiver = (NodeName, Visit, String);
 
-/// When the children are looked at of a run that waits for them: what came of one may not have been told.
+/// The polls of an idle run for its children, in case a notification was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ChildPolls {
-    /// How often they were looked at since the run came to rest.
+    /// Number of polls since the run became idle.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) count: u32,
-    /// When time moves the run, if nothing else does before.
+    /// When time moves the run, if no event does earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) timer: Option<Timestamp>,
 }
@@ -102,30 +102,30 @@ pub(crate) struct EditRecord {
     pub(crate) by: Option<String>,
 }
 
-/// What a conversation's node sends along its edge when it ends without a message.
+/// The output of a conversation node that ends without a message.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ConversationEnd {
-    /// No message came for too long.
+    /// No message arrived before the timeout.
     Idle,
-    /// A message said so.
+    /// A message ended the conversation.
     Command,
-    /// It had all its messages before.
+    /// The node already had all its messages.
     Turns,
 }
 
-/// What tells the same message from another one.
+/// The idempotency key of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MessageKey {
     pub(crate) name: String,
-    /// The fingerprint of what was sent with it.
+    /// The fingerprint of the content that was sent with the key.
     pub(crate) print: Fingerprint,
 }
 
 /// A message that was sent to a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Message {
-    /// How many were sent before it.
+    /// Number of earlier messages.
     pub(crate) number: u64,
     pub(crate) body: Arc<RawValue>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! What is said of each node of a graph at the start of a run, shared by its runs, and encoded once for all of them.
+//! Per-node data at the start of a run. All runs of a graph share it, and it is encoded once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -13,19 +13,19 @@ use crate::id::{Fingerprint, NodeName};
 /// The fingerprint of each node.
 pub(crate) type Prints = ByNode<Fingerprint>;
 
-/// Where the edges of each node lead.
+/// The targets of each node's edges.
 pub(crate) type EdgeTargets = ByNode<BTreeSet<NodeName>>;
 
-/// What is said of each node.
+/// Data for each node.
 #[derive(Clone, Debug)]
 pub(crate) struct ByNode<T> {
     by_name: BTreeMap<NodeName, T>,
-    /// As JSON: every run begins with a record that holds it. `None` for what was read, which is not written again.
+    /// As JSON for the first record of every run. `None` for decoded data, which is not written again.
     text: Option<OnceLock<Box<RawValue>>>,
 }
 
 impl<T> ByNode<T> {
-    /// Those of a graph that runs start from.
+    /// Creates the data of a graph that runs start from.
     pub(crate) fn of_graph(by_name: BTreeMap<NodeName, T>) -> Self {
         Self { by_name, text: Some(OnceLock::new()) }
     }

@@ -1,4 +1,4 @@
-//! Builds a run's log: numbers, chains and seals records, and adds the state to bases.
+//! Writes a run's log: numbers, chains and seals records, and adds the state to bases.
 
 mod bases;
 
@@ -16,7 +16,7 @@ use crate::record::body::{Base, Event};
 use crate::record::{FORMAT, Record, RecordHeader, RunFacts, RunStatus, codec};
 use crate::store::RunAppend;
 
-/// Builds the records of one run's log.
+/// The write end of one run's log.
 #[derive(Debug)]
 pub(crate) struct LogWriter {
     pub(crate) run: RunKey,
@@ -31,7 +31,7 @@ pub(crate) struct LogWriter {
     ids: Arc<dyn IdSource>,
 }
 
-/// Options of a record, such as the next wake time of its run.
+/// The subject of a record, and the wake time of its run.
 #[derive(Default)]
 pub(crate) struct RecordOptions {
     pub(crate) node: Option<(NodeName, Visit)>,
@@ -63,7 +63,7 @@ impl LogWriter {
         }
     }
 
-    /// Continues after the loaded records.
+    /// Continues after a load.
     pub(crate) fn follow(&mut self, folded: &ReplayedRun) {
         self.head = Some(folded.last.head());
         self.epoch = folded.last.epoch;
@@ -71,11 +71,11 @@ impl LogWriter {
         self.bases = Bases::after(folded);
     }
 
-    /// Builds the next record for an event that the machine has absorbed, with the state after it if it becomes a base.
+    /// Creates the next record from an event that the machine has absorbed, with the state after it if the record becomes a base.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TooLarge`] or [`ErrorKind::Invalid`]; the log is unchanged.
+    /// [`ErrorKind::TooLarge`] or [`ErrorKind::Invalid`]. The log is unchanged.
     pub(crate) fn record(
         &mut self,
         event: &Event,
@@ -95,11 +95,11 @@ impl LogWriter {
         self.seal(event, options, machine, base.as_ref())
     }
 
-    /// Builds the append that begins the run: one record, which is a base. `release` leaves the run without an owner.
+    /// Creates the append that starts the run: one record, which is a base. `release` leaves the run without an owner.
     ///
     /// # Errors
     ///
-    /// The errors of [`record`](Self::record).
+    /// Returns the errors of [`record`](Self::record).
     pub(crate) fn begin(
         &mut self,
         event: &Event,
@@ -113,7 +113,7 @@ impl LogWriter {
         Ok(RunAppend { run: self.run.clone(), expected: None, records: vec![record], facts: Some(facts) })
     }
 
-    /// Builds the next record without a base, for a state that is too large for one.
+    /// Creates the next record if its base would be too large.
     ///
     /// # Errors
     ///
@@ -142,7 +142,7 @@ impl LogWriter {
         let (node, visit) = options.node.unzip();
         let mut wake_at = options.wake_at.filter(|_| owned).or(machine.wake());
         if let Some(letters) = machine.letters().filter(|_| !owned)
-            // An active run without a wake time soon has an owner, which delivers.
+            // An active run without a timer soon has an owner, who delivers.
             && (wake_at.is_some() || machine.status() != RunStatus::InProgress)
         {
             wake_at = wake_at.into_iter().chain(letters.wake(now)).min();
@@ -174,7 +174,7 @@ impl LogWriter {
         Ok(record)
     }
 
-    /// Builds the content of a base.
+    /// Creates a base.
     fn base(&self, machine: &Machine, state: impl FnOnce() -> Result<Box<RawValue>>) -> Result<Base> {
         let (state, machine) = (state()?, machine.snapshot()?);
         check_size(&state, self.max_body).map_err(|error| error.with_run(&self.run))?;

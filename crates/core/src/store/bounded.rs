@@ -1,4 +1,4 @@
-//! A wrapper that ends every call: with the store's answer, or when its time is up.
+//! A wrapper that ends every call: with the store's answer, or at a timeout.
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -18,13 +18,13 @@ use crate::id::{ExecutorId, HeadRef, RunKey};
 use crate::record::Record;
 use crate::telemetry::{Operation, StoreMeter, spans};
 
-/// How many times as long a call may take that goes over all of a run or of the store.
+/// The timeout factor of calls that cover a whole run or store.
 const LONG: u32 = 10;
 
-/// A store whose calls end within a bound, whatever becomes of the store.
+/// A store whose calls end within a time limit, even if the store hangs.
 ///
-/// A store that never answers would stop a run for good while its process counts as alive, so that no other process takes the run over. What is
-/// given up here is dropped; what the contract says of a dropped future is what the error says.
+/// A store that never answers would stop a run forever while its process counts as alive, so that no other process claims the run. At the timeout
+/// the call is dropped, and its error follows the store contract for dropped futures.
 pub(crate) struct Bounded {
     store: Arc<dyn CheckpointStore>,
     clock: Arc<dyn Clock>,
@@ -71,7 +71,7 @@ impl Bounded {
     }
 }
 
-/// A conflict is an answer of a store that is well.
+/// A conflict is an answer of a healthy store.
 fn is_failure(kind: &ErrorKind) -> bool {
     *kind != ErrorKind::Conflict
 }
@@ -171,7 +171,7 @@ impl CheckpointStore for Bounded {
         self.store.transactions().is_some().then_some(self)
     }
 
-    /// None: no runtime puts records in other envelopes.
+    /// None: a runtime never writes records in other envelopes.
     fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
         None
     }
@@ -206,7 +206,7 @@ impl Transactions for Bounded {
 
     async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
         let weights = StoreMeter::weigh(std::slice::from_ref(&append));
-        // The caller rolls back after any error, so there is no doubt.
+        // The caller rolls back after any error, so the outcome is known.
         let append = self.transactions_inside()?.append_in(connection, append);
         let written = self.call(Operation::Append, ErrorKind::Unavailable, append).await;
         self.meter.appended(&weights, std::slice::from_ref(&written));

@@ -1,4 +1,4 @@
-//! The contract of a store, as `ferrata-store` has it; and the bound on each call.
+//! The contract of a store, from `ferrata-store`, and the time limit of each call.
 
 mod bounded;
 

@@ -1,8 +1,8 @@
-//! The metrics of the library: their names, units, labels and what moves them.
+//! The metrics of the library: names, units, labels and meaning.
 //!
-//! Recorded through the `metrics` facade, into whatever recorder the application installs *before* it builds a
-//! [`Runtime`](crate::runtime::Runtime). Names, units and labels follow OpenTelemetry's conventions. No label ever holds the id of a run,
-//! a key or a payload.
+//! The library records metrics through the `metrics` facade, into the recorder that the application installs *before* it builds a
+//! [`Runtime`](crate::runtime::Runtime). Names, units and labels follow OpenTelemetry's conventions. No label ever contains a run id, a key or a
+//! payload.
 //!
 //! ```
 //! use ferrata_core::metrics::{ALL, MetricKind};
@@ -11,49 +11,49 @@
 //! assert_eq!((duration.kind, duration.unit), (MetricKind::Histogram, "s"));
 //! ```
 
-/// How a metric moves.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetricKind {
     /// Only grows.
     Counter,
-    /// A value as of now.
+    /// A current value.
     Gauge,
-    /// Values of which count, sum and distribution are kept.
+    /// Values with their count, sum and distribution.
     Histogram,
 }
 
-/// One metric of the library.
+/// A metric of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metric {
     /// The name, by OpenTelemetry's conventions.
     pub name: &'static str,
-    /// How it moves.
+    /// The kind of the metric.
     pub kind: MetricKind,
-    /// The unit, in the code of UCUM: `s`, `By`, or what is counted, as `{run}`.
+    /// The unit as a UCUM code: `s`, `By`, or the counted thing, such as `{run}`.
     pub unit: &'static str,
-    /// The labels that it may have. [`ERROR`] is absent where nothing went wrong, and [`NODE`] unless it was asked for.
+    /// The labels that the metric may have. [`ERROR`] is absent without an error, and [`NODE`] is absent by default.
     pub labels: &'static [&'static str],
-    /// What it tells.
+    /// The meaning of the metric.
     pub help: &'static str,
 }
 
-/// The workflow's name. Beyond 500 workflows in one runtime, and where a process does not know it: `_OTHER`.
+/// The workflow's name. `_OTHER` beyond 500 workflows in one runtime, and for a workflow that the process does not know.
 pub const WORKFLOW: &str = "ferrata.workflow.name";
 /// The node's name, with [`RuntimeBuilder::metrics_by_node`](crate::runtime::RuntimeBuilder::metrics_by_node).
 pub const NODE: &str = "ferrata.node.name";
 /// The run's status.
 pub const STATUS: &str = "ferrata.run.status";
-/// How something ended.
+/// The result of an operation.
 pub const OUTCOME: &str = "ferrata.outcome";
-/// What went wrong: the code of an error, or the kind of a failure.
+/// The error: an error code, or the kind of a failure.
 pub const ERROR: &str = "error.type";
 /// The store's name, as in its URL.
 pub const SYSTEM: &str = "ferrata.store.name";
-/// What was asked of the store.
+/// The operation of the store.
 pub const OPERATION: &str = "ferrata.store.operation";
-/// The topic of a letter; one without an outlet in this process never stands here.
+/// The topic of an outbox message. Only topics with a sink in this process appear.
 pub const TOPIC: &str = "ferrata.letter.topic";
 /// The name of a queue of the crate `ferrata-queue`.
 pub const QUEUE: &str = "ferrata.queue.name";
@@ -105,11 +105,11 @@ catalogue! {
     RECOVERY_STALLED = Gauge "ferrata.recovery.stalled" in "{run}" by [OUTCOME]: "Runs without a driver that this process could not take up (failed), or whose workflow it does not serve (unserved).";
 }
 
-/// Bounds of buckets for durations in seconds, for recorders that want them: from half a millisecond to a day.
+/// Histogram bounds for durations in seconds: from half a millisecond to a day.
 pub const SECONDS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
     1800.0, 3600.0, 21600.0, 86400.0,
 ];
 
-/// Bounds of buckets for the runs of a batch.
+/// Histogram bounds for the number of runs in a batch.
 pub const BATCHES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];

@@ -29,7 +29,7 @@ pub(super) fn histogram(metric: &Metric, labels: &[Pair]) -> Histogram {
     with_recorder(|recorder| recorder.register_histogram(&key(metric, labels), &METADATA))
 }
 
-/// Tells the recorder the unit and the meaning of every metric.
+/// Registers the unit and the description of every metric with the recorder.
 pub(super) fn describe_all() {
     with_recorder(|recorder| {
         for metric in ALL {

@@ -1,7 +1,7 @@
-//! What the library tells of itself to an operator's tools: every name, unit and label of its metrics.
+//! The metrics and spans of the library, with every name, unit and label.
 //!
-//! The driver, the committer, the fleet and the bound on store calls call small typed functions of a meter. Without the feature `metrics`
-//! the same functions are empty (`off.rs`), so that a runtime without metrics reads no clock and holds nothing for them.
+//! The driver, the committer, the fleet and the store wrapper call small typed functions of a meter. Without the feature `metrics` these functions
+//! are empty (`off.rs`), so a runtime without metrics reads no clock and stores no data for them.
 
 #[cfg(feature = "metrics")]
 pub mod catalogue;
@@ -29,7 +29,7 @@ pub(crate) use self::stores::{CommitterMeter, StoreMeter};
 
 pub use self::trace::{TraceContext, TraceParent};
 
-/// What is asked of a store.
+/// An operation of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Setup,
@@ -46,7 +46,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Returns the name that errors and spans have for it.
+    /// Returns the name of the operation in errors and spans.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Setup => "store.setup",
@@ -64,33 +64,33 @@ impl Operation {
     }
 }
 
-/// How an attempt stopped.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptResult {
     Completed,
     Failed,
-    /// It broke off because its run was to stop.
+    /// The attempt broke off because its run stops.
     Unfinished,
 }
 
-/// How a claim came to nothing.
+/// Why a claim failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LostClaim {
     /// Another claimer was faster.
     Late,
-    /// It was refused: the graph changed, or the store failed.
+    /// The claim was refused: the graph changed, or the store failed.
     Failed,
 }
 
-/// What one heartbeat came to.
+/// The result of one heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeartbeatResult {
-    /// It succeeded.
+    /// The heartbeat succeeded.
     Alive,
-    /// It failed, and there is time for another.
+    /// The heartbeat failed, and there is time for another.
     Failed,
-    /// It failed, and others may soon act: everything that was taken is lost.
+    /// The heartbeat failed, and other processes may soon act: all claims of this process are lost.
     Lost,
-    /// It is lost since before.
+    /// The claims were lost before.
     StillLost,
 }

@@ -1,4 +1,4 @@
-//! The meters of a build without metrics: the same functions, and nothing in them.
+//! The meters of a build without metrics: the same functions, all empty.
 
 use std::marker::PhantomData;
 use std::time::Duration;

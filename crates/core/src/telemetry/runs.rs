@@ -1,4 +1,4 @@
-//! What is measured of the runs of one workflow.
+//! The metrics of the runs of one workflow.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,10 +13,10 @@ use crate::error::ErrorKind;
 use crate::id::NodeName;
 use crate::record::{FailureKind, RunStatus};
 
-/// How many names of one kind have series of their own in a runtime: recorders keep every series for good.
+/// Maximum number of names of one kind with their own series in a runtime: recorders keep every series forever.
 pub(super) const MOST_NAMES: usize = 500;
 
-/// What stands for the names beyond that, as in OpenTelemetry's conventions.
+/// The label of names beyond the maximum, by OpenTelemetry's conventions.
 pub(super) const OTHER: &str = "_OTHER";
 
 /// The meter of the runs of one workflow. Cheap to clone.
@@ -28,7 +28,7 @@ struct Runs {
     started: Counter,
     active: Gauge,
     settled: [Counter; RunStatus::ALL.len()],
-    /// Of the statuses in which a run has ended.
+    /// One per final status.
     lasted: [Histogram; RunStatus::ALL.len()],
     won: Counter,
     late: Counter,
@@ -41,7 +41,7 @@ enum Nodes {
     Apart(Mutex<HashMap<NodeName, Arc<Node>>>),
 }
 
-/// The meter of one node, or of all of a workflow.
+/// The meter of one node, or of all nodes of a workflow.
 struct Node {
     labels: Vec<Pair>,
     completed: Counter,
@@ -96,23 +96,23 @@ impl RunMeter {
         })))
     }
 
-    /// A meter that counts nothing.
+    /// Creates a meter that counts nothing.
     pub(crate) fn silent() -> Self {
         Self(None)
     }
 
-    /// A run was started.
+    /// Counts a started run.
     pub(crate) fn started(&self) {
         self.with(|runs| runs.started.increment(1));
     }
 
-    /// A driver begins; it counts until what this returns is dropped.
+    /// Counts a driver as active until the returned guard is dropped.
     pub(crate) fn drive(&self) -> ActiveRun {
         self.with(|runs| runs.active.increment(1));
         ActiveRun(self.clone())
     }
 
-    /// A run ended or came to rest; `lasted` since its start, if that is known.
+    /// Counts a run that ended or became idle. `lasted` returns the time since its start, if known.
     pub(crate) fn settled(&self, status: RunStatus, lasted: impl FnOnce() -> Option<Duration>) {
         self.with(|runs| {
             let place = RunStatus::ALL.iter().position(|one| *one == status).unwrap_or_default();
@@ -126,7 +126,7 @@ impl RunMeter {
         });
     }
 
-    /// A driver stopped with an error.
+    /// Counts a driver that stopped with an error.
     pub(crate) fn stopped(&self, kind: ErrorKind) {
         self.with(|runs| {
             let labels = [(WORKFLOW, runs.workflow.clone()), (ERROR, kind.code().into())];
@@ -134,12 +134,12 @@ impl RunMeter {
         });
     }
 
-    /// A run was parked.
+    /// Counts a parked run.
     pub(crate) fn parked(&self) {
         self.with(|runs| counter(&all::RUN_PARKED, &[(WORKFLOW, runs.workflow.clone())]).increment(1));
     }
 
-    /// A run was claimed that had waited for so long.
+    /// Counts a claimed run that had waited for this time.
     pub(crate) fn claimed(&self, waited: impl FnOnce() -> Duration) {
         self.with(|runs| {
             runs.won.increment(1);
@@ -147,7 +147,7 @@ impl RunMeter {
         });
     }
 
-    /// A claim came to nothing.
+    /// Counts a failed claim.
     pub(crate) fn not_claimed(&self, why: LostClaim) {
         self.with(|runs| match why {
             LostClaim::Late => runs.late.increment(1),
@@ -158,12 +158,12 @@ impl RunMeter {
         });
     }
 
-    /// An activation completed.
+    /// Counts a completed activation.
     pub(crate) fn completed(&self, node: &NodeName) {
         self.with(|runs| runs.of(node, |node| node.completed.increment(1)));
     }
 
-    /// An activation failed.
+    /// Counts a failed activation.
     pub(crate) fn failed(&self, node: &NodeName, kind: FailureKind) {
         self.with(|runs| {
             runs.of(node, |node| {
@@ -173,12 +173,12 @@ impl RunMeter {
         });
     }
 
-    /// An attempt failed, and the activation is not over.
+    /// Counts a failed attempt of an activation that continues.
     pub(crate) fn attempt_failed(&self, node: &NodeName, kind: FailureKind) {
         self.with(|runs| runs.of(node, |node| node.failure(kind)));
     }
 
-    /// An attempt begins; it counts until what this returns is dropped.
+    /// Counts an attempt as active until the returned guard is dropped.
     pub(crate) fn attempt(&self, node: &NodeName) -> AttemptMeter {
         let Some(runs) = &self.0 else { return AttemptMeter(None) };
         let node = runs.of(node, Arc::clone);
@@ -186,7 +186,7 @@ impl RunMeter {
         AttemptMeter(Some(node))
     }
 
-    /// Takes the meter, and leaves one that counts nothing: what is made again after a conflict was counted before.
+    /// Takes the meter and leaves a silent one: facts that are applied again after a conflict were counted before.
     pub(crate) fn pause(&mut self) -> Self {
         Self(self.0.take())
     }
@@ -224,11 +224,11 @@ impl Runs {
     }
 }
 
-/// A run that is driven here.
+/// A run that this process drives.
 pub(crate) struct ActiveRun(RunMeter);
 
 impl ActiveRun {
-    /// The driver has stopped.
+    /// Counts the end of the driver.
     pub(crate) fn end(self) {
         drop(self);
     }
@@ -240,16 +240,16 @@ impl Drop for ActiveRun {
     }
 }
 
-/// An attempt that is under way.
+/// An attempt in progress.
 pub(crate) struct AttemptMeter(Option<Arc<Node>>);
 
 impl AttemptMeter {
-    /// Tells whether the time of the attempt is wanted.
+    /// Returns whether the duration of the attempt is measured.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The attempt ended after this time, or was dropped.
+    /// Counts an attempt that ended after this time, or was dropped.
     pub(crate) fn ended(&mut self, result: Option<AttemptResult>, took: Duration) {
         let Some(node) = self.0.take() else { return };
         node.active.decrement(1);

@@ -1,4 +1,4 @@
-//! What is measured of a runtime beside its runs.
+//! The metrics of a runtime other than those of its runs.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -15,26 +15,26 @@ use crate::clock::Timestamp;
 use crate::id::WorkflowName;
 use crate::record::RunStatus;
 
-/// All that a heartbeat can come to.
+/// All results of a heartbeat.
 const TRIED: [HeartbeatResult; 4] =
     [HeartbeatResult::Alive, HeartbeatResult::Failed, HeartbeatResult::Lost, HeartbeatResult::StillLost];
 
-/// What a runtime measures.
+/// The metrics of a runtime.
 pub(crate) struct Telemetry {
     by_node: bool,
     workflows: Mutex<HashMap<WorkflowName, RunMeter>>,
-    /// How many wait in each queue, how many places are held, and how long the longest wait is.
+    /// For each queue: the number of waiters, the number of granted slots, and the longest wait.
     queues: Mutex<HashMap<String, [Gauge; 3]>>,
-    /// Of the workflows beyond the most, and of those that this process does not know.
+    /// For workflows beyond the maximum, and for workflows that this process does not know.
     other: RunMeter,
-    /// Made before they move: of a series that begins with 1, Prometheus tells no increase.
+    /// Registered before the first value: Prometheus reports no increase for a series that starts with 1.
     beats: [Counter; TRIED.len()],
     beat_at: Gauge,
-    /// Made with the first look: a process that serves nothing would else say for good that no runs wait.
+    /// Registered at the first poll: a process that serves no workflow would otherwise report zero waiting runs forever.
     recovery: OnceLock<RecoveryMeter>,
 }
 
-/// The meter of looks for runs without a driver.
+/// The metrics of polls for runs without a driver.
 struct RecoveryMeter {
     orphaned: Gauge,
     due: Gauge,
@@ -56,7 +56,7 @@ impl RecoveryMeter {
 }
 
 impl Telemetry {
-    /// Takes the recorder that is installed now; `by_node` has what concerns nodes counted apart for each.
+    /// Uses the currently installed recorder. `by_node` adds separate series per node.
     pub(crate) fn new(by_node: bool) -> Self {
         describe_all();
         Self {
@@ -70,7 +70,7 @@ impl Telemetry {
         }
     }
 
-    /// Returns the meter of a workflow's runs; `None` for one that is not known here.
+    /// Returns the meter of a workflow's runs. `None` stands for an unknown workflow.
     pub(crate) fn of(&self, workflow: Option<&WorkflowName>) -> RunMeter {
         let Some(workflow) = workflow else { return self.other.clone() };
         let mut workflows = self.workflows.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,24 +85,24 @@ impl Telemetry {
         }
     }
 
-    /// A signal moved a run that had rested for so long.
+    /// Records the idle time of a run that a signal moved.
     pub(crate) fn rested(&self, status: RunStatus, rested: Duration) {
         histogram(&all::RUN_REST_DURATION, &[(STATUS, status.as_str().into())]).record(rested);
     }
 
-    /// An outlet took a letter that was sent so long ago.
+    /// Records the delay from the sending of an outbox message to its delivery.
     pub(crate) fn delivered(&self, topic: &str, delay: Duration) {
         histogram(&all::LETTER_DELAY, &[(TOPIC, topic.to_owned().into())]).record(delay);
     }
 
-    /// An outlet did not take a letter.
+    /// Counts an outbox message that a sink did not accept.
     pub(crate) fn undelivered(&self, topic: &str, gives_up: bool) {
         let outcome = if gives_up { "put_aside" } else { "retried" };
         counter(&all::LETTER_FAILURES, &[(TOPIC, topic.to_owned().into()), (OUTCOME, outcome.into())])
             .increment(1);
     }
 
-    /// A heartbeat was tried.
+    /// Counts a heartbeat.
     pub(crate) fn beat(&self, tried: HeartbeatResult, now: impl FnOnce() -> Timestamp) {
         let place = TRIED.iter().position(|one| *one == tried).unwrap_or_default();
         if let Some(beats) = self.beats.get(place) {
@@ -113,7 +113,7 @@ impl Telemetry {
         }
     }
 
-    /// A look at a listing found runs, the oldest of which has waited for so long.
+    /// Records the age of the oldest run that a poll of a listing found.
     pub(crate) fn looked(&self, listing: RunFilter, oldest: Duration) {
         let recovery = self.recovery.get_or_init(RecoveryMeter::new);
         match listing {
@@ -122,7 +122,7 @@ impl Telemetry {
         }
     }
 
-    /// A queue stands like this. Of the queues beyond the most, nothing is told: their figures cannot be put together.
+    /// Records the numbers of a queue. Queues beyond the maximum have no metrics, because their numbers cannot be combined.
     pub(crate) fn queue(&self, name: &str, waiting: usize, held: usize, oldest: Duration) {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         if !queues.contains_key(name) {
@@ -140,7 +140,7 @@ impl Telemetry {
         }
     }
 
-    /// A part of a sweep pruned and purged so many runs, and failed with others; it was the last part if it `ended`.
+    /// Records the pruned, purged and failed runs of a part of a sweep. `ended` marks the last part.
     pub(crate) fn swept(
         &self,
         pruned: u64,
@@ -156,7 +156,7 @@ impl Telemetry {
         }
     }
 
-    /// So many runs could not be taken up here, or are not served here.
+    /// Records the numbers of runs that this process could not claim, or does not serve.
     pub(crate) fn stalled(&self, runs: impl FnOnce() -> (usize, usize)) {
         let (failed, unserved) = runs();
         let recovery = self.recovery.get_or_init(RecoveryMeter::new);
@@ -165,7 +165,7 @@ impl Telemetry {
     }
 }
 
-/// The meter of the line for room.
+/// The metric of runs that wait for capacity.
 pub(crate) struct QueueMeter(Gauge);
 
 impl QueueMeter {
@@ -173,7 +173,7 @@ impl QueueMeter {
         Self(gauge(&all::RUN_QUEUED, &[]))
     }
 
-    /// So many runs wait for room.
+    /// Sets the number of runs that wait for capacity.
     pub(crate) fn set(&self, runs: usize) {
         self.0.set(count(runs));
     }
@@ -198,7 +198,7 @@ fn beats(tried: HeartbeatResult) -> Counter {
 mod tests {
     use super::*;
 
-    /// Pipelines have names that users choose: without a bound, a recorder would keep series for each for good.
+    /// Users choose the names of pipelines: without a maximum, a recorder would keep series for each forever.
     #[test]
     fn workflows_beyond_the_most_share_one_meter() {
         let telemetry = Telemetry::new(false);

@@ -1,6 +1,6 @@
-//! The spans of the library: of a run while it is driven, of an attempt, of a step, of a batch of appends and of a call to the store.
+//! The spans of the library: a driven run, an attempt, a step, a batch of appends and a call to the store.
 //!
-//! An activation has no span of its own: it may rest for months and go on elsewhere. Its attempts name node and visit.
+//! An activation has no span: it may be idle for months and continue in another process. Its attempts name node and visit.
 
 use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;
@@ -11,8 +11,8 @@ use super::trace::{TraceContext, TraceParent};
 use crate::id::{NodeName, RunKey, Visit, WorkflowName};
 use crate::record::RunStatus;
 
-/// Makes the span of a start, which runs hang on in other processes: it ends as soon as the start is recorded, so a kill does not take it
-/// along. Below `parent` if that is said, and only if spans reach over processes.
+/// Creates the span of a start, the parent of the run's spans in other processes. It ends once the start is recorded, so a kill does not lose it.
+/// It is below `parent`, if given, and exists only if spans cross processes.
 pub(crate) fn start(
     workflow: &WorkflowName,
     context: Option<&dyn TraceContext>,
@@ -25,8 +25,7 @@ pub(crate) fn start(
     span
 }
 
-/// Makes the span of a run for the time that it is driven here. It goes on in the trace of the run's start, and is linked to whoever has it
-/// resumed.
+/// Creates the span of a run while this process drives it. It belongs to the trace of the run's start, and links to the span of the resume.
 pub(crate) fn run(
     run: &RunKey,
     workflow: &WorkflowName,
@@ -47,18 +46,18 @@ pub(crate) fn run(
     span
 }
 
-/// Notes how the run of the current span stands.
+/// Records the status of the current span's run.
 pub(crate) fn settled(status: RunStatus) {
     Span::current().record("run.status", status.as_str());
 }
 
-/// Whether spans of this detail are wanted. Asked first: where `log` is enabled, even a span without a subscriber costs more than the rest of a
-/// small node.
+/// Returns whether spans of this detail are enabled. Check this first: with `log` enabled, even a span without a subscriber costs more than the
+/// rest of a small node.
 fn is_on() -> bool {
     LevelFilter::current() >= LevelFilter::DEBUG
 }
 
-/// Makes the span of an attempt, if it is wanted.
+/// Creates the span of an attempt, if enabled.
 pub(crate) fn attempt(run: &RunKey, node: &NodeName, visit: Visit, attempt: u32) -> Option<Span> {
     let span = is_on().then(|| {
         debug_span!(
@@ -68,26 +67,26 @@ pub(crate) fn attempt(run: &RunKey, node: &NodeName, visit: Visit, attempt: u32)
     span.filter(|span| !span.is_disabled())
 }
 
-/// Makes the span of the work of a step, if it is wanted.
+/// Creates the span of a step, if enabled.
 pub(crate) fn step(name: &str) -> Option<Span> {
     let span = is_on()
         .then(|| debug_span!("ferrata.step", step.name = name, error.type = Empty, otel.status_code = Empty));
     span.filter(|span| !span.is_disabled())
 }
 
-/// Notes that what the current span is of has failed.
+/// Marks the current span as failed.
 pub(crate) fn failed(kind: &'static str) {
     let span = Span::current();
     span.record("error.type", kind);
     span.record("otel.status_code", "ERROR");
 }
 
-/// Returns the span that an append is to be seen below.
+/// Returns the parent span for an append.
 pub(crate) fn origin() -> Span {
     if is_on() { Span::current() } else { Span::none() }
 }
 
-/// Makes the span of a batch of appends: below the first of them, and linked to the others.
+/// Creates the span of a batch of appends: below the first append's span, and linked to the others.
 pub(crate) fn batch<'a>(mut origins: impl ExactSizeIterator<Item = &'a Span>) -> Option<Span> {
     if !is_on() {
         return None;
@@ -101,7 +100,7 @@ pub(crate) fn batch<'a>(mut origins: impl ExactSizeIterator<Item = &'a Span>) ->
     (!span.is_disabled()).then_some(span)
 }
 
-/// Makes the span of a call to a store, if it is wanted and is a part of something: a look for runs to take up is of no trace.
+/// Creates the span of a store call, if enabled and if it has a parent: a poll for runs belongs to no trace.
 pub(crate) fn store(operation: Operation, store: &'static str) -> Option<Span> {
     if !is_on() || Span::current().is_none() {
         return None;

@@ -1,4 +1,4 @@
-//! What is measured of a store, and of the way there.
+//! The metrics of a store and of the path to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::error::{ErrorKind, Result};
 use crate::id::HeadRef;
 use crate::record::Record;
 
-/// What an operation of a store moved.
+/// The volume of a store operation.
 #[derive(Clone)]
 struct StoreTraffic {
     records: Counter,
@@ -29,10 +29,10 @@ impl StoreTraffic {
     }
 }
 
-/// The meter of the calls to one store.
+/// The metrics of calls to one store.
 pub(crate) struct StoreMeter {
     store: &'static str,
-    /// Of the calls that are many; the others are looked up.
+    /// The frequent calls; others are looked up.
     append: Histogram,
     load: Histogram,
     head: Histogram,
@@ -55,17 +55,17 @@ impl StoreMeter {
         }
     }
 
-    /// A call begins.
+    /// Starts to measure a call.
     pub(crate) fn begin<'a>(&'a self, operation: Operation, clock: &'a dyn Clock) -> Call<'a> {
         Call { meter: self, operation, clock, begun: Some(clock.monotonic()) }
     }
 
-    /// Counts what is to be appended, if anything is counted.
+    /// Returns the sizes of an append batch, if metrics are enabled.
     pub(crate) fn weigh(batch: &[RunAppend]) -> SmallVec<(u64, u64)> {
         batch.iter().map(|append| weigh(&append.records)).collect()
     }
 
-    /// Counts what a batch came to.
+    /// Counts the results of a batch.
     pub(crate) fn appended(&self, weights: &[(u64, u64)], results: &[Result<HeadRef>]) {
         let (mut records, mut bytes) = (0, 0);
         for (weight, result) in weights.iter().zip(results) {
@@ -78,13 +78,13 @@ impl StoreMeter {
         self.appended.add(records, bytes);
     }
 
-    /// Counts what was loaded.
+    /// Counts loaded records.
     pub(crate) fn loaded(&self, records: &[Record]) {
         let (records, bytes) = weigh(records);
         self.loaded.add(records, bytes);
     }
 
-    /// Counts what was removed.
+    /// Counts removed records.
     pub(crate) fn removed(&self, operation: Operation, removed: Removed) {
         moved(self.store, operation).add(removed.records, removed.bytes);
     }
@@ -99,7 +99,7 @@ impl StoreMeter {
     }
 }
 
-/// A call that is under way.
+/// A call in progress.
 pub(crate) struct Call<'a> {
     meter: &'a StoreMeter,
     operation: Operation,
@@ -108,7 +108,7 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The store answered, or its time was up.
+    /// Records the end of a call, by an answer or a timeout.
     pub(crate) fn end(mut self, error: Option<ErrorKind>) {
         self.note(error.map(ErrorKind::code));
     }
@@ -121,7 +121,7 @@ impl Call<'_> {
 }
 
 impl Drop for Call<'_> {
-    /// A caller that does not wait any more has seen the call take that long, too.
+    /// A call whose caller gave up is recorded with its duration so far.
     fn drop(&mut self) {
         self.note(Some("dropped"));
     }
@@ -143,7 +143,7 @@ fn moved(store: &'static str, operation: Operation) -> StoreTraffic {
     StoreTraffic { records: counter(&all::STORE_RECORDS, &labels), bytes: counter(&all::STORE_IO, &labels) }
 }
 
-/// Returns the operation as it stands in a label.
+/// Returns the operation's label.
 fn shown(operation: Operation) -> &'static str {
     operation.name().trim_start_matches("store.")
 }
@@ -152,7 +152,7 @@ fn weigh(records: &[Record]) -> (u64, u64) {
     (records.len() as u64, records.iter().map(|record| record.body.len() as u64).sum())
 }
 
-/// The meter of the way to the store. Cheap to clone.
+/// The metrics of the committer. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct CommitterMeter(Arc<Way>);
 
@@ -167,19 +167,19 @@ impl CommitterMeter {
         Self(Arc::new(Way { queued, batches }))
     }
 
-    /// An append waits for a batch.
+    /// Counts an append that waits for a batch.
     pub(crate) fn queued(&self) {
         self.0.queued.increment(1);
     }
 
-    /// A batch takes so many that waited.
+    /// Records a batch with this number of appends.
     #[expect(clippy::cast_precision_loss, reason = "a batch has at most some hundred")]
     pub(crate) fn batched(&self, runs: usize) {
         self.0.queued.decrement(runs as f64);
         self.0.batches.record(runs as f64);
     }
 
-    /// An append that failed is to be tried again.
+    /// Counts a failed append that will be retried.
     pub(crate) fn retried(&self, kind: ErrorKind) {
         counter(&all::APPEND_RETRIES, &[(ERROR, kind.code().into())]).increment(1);
     }

@@ -1,4 +1,4 @@
-//! How the spans of a run are one trace, whatever processes drive it.
+//! One trace per run, across the processes that drive it.
 
 use std::fmt;
 
@@ -6,18 +6,17 @@ use tracing::Span;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The trace that a run belongs to, as a `traceparent` of the W3C's
-/// [Trace Context](https://www.w3.org/TR/trace-context/#traceparent-header): version 00, the trace, the span that started the run, and whether it
-/// is sampled.
+/// The trace of a run, as a `traceparent` of the W3C's [Trace Context](https://www.w3.org/TR/trace-context/#traceparent-header). It contains
+/// version 00, the trace, the span that started the run, and the sampled flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceParent(String);
 
 impl TraceParent {
-    /// Reads a `traceparent`.
+    /// Parses a `traceparent`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is not one of version 00.
+    /// [`ErrorKind::Invalid`] if the text is not a `traceparent` of version 00.
     ///
     /// # Examples
     ///
@@ -64,7 +63,7 @@ impl TraceParent {
         self.0.get(36..52).unwrap_or_default()
     }
 
-    /// Returns the flags; the lowest bit says that the trace is sampled.
+    /// Returns the flags. The lowest bit means that the trace is sampled.
     pub fn flags(&self) -> u8 {
         self.0.get(53..).and_then(|flags| u8::from_str_radix(flags, 16).ok()).unwrap_or_default()
     }
@@ -76,16 +75,16 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// The way between `tracing` spans and traces that reach over processes. The facade crate has one for OpenTelemetry.
+/// The bridge between `tracing` spans and distributed traces. The facade crate has one for OpenTelemetry.
 ///
-/// Given to [`RuntimeBuilder::trace_context`](crate::runtime::RuntimeBuilder::trace_context).
+/// Passed to [`RuntimeBuilder::trace_context`](crate::runtime::RuntimeBuilder::trace_context).
 pub trait TraceContext: fmt::Debug + Send + Sync + 'static {
-    /// Returns where a span stands in its trace; `None` if it belongs to none.
+    /// Returns the trace parent of a span, or `None` if the span belongs to no trace.
     fn trace_parent(&self, span: &Span) -> Option<TraceParent>;
 
-    /// Makes a span that was not entered yet go on in a trace, below a span that may be of another process.
+    /// Sets the parent of a span that was not entered yet. The parent may belong to another process.
     fn set_parent(&self, span: &Span, parent: &TraceParent);
 
-    /// Links a span to another one that it follows from.
+    /// Links a span to an earlier span.
     fn add_link(&self, span: &Span, to: &TraceParent);
 }

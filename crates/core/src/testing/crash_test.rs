@@ -1,4 +1,4 @@
-//! Crashing a workflow at each of its writes.
+//! Tests that crash a workflow at each of its writes.
 
 use std::fmt;
 use std::future::IntoFuture as _;
@@ -18,10 +18,11 @@ type SetProcess = dyn Fn(RuntimeBuilder) -> RuntimeBuilder;
 type Serve = dyn Fn(&Process) -> Result<()>;
 type SetStart<S> = dyn Fn(StartRequest<S>) -> StartRequest<S>;
 
-/// A test that runs a workflow many times, each time in a [`World`] of its own: once undisturbed, and then once for each write of that run and
-/// each side of the write, with a process that crashes there and another one that continues.
+/// A test that runs a workflow many times, each time in its own [`World`]: once undisturbed, and then once for each side of each write. In the
+/// later runs a process crashes at that write and another process continues the run.
 ///
-/// It panics if the workflow cannot start, if nothing is written, or if a crash does not happen, so a test that runs nothing does not pass.
+/// The test panics if the workflow cannot start, if the run writes nothing, or if a crash does not happen. A test that runs nothing therefore
+/// fails.
 ///
 /// # Examples
 ///
@@ -63,7 +64,7 @@ pub struct CrashTest<S: State> {
 }
 
 impl<S: State> CrashTest<S> {
-    /// Makes a test of this graph, whose runs start with this input.
+    /// Creates a test of `graph`, whose runs start with `input`.
     pub fn new(graph: &Graph<S>, input: S) -> Self {
         Self {
             graph: graph.clone(),
@@ -76,7 +77,7 @@ impl<S: State> CrashTest<S> {
         .with_workflow(graph)
     }
 
-    /// Serves another workflow in each process, such as that of children of the graph.
+    /// Serves another workflow in each process, such as the workflow of the graph's children.
     pub fn with_workflow<C: State>(mut self, graph: &Graph<C>) -> Self {
         let graph = graph.clone();
         self.serve.push(Arc::new(move |process| process.serve(&graph)));
@@ -88,30 +89,30 @@ impl<S: State> CrashTest<S> {
         Self { has_transactions: true, ..self }
     }
 
-    /// Sets resources, an answerer, limits of each process, as [`World::process_with`] does. It is called for each process: make what a process
-    /// uses up, such as a [`Script`](super::Script), in `set`.
+    /// Sets resources, an answerer or limits of each process, as [`World::process_with`] does. The test calls `set` once for each process. Create
+    /// inside `set` the things that a process uses up, such as a [`Script`](super::Script).
     pub fn with_process(self, set: impl Fn(RuntimeBuilder) -> RuntimeBuilder + 'static) -> Self {
         Self { set_process: Arc::new(set), ..self }
     }
 
-    /// Adds to each start what the service adds: first messages, a configuration, labels.
+    /// Adds to each start the options that the service adds: first messages, a configuration, labels.
     pub fn with_start(self, set: impl Fn(StartRequest<S>) -> StartRequest<S> + 'static) -> Self {
         Self { set_start: Arc::new(set), ..self }
     }
 
-    /// Runs everything, and calls `check` after each run that was waited for until nothing moved it any more. Returns the number of crashes.
+    /// Runs all cases and calls `check` after each run that is finished or stuck. Returns the number of crashes.
     ///
-    /// The second process serves the graph and starts the run again by the same id, as a service that was restarted does. What nodes did
-    /// outside of the world is up to the test: reset its counters in `check`.
+    /// The second process serves the graph and starts the run again with the same id, as a restarted service does. The test must undo side effects
+    /// of nodes outside the world: reset its counters in `check`.
     ///
     /// # Panics
     ///
-    /// If a process cannot be built or the run cannot be started or waited for, if the run writes nothing, if a crash does not happen, and
-    /// if `check` does.
+    /// Panics if a process cannot be built, if the run cannot be started or waited for, if the run writes nothing, if a crash does not happen, or
+    /// if `check` panics.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the worlds are gone.
+    /// Cancel safe: dropping the future drops the worlds.
     ///
     /// <!-- held by: crash_tests::crash_test_finds_repeated_work, crash_tests::crash_test_refuses_to_run_nothing -->
     pub async fn run(self, check: impl AsyncFn(CrashCase<S>)) -> u64 {
@@ -144,7 +145,7 @@ impl<S: State> CrashTest<S> {
         let world = World::of(self.has_transactions);
         let process = self.process(&world).await;
         process.fail_write(write, fault);
-        // What a caller in the process that dies is told does not matter: the case is judged by what comes after.
+        // The result of this call is irrelevant: the test judges the state after the crash.
         if let Ok(run) = world.pass(self.start(&process)).await {
             let _ = world.pass(run.wait()).await;
         }
@@ -172,7 +173,7 @@ impl<S: State> CrashTest<S> {
         (self.set_start)(start).id("crash-test").into_future().await
     }
 
-    /// Drives the run until nothing moves it any more.
+    /// Drives the run until no process and no timer can move it.
     async fn drive(&self, world: &World, process: &Process, when: &str) -> (RunKey, Outcome<S>) {
         let name = self.graph.name();
         let run = world.pass(self.start(process)).await;
@@ -189,23 +190,23 @@ impl<S: State> fmt::Debug for CrashTest<S> {
     }
 }
 
-/// One run of a [`CrashTest`], as it is when nothing moves it any more.
+/// One run of a [`CrashTest`], after it finished or got stuck.
 #[non_exhaustive]
 pub struct CrashCase<S> {
     /// The world of the run.
     pub world: World,
     /// The process that continued the run.
     pub process: Process,
-    /// The run.
+    /// The key of the run.
     pub run: RunKey,
-    /// What the run came to. A run that may or may not have done the work of an `External` node is interrupted by a question about it.
+    /// The outcome of the run. If an `External` node may or may not have done its work, the run is interrupted by a question.
     pub outcome: Outcome<S>,
-    /// The write at which the first process crashed, counted from 0, and on which side of it; `None` in the undisturbed run.
+    /// The write at which the first process crashed, counted from 0, and the side of the write. `None` in the undisturbed run.
     pub crash: Option<(u64, Fault)>,
 }
 
 impl<S> fmt::Debug for CrashCase<S> {
-    /// Never shows the state.
+    /// Omits the state.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outcome = self.outcome.to_string();
         f.debug_struct("CrashCase")

@@ -1,4 +1,4 @@
-//! Holding logs that a repository keeps against the graph of today, so that a change that strands runs is found before it ships.
+//! Compares stored logs with the current graph, so that a test finds a change that strands runs.
 
 use crate::error::Result;
 use crate::graph::Graph;
@@ -6,11 +6,11 @@ use crate::runtime::{Runtime, Verified};
 use crate::state::State;
 use crate::store::MemoryStore;
 
-/// Replays a run that was [exported](Runtime::export) against a graph, without running any node.
+/// Replays an [exported](Runtime::export) run against a graph without running any node.
 ///
 /// # Errors
 ///
-/// As [`Runtime::import`] and [`Runtime::verify`]. A difference is no error but in [`Verified::divergence`].
+/// Returns the errors of [`Runtime::import`] and [`Runtime::verify`]. A difference is not an error: [`Verified::divergence`] reports it.
 ///
 /// # Examples
 ///
@@ -42,11 +42,11 @@ pub async fn verify_golden<S: State>(graph: &Graph<S>, exported: &str) -> Result
     runtime.verify(graph, &run).await
 }
 
-/// Holds a run that was [exported](Runtime::export) against a graph: for logs of production that are kept beside the tests. No node is run.
+/// Asserts that an [exported](Runtime::export) run replays on `graph`. Use it for production logs that are stored next to the tests. No node runs.
 ///
 /// # Panics
 ///
-/// If the log cannot be read, or the graph would have gone another way: with the record and what differs.
+/// Panics if the log is unreadable or the graph diverges. The message names the record and the difference.
 ///
 /// # Examples
 ///

@@ -1,7 +1,7 @@
-//! For tests of workflows.
+//! Tools for testing workflows.
 //!
-//! A [`World`] has one store, one clock, and processes that crash. A [`CrashTest`] crashes a workflow at each of its writes. A [`Script`] answers
-//! questions. [`assert_replays`] compares a stored run with the graph of today, and [`check_reads_back`] checks a state.
+//! A [`World`] has one store, one clock, and processes that can crash. A [`CrashTest`] crashes a workflow at each of its writes. A [`Script`]
+//! answers questions. [`assert_replays`] compares a stored run with the current graph, and [`check_reads_back`] checks a state.
 
 mod crash_test;
 mod golden;

@@ -1,4 +1,4 @@
-//! A process of a test world, which can be killed at any write.
+//! A process of a test world that a test can kill at any write.
 
 use std::fmt;
 use std::future::Future;
@@ -18,7 +18,7 @@ use crate::id::{RunKey, Seq};
 use crate::runtime::Runtime;
 use crate::store::CheckpointStore;
 
-/// A process of a [`World`]: its [`Runtime`], with a line of its own to the store that can fail at any write.
+/// A process of a [`World`]: a [`Runtime`] with its own connection to the store, which can fail at any write.
 pub struct Process {
     runtime: Runtime,
     line: Line,
@@ -26,7 +26,7 @@ pub struct Process {
     clock: Arc<dyn Clock>,
 }
 
-/// The way of a process to the store, which can fail.
+/// The connection of a process to the store. It can inject faults.
 type Line = Arc<FaultStore<Arc<dyn CheckpointStore>>>;
 
 impl Process {
@@ -35,28 +35,28 @@ impl Process {
         Self { runtime, line, world, clock }
     }
 
-    /// Returns the clock of the world. A test that sleeps by it waits itself, which the world tells from the waits of a process.
+    /// Returns the clock of the world. The world counts a sleep on this clock as a wait of the test, not of a process.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.clock
     }
 
-    /// Returns how many writes this process has begun: appended runs, prunes and purges.
+    /// Returns the number of writes that this process has started: appends, prunes and purges.
     pub fn writes(&self) -> u64 {
         self.line.operations()
     }
 
-    /// Makes the `n`-th write from now on fail; 0 is the next.
+    /// Makes the `n`-th write from now fail, where 0 is the next write.
     pub fn fail_write(&self, n: u64, fault: Fault) {
         self.line.plan(self.line.operations().saturating_add(n), fault);
     }
 
-    /// Tells whether a [fault](Fault) has taken the process for dead.
+    /// Returns whether a [fault](Fault) has crashed the process.
     pub fn is_crashed(&self) -> bool {
         self.line.is_crashed()
     }
 
-    /// Kills the process where it is: nothing more reaches the store, running nodes are dropped, and no one is notified. Then its heartbeat
-    /// expires, so another process that serves or resumes its runs continues them.
+    /// Kills the process at once: no further write reaches the store, running nodes are dropped, and the process notifies no one. Its heartbeat
+    /// then expires, so another process that serves or resumes its runs continues them.
     ///
     /// # Cancel safety
     ///
@@ -65,21 +65,21 @@ impl Process {
     /// <!-- held by: worlds::a_crash_at_each_write_loses_nothing -->
     pub async fn crash(self) {
         self.line.crash();
-        // A dead process ignores errors.
+        // Ignore the error: the process is dead.
         let _ = self.world.pass(self.runtime.shutdown(Duration::ZERO)).await;
         drop(self.runtime);
         self.world.pass_for(TTL).await;
     }
 
-    /// Returns what happened to a run, a line for each event: the same in each run of the same test, to be compared with a file.
+    /// Returns the events of a run, one per line. Each run of the same test returns the same text, so a test can compare it with a file.
     ///
     /// # Errors
     ///
-    /// As [`Runtime::timeline`].
+    /// Returns the errors of [`Runtime::timeline`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed.
+    /// Cancel safe: the call changes nothing.
     ///
     /// <!-- held by: worlds::a_history_is_the_same_each_time -->
     pub async fn story(&self, run: &RunKey) -> Result<String> {
@@ -102,7 +102,7 @@ impl fmt::Debug for Process {
     }
 }
 
-/// The clock of the world as one process sees it: it counts who sleeps, which tells the process's own waits from those of the test.
+/// The world's clock as one process uses it. It counts sleepers, to separate waits of the process from waits of the test.
 #[derive(Debug)]
 pub(super) struct ProcessClock {
     world: Arc<ManualClock>,
@@ -135,7 +135,7 @@ impl Clock for ProcessClock {
     }
 }
 
-/// A sleep of a process, counted until it is over or dropped.
+/// A sleep of a process. It counts until it ends or is dropped.
 struct CountedSleep {
     sleep: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     sleepers: Arc<AtomicUsize>,

@@ -1,18 +1,17 @@
-//! Holding a state's type to what a state must be, so that a mistake in it is found by a test and not by a restart.
+//! Checks that a state type reads back equal, so that a test finds a mistake before a restart does.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::{State, reread};
 
 /// Checks that a state reads back equal after a restart.
 ///
-/// What serde is told about a nested type can make its `Deserialize` read something else than its `Serialize` writes:
-/// `skip`, `skip_serializing_if` with another default, `untagged` where an earlier variant fits, too, `flatten` with keys that
-/// are no text. [`start`](crate::runtime::Runtime::start) refuses such an *input*; what nodes write is not read back while a run
-/// goes on, so give this a state with every field filled.
+/// The serde attributes of a nested type can make its `Deserialize` differ from its `Serialize`: `skip`, `skip_serializing_if` with another
+/// default, `untagged` if an earlier variant also fits, `flatten` with keys that are not text. [`start`](crate::runtime::Runtime::start) rejects
+/// such an *input*. An active run does not read back the states that nodes write, so pass a state with every field filled.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] naming the channel.
+/// [`ErrorKind::Invalid`] if the state differs; the message names the channel.
 ///
 /// # Examples
 ///

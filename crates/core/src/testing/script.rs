@@ -1,4 +1,4 @@
-//! Answers that are written down before.
+//! Scripted answers to questions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,9 +7,10 @@ use async_trait::async_trait;
 
 use crate::ask::{Answer, Answerer, AnswererQuestion};
 
-/// Answers questions as it is written, in order for each node; leaves a question open for which nothing is left.
+/// Answers the questions of each node in the scripted order. A question without a scripted answer stays open.
 ///
-/// Clones share what is left. Messages need no script: [`Runtime::send`](crate::runtime::Runtime::send) keeps them until a node receives.
+/// Clones share the remaining answers. Messages need no script: [`Runtime::send`](crate::runtime::Runtime::send) stores them until a node receives
+/// them.
 ///
 /// # Examples
 ///
@@ -41,7 +42,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// Makes a script that answers nothing.
+    /// Creates a script without answers.
     pub fn new() -> Self {
         Self::default()
     }
@@ -53,13 +54,13 @@ impl Script {
         self
     }
 
-    /// Tells whether every answer was given.
+    /// Returns whether the script has given every answer.
     pub fn is_over(&self) -> bool {
         self.left().values().all(VecDeque::is_empty)
     }
 
     fn left(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, VecDeque<Answer>>> {
-        // Nothing panics while it is held.
+        // No code panics while it owns this lock.
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Finding out that a test waits for a run that nothing moves.
+//! Detects that a test waits for a run that only the test can move.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::record::RunStatus;
 use crate::runtime::{Runtime, is_spared};
 use crate::store::{CheckpointStore as _, Page, RunHead, RunQuery};
 
-/// How long, or for how many steps of at least a minute in all, nothing may happen before the runs are judged: longer than a caller of a
-/// runtime waits to try again. Whoever waits for a run that no process drives polls five times a second, and then steps are short.
+/// How long the world must be idle before it judges the runs; at least a minute per step. The time exceeds the retry delay of callers. A caller
+/// that waits for a run without a driver polls five times a second, so its steps are short.
 const PATIENCE: Duration = Duration::from_secs(4 * 3_600);
 const STEPS: u32 = 300;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// How many runs a panic names.
+/// Maximum number of runs that a panic names.
 const NAMED: usize = 3;
 
-/// When something last could move a run of a world.
+/// When an event last could move a run of a world.
 pub(super) struct Standstill {
     since: Duration,
     steps: u32,
@@ -30,8 +30,7 @@ impl Standstill {
         Self { since: now, steps: 0 }
     }
 
-    /// Called when no task has anything to do. Returns which runs only the test can move, if nothing else was to be waited for in a long
-    /// time.
+    /// Called when no task can run. Returns the runs that only the test can move, if the world was idle for long enough.
     pub(super) async fn check(&mut self, world: &World) -> Option<String> {
         let now = world.clock().monotonic();
         if world.has_waiting_test() {
@@ -47,12 +46,12 @@ impl Standstill {
     }
 }
 
-/// Returns why no open run of the world is moved by a process or by time; `None` if one is, or if there is none.
+/// Returns why no process and no timer moves any open run of the world. Returns `None` if one can move, or if no run is open.
 async fn stuck_runs(world: &World) -> Option<String> {
     let runtimes = world.runtimes();
     let is_of_world = |executor: &ExecutorId| runtimes.iter().any(|runtime| runtime.executor() == *executor);
     if !world.store().executors().iter().all(is_of_world) {
-        // It may serve anything.
+        // The process may serve any workflow.
         return None;
     }
     let mut query = RunQuery::default();
@@ -60,7 +59,7 @@ async fn stuck_runs(world: &World) -> Option<String> {
     let (mut stuck, mut page) = (Vec::new(), Page::first(Page::MAX));
     loop {
         let listed = world.store().runs(&query, page.clone()).await.ok()?;
-        // Queues and schedules, which are no runs of a test.
+        // Skip queues and schedules: they are not runs of a test.
         for head in listed.items.into_iter().filter(|head| !is_spared(head)) {
             stuck.push((remedy(&runtimes, &head)?, head));
         }
@@ -81,7 +80,7 @@ async fn stuck_runs(world: &World) -> Option<String> {
     }
 }
 
-/// Returns what a test must do for a run to continue; `None` if a process or time moves it.
+/// Returns what a test must do for a run to continue, or `None` if a process or a timer moves it.
 fn remedy(runtimes: &[Runtime], head: &RunHead) -> Option<String> {
     if head.owner_alive {
         return None;
@@ -98,7 +97,7 @@ fn remedy(runtimes: &[Runtime], head: &RunHead) -> Option<String> {
             "{waits}no process serves `{workflow}`: call `process.serve(&graph)`, as the service does, or resume the run"
         ));
     };
-    // A library, such as queues, may move what waits for it.
+    // An extension, such as queues, may move the runs that wait for it.
     if head.wake_at.is_some() || process.has_extensions() {
         return None;
     }

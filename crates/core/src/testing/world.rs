@@ -1,4 +1,4 @@
-//! A world for tests of workflows: one store and one clock, processes that fail and crash, and time that passes when nothing else does.
+//! A world for workflow tests: one store and one clock, processes that fail and crash, and time that advances when all tasks are idle.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -16,26 +16,25 @@ use crate::error::Result;
 use crate::runtime::{Runtime, RuntimeBuilder, WeakRuntime};
 use crate::store::{CheckpointStore, MemoryStore};
 
-/// How many turns every task has between two steps of the clock: more than the tasks through which one record goes on its way from a
+/// Number of turns that every task gets between two steps of the clock. It exceeds the number of tasks that one record passes on its path from a
 /// node to the store and back.
 const TURNS: u32 = 200;
 
-/// After how many steps of the clock the world gives up: two months, for an idle process.
+/// Number of clock steps after which the world gives up. For an idle process that is two months.
 const STEPS: u32 = 10_000;
 
-/// How long a heartbeat lasts, and how often processes poll for work and signals. Far longer than in a service, so that a week of waiting is
-/// a thousand steps.
+/// Heartbeat lifetime and poll interval. Both are far longer than in a service, so that a week of waiting takes a thousand steps.
 pub(super) const TTL: Duration = Duration::from_secs(3_600);
 const LOOK: Duration = Duration::from_secs(1_800);
 
-/// A world for tests: a store in memory and one [`ManualClock`] for the store and all [processes](Process) on it.
+/// A world for tests: an in-memory store, and one [`ManualClock`] for the store and all its [processes](Process).
 ///
-/// Time stands still until [`pass`](Self::pass) finds that no task has anything to do; then it advances to the moment for which the next one
-/// waits. A timer of three days is over in milliseconds, and the same test has the same course each time. Clones are the same world.
+/// Time stands still until [`pass`](Self::pass) finds every task idle. Time then advances to the next wakeup, so a timer of three days takes
+/// milliseconds. The same test always runs the same way. Clones share one world.
 ///
-/// Only what waits for the world is seen: its clock, its store, channels and tasks of the same thread. What waits for a socket, a file or
-/// another thread is passed over, so give such nodes another [work](crate::graph::Graph::with_node), and let nodes sleep by the clock of the
-/// world ([`NodeContext::sleep`](crate::node::NodeContext::sleep)), not by that of tokio. Tests run on one thread, as `#[tokio::test]` has it.
+/// The world sees only waits on its own parts: its clock, its store, and channels and tasks of the same thread. It does not see waits on a socket,
+/// a file or another thread, so give such nodes another [work](crate::graph::Graph::with_node). Nodes must sleep by the clock of the world
+/// ([`NodeContext::sleep`](crate::node::NodeContext::sleep)), not by tokio's clock. Tests run on one thread, as under `#[tokio::test]`.
 ///
 /// # Examples
 ///
@@ -73,23 +72,23 @@ struct Shared {
     clock: Arc<ManualClock>,
     ledger: LedgerStore,
     has_transactions: bool,
-    /// The processes that were started, crashed ones included.
+    /// All processes ever started, including crashed ones.
     processes: Mutex<Vec<(WeakRuntime, Arc<ProcessClock>)>>,
     started: AtomicU64,
 }
 
 impl World {
-    /// Makes a world without any run, whose store has no transactions.
+    /// Creates a world without runs. Its store has no transactions.
     pub fn new() -> Self {
         Self::of(false)
     }
 
-    /// Makes a world whose store has transactions, for workflows with [`Effect::Transactional`](crate::graph::Effect::Transactional) nodes.
+    /// Creates a world whose store has transactions, for workflows with [`Effect::Transactional`](crate::graph::Effect::Transactional) nodes.
     ///
-    /// The store is a [`LedgerStore`]: runs, and a table of numbers. A node that writes in the database of the service gets another
-    /// [work](crate::graph::Graph::with_node) in the test, which writes what matters to the test in that table, by
-    /// [`NodeContext::transaction`](crate::node::NodeContext::transaction) of [`Ledger`](super::Ledger). The graph and its fingerprint are those of
-    /// the service. The test reads the table with [`ledger`](Self::ledger).
+    /// The store is a [`LedgerStore`]: runs, and a table of numbers. Replace a node that writes to the service's database with another
+    /// [work](crate::graph::Graph::with_node) in the test. That work writes to the table, by
+    /// [`NodeContext::transaction`](crate::node::NodeContext::transaction) of [`Ledger`](super::Ledger). The graph and its fingerprint stay those
+    /// of the service. The test reads the table with [`ledger`](Self::ledger).
     ///
     /// # Examples
     ///
@@ -138,46 +137,46 @@ impl World {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Returns the one clock.
+    /// Returns the clock of the world.
     pub fn clock(&self) -> &ManualClock {
         &self.shared.clock
     }
 
-    /// Returns the store behind all processes: what is durable.
+    /// Returns the store of all processes. It holds the durable records.
     pub fn store(&self) -> &MemoryStore {
         self.shared.ledger.runs()
     }
 
-    /// Returns the table that transactions of this world write in, beside its runs. It stays empty in a world without transactions.
+    /// Returns the table that transactions of this world write, next to the runs. The table stays empty in a world without transactions.
     pub fn ledger(&self) -> &LedgerStore {
         &self.shared.ledger
     }
 
-    /// Starts a process. Several may be alive at once.
+    /// Starts a process. Several processes may be alive at once.
     ///
     /// # Errors
     ///
-    /// As [`RuntimeBuilder::build`].
+    /// Returns the errors of [`RuntimeBuilder::build`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: a process that is not returned owns no run.
+    /// Cancel safe: a process that the call did not return owns no run.
     ///
     /// <!-- held by: worlds::three_days_are_over_at_once -->
     pub async fn process(&self) -> Result<Process> {
         self.process_with(|builder| builder).await
     }
 
-    /// Starts a process with resources, an answerer, limits: whatever the service sets. The world sets heartbeats and intervals first, so `set`
-    /// overrides them.
+    /// Starts a process with resources, an answerer, limits and the other settings of the service. The world sets heartbeats and intervals before
+    /// `set`, so `set` overrides them.
     ///
     /// # Errors
     ///
-    /// As [`RuntimeBuilder::build`].
+    /// Returns the errors of [`RuntimeBuilder::build`].
     ///
     /// # Cancel safety
     ///
-    /// As [`process`](Self::process).
+    /// Same as [`process`](Self::process).
     ///
     /// <!-- held by: worlds::a_crash_at_each_write_loses_nothing -->
     pub async fn process_with(&self, set: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Result<Process> {
@@ -202,18 +201,19 @@ impl World {
         Ok(Process::new(runtime, line, self.clone()))
     }
 
-    /// Waits for a future, and lets time pass whenever nothing else can happen. A start whose write fails is tried again after a while of the
-    /// clock, so let it pass, too: `world.pass(process.start(..))`.
+    /// Waits for a future and advances the clock whenever all tasks are idle. A start whose write fails retries after a delay by this clock, so
+    /// pass starts to it, too: `world.pass(process.start(..))`.
     ///
     /// # Panics
     ///
-    /// - If nothing can move an open run any more but the test itself: no process serves its workflow, or it waits for an answer or a message.
-    ///   The panic names the run and the remedy. It comes after a few hundred steps of the clock at most.
-    /// - If no task waits for the clock, or the future is not ready after some two months of it: it waits for what the world does not move.
+    /// - If only the test can move an open run: no process serves its workflow, or it waits for an answer or a message. The panic names the run and
+    ///   the remedy, after at most a few hundred clock steps.
+    /// - If no task waits for the clock, or the future is still pending after about two months of the clock: it waits for a thing outside the
+    ///   world.
     ///
     /// # Cancel safety
     ///
-    /// As that of `done`.
+    /// Same as that of `done`.
     ///
     /// <!-- held by: worlds::unserved_run_is_told_at_once -->
     pub async fn pass<F: IntoFuture>(&self, done: F) -> F::Output {
@@ -242,11 +242,11 @@ impl World {
         );
     }
 
-    /// Lets this much time pass. Whatever is due at the end of it has happened when this returns.
+    /// Advances the clock by `time`. Timers due at the end of that time have fired when the call returns.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: some of the time may have passed.
+    /// Cancel safe: the clock may have advanced by part of the time.
     ///
     /// <!-- held by: worlds::hours_of_the_world_are_whole -->
     pub async fn pass_for(&self, time: Duration) {
@@ -256,13 +256,13 @@ impl World {
         }
     }
 
-    /// Returns the processes that are alive.
+    /// Returns the live processes.
     pub(super) fn runtimes(&self) -> Vec<Runtime> {
         let processes = self.shared.processes.lock().unwrap_or_else(PoisonError::into_inner);
         processes.iter().filter_map(|(runtime, _)| runtime.upgrade()).collect()
     }
 
-    /// Whether anything but a process waits for the clock: the test itself.
+    /// Returns whether the test itself waits for the clock.
     pub(super) fn has_waiting_test(&self) -> bool {
         let processes = self.shared.processes.lock().unwrap_or_else(PoisonError::into_inner);
         let of_processes: usize = processes.iter().map(|(_, clock)| clock.sleepers()).sum();

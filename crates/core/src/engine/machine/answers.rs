@@ -1,4 +1,4 @@
-//! What an answer to a question does to a run.
+//! The effect of an answer on a run.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::record::memo::{AskedQuestion, Memo, Reply};
 use crate::record::{Failure, FailureKind};
 
-/// How many answered questions are remembered beyond their activations, to refuse a second answer.
+/// Number of answered questions to remember after their activations end, to refuse a second answer.
 const ANSWERED: usize = 64;
 
 impl Machine {
-    /// Takes in the answer to a question that a node asked.
+    /// Absorbs the answer to a node's question.
     pub(super) fn absorb_answer(
         &mut self,
         id: &str,
@@ -54,7 +54,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Remembers that a question is closed.
+    /// Remembers a closed question.
     pub(super) fn remember(&mut self, answered: ClosedQuestion) {
         if self.answered.len() >= ANSWERED {
             self.answered.remove(0);

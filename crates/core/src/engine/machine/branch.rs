@@ -1,4 +1,4 @@
-//! A run that branches off another one: the same place, with a life of its own.
+//! Forks of a run: the same position, with a new life.
 
 use std::collections::BTreeSet;
 
@@ -18,18 +18,18 @@ use crate::record::body::Item;
 use crate::record::memo::Memo;
 
 impl Machine {
-    /// Makes this the machine of a new run at the same place.
+    /// Turns this machine into that of a new run at the same position.
     ///
-    /// Questions are asked again and attempts counted anew. An attempt in doubt is none of the new run's, which has not begun it.
-    /// Answers come along, also that to a doubt. Without a plan, the nodes stay as they were last noted: the claimer of the new run
-    /// holds them against its graph.
+    /// Questions are asked again, and attempts count from zero. The fork did not start the source's attempts with unknown outcome, so it has no
+    /// doubt about them. Answers are copied, including answers about unknown outcomes. Without a plan, the nodes keep their last recorded form; the
+    /// claimer of the new run compares them with its graph.
     pub(crate) fn branch_off(&mut self, life: Uuid, plan: Option<&Plan>) {
         self.life = life;
         self.standing.begin_anew();
         self.progress.forget_claims();
         self.answered.clear();
         self.pins.clear();
-        // The source delivers what was sent until then.
+        // The source delivers the messages sent so far.
         self.letters = None;
         if let Some(plan) = plan {
             self.nodes.note_graph(&plan.prints);
@@ -38,7 +38,7 @@ impl Machine {
         let FrontierParts { in_flight, stopped_at, tokens } = self.frontier.take_apart(self.nodes.idle());
         let going =
             in_flight.into_iter().map(|(key, activation)| (key, activation.resolution.clone(), activation));
-        // The answer about an activation that failed over it: the new run has not begun it.
+        // The answer about an activation that failed: the new run has not started it.
         let stopped = stopped_at.into_iter().map(|(key, activation)| (key, None, activation));
         for (key, resolution, activation) in going.chain(stopped) {
             let mut memos = activation.memos;
@@ -60,16 +60,16 @@ impl Machine {
         }
     }
 
-    /// Configures a new run otherwise than the one it branches off from.
+    /// Replaces the configuration of a fork.
     pub(crate) fn configure(&mut self, config: Item) {
         self.config = Some(config);
     }
 
-    /// Forgets where the run is and begins with these nodes.
+    /// Drops the current position and starts with these nodes.
     pub(crate) fn begin_at(&mut self, nodes: BTreeSet<&str>) {
         let stopped = self.stopped_at().iter().map(|(key, activation)| (key, activation));
         let dropped = self.in_flight().iter().chain(stopped);
-        // A conversation that is left without a message has not heard one.
+        // A conversation left without a message has received none.
         let left: Vec<Local> = dropped
             .filter(|(_, activation)| !activation.memos.values().any(|memo| matches!(memo, Memo::Message(_))))
             .map(|(key, _)| key.0)
@@ -77,7 +77,7 @@ impl Machine {
         left.into_iter().for_each(|node| self.nodes.state_mut(node).left += 1);
         self.clear_frontier();
         for node in self.nodes.states_mut() {
-            // Rounds of joins ended where the source was left, and what would never run there may run here.
+            // The rounds of joins end at the fork, and nodes that the source would never run may run in the fork.
             (node.spent, node.skipped) = (false, false);
         }
         for name in nodes.into_iter().filter_map(|name| NodeName::new(name).ok()) {
@@ -86,7 +86,7 @@ impl Machine {
         }
     }
 
-    /// Has the run go on at these nodes instead of where it is, on purpose: that is kept as replans are, and counted against no limit of theirs.
+    /// Moves the run to these nodes on purpose. The move is stored like a replan, and does not count against the limits.
     pub(super) fn go_to(&mut self, nodes: &[NodeName], reason: &str) -> Result<()> {
         for node in nodes {
             self.nodes.known(node)?;
@@ -106,13 +106,13 @@ impl Machine {
         Ok(())
     }
 
-    /// What stopped the run, or the first activation of the frontier, or the last that ended: where a run is that is moved.
+    /// Returns the position that a move leaves: the activation that stopped the run, or the first of the frontier, or the last ended one.
     fn leaves(&self) -> Option<ActivationKey> {
         let first = self.stopped_at().first().map(|(key, _)| key).or_else(|| self.in_flight().keys().next());
         first.copied().or_else(|| self.history().last().map(|ended| (ended.node, ended.visit)))
     }
 
-    /// Refuses to move a run by what its frontier has begun.
+    /// Rejects a move if the activations in flight do not allow it.
     pub(crate) fn check_go_to(&self, nodes: &[NodeName], reason: &str) -> Result<()> {
         let refuse = |kind, message: String| Err(Error::new(kind, message));
         let status = self.status();
@@ -140,7 +140,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Names the nodes of the frontier that the plan does not have.
+    /// Returns the names of frontier nodes that the plan does not have.
     pub(crate) fn strangers(&self) -> Vec<NodeName> {
         let mut nodes: BTreeSet<_> = self.in_flight().keys().map(|key| key.0).collect();
         nodes.extend(self.tokens().keys());

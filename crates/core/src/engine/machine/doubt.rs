@@ -1,7 +1,7 @@
-//! Attempts that must not be repeated: how one comes into doubt, and what an answer makes of it.
+//! Attempts that must not be repeated: when their outcome becomes unknown, and the effect of an answer.
 //!
-//! One rule holds for all of them: an intent stands until the log says that nothing was done, or what became of it. Whatever ends
-//! the attempt otherwise leaves the intent, and an intent whose attempt is over is a question.
+//! One rule holds for all: an intent stands until the log says that nothing was done, or contains the outcome. Any other end of the attempt leaves
+//! the intent, and an intent without a running attempt is a question.
 
 use super::Machine;
 use super::snapshot::MOST;
@@ -13,7 +13,7 @@ use crate::record::Failure;
 use crate::record::body::{AttemptFailed, Intent, Signal};
 
 impl Machine {
-    /// Takes in that an attempt failed: another follows, unless it must not be repeated and may have been done.
+    /// Absorbs a failed attempt. Another attempt follows, unless the attempt must not be repeated and may have been done.
     pub(super) fn absorb_attempt(&mut self, attempt: &AttemptFailed) -> Result<()> {
         let activation = self.in_flight_mut(&attempt.node, attempt.visit)?;
         if attempt.failed > MOST {
@@ -33,18 +33,18 @@ impl Machine {
     pub(super) fn absorb_intent(&mut self, intent: &Intent) -> Result<()> {
         let activation = self.in_flight_mut(&intent.node, intent.visit)?;
         activation.intent = true;
-        // Logs of before there were doubts about failed attempts go on here without an answer.
+        // Logs from older versions without doubts about failed attempts continue here without an answer.
         (activation.in_doubt, activation.why) = (false, None);
         Ok(())
     }
 
-    /// Puts in doubt what was at work in the process that had the run.
+    /// Marks the outcome of attempts in the former owner's process as unknown.
     pub(super) fn doubt_intents(&mut self) {
         let begun = |a: &&mut Activation| a.intent && !a.in_doubt && a.resolution.is_none();
         self.frontier.activations_mut().filter(begun).for_each(|activation| activation.doubt(None));
     }
 
-    /// Takes in the answer that says what became of an activation in doubt.
+    /// Absorbs the answer about an activation with unknown outcome.
     pub(super) fn absorb_resolution(
         &mut self,
         question: &str,
@@ -67,12 +67,12 @@ impl Machine {
 }
 
 impl Activation {
-    /// Whether an attempt that ended so may have done what must not be done twice.
+    /// Returns whether an attempt with this failure may have done work that must not be repeated.
     pub(crate) fn is_doubted(&self, failure: &Failure) -> bool {
         self.intent && !failure.not_done
     }
 
-    /// Whether it has done what must not be done twice, or may have: its intent stands, or an answer said what became of it.
+    /// Returns whether the activation did or may have done work that must not be repeated: its intent stands, or an answer contained the outcome.
     pub(crate) fn may_be_done(&self) -> bool {
         self.intent || self.in_doubt || self.why.is_some() || self.resolution.is_some()
     }
@@ -82,7 +82,7 @@ impl Activation {
         self.why = why.map(|why| Box::new(why.clone()));
     }
 
-    /// Makes of an activation that failed the run what a retry finds.
+    /// Converts an activation that failed the run into the form that a retry needs.
     pub(super) fn stopped(mut self, failure: &Failure) -> Self {
         if self.is_doubted(failure) || self.resolution.is_some() {
             self.why = Some(Box::new(failure.clone()));
@@ -92,8 +92,8 @@ impl Activation {
         self
     }
 
-    /// Makes of an activation that failed the run what is tried again: a question, if it was done or an answer said what became of
-    /// it. Only an answer may say that it is repeated.
+    /// Converts an activation that failed the run into the one to retry. If its work was done, or an answer contained its outcome, the retry asks a
+    /// question. Only an answer may decide to repeat it.
     pub(super) fn tried_again(mut self) -> Self {
         let was_resolved = self.resolution.take().is_some();
         self.in_doubt = was_resolved || self.intent;

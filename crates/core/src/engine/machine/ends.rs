@@ -1,4 +1,4 @@
-//! What the end of an activation does: tokens arrive, activations start, and the run goes on or ends.
+//! The effects of an activation's end: tokens arrive, activations start, and the run continues or ends.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::id::Visit;
 use crate::record::body::{End, FiredEdge, NodeDone, Start, TokenChanges};
 
 impl Machine {
-    /// Takes in the end of an activation.
+    /// Absorbs the end of an activation.
     pub(super) fn end(&mut self, done: &NodeDone) -> Result<()> {
         // Mostly it is the only one.
         let first = self.in_flight().first().map(|(&(node, _), _)| node);
@@ -64,7 +64,7 @@ impl Machine {
             None => {}
             Some(End::Completed) => self.standing.complete(),
             Some(End::Failed(failure)) => {
-                // A failure that an edge took is dealt with: what is left is the token it sent.
+                // A failure on an `on_failure` edge is handled: only its token remains.
                 if done.failure.is_some() && done.fired.is_empty() {
                     let activation = Activation { retry_at: None, ..activation };
                     self.frontier.stop(key, activation.stopped(failure));
@@ -75,7 +75,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Counts an activation that ended.
+    /// Counts an ended activation.
     pub(super) fn count_end(&mut self, (node, visit): ActivationKey, done: &NodeDone) {
         let succeeded = done.failure.is_none();
         let outcome = if succeeded { Outcome::Succeeded } else { Outcome::Failed };
@@ -85,7 +85,7 @@ impl Machine {
         state.left += u32::from(done.left);
     }
 
-    /// Counts an activation that is made, and returns its key.
+    /// Counts a new activation, and returns its key.
     pub(super) fn count_start(&mut self, node: Local) -> ActivationKey {
         self.progress.start();
         let state = self.nodes.state_mut(node);
@@ -94,7 +94,7 @@ impl Machine {
         (node, Visit::new(state.visits))
     }
 
-    /// Takes in the replans of an activation that ended.
+    /// Absorbs the replans of an ended activation.
     fn note_replans(&mut self, done: &NodeDone) {
         if done.fired.iter().all(|fired| fired.reason.is_none()) {
             return;
@@ -105,7 +105,7 @@ impl Machine {
         }
     }
 
-    /// Puts the tokens of a fired edge at its target; `place` is its place among those that fired.
+    /// Sends the tokens of a fired edge to its target. `place` is its index among the fired edges.
     fn fire(&mut self, from: Local, done: &NodeDone, fired: &FiredEdge, place: usize) {
         let to = self.nodes.find_after(from, &fired.to, place);
         let to = to.unwrap_or_else(|| self.nodes.local(&fired.to));
@@ -120,13 +120,13 @@ impl Machine {
         }
     }
 
-    /// Puts a token at a node.
+    /// Adds a token at a node.
     pub(super) fn put(&mut self, to: Local, token: Token) {
         let way = self.nodes.way(token.from, to);
         self.frontier.put(to, token, way);
     }
 
-    /// Makes activations of tokens; without a list of starts, of those that `fired` brought from a node.
+    /// Creates activations from tokens. Without a list of starts, from the tokens that `fired` sent from a node.
     pub(super) fn begin(&mut self, settled: &TokenChanges, from: Local, fired: &[FiredEdge]) -> Result<()> {
         match &settled.start {
             Some(starts) => {
@@ -151,7 +151,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Makes activations of the tokens that wait at a node; none if none wait.
+    /// Creates activations from the waiting tokens of a node, if there are any.
     fn join(&mut self, node: Local, each: bool) {
         let Some(tokens) = self.frontier.take_tokens(node, self.nodes.index(node)) else { return };
         if !each && tokens.iter().all(|token| token.item.is_none()) {
@@ -172,7 +172,7 @@ impl Machine {
         }
     }
 
-    /// Makes an activation.
+    /// Creates an activation.
     pub(super) fn activate(&mut self, node: Local, item: Option<Arc<RawValue>>, inputs: Vec<Token>) {
         let key = self.count_start(node);
         let mut activation = Activation::new(self.tick(), item, inputs);

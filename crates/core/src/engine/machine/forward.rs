@@ -1,4 +1,4 @@
-//! Bringing what a machine holds of the state into the form that the code of today reads.
+//! Migrates the state changes in a machine to the current form of the state.
 
 use super::Machine;
 use crate::error::Result;
@@ -6,8 +6,8 @@ use crate::record::Resolution;
 use crate::state::Patch;
 
 impl Machine {
-    /// Turns each change that an answer supplied for an activation, and that is not in the state yet, into one of the state as it is
-    /// migrated. A change that has no such form fails its activation, as one that does not fit the state would.
+    /// Migrates each change that an answer supplied and that is not in the state yet. A change without a migrated form fails its activation, like
+    /// one that does not fit the state.
     pub(crate) fn bring_forward(&mut self, migrate: impl Fn(&Patch) -> Result<Patch>) {
         for activation in self.frontier.activations_mut() {
             let Some(Resolution::Supply(patch)) = &mut activation.resolution else { continue };

@@ -1,7 +1,7 @@
-//! How the notes of an activation come about and change.
+//! Creates and changes the notes of an activation.
 //!
-//! All of it goes with the activation. When the activation runs again (after a crash, a failed attempt, or a wait that let go of
-//! its memory), it finds every note under the name it made it with.
+//! The notes belong to the activation. When the activation runs again (after a crash, a failed attempt, or an idle time), it finds every note under
+//! its name.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::record::memo::{AskedQuestion, Memo, Memos, Reply, ended};
 use crate::record::pause::{ActivationNote, Expired, QuestionRecord, Receiver, StepRecord};
 
 impl Machine {
-    /// Takes in what an activation noted.
+    /// Absorbs a note of an activation.
     pub(super) fn absorb_step(&mut self, step: &StepRecord) -> Result<()> {
         let memo = match &step.what {
             ActivationNote::Result(text) => Memo::Result(Arc::clone(text)),
@@ -36,7 +36,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Takes in that a question was asked, or asked again.
+    /// Absorbs a question that was asked or asked again.
     pub(super) fn absorb_asked(&mut self, asking: &QuestionRecord) -> Result<()> {
         let asked = AskedQuestion { ask: asking.ask.clone(), reply: Reply::Open };
         let memos = self.memos(&asking.node, asking.visit)?;
@@ -45,7 +45,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Takes in that the deadline of a question is over.
+    /// Absorbs the expiry of a question.
     pub(super) fn absorb_expired(&mut self, expired: &Expired) -> Result<()> {
         let Expired { node, visit, name, at } = expired;
         let missing =
@@ -69,7 +69,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Takes in which activations wait for a message, the longest wait first.
+    /// Absorbs the activations that wait for a message, the longest wait first.
     pub(super) fn note_receivers(&mut self, receivers: &[Receiver]) -> Result<()> {
         let local = |(node, visit, name): &Receiver| Ok(((self.nodes.known(node)?, *visit), name.clone()));
         let receivers = receivers.iter().map(local).collect::<Result<_>>()?;
@@ -77,25 +77,23 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns the notes of an activation, to change them.
+    /// Returns the notes of an activation, for changes.
     fn memos(&mut self, node: &crate::id::NodeName, visit: crate::id::Visit) -> Result<&mut Memos> {
         Ok(&mut self.in_flight_mut(node, visit)?.memos)
     }
 }
 
-/// Forgets the questions that were not answered with a value, so that the next attempt asks anew. Children that are not completed are
-/// started anew, too, unless they complete.
+/// Drops the questions without a value as their answer, so that the next attempt asks again. Children that do not complete are restarted, too.
 ///
 /// # Errors
 ///
-/// As [`Memos::retry_children`].
+/// Returns the errors of [`Memos::retry_children`].
 pub(super) fn try_anew(memos: &mut Memos) -> Result<()> {
     memos.forget_if(|_, memo| matches!(memo, Memo::Asked(asked) if !asked.reply.is_good()));
     memos.retry_children()
 }
 
-/// Forgets the questions that have no value for an answer yet, and the children that are not completed: another run asks again, and
-/// starts its own.
+/// Drops the questions without a value as their answer, and the incomplete children: a fork asks again, and starts its own children.
 pub(super) fn forget_open(memos: &mut Memos) {
     memos.forget_children();
     memos.forget_if(

@@ -1,4 +1,4 @@
-//! The machine itself: its parts, the one way they change, and what can be read of them.
+//! The machine itself: its parts, its only mutation, and its accessors.
 
 mod answers;
 mod branch;
@@ -40,37 +40,37 @@ use crate::record::pause::{ChildPolls, IdleRecord, Message};
 use crate::record::prints::Prints;
 use crate::state::Secrets;
 
-/// A run as it is after some record.
+/// A run as of one record.
 ///
-/// A run changes by [`absorb`](Self::absorb), and by nothing else. Beside it there are only ways to make another machine of one:
-/// `branch_off` and `begin_at` for a new run, `bring_forward` and `renumber_pins` for another form of the same run.
+/// Only [`absorb`](Self::absorb) changes a run. The other functions derive another machine: `branch_off` and `begin_at` for a new run,
+/// `bring_forward` and `renumber_pins` for another form of the same run.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// What tells this life of the run from another of the same name.
+    /// Distinguishes this life of the run from another with the same id.
     life: Uuid,
     nodes: Nodes,
     frontier: Frontier,
     standing: RunState,
     progress: Progress,
     inbox: Inbox,
-    /// What was sent out of it; absent if nothing ever was.
+    /// The outbox messages. Absent before the first one.
     letters: Option<Box<OutboxState>>,
-    /// Records that are not to be pruned, with what came after them.
+    /// Records that a prune must keep, together with all later ones.
     pins: BTreeSet<Seq>,
-    /// Questions that were answered, the last ones.
+    /// The last answered questions.
     answered: Vec<ClosedQuestion>,
-    /// What the run is configured with.
+    /// The configuration of the run.
     config: Option<Item>,
-    /// The channels whose values no view shows: those that any process said so of.
+    /// The channels that views hide, as any process declared them.
     secrets: Secrets,
-    /// How many runs its nodes have started, or were about to.
+    /// Number of runs that its nodes have started, or were about to.
     children_started: u64,
-    /// Activations that were made by the last event, in order.
+    /// The activations that the last event created, in order.
     fresh: Vec<ActivationKey>,
 }
 
 impl Machine {
-    /// Makes the machine of a run without any record. Without a plan it can fold a log, but decide nothing.
+    /// Creates the machine of a run without any record. Without a plan it can fold a log, but not decide.
     pub(crate) fn new(plan: Option<Arc<Plan>>) -> Self {
         let nodes = Nodes::new(plan);
         Self {
@@ -86,16 +86,16 @@ impl Machine {
             config: None,
             secrets: Secrets::default(),
             children_started: 0,
-            // Mostly there is one; a list that grows by itself begins with room for four.
+            // Mostly one activation: a list that grows by itself starts with room for four.
             fresh: Vec::with_capacity(1),
         }
     }
 
-    /// Takes in an event: the only way a run changes. Returns the activations that it made, in order: the driver starts them next.
+    /// Absorbs an event: the only way to change a run. Returns the new activations in order, for the driver to start.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the event does not follow from what was before. The machine is then of no further use.
+    /// [`ErrorKind::Corrupt`] if the event does not follow from the earlier ones. The machine is then unusable.
     pub(crate) fn absorb(&mut self, event: &Event) -> Result<&[ActivationKey]> {
         self.fresh.clear();
         self.progress.note(event);
@@ -136,18 +136,18 @@ impl Machine {
         Ok(&self.fresh)
     }
 
-    /// As [`absorb`](Self::absorb) of a record that holds this end alone, for an end whose record is not written yet.
+    /// As [`absorb`](Self::absorb) of a record with only this end, for an end whose record is not written yet.
     ///
     /// # Errors
     ///
-    /// As [`absorb`](Self::absorb).
+    /// Returns the errors of [`absorb`](Self::absorb).
     pub(crate) fn absorb_end(&mut self, done: &NodeDone) -> Result<&[ActivationKey]> {
         self.fresh.clear();
         self.end(done)?;
         Ok(&self.fresh)
     }
 
-    /// As [`absorb_end`](Self::absorb_end), without the short way of a plain step.
+    /// As [`absorb_end`](Self::absorb_end), without the fast path of a plain step.
     #[cfg(test)]
     pub(super) fn absorb_end_in_general(&mut self, done: &NodeDone) -> Result<&[ActivationKey]> {
         self.fresh.clear();
@@ -202,23 +202,23 @@ impl Machine {
     }
 }
 
-/// What can be read of a machine.
+/// Accessors.
 impl Machine {
     pub(crate) fn life(&self) -> Uuid {
         self.life
     }
 
-    /// What the run is configured with, as JSON text.
+    /// Returns the configuration of the run, as JSON text.
     pub(crate) fn config(&self) -> Option<&Item> {
         self.config.as_ref()
     }
 
-    /// The channels whose values no view shows.
+    /// Returns the channels that views hide.
     pub(crate) fn secrets(&self) -> &Secrets {
         &self.secrets
     }
 
-    /// The channels that the graph makes secret and no record calls so yet.
+    /// Returns the graph's secret channels that no record declares yet.
     pub(crate) fn new_secrets(&self) -> Secrets {
         self.plan().map_or_else(Secrets::default, |plan| plan.secrets.without(&self.secrets))
     }
@@ -231,55 +231,55 @@ impl Machine {
         self.standing.failure()
     }
 
-    /// Why the run was asked to stop.
+    /// Returns the reason of the cancellation request.
     pub(crate) fn cancel(&self) -> Option<&str> {
         self.standing.cancel()
     }
 
-    /// Why the run was paused.
+    /// Returns the reason of the pause.
     pub(crate) fn paused(&self) -> Option<&str> {
         self.standing.paused()
     }
 
-    /// Whether the run is paused by its parent, or else by what was said to it.
+    /// Returns whether the run is paused by its parent, or otherwise by its own pause.
     pub(crate) fn is_paused_by(&self, parent: bool) -> bool {
         let said =
             |pauses: &PauseReasons| if parent { pauses.of_parent.is_some() } else { pauses.own.is_some() };
         self.standing.pauses().is_some_and(said)
     }
 
-    /// Whether the run was ever paused.
+    /// Returns whether the run was ever paused.
     pub(crate) fn was_paused(&self) -> bool {
         self.standing.pauses().is_some()
     }
 
-    /// Whether a message moves the run, which is at rest.
+    /// Returns whether a message moves the idle run.
     pub(crate) fn is_receiving(&self) -> bool {
         self.standing.is_receiving()
     }
 
-    /// The activations that waited for a message when the run last rested on several, with the names of their waits; the longest
-    /// wait first.
+    /// Returns the activations that waited for a message when the run last became idle with several, with the names of their waits. The longest
+    /// wait comes first.
     pub(crate) fn receivers(&self) -> &[(ActivationKey, String)] {
         self.standing.receivers()
     }
 
-    /// When time moves the run, which is at rest.
+    /// Returns when time moves the idle run.
     pub(crate) fn wake(&self) -> Option<Timestamp> {
         self.standing.wake()
     }
 
-    /// When the children are looked at of the run, which waits for them at rest.
+    /// Returns when the idle run polls its children.
     pub(crate) fn looks(&self) -> Option<ChildPolls> {
         self.standing.looks()
     }
 
-    /// How many runs the nodes of the run have started, or were about to, detached ones included.
+    /// Returns the number of runs that the nodes have started, or were about to, including detached ones.
     pub(crate) fn children_started(&self) -> u64 {
         self.children_started
     }
 
-    /// Lists the children of the activations in flight, each as it was started last.
+    /// Lists the children of the activations in flight, each with its last start.
     pub(crate) fn children(&self) -> impl Iterator<Item = (ActivationKey, Child)> + '_ {
         let of = |(&key, activation): (&ActivationKey, &Activation)| {
             activation.memos.children().into_iter().map(move |child| (key, child))
@@ -287,7 +287,7 @@ impl Machine {
         self.in_flight().iter().flat_map(of)
     }
 
-    /// Lists the children of the activations in flight, and of those that a retry starts again.
+    /// Lists the children of the activations in flight, and of activations that a retry starts again.
     pub(crate) fn all_children(&self) -> impl Iterator<Item = (ActivationKey, Child)> + '_ {
         let of = |(key, activation): &(ActivationKey, Activation)| {
             let key = *key;
@@ -296,7 +296,7 @@ impl Machine {
         self.children().chain(self.stopped_at().iter().flat_map(of))
     }
 
-    /// Finds the child that is this run, whichever start of it that was.
+    /// Returns the child with this run id, from any of its starts.
     pub(crate) fn child_that_is(&self, run: &RunId) -> Option<(ActivationKey, Child)> {
         let in_flight = self.in_flight().iter().map(|(&key, activation)| (key, activation));
         let stopped = self.stopped_at().iter().map(|(key, activation)| (*key, activation));
@@ -305,7 +305,7 @@ impl Machine {
             .find_map(|(key, activation)| Some((key, activation.memos.child_that_is(run)?)))
     }
 
-    /// Names the child of an activation of `run`, which this machine is of.
+    /// Returns the identity of a child of an activation of `run`, the run of this machine.
     pub(crate) fn child_ref(&self, run: &RunKey, (node, visit): ActivationKey, child: &Child) -> ChildRef {
         ChildRef {
             run: RunKey::new(run.tenant.clone(), child.note.run.clone()),
@@ -314,42 +314,42 @@ impl Machine {
         }
     }
 
-    /// The messages that no node has taken, in order.
+    /// Returns the messages that no node has taken, in order.
     pub(crate) fn inbox(&self) -> &VecDeque<Message> {
         self.inbox.waiting()
     }
 
-    /// How many messages were sent.
+    /// Returns the number of messages sent.
     pub(crate) fn messages(&self) -> u64 {
         self.inbox.sent()
     }
 
-    /// What was sent out of the run.
+    /// Returns the outbox messages of the run.
     pub(crate) fn letters(&self) -> Option<&OutboxState> {
         self.letters.as_deref()
     }
 
-    /// Whether anything that was sent out of the run is not delivered.
+    /// Returns whether any outbox message is undelivered.
     pub(crate) fn is_delivering(&self) -> bool {
         self.letters().is_some_and(|letters| !letters.waiting().is_empty())
     }
 
-    /// Records that are not to be pruned, with what came after them.
+    /// Returns the records that a prune must keep, together with all later ones.
     pub(crate) fn pins(&self) -> &BTreeSet<Seq> {
         &self.pins
     }
 
-    /// Questions that were answered, the last ones.
+    /// Returns the last answered questions.
     pub(super) fn answered(&self) -> &[ClosedQuestion] {
         &self.answered
     }
 
-    /// How many activations have ended.
+    /// Returns the number of ended activations.
     pub(crate) fn tick(&self) -> u64 {
         self.progress.tick()
     }
 
-    /// How many activations were made.
+    /// Returns the number of created activations.
     pub(crate) fn started(&self) -> u64 {
         self.progress.started()
     }
@@ -358,12 +358,12 @@ impl Machine {
         self.progress.history()
     }
 
-    /// The latest replans, with their reasons.
+    /// Returns the latest replans, with their reasons.
     pub(crate) fn replans(&self) -> &VecDeque<Replan> {
         self.progress.replans()
     }
 
-    /// How many claims there were since the run last made any progress.
+    /// Returns the number of claims since the last progress.
     pub(crate) fn claims_without_progress(&self) -> u32 {
         self.progress.claims_without_progress()
     }
@@ -372,7 +372,7 @@ impl Machine {
         self.frontier.in_flight()
     }
 
-    /// The activations that failed the run; a retry starts them again.
+    /// Returns the activations that failed the run. A retry starts them again.
     pub(crate) fn stopped_at(&self) -> &[(ActivationKey, Activation)] {
         self.frontier.stopped_at()
     }
@@ -381,32 +381,32 @@ impl Machine {
         self.frontier.tokens()
     }
 
-    /// The rest of what is unfinished.
+    /// Returns the rest of the unfinished part.
     pub(super) fn frontier(&self) -> &Frontier {
         &self.frontier
     }
 
-    /// Whether there are overwrites that an activation in flight cannot have seen.
+    /// Returns whether there are overwrites that an activation in flight cannot have seen.
     pub(crate) fn has_overwrites(&self) -> bool {
         !self.frontier.overwrites().is_empty()
     }
 
-    /// Whether an activation to come had begun, in records that the store lost.
+    /// Returns whether a future activation had started, in records that the store lost.
     pub(crate) fn has_begun(&self, key: &ActivationKey) -> bool {
         self.frontier.begun().contains(key)
     }
 
-    /// Tells whether nothing is in flight, nothing waits, and no activation stopped the run.
+    /// Returns whether no activation is in flight, no token waits, and no activation stopped the run.
     pub(crate) fn is_over(&self) -> bool {
         self.frontier.is_over()
     }
 
-    /// The nodes of the plan that ran with as many tokens as they count and whose round goes on.
+    /// Returns the nodes of the plan that ran with their full count of tokens in the current round.
     pub(super) fn spent(&self) -> impl Iterator<Item = NodeIx> + '_ {
         self.nodes.spent()
     }
 
-    /// What is live, for the join rule, to be tried on and given back as it was; `None` without a plan.
+    /// Lends the liveness for trial changes; the caller returns it unchanged. `None` without a plan.
     pub(super) fn lend_live(&mut self) -> Option<Liveness> {
         self.frontier.lend_live()
     }
@@ -415,7 +415,7 @@ impl Machine {
         self.frontier.return_live(live);
     }
 
-    /// What is live, for the join rule; `None` without a plan.
+    /// Returns the liveness for the join rule, or `None` without a plan.
     pub(super) fn live(&self) -> Option<&Liveness> {
         self.frontier.live()
     }
@@ -424,7 +424,7 @@ impl Machine {
         self.nodes.plan()
     }
 
-    /// What the machine knows of each node, in the order of their numbers.
+    /// Returns the machine's data on each node, in the order of their numbers.
     pub(crate) fn nodes(&self) -> &[NodeState] {
         self.nodes.states()
     }
@@ -433,7 +433,7 @@ impl Machine {
         &self.nodes.states()[node as usize]
     }
 
-    /// Finds the machine's number of a node.
+    /// Returns the machine's number of a node.
     pub(crate) fn find(&self, name: &str) -> Option<Local> {
         self.nodes.find(name)
     }
@@ -453,17 +453,17 @@ impl Machine {
         self.nodes.index(node)
     }
 
-    /// Returns what a node was like in the graph that the run was last driven with.
+    /// Returns the fingerprint of a node in the graph that last drove the run.
     pub(crate) fn print(&self, node: Local) -> Option<Fingerprint> {
         self.nodes.print(node)
     }
 
-    /// Returns what each node of the plan is like, if the run was last driven with another graph.
+    /// Returns the fingerprints of the plan's nodes, if another graph last drove the run.
     pub(crate) fn changed_graph(&self) -> Option<Arc<Prints>> {
         self.nodes.changed_graph()
     }
 
-    /// Names the nodes of the frontier that the plan lacks or has in another form, each with what differs.
+    /// Lists the frontier nodes that the plan lacks or has in another form, each with the difference.
     pub(crate) fn misfits(&self) -> Vec<(NodeName, &'static str)> {
         let stopped = self.stopped_at().iter().map(|((node, _), _)| *node);
         let mut frontier: Vec<Local> = self.in_flight().keys().map(|key| key.0).chain(stopped).collect();

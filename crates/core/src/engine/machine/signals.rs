@@ -1,4 +1,4 @@
-//! What a signal does to a run.
+//! The effect of a signal on a run.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Tells whether a message was sent before: one with its key is remembered.
+    /// Returns whether a message was sent before, by its remembered key.
     ///
     /// # Errors
     ///
@@ -81,8 +81,7 @@ impl Machine {
         }
     }
 
-    /// Gives the pins the numbers that their records have after an import, which numbers them from zero. Returns whether there
-    /// are any.
+    /// Renumbers the pins after an import, which numbers records from zero. Returns whether there are any.
     pub(crate) fn renumber_pins(&mut self, renumbered: impl Fn(Seq) -> Seq) -> bool {
         self.pins = std::mem::take(&mut self.pins).into_iter().map(renumbered).collect();
         !self.pins.is_empty()

@@ -1,4 +1,4 @@
-//! The machine as a base holds it: everything but the user's state, by names.
+//! The machine in the form of a base: everything except the user's state, by names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Nodes are numbered by their place in `nodes`.
+/// Nodes are numbered by their index in `nodes`.
 #[derive(Serialize, Deserialize)]
 struct StoredMachine<N = StoredNode> {
     life: Uuid,
@@ -116,11 +116,11 @@ struct StoredNode {
     print: Option<Fingerprint>,
 }
 
-/// A node as it is written.
+/// A node in its written form.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum WrittenNode<'a> {
-    /// It never ran: in every run of the graph the same text.
+    /// The node never ran: its text is the same in every run of the graph.
     Blank(&'a RawValue),
     Seen(StoredNode),
 }
@@ -172,11 +172,11 @@ struct StoredToken {
 }
 
 impl Machine {
-    /// Returns what a base holds of the machine.
+    /// Returns the machine in the form of a base.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`], if it cannot be encoded; nothing that was absorbed can cause it.
+    /// [`ErrorKind::Invalid`] if it cannot be encoded. No absorbed event can cause that.
     pub(crate) fn snapshot(&self) -> Result<Box<RawValue>> {
         let activation = |(&(node, visit), a): (&(Local, Visit), &Activation)| StoredActivation {
             node,
@@ -219,7 +219,7 @@ impl Machine {
             cancel: self.cancel().map(str::to_owned),
             paused: pauses.and_then(|pauses| pauses.own.clone()),
             paused_by_parent: pauses.and_then(|pauses| pauses.of_parent.clone()),
-            // One that is paused was.
+            // A paused run was paused.
             was_paused: pauses.is_some_and(|pauses| pauses.own.is_none()),
             children: self.children_started(),
             inbox: self.inbox().iter().cloned().collect(),
@@ -253,7 +253,7 @@ impl Machine {
         })
     }
 
-    /// Returns the nodes of the graph as they are written before they ran, if it is the graph that the run is driven with.
+    /// Returns the written form of the graph's nodes before they ran, if this graph drives the run.
     fn blanks(&self) -> Result<&[Box<RawValue>]> {
         let Some(plan) = self.plan().filter(|_| self.nodes.has_graph_of_plan()) else { return Ok(&[]) };
         if let Some(blanks) = plan.blanks.get() {
@@ -265,11 +265,11 @@ impl Machine {
         Ok(plan.blanks.get_or_init(|| made))
     }
 
-    /// Makes a machine of what a base holds.
+    /// Restores a machine from a base.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if it does not fit together.
+    /// [`ErrorKind::Corrupt`] if the parts do not match.
     pub(crate) fn restore(text: &RawValue, plan: Option<Arc<Plan>>) -> Result<Self> {
         let broken = || {
             Error::new(ErrorKind::Corrupt, "the base does not describe a run; restore the run from a backup")
@@ -278,7 +278,7 @@ impl Machine {
             serde_json::from_str(text.get()).map_err(|source| broken().with_source(source))?;
         let mut machine = Self::new(plan);
         stored.check().map_err(|what| broken().with_source(what))?;
-        // The base numbers nodes in its own way; the graph of today may number them in another.
+        // The base has its own node numbers. The current graph may number them differently.
         let local: Vec<Local> = stored.nodes.iter().map(|node| machine.nodes.local(&node.name)).collect();
         let find = |node: Local| local.get(node as usize).copied().ok_or_else(broken);
         for (node, &at) in stored.nodes.iter().zip(&local) {
@@ -298,7 +298,7 @@ impl Machine {
         machine.life = stored.life;
         machine.standing.rest(stored.status, stored.receiving, stored.wake);
         machine.standing.note_looks(stored.looks);
-        // A base of before there were pauses of parents says only that the run is paused now.
+        // A base from before parent pauses only shows that the run is paused now.
         let any = stored.was_paused || stored.paused.is_some() || stored.paused_by_parent.is_some();
         let pauses = any.then_some(PauseReasons { own: stored.paused, of_parent: stored.paused_by_parent });
         machine.standing.restore(stored.failure, stored.cancel, pauses);
@@ -347,11 +347,11 @@ impl Machine {
     }
 }
 
-/// The most that a base may have counted to: no run gets there, and counting on from it cannot overflow.
+/// Maximum count in a base. No run reaches it, and further counting cannot overflow.
 pub(super) const MOST: u32 = u32::MAX / 2;
 
 impl StoredMachine {
-    /// Checks what no run can have: what counts or names its parts twice would be miscounted from here on.
+    /// Rejects states that no run can have: excessive counts or duplicate parts would lead to wrong counts later.
     fn check(&self) -> Result<(), InvalidBase> {
         let names: BTreeSet<_> = self.nodes.iter().map(|node| &node.name).collect();
         if names.len() < self.nodes.len() {
@@ -380,7 +380,7 @@ impl StoredMachine {
     }
 }
 
-/// Why a base describes no run.
+/// Why a base is not a valid run.
 #[derive(Debug)]
 struct InvalidBase(&'static str);
 

@@ -1,6 +1,6 @@
-//! The usual step of a run without branches, taken in without the general way round.
+//! The usual step of a run without branches, on a fast path.
 //!
-//! Paid for by `core/disabled` and `core/every-node`. The random lives of the machine hold each step to the general way.
+//! Paid for by `core/disabled` and `core/every-node`. The random runs of the machine compare each step with the general path.
 
 use super::Machine;
 use super::ends::token;
@@ -8,9 +8,9 @@ use crate::engine::frontier::{Activation, ActivationKey};
 use crate::record::body::NodeDone;
 
 impl Machine {
-    /// Takes in the usual step of a run without branches: the only activation ended well, and its token starts the next.
+    /// Absorbs the usual step of a run without branches: the only activation succeeded, and its token starts the next.
     ///
-    /// It comes to what [`end_in_general`](Self::end_in_general) does. Returns false, and changes nothing, if there is more to it.
+    /// The result equals that of [`end_in_general`](Self::end_in_general). Returns false, and changes nothing, if the fast path does not apply.
     pub(super) fn step_on(&mut self, key: ActivationKey, done: &NodeDone) -> bool {
         let [fired] = &*done.fired else { return false };
         let usual = fired.is_plain() && done.has_no_more_than_fired() && self.frontier.is_only(&key);

@@ -1,17 +1,17 @@
-//! Random graphs: loops, routes, fan-outs, joins of every sort, and edges that take failures.
+//! Random graphs: loops, routes, fan-outs, joins of every sort, and failure edges.
 
 use proptest::prelude::*;
 
 use crate::graph::{Graph, Join, Route};
 use crate::state::Context;
 
-/// Bounds what loops do.
+/// Limits the steps of loops.
 const MAX_STEPS: u64 = 60;
 
-/// Bounds how often a run goes back on purpose, all nodes together.
+/// Limits the replans of a run, over all nodes.
 pub(super) const MAX_REPLANS_TOTAL: u32 = 5;
 
-/// Numbers that follow from a seed (SplitMix64).
+/// Numbers from a seed (SplitMix64).
 pub(super) struct Draw(pub(super) u64);
 
 impl Draw {
@@ -28,23 +28,23 @@ impl Draw {
     }
 }
 
-/// From where, to where, and whether it takes failures.
+/// Source, target, and whether the edge takes failures.
 type Arrow = (usize, usize, bool);
 
-/// What a graph is made of: per node its join, whether it routes and what else is declared; edges that take success or failure.
+/// The parts of a graph: each node's join, route and other declarations, and edges for success or failure.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
     nodes: Vec<(Join, bool, Extra)>,
     edges: Vec<Arrow>,
 }
 
-/// What else few nodes declare.
+/// Rare declarations of a node.
 #[derive(Clone, Copy, Debug)]
 enum Extra {
     Nothing,
-    /// That it may be visited twice.
+    /// The node may be visited twice.
     MaxVisits,
-    /// That what it leads to waits for an answer.
+    /// The node's successors wait for an answer.
     InterruptAfter,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn drafts() -> impl Strategy<Value = Draft> {
     })
 }
 
-/// Builds it; where the builder refuses a join, with the usual one.
+/// Builds the draft. If the builder rejects a join, uses the default one.
 pub(super) fn build(draft: &Draft) -> Graph<Context> {
     let counted = |join| matches!(join, Join::AtLeast(_));
     let attempts: [&dyn Fn(Join) -> Join; 3] =
@@ -107,7 +107,7 @@ fn declare(draft: &Draft, join: &dyn Fn(Join) -> Join) -> Result<Graph<Context>,
         let own = draft.edges.iter().filter(|edge| edge.0 == from);
         let (failure, usual): (Vec<&Arrow>, Vec<&Arrow>) = own.partition(|edge| edge.2);
         let targets: Vec<String> = usual.iter().map(|edge| name(edge.1)).collect();
-        // The tests choose in the route's stead.
+        // The tests choose in place of the route.
         if *routed && !targets.is_empty() {
             builder = builder.route(name(from), targets, |_s, _cx| Route::none());
         } else {

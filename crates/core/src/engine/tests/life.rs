@@ -25,22 +25,22 @@ use crate::record::body::{
 use crate::record::{FORMAT, Record, RecordHeader, RunStatus, codec};
 use crate::state::Patch;
 
-/// What happened, as read back from records, and the machine after each.
+/// The events, as read back from records, and the machine after each.
 pub(super) struct Life {
     pub(super) events: Vec<Event>,
     pub(super) moments: Vec<Machine>,
     machine: Machine,
     plan: Arc<Plan>,
-    /// Ends that are absorbed and in no record yet.
+    /// Absorbed ends without a record.
     held: Vec<NodeDone>,
-    /// The activations that the last event made.
+    /// The activations that the last event created.
     fresh: Vec<ActivationKey>,
     visits: BTreeMap<Local, u32>,
     skipped: BTreeSet<Local>,
     retried: usize,
-    /// Whether a failed run was tried again.
+    /// Whether a failed run was retried.
     again: bool,
-    /// One in so many tokens without an item is a revisit; 0 for none.
+    /// One in this many tokens without an item is a revisit; 0 for none.
     revisits: usize,
     replans: Replans,
 }
@@ -50,7 +50,7 @@ impl Life {
         Self::live_revisiting(plan, draw, 0)
     }
 
-    /// The same, in which one in so many tokens goes back on purpose.
+    /// As above, with one in `revisits` tokens as a replan.
     pub(super) fn live_revisiting(plan: &Arc<Plan>, draw: &mut Draw, revisits: usize) -> Self {
         let mut life = Self {
             events: Vec::new(),
@@ -120,7 +120,7 @@ impl Life {
         }
     }
 
-    /// An activation ends: it fires what its node may, or fails.
+    /// Ends an activation: it fires allowed edges, or fails.
     fn end(&mut self, key: ActivationKey, draw: &mut Draw) {
         let channel = ["x", "y", "z"][draw.below(3)];
         let overwrites: &[&str] = if draw.one_in(6) { &[channel] } else { &[] };
@@ -131,7 +131,7 @@ impl Life {
         };
         let sole = self.plan.node(NodeIx::new(key.0)).sole;
         let result = match result {
-            // As the driver says it of a node that has nothing to choose.
+            // As the driver reports a node without a choice.
             Ok(FiredEdges::These(fired)) => match (sole, &*fired) {
                 (Some(sole), [EdgeToken { edge, item: None, reason: None }]) if sole == *edge => {
                     Ok(FiredEdges::Sole(sole))
@@ -195,7 +195,7 @@ impl Life {
         fired
     }
 
-    /// An operator tries a failed run again, and a process resumes it.
+    /// An operator retries a failed run, and a process resumes it.
     fn retry(&mut self) {
         self.again = true;
         self.retried += self.machine.stopped_at().len();
@@ -236,7 +236,7 @@ impl Life {
         }
     }
 
-    /// Keeps what a record of the event says when it is read.
+    /// Keeps the event as read back from its record.
     fn record(&mut self, event: &Event) {
         let run = RunKey::try_from("r").unwrap();
         let header = RecordHeader {
@@ -261,7 +261,7 @@ impl Life {
         self.moments.push(self.machine.clone());
     }
 
-    /// What must hold after every event.
+    /// Checks the rules that must hold after every event.
     fn check(&mut self) {
         let machine = &self.machine;
         for &(node, visit) in &self.fresh {
@@ -283,19 +283,19 @@ impl Life {
             assert_eq!((ended + machine.in_flight().len()) as u64, visits);
             let (settled, unmet) = machine.decide_starts();
             assert_eq!(settled.start, None, "a node could have started");
-            // After a retry the run fails for the same reason again once something ends.
+            // After a retry the run fails for the same reason at the next end.
             assert!(unmet.is_none() || self.again, "a join that cannot be met fails the run at once");
         }
     }
 
-    /// Who joins all has waited for everybody who could still come.
+    /// Checks that a join of all waited for every token that could still come.
     fn check_join(&self, key: ActivationKey) {
         let (machine, topology) = (&self.machine, &self.plan.topology);
         let to = NodeIx::new(key.0);
         if self.plan.node(to).join != Join::All || machine.status() != RunStatus::InProgress {
             return;
         }
-        // Tokens with items make activations of their own, but the node waited once, for all that came together.
+        // Tokens with items form their own activations, but the node waited once, for all that came together.
         let together = self.fresh.iter().filter(|fresh| fresh.0 == key.0);
         let mut inputs = together.flat_map(|fresh| &machine.in_flight()[fresh].inputs).peekable();
         let all_back =
@@ -327,7 +327,7 @@ impl Life {
     }
 }
 
-/// The same once more: what fires is not cloned elsewhere.
+/// Copies a result: the fired edges are not cloned elsewhere.
 fn again(result: &Result<FiredEdges, Failure>) -> Result<FiredEdges, Failure> {
     match result {
         Ok(FiredEdges::Sole(edge)) => Ok(FiredEdges::Sole(*edge)),
@@ -336,7 +336,7 @@ fn again(result: &Result<FiredEdges, Failure>) -> Result<FiredEdges, Failure> {
     }
 }
 
-/// What the record of an end says.
+/// Returns the record text of an end.
 fn text(done: &NodeDone) -> String {
     let event = Event::Node(NodesDone { done: vec![done.clone()], patch: Patch::default() });
     String::from_utf8(codec::encode(&event, None).unwrap().to_vec()).unwrap()

@@ -1,17 +1,17 @@
-//! Machines made comparable.
+//! Makes machines comparable.
 
 use serde_json::{Value, json};
 
 use crate::engine::machine::Machine;
 
-/// What a base holds of the machine, with names for numbers, so that machines of other numbering compare.
+/// Returns the machine's base with names for numbers, so that machines with different numbers compare equal.
 pub(super) fn normal(machine: &Machine) -> Value {
     let mut stored: Value = serde_json::from_str(machine.snapshot().unwrap().get()).unwrap();
     let names: Vec<Value> = machine.names().map(|name| json!(name.as_str())).collect();
     rename(&mut stored, &names);
     for list in ["nodes", "in_flight", "stopped_at", "tokens"] {
         if let Some(list) = stored[list].as_array_mut() {
-            // Stable: the tokens of one node stay in the order in which they came.
+            // Stable: the tokens of one node stay in the order of their arrival.
             let visit =
                 |item: &Value| if item["to"].is_null() { place(&item["visit"]) } else { String::new() };
             list.sort_by_key(|item| ([&item["name"], &item["to"], &item["node"]].map(place), visit(item)));

@@ -1,4 +1,4 @@
-//! Replans, counted once more beside the machine: what is allowed, what is told, and what stands in the way of more.
+//! Replans, counted a second time next to the machine: limits, history and refusals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::record::RunStatus;
 use crate::record::body::{End, Event, NodeDone, NodesDone, Signal, SignalKind, Started, TokenChanges};
 use crate::state::{Context, Patch};
 
-/// How often a node is gone back to unless its builder says otherwise.
+/// Maximum number of replans to a node by default.
 const DEFAULT: u32 = 2;
 
-/// The count of a run, kept without looking at the machine's.
+/// The replan counts of a run, independent of the machine's.
 #[derive(Default)]
 pub(super) struct Replans {
     counts: BTreeMap<Local, u32>,
@@ -30,7 +30,7 @@ pub(super) struct Replans {
 }
 
 impl Replans {
-    /// Counts what a decision fires, and checks that the run goes on only within the limits.
+    /// Counts the replans of a decision, and checks that the run continues only within the limits.
     pub(super) fn check(&mut self, before: &Machine, plan: &Plan, done: &NodeDone) {
         let mut over = false;
         for fired in done.fired.iter().filter(|fired| !done.dropped.contains(&fired.to)) {
@@ -93,7 +93,7 @@ impl Run {
         Self { machine, plan }
     }
 
-    /// Ends the earliest visit of a node that is in flight, which fires these targets, each with a reason or without.
+    /// Ends the earliest visit of a node in flight, which fires these targets, each with a reason or without.
     fn end(&mut self, node: &str, to: &[(&str, Option<&str>)]) -> NodeDone {
         let local = self.machine.find(node).unwrap();
         let key = *self.machine.in_flight().keys().find(|key| key.0 == local).expect("it is in flight");
@@ -119,7 +119,7 @@ impl Run {
         self.machine.failure().expect("the run failed")
     }
 
-    /// An operator tries the failed run again, and a process resumes it.
+    /// An operator retries the failed run, and a process resumes it.
     fn retry(&mut self) {
         let what = SignalKind::Retry { settled: TokenChanges::default() };
         self.machine

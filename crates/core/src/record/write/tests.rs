@@ -1,4 +1,4 @@
-//! What is written by hand is what serde writes of the same fields.
+//! The handwritten form equals that of serde for the same fields.
 
 use proptest::prelude::*;
 use serde::Serialize;
@@ -102,7 +102,7 @@ prop_compose! {
     }
 }
 
-/// Patches as updates make them, and merged.
+/// Patches in the forms that updates create, and merged ones.
 fn patch() -> impl Strategy<Value = Patch> {
     let name =
         prop_oneof![3 => Just("notes".to_owned()), 1 => Just("a\"b\\c".to_owned()), 1 => any::<String>()];
@@ -144,7 +144,7 @@ proptest! {
     }
 }
 
-/// Nothing rare in the usual record, so that it makes no box: what is absent is not said, and read as absent.
+/// The usual record has no rare field, so it needs no box: absent fields are not written and are read as absent.
 #[test]
 fn what_is_usual_has_no_box() {
     let text = r#"{"done":[{"node":"a","visit":1,"took_ms":7,"output":1,"fired":["b"]}]}"#;
@@ -155,7 +155,7 @@ fn what_is_usual_has_no_box() {
     assert_eq!(text.as_bytes(), out);
 }
 
-/// As if serde had read it: an unknown field is passed over, one that is there twice or missing is refused.
+/// Same as serde: unknown fields are skipped, duplicate or missing ones are rejected.
 #[test]
 fn each_field_is_read_once() {
     let read = |done: &str| serde_json::from_str::<NodesDone>(&format!(r#"{{"done":[{done}]}}"#));

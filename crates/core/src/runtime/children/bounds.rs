@@ -1,4 +1,4 @@
-//! How many runs nodes may start: how deep, of one activation, and of one run.
+//! Limits on child runs: depth, children per activation, and children per run.
 
 use super::child_start::ChildSpec;
 use crate::error::{Error, ErrorKind, Result};
@@ -6,7 +6,7 @@ use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
 
 impl<S: State> ChildSpec<S> {
-    /// Refuses a child that is too deep, or of an activation that has as many as it may.
+    /// Rejects a child that is too deep, or whose activation has reached its maximum of children.
     pub(super) fn check_limits(&self, shared: &RuntimeInner) -> Result<()> {
         let (depth, children) = (self.depth(), self.cx.count_children());
         let limits = &shared.limits;
@@ -28,7 +28,7 @@ impl<S: State> ChildSpec<S> {
         Ok(())
     }
 
-    /// Counts the run that is about to be started.
+    /// Counts a run before its start.
     pub(super) fn count_start(&self, shared: &RuntimeInner) -> Result<()> {
         let most = shared.limits.max_children_of_run;
         self.cx.count_start(most).map_err(|started| {

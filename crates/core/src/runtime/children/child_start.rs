@@ -1,4 +1,4 @@
-//! The start of a run that a node asks for: noted first, made once, and found again whatever crashes.
+//! Starts a child run: notes the child, starts it once, and finds it again after a crash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::runtime::tasks::finish;
 use crate::state::State;
 use crate::store::RunHead;
 
-/// What is asked for, whoever waits for it.
+/// The description of a run to start, with or without a waiter.
 pub(super) struct ChildSpec<S: State> {
     pub(super) cx: NodeContext,
     pub(super) graph: Graph<S>,
@@ -43,7 +43,7 @@ impl<S: State> ChildSpec<S> {
         Self { cx, graph, input, name: None, id: None, labels, given, bond, deadline: None }
     }
 
-    /// Starts the run once, whatever crashes.
+    /// Starts the run once, even across crashes.
     pub(super) async fn start(self) -> Result<ChildHandle<S>> {
         let mut started = self.begin_alone().await?;
         if started.child.begins() {
@@ -53,7 +53,7 @@ impl<S: State> ChildSpec<S> {
         Ok(started)
     }
 
-    /// As [`start`](Self::start), and leaves it to the wait for its end to note that it was started.
+    /// As [`start`](Self::start), but leaves the note of the start to the wait for the child's end.
     pub(super) async fn begin_alone(self) -> Result<ChildHandle<S>> {
         let (name, shared) = self.claim()?;
         let kept = match self.fresh(&shared, &name)? {
@@ -63,7 +63,7 @@ impl<S: State> ChildSpec<S> {
         self.start_kept(&shared, kept).await
     }
 
-    /// Starts the run once as a child of a group. `kept` is its note, if that was made with others.
+    /// Starts the run once as a child of a group. `kept` is its note, if the group made it.
     pub(super) async fn start_in(
         self,
         group: String,
@@ -76,7 +76,7 @@ impl<S: State> ChildSpec<S> {
             Some(kept) => kept,
             None => self.keep(&shared, &name).await?,
         };
-        // Not before: what an attempt noted before is found again only while nothing else is at work.
+        // Must not be earlier: the lookup of an older note requires that nothing else runs.
         let _starting = cx.at_work();
         let started = self.start_kept(&shared, kept).await?;
         cx.join_group(&group, &started.child, started.named.clone(), started.since.clone()).await?;
@@ -92,7 +92,7 @@ impl<S: State> ChildSpec<S> {
         Ok((name, self.shared()?))
     }
 
-    /// Returns what is to be noted of a run that no attempt before has noted.
+    /// Returns the note for a run that no earlier attempt noted.
     pub(super) fn fresh(&self, shared: &RuntimeInner, name: &str) -> Result<Option<ChildNote>> {
         if self.cx.known_child(name).is_some() {
             return Ok(None);
@@ -104,7 +104,7 @@ impl<S: State> ChildSpec<S> {
         Ok(Some(note))
     }
 
-    /// Starts the run as it is noted, unless the note already has its result.
+    /// Starts the noted child, unless the note already has its result.
     async fn start_kept(self, shared: &Arc<RuntimeInner>, mut kept: NotedChild) -> Result<ChildHandle<S>> {
         let mut named = self.cx.child_ref(&kept.child);
         let mut since = None;
@@ -124,7 +124,7 @@ impl<S: State> ChildSpec<S> {
         Ok(ChildHandle { cx: self.cx, graph: self.graph, child: kept.child, named, since })
     }
 
-    /// As [`begin`](Self::begin), and asks a store that fails again.
+    /// As [`begin`](Self::begin), and retries after a store error.
     async fn begin_until_known(
         &self,
         shared: &Arc<RuntimeInner>,
@@ -151,11 +151,11 @@ impl<S: State> ChildSpec<S> {
         self.cx.shared()
     }
 
-    /// Finds the child as an attempt before has noted it, or notes that it is about to be started anew.
+    /// Finds the child that an earlier attempt noted, or notes a new start.
     async fn keep(&self, shared: &Arc<RuntimeInner>, name: &str) -> Result<NotedChild> {
         let (cx, attempt) = (&self.cx, self.cx.attempt());
         let Some(known) = cx.known_child(name) else {
-            // Another attempt cannot forget it.
+            // No other attempt can drop the note, so this attempt was left.
             return Err(self.cx.left());
         };
         if known.note.workflow != *self.graph.name()
@@ -171,7 +171,7 @@ impl<S: State> ChildSpec<S> {
         if self.is_detached() || known.is_completed() || !known.is_of_before(attempt) {
             return cx.find_child(known).await;
         }
-        // An attempt before has started it. If it came to nothing, it is started anew.
+        // An earlier attempt started the child. If it failed, the next round starts.
         let is_over = match &known.told {
             Some(_) => true,
             None => match self.look_at_end_of(shared, &known).await? {
@@ -188,7 +188,7 @@ impl<S: State> ChildSpec<S> {
         Ok(NotedChild { is_new: false, ..kept })
     }
 
-    /// Looks at what came of a child of an attempt before. The look is work: a run that rested meanwhile would hear nothing of the child.
+    /// Reads the end of an earlier attempt's child. The read counts as work: an idle run would miss the child's notification.
     async fn look_at_end_of(&self, shared: &Arc<RuntimeInner>, known: &Child) -> Result<Option<ChildEnd>> {
         let _working = self.cx.at_work();
         look_at_end(shared, &self.cx.child_ref(known)).await
@@ -200,7 +200,7 @@ impl<S: State> ChildSpec<S> {
 
     fn note(&self, name: &str, round: u32) -> Result<ChildNote> {
         let run = match &self.id {
-            // With the id of the parent: a copy of it under another id has the same life.
+            // Includes the parent's id, because a copy of the parent under another id has the same life.
             None => child_id(name, &format!("{}:{}:{round}", self.cx.run().run, self.cx.start_of(name)))?,
             Some(Ok(id)) if self.is_detached() => id.clone(),
             Some(Ok(id)) => id_of_round(id, round).map_err(|error| error.with_node(self.cx.node()))?,
@@ -211,12 +211,12 @@ impl<S: State> ChildSpec<S> {
         Ok(ChildNote { run, workflow, attempt, bond: self.bond, deadline })
     }
 
-    /// How deep the run is that is started. No parent waits for one that is detached, so it is the first of its own.
+    /// Returns the depth of the new run. A detached run has no waiting parent, so it is the root of its own tree.
     pub(super) fn depth(&self) -> u32 {
         if self.is_detached() { 0 } else { self.cx.host().depth + 1 }
     }
 
-    /// Starts the run, or sees to it that it goes on.
+    /// Starts the run, or makes sure that a process drives it.
     async fn begin(
         &self,
         shared: &Arc<RuntimeInner>,
@@ -226,13 +226,13 @@ impl<S: State> ChildSpec<S> {
         let (NotedChild { child, is_new }, run) = (kept, &named.run);
         if !is_new && let Some(head) = shared.store.head(run).await? {
             if named.is(&head.facts) {
-                // Rare and large, so not a part of each start.
+                // Rare and large, so boxed outside of each start.
                 return Box::pin(take_up(shared, &self.graph, head)).await.map(|()| ChildStartResult::Known);
             }
             return self.found(child, named, &head.facts);
         }
         if child.began {
-            // It was there, and is not any more: its waiter finds that.
+            // The run existed and was purged. Its waiter reports that.
             return Ok(ChildStartResult::Known);
         }
         let depth = self.depth();
@@ -259,10 +259,10 @@ impl<S: State> ChildSpec<S> {
         let since = at.registry.end_waiters.wait_for(named);
         let started = finish(async move {
             let (shared, _starting) = (at, starting);
-            // In a box, as what a task is made of: what waits for this would hold it otherwise.
+            // Boxed like the body of a task: otherwise every waiter's future would contain it.
             let is_here = Box::pin(request.carried_out()).await?.is_driven_here();
-            // Whoever ends the activation here finds the child, or waits for its start; and if this process turns out not to own the
-            // parent any more, its driver has the child looked after.
+            // Until this point, the end of the activation in this process finds the child or waits for its start. If this process loses the parent,
+            // its driver makes sure that the child is checked. Without a driver, start the check here.
             if shared.driver(&link.parent).is_none() {
                 look_after_start(&shared, &run, link);
             }
@@ -279,9 +279,10 @@ impl<S: State> ChildSpec<S> {
         }
     }
 
-    /// Says what follows where the run with the child's id is not the child.
+    /// Decides how to continue if the run with the child's id is not the child.
     fn found(&self, child: &Child, named: &ChildRef, facts: &RunFacts) -> Result<ChildStartResult> {
-        // What the source of a fork has spawned stays spawned. A child that began and is another run by now is gone, which its waiter finds.
+        // A detached run of a fork's source stays started. If a started child's id belongs to another run, the child was purged, and its waiter
+        // reports that.
         let is_settled = child.began && self.is_detached();
         if !is_settled && self.id.is_none() && named.is_of_copy(facts) {
             return Ok(ChildStartResult::OfCopy);
@@ -290,23 +291,23 @@ impl<S: State> ChildSpec<S> {
     }
 }
 
-/// What a start came to.
+/// The result of a start.
 enum ChildStartResult {
-    /// This process started the run and drives it; with a wait for its end that began before.
+    /// This process started the run and drives it. Contains a wait for its end, registered before the start.
     Here(EndWaiter),
-    /// The run was started. Its log, or that there is none any more, says the rest.
+    /// The run was started. Its log, or the absence of one, shows the rest.
     Known,
-    /// The run with the noted id was started by a run of which this parent is a copy under another id.
+    /// The run with the noted id was started by another run. This parent is a copy of that run under another id.
     OfCopy,
 }
 
-/// Says that the id of a child is another run's.
+/// Returns the error for a child id that belongs to another run.
 fn taken(run: &RunKey) -> Error {
     let message = "the id is that of another run, which this activation did not start; give the child another id, or none";
     Error::new(ErrorKind::AlreadyExists, message).with_run(run)
 }
 
-/// Goes on with a child that no process drives.
+/// Claims a child without a driver.
 async fn take_up<S: State>(shared: &Arc<RuntimeInner>, graph: &Graph<S>, head: RunHead) -> Result<()> {
     let run = head.run.clone();
     if head.status.is_finished() || shared.driver(&run).is_some() || shared.admission.is_waiting(&run) {
@@ -320,8 +321,8 @@ async fn take_up<S: State>(shared: &Arc<RuntimeInner>, graph: &Graph<S>, head: R
     match taken.await {
         Ok(_) => Ok(()),
         Err(error) if error.is_retryable() => Err(error),
-        // It goes on elsewhere, has ended, or is left to others by a runtime that is closing; what else is wrong with it is told where its
-        // workflow is served.
+        // Another process drives the child, the child ended, or this closing runtime leaves it to others. The process that serves its workflow
+        // reports other errors.
         Err(error) => {
             tracing::debug!(%run, %error, "a child is not taken up here");
             Ok(())

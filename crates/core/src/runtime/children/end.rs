@@ -1,4 +1,4 @@
-//! What came of a child, as its own log says.
+//! The end of a child, from its own log.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -24,18 +24,18 @@ use crate::record::parent_link::{ChildRef, start_of};
 use crate::runtime::shared::RuntimeInner;
 use crate::store::At;
 
-/// How many children of a run are told at once to stop: enough to share the appends of a batch, few enough not to hold up other runs.
+/// Number of children of a run that are cancelled concurrently. High enough to share the appends of a batch, low enough not to delay other runs.
 pub(crate) const TOLD_AT_ONCE: usize = 64;
 
-/// Why a child is cancelled at its deadline.
+/// The reason of a cancellation at the deadline.
 pub(super) const OVERDUE: &str = "its deadline is over";
 
-/// Returns what came of a run that has ended as a machine has it; `None` if it goes on. `state` is asked for a completed run: its state,
-/// and the version of that.
+/// Returns the end of a run from its machine, or `None` while the run is active. Calls `state` for a completed run: its state and the state's
+/// version.
 ///
 /// # Errors
 ///
-/// Those of `state`.
+/// Returns the errors of `state`.
 pub(crate) fn end_as(
     machine: &Machine,
     state: impl FnOnce() -> Result<(Box<RawValue>, u32)>,
@@ -49,24 +49,24 @@ pub(crate) fn end_as(
         RunStatus::Cancelled => {
             Some(ChildEnd::Cancelled { reason: machine.cancel().map(str::to_owned).unwrap_or_default() })
         }
-        // It was retried since.
+        // The run was retried since.
         _ => None,
     })
 }
 
-/// How a child stands, as its own log says.
+/// The state of a child, from its own log.
 pub(super) enum ChildStand {
     Active,
     Ended(ChildEnd),
-    /// The run with its id was started by a run of which the parent is a copy under another id.
+    /// The run with the child's id was started by another run. The parent is a copy of that run under another id.
     OfCopy,
 }
 
-/// Reads how a child stands. Another run that has its id by now is not the child.
+/// Reads the state of a child. A different run with the child's id is not the child.
 ///
 /// # Errors
 ///
-/// What the store says, and as [`fold`].
+/// Returns store errors, and the errors of [`fold`].
 pub(super) async fn stand_of(shared: &RuntimeInner, child: &ChildRef) -> Result<ChildStand> {
     let run = &child.run;
     let gone = || Ok(ChildStand::Ended(ChildEnd::Gone));
@@ -80,15 +80,15 @@ pub(super) async fn stand_of(shared: &RuntimeInner, child: &ChildRef) -> Result<
     let Some(records) = shared.store.load(run, At::Latest).await? else { return gone() };
     let folded = fold(run, &records, None)?;
     let end = end_as(&folded.machine, || Ok((to_raw(&folded.channels)?, folded.version)))?;
-    // It was retried since its head was read.
+    // The run was retried after the read of its head.
     Ok(end.map_or(ChildStand::Active, ChildStand::Ended))
 }
 
-/// Returns the end of a child; `None` if it has not ended.
+/// Returns the end of a child, or `None` if it has not ended.
 ///
 /// # Errors
 ///
-/// As [`stand_of`].
+/// Returns the errors of [`stand_of`].
 pub(super) async fn end_of(shared: &RuntimeInner, child: &ChildRef) -> Result<Option<ChildEnd>> {
     Ok(match stand_of(shared, child).await? {
         ChildStand::Active => None,
@@ -97,11 +97,11 @@ pub(super) async fn end_of(shared: &RuntimeInner, child: &ChildRef) -> Result<Op
     })
 }
 
-/// As [`end_of`], waits for the end of a child that is being cancelled, and asks a store that fails again.
+/// As [`end_of`], but waits for the end of a child under cancellation, and retries after store errors.
 ///
 /// # Errors
 ///
-/// As [`ChildBackoff::failed`].
+/// Returns the errors of [`ChildBackoff::failed`].
 pub(super) async fn look_at_end(shared: &RuntimeInner, child: &ChildRef) -> Result<Option<ChildEnd>> {
     let mut tries = ChildBackoff::of(shared, &child.run);
     loop {
@@ -117,17 +117,17 @@ pub(super) async fn look_at_end(shared: &RuntimeInner, child: &ChildRef) -> Resu
     }
 }
 
-/// Whether a child has been told to stop; also one that is gone by now, which the next look tells.
+/// Returns whether a cancellation of the child is recorded. Also true for a purged child; the next check reports that.
 async fn is_ending(shared: &RuntimeInner, child: &ChildRef) -> Result<bool> {
     let Some(records) = shared.store.load(&child.run, At::Latest).await? else { return Ok(true) };
     Ok(fold(&child.run, &records, None)?.machine.cancel().is_some())
 }
 
-/// Waits for the end of a child, and returns what came of it. A store that fails is asked again, ever less often.
+/// Waits for the end of a child and returns it. After a store error, retries with growing delays.
 ///
-/// If the parent `was_paused`, which it is not any more, the child is let go on where that pause holds it.
+/// If the parent `was_paused` and no longer is, unpauses the child where the parent's pause still holds.
 ///
-/// `since` is a wait that was begun before the child was started in this process: then the child is not looked at first.
+/// `since` is a wait that was registered before this process started the child. In that case the first check is skipped.
 pub(crate) async fn await_end(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,
@@ -143,7 +143,7 @@ pub(crate) async fn await_end(
             match end_of(shared, child).await.and_then(|end| end.map(|end| end.to_raw()).transpose()) {
                 Ok(Some(end)) => return end,
                 Ok(None) => {
-                    // Rare and large, so not a part of each wait.
+                    // Rare and large, so boxed outside of each wait.
                     if let Some(parent) = was_paused
                         && let Err(error) =
                             Box::pin(let_go_on(shared, child, SendCondition::Owned(parent))).await
@@ -164,7 +164,7 @@ pub(crate) async fn await_end(
     }
 }
 
-/// As [`await_end`], and cancels the child at its deadline, by the wall clock as every wait.
+/// As [`await_end`], and cancels the child at its deadline, by the wall clock like every wait.
 pub(crate) async fn await_in_time(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,
@@ -182,7 +182,7 @@ pub(crate) async fn await_in_time(
         tokio::select! {
             biased;
             end = &mut end => return end,
-            // The wall clock may jump, on a machine that slept say, and no sleep hears of that.
+            // The wall clock may jump, for example after the machine slept, and no sleep notices that.
             () = shared.clock.sleep(left.min(rarest(shared))) => {}
         }
     }
@@ -194,13 +194,13 @@ pub(crate) async fn await_in_time(
     end.await
 }
 
-/// Returns the next deadline of a child that a run waits for.
+/// Returns the next deadline among the awaited children of a run.
 pub(crate) fn next_deadline(machine: &Machine, now: Timestamp) -> Option<Timestamp> {
     let open = machine.children().filter(|(_, child)| child.is_open());
     open.filter_map(|(_, child)| child.note.deadline).filter(|&deadline| deadline > now).min()
 }
 
-/// Cancels a child, unless it has ended, and waits for its end.
+/// Cancels a child unless it has ended, and waits for its end.
 pub(crate) async fn cancel(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,
@@ -212,8 +212,8 @@ pub(crate) async fn cancel(
     }
 }
 
-/// Records in the log of a child that it is cancelled, unless it has ended. A store that fails is asked again. Returns whether the child
-/// is there, so that its end can be waited for.
+/// Records a cancellation in the log of a child unless it has ended. Retries after a store error. Returns whether the child exists, so that the
+/// caller can wait for its end.
 pub(crate) async fn tell_to_stop(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,
@@ -223,14 +223,15 @@ pub(crate) async fn tell_to_stop(
     let run = &child.run;
     let mut tries = ChildBackoff::of(shared, run);
     loop {
-        // Asked first: a start that ends in between has left a run that is found.
+        // Read this first: a start that ends in between leaves a run that the next call finds.
         let is_starting = shared.registry.starts.is_starting(run);
         match cancel_once(shared, child, parent, reason).await {
-            // Also one that was asked to stop before.
+            // Also if the child was cancelled before.
             Ok(()) => return true,
             Err(error) if matches!(error.kind(), ErrorKind::WrongStatus) => return true,
             Err(error) if error.kind() == ErrorKind::NotFound && is_starting => tries.wait().await,
-            // Not started, and no request is left here that would: one that starts it elsewhere finds that its parent goes on without it.
+            // The child was not started, and no request of this process will start it. If another process starts it, that process sees that the
+            // parent continued without it.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Fenced) => return false,
             Err(error) => {
                 if let Err(error) = tries.failed(error).await {
@@ -242,11 +243,11 @@ pub(crate) async fn tell_to_stop(
     }
 }
 
-/// As [`cancel`], once, without a wait.
+/// As [`cancel`], with one attempt and without a wait.
 ///
 /// # Errors
 ///
-/// As [`tell`].
+/// Returns the errors of [`tell`].
 pub(super) async fn cancel_once(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,
@@ -256,10 +257,10 @@ pub(super) async fn cancel_once(
     tell(shared, child, parent, SignalKind::Cancel { reason: reason.to_owned() }).await
 }
 
-/// Cancels the children that end with an activation, as its last attempt leaves them, and waits for their ends, but no longer than a
-/// cancelled run has time. `None` if there are none.
+/// Cancels the children that end with an activation after its last attempt, and waits for their ends, at most for the grace of a cancelled run.
+/// Returns `None` if there are none.
 pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Send + 'static> {
-    // Most activations have none, and are to pay nothing for it.
+    // Most activations have no children and must not pay for this.
     if scope.memos.is_empty() && scope.started.is_empty() {
         return None;
     }
@@ -280,8 +281,8 @@ pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Se
     Some(close(shared, Arc::clone(&scope.run), children, reason))
 }
 
-/// Cancels children of a run as long as this process owns it, because another owner may wait for them. First each is told, however long
-/// that takes; then their ends are waited for, but no longer than a cancelled run has time.
+/// Cancels children of a run while this process owns it, because another owner may wait for them. First cancels each child without a time limit.
+/// Then waits for their ends, at most for the grace of a cancelled run.
 pub(super) async fn close(
     shared: Arc<RuntimeInner>,
     parent: Arc<RunScope>,
@@ -300,7 +301,7 @@ pub(super) async fn close(
     }
     let mut ending = JoinSet::new();
     while let Some(told) = telling.join_next().await {
-        // One that panicked, in a store say, is found by whoever claims the child, or looks for it at rest.
+        // If the task panicked, for example in a store, the claimer of the child or a poll of the idle parent handles the child.
         if let Ok(Some(child)) = told {
             let shared = Arc::clone(&shared);
             ending.spawn(async move { await_end(&shared, &child, None, None).await });

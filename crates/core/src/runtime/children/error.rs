@@ -1,4 +1,4 @@
-//! Why a child brought no result.
+//! The error of a child without a result.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,32 +7,32 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::id::RunKey;
 
-/// Why a child brought no result.
+/// The error of a child without a result.
 ///
-/// With `?` it fails the node that waits, and the failure of that names every run and node on the way down to the cause.
+/// With `?` the error fails the waiting node. The failure names every run and node on the path to the cause.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ChildError {
-    /// The child failed. The next attempt of the node starts it anew.
+    /// The child failed. The next attempt of the node starts a new child.
     Failed {
-        /// The child.
+        /// The key of the child.
         run: RunKey,
-        /// Why.
+        /// The cause of the failure.
         cause: ChildFailure,
     },
-    /// The child was cancelled. The next attempt of the node starts it anew.
+    /// The child was cancelled. The next attempt of the node starts a new child.
     Cancelled {
-        /// The child.
+        /// The key of the child.
         run: RunKey,
-        /// Why, as the signaller said.
+        /// The signaller's reason.
         reason: String,
     },
-    /// The child was purged before its parent knew what came of it.
+    /// The child was purged before its parent recorded a result.
     Gone {
-        /// The child.
+        /// The key of the child.
         run: RunKey,
     },
-    /// The child cannot be started, or what came of it cannot be read.
+    /// The child cannot be started, or its result cannot be read.
     Refused(Error),
 }
 
@@ -43,7 +43,7 @@ pub struct ChildFailure {
     causes: Option<Box<Cause>>,
 }
 
-/// A cause, and that of it.
+/// A cause, with its own cause.
 #[derive(Clone, Debug)]
 struct Cause {
     text: String,
@@ -57,7 +57,7 @@ impl ChildFailure {
         Self { failure, causes }
     }
 
-    /// Returns the failure as the child's log has it.
+    /// Returns the failure from the child's log.
     pub fn failure(&self) -> &Failure {
         &self.failure
     }

@@ -1,4 +1,4 @@
-//! Starting the children of a group, and taking in what comes of them: many at a time, so that none waits for the records of another.
+//! Starts the children of a group and takes their results concurrently, so that no child waits for the records of another.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -19,29 +19,29 @@ use crate::state::State;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What came of children, by the names of the waits for that.
+/// The ends of children, by the names of the waits for them.
 type ChildEnds = Vec<(String, Arc<RawValue>)>;
 
-/// What came of children, each with the index of its item.
+/// The results of children, each with the index of its item.
 type ChildResults<S> = Vec<(usize, Result<S, ChildError>)>;
 
-/// The children of a group, so many of which go on at a time.
+/// The children of a group, with a maximum number of active ones.
 pub(super) struct ChildGather<S: State, I> {
     cx: NodeContext,
-    /// Of the waits for what comes of them.
+    /// The group name of the waits for the children's ends.
     group: String,
     wanted: std::iter::Enumerate<I>,
     most: usize,
-    /// Whether some of them are enough.
+    /// Whether a subset of the results is enough.
     enough: bool,
-    /// How many are noted and have not ended.
+    /// Number of children that are noted and have not ended.
     going: usize,
-    /// Those whose notes are on their way, by index and name.
+    /// Children whose notes are being recorded, by index and name.
     noted: Vec<(usize, String, ChildSpec<S>)>,
     noting: Option<Boxed<Result<Vec<NotedChild>>>>,
-    /// Only those that were woken are polled: each would be polled in vain for every wake of another.
+    /// Polls only woken futures. Otherwise each future would be polled for every wake of another.
     starting: FuturesUnordered<Boxed<(usize, Result<ChildHandle<S>>)>>,
-    /// By the names of the waits for what comes of them.
+    /// Active children, by the names of the waits for their ends.
     open: HashMap<String, (usize, ChildHandle<S>)>,
     ends: Option<Boxed<Result<ChildEnds>>>,
 }
@@ -63,14 +63,14 @@ impl<S: State, I: Iterator<Item = ChildSpec<S>>> ChildGather<S, I> {
         }
     }
 
-    /// Waits for what comes of some children; of none once all have ended.
+    /// Waits for the results of one or more children. Returns an empty list after all have ended.
     ///
-    /// Cancel safe: dropped, it leaves the children as they are.
+    /// Cancel safe: dropping the future does not affect the children.
     pub(super) async fn next(&mut self) -> ChildResults<S> {
         poll_fn(|task| self.poll_next(task)).await
     }
 
-    /// Lists the children that go on and end with their activation. What is being started is left to that.
+    /// Lists the active children that end with their activation. The activation handles children that are still starting.
     pub(super) fn bound(self) -> Vec<ChildRef> {
         self.open.into_values().filter_map(|(_, child)| child.bound()).collect()
     }
@@ -89,7 +89,7 @@ impl<S: State, I: Iterator<Item = ChildSpec<S>>> ChildGather<S, I> {
         }
     }
 
-    /// Notes as many more as may go on, unless others are being noted. Returns whether there were any.
+    /// Notes further children up to the maximum, unless notes are being recorded. Returns whether there were any.
     fn note_more(&mut self, came: &mut ChildResults<S>) -> bool {
         if self.noting.is_some() {
             return false;

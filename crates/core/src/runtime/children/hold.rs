@@ -1,4 +1,4 @@
-//! Pausing the children of a run that is paused, and letting them go on with it.
+//! Pauses and unpauses children together with their parent.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::record::body::SignalKind;
 use crate::record::parent_link::ChildRef;
 use crate::runtime::shared::RuntimeInner;
 
-/// Pauses a child with its parent, or ends that pause. Returns when that is on record, or when there is nothing to do: the child has
-/// ended, is purged, or stands so already, or another process has the parent. A store that fails is asked again, ever less often.
+/// Pauses a child with its parent, or ends that pause. Returns when the change is durable or unnecessary: the child has ended, was purged, is in
+/// that state already, or the parent has another owner. After a store error, retries with growing delays.
 pub(crate) async fn hold(shared: &Arc<RuntimeInner>, child: &ChildRef, parent: &RunScope, pause: bool) {
     let mut tries = ChildBackoff::of(shared, &child.run);
     while let Err(error) = hold_once(shared, child, SendCondition::Owned(parent), pause).await {
@@ -24,11 +24,11 @@ pub(crate) async fn hold(shared: &Arc<RuntimeInner>, child: &ChildRef, parent: &
     }
 }
 
-/// As [`hold`], once.
+/// As [`hold`], with one attempt.
 ///
 /// # Errors
 ///
-/// What the store says.
+/// Returns store errors.
 pub(super) async fn hold_once(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,
@@ -49,11 +49,11 @@ pub(super) async fn hold_once(
     }
 }
 
-/// Ends the pause of a child whose parent goes on, if it rests under one: an owner of before may have paused it too late.
+/// Unpauses a paused child whose parent continues: a former owner may have paused the child too late.
 ///
 /// # Errors
 ///
-/// What the store says.
+/// Returns store errors.
 pub(super) async fn let_go_on(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,

@@ -1,4 +1,4 @@
-//! One child for each of many items.
+//! Children for a list of items, one per item.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -19,14 +19,14 @@ use crate::runtime::requests::given::StartExtras;
 use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
 
-/// How many children run at once, unless it is said.
+/// Default maximum of active children.
 const RUNNING: usize = 64;
 
-/// One child for each of many items, about to be started; `.await` starts them and returns their final states in the order of the items.
+/// Children for a list of items, one per item, before their start. `.await` starts them and returns their final states in the order of the items.
 ///
 /// # Cancel safety
 ///
-/// As that of [`ChildRequest`](crate::runtime::ChildRequest), for each of those that were started.
+/// As that of [`ChildRequest`](crate::runtime::ChildRequest), for each started child.
 #[must_use = "no child is started before it is awaited"]
 pub struct ChildrenRequest<S: State> {
     cx: NodeContext,
@@ -41,7 +41,7 @@ pub struct ChildrenRequest<S: State> {
 }
 
 impl<S: State> ChildrenRequest<S> {
-    /// Names the children: each has this name, `-`, and the index of its item, from 0. The name is that of the workflow unless set.
+    /// Names the children: `name`, `-`, and the index of the item, from 0. By default the name is that of the workflow.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -59,33 +59,33 @@ impl<S: State> ChildrenRequest<S> {
         self
     }
 
-    /// Sets what becomes of the children when their activation, or the run, ends first; [`OnParentEnd::Cancel`] unless set.
+    /// Sets the fate of the children if their activation or the run ends first. The default is [`OnParentEnd::Cancel`].
     pub fn on_parent_end(mut self, what: OnParentEnd) -> Self {
         self.bond = what;
         self
     }
 
-    /// Sets how long each child may take, as [`ChildRequest::deadline`](crate::runtime::ChildRequest::deadline) does.
+    /// Sets the maximum duration of each child, as [`ChildRequest::deadline`](crate::runtime::ChildRequest::deadline) does.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self
     }
 
-    /// Sets how many of the children go on at once, at least 1; 64 unless set. The next is started when one has ended.
+    /// Sets the maximum number of active children, at least 1. The default is 64. The next child starts when an active one ends.
     pub fn max_running(mut self, children: usize) -> Self {
         self.running = children.max(1);
         self
     }
 
-    /// Starts the children, and waits for what comes of every one.
+    /// Starts the children, and waits for the results of all of them.
     ///
     /// # Errors
     ///
-    /// [`ChildError::Refused`]: there are more items than an activation may have children. No child was started then.
+    /// [`ChildError::Refused`] if the number of items exceeds the maximum of children per activation. No child was started.
     ///
     /// # Cancel safety
     ///
-    /// As that of [`ChildRequest`](crate::runtime::ChildRequest), for each of those that were started.
+    /// As that of [`ChildRequest`](crate::runtime::ChildRequest), for each started child.
     ///
     /// <!-- held by: many::the_failures_of_items_are_collected -->
     pub async fn settle(self) -> Result<Vec<Result<S, ChildError>>, ChildError> {
@@ -98,20 +98,20 @@ impl<S: State> ChildrenRequest<S> {
         Ok(kept.into_iter().flatten().collect())
     }
 
-    /// Starts the children, and waits until `count` have completed: returns their states, each in the place of its item. Those that have
-    /// not ended by then are cancelled, and have ended, or the grace is over, when this returns; with [`OnParentEnd::Leave`] they go on.
-    /// One that is just being started may go on beyond that, until the activation ends. None of the items that are left is started.
+    /// Starts the children and waits until `count` have completed. Returns their states, each at the index of its item. Cancels the other active
+    /// children, and waits for their ends, at most for the grace; with [`OnParentEnd::Leave`] they continue. A child whose start is in progress may
+    /// run until the activation ends. The remaining items are not started.
     ///
-    /// The same children come first again whenever the node runs again.
+    /// If the node runs again, the same children complete first.
     ///
     /// # Errors
     ///
-    /// The failure that left too few: so many others have failed that `count` cannot complete. [`ChildError::Refused`]: `count` is 0, or
-    /// more than there are items, or there are more items than an activation may have children. No child was started then.
+    /// The child failure after which `count` children can no longer complete. [`ChildError::Refused`] if `count` is 0 or exceeds the number of
+    /// items, or if the number of items exceeds the maximum of children per activation. In that case no child was started.
     ///
     /// # Cancel safety
     ///
-    /// As that of [`ChildRequest`](crate::runtime::ChildRequest), for each of those that were started.
+    /// As that of [`ChildRequest`](crate::runtime::ChildRequest), for each started child.
     ///
     /// # Examples
     ///
@@ -174,8 +174,8 @@ impl<S: State> ChildrenRequest<S> {
         Ok(kept)
     }
 
-    /// Starts the children in order, so many at a time, and has `take` take in what comes of each. Its error ends the wait; so does that it
-    /// has enough, if some of them are `enough`, and then the others end as their bond says.
+    /// Starts the children in order, up to the maximum of active ones, and passes each result to `take`. An error of `take` ends the wait. If
+    /// `enough` is set, `take` also ends the wait once it has enough results; the bond of the other children then decides their fate.
     async fn gather(
         self,
         enough: bool,
@@ -246,9 +246,8 @@ impl<S: State> fmt::Debug for ChildrenRequest<S> {
 }
 
 impl NodeContext {
-    /// Starts a child for each of many inputs, and waits for their final states, in the order of the inputs: the map of a map-reduce.
-    /// The first failure is returned at once, and the children that still run are cancelled with the activation;
-    /// [`settle`](ChildrenRequest::settle) returns what came of every one instead.
+    /// Starts a child for each input and waits for their final states, in the order of the inputs: the map step of a map-reduce. The first failure
+    /// returns at once, and the end of the activation cancels the active children. Use [`settle`](ChildrenRequest::settle) to collect every result.
     ///
     /// # Examples
     ///
@@ -315,16 +314,16 @@ impl NodeContext {
         }
     }
 
-    /// How many children an activation may have.
+    /// Maximum number of children of an activation.
     fn most_children(&self) -> usize {
         self.shared().map_or(usize::MAX, |shared| shared.limits.max_children)
     }
 
-    /// Returns what drives the run.
+    /// Returns the runtime that drives the run.
     ///
     /// # Errors
     ///
-    /// That the run is left.
+    /// Returns an error if the run was left.
     pub(in crate::runtime) fn shared(&self) -> Result<Arc<RuntimeInner>> {
         let shared = self.host().runtime.upgrade().and_then(|host| host.downcast::<RuntimeInner>().ok());
         shared.ok_or_else(|| self.left())

@@ -1,8 +1,8 @@
-//! Runs that nodes start: children, which their parents wait for, and detached runs, which have no parent.
+//! Runs that nodes start: children, with a waiting parent, and detached runs, without one.
 //!
-//! The protocol is one sentence: the parent's log says first that a child is about to be started, and what came of it is noted there by
-//! whoever sees first that the child has ended. Everything else is about seeing it soon: `EndWaiters` within a process, `notify` from the
-//! child's process to a parent at rest, and looks at the children of parents that rest for long.
+//! Protocol: the parent's log first notes that a child is about to start. The first process that sees the child's end notes it in the parent's log.
+//! The rest makes that fast: `EndWaiters` within a process, `notify` from the child's process to an idle parent, and polls for the children of long
+//! idle parents.
 
 mod bounds;
 mod child_start;
@@ -32,12 +32,12 @@ pub use request::{ChildHandle, ChildRequest, OnParentEnd, SpawnRequest};
 pub(crate) use starts::ChildStarts;
 pub(crate) use tell::SendCondition;
 
-/// When the children of a run that has come to rest are looked at first, and how long is waited at most: twice as long each time, so what
-/// was not told is late by no more than the run has waited.
+/// Time from idle to the first poll of a run's children. Each further poll waits twice as long, up to `LONGEST_LOOK`. Up to that limit, a lost
+/// notification at most doubles the time that the run waits.
 pub(crate) const FIRST_LOOK: Duration = Duration::from_secs(5);
 pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(3_600);
 
-/// Doubles a pause from look to look.
+/// Doubles the delay with each poll.
 pub(crate) fn pause(count: u32) -> Duration {
     FIRST_LOOK.saturating_mul(1 << count.min(16)).min(LONGEST_LOOK)
 }

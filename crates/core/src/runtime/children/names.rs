@@ -1,18 +1,18 @@
-//! The names and ids of children: what fits, and what they are called where the application does not say.
+//! The names and ids of children: validity and defaults.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunId, WorkflowName};
 
-/// How long the name of a child may be: its id and its labels are made of it.
+/// Maximum length of a child's name. Ids and labels contain it.
 const LONGEST_NAME: usize = 64;
 
-/// How long an id may be that the application gives to a child: a child that is started again has `-` and a number behind it.
+/// Maximum length of an id that the application gives to a child. A restarted child appends `-` and a number.
 const LONGEST_ID: usize = 128 - "-".len() - "4294967295".len();
 
 /// The name of a child, or of a group of children.
 pub(super) struct ChildName {
     pub(super) text: String,
-    /// Whether it is that of the workflow.
+    /// Whether the name is the default, that of the workflow.
     is_default: bool,
 }
 
@@ -24,7 +24,7 @@ impl ChildName {
         }
     }
 
-    /// Names the child of an item of a group.
+    /// Returns the name of the child for an item of a group.
     pub(super) fn of_item(&self, index: usize) -> String {
         format!("{}-{index}", self.text)
     }
@@ -33,16 +33,16 @@ impl ChildName {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with what fits.
+    /// [`ErrorKind::Invalid`] names the valid form.
     pub(super) fn check(&self) -> Result<()> {
         self.check_with(0)
     }
 
-    /// Checks the name of a group of so many children, each of which has its number behind the name.
+    /// Checks the name of a group of `items` children. Each child appends its index to the name.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with what fits.
+    /// [`ErrorKind::Invalid`] names the valid form.
     pub(super) fn check_group(&self, items: usize) -> Result<()> {
         self.check_with(self.of_item(items.saturating_sub(1)).len() - self.text.len())
     }
@@ -67,11 +67,11 @@ impl ChildName {
     }
 }
 
-/// Makes the id of a child that the application gave an id, for the n-th time that it is started.
+/// Returns the id for the given round of a child with an id from the application.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the id leaves no room for a number: refused at the first start, so that no later one fails over it.
+/// [`ErrorKind::Invalid`] if the id leaves no room for a number. The first start fails, so that no later start can fail for that reason.
 pub(super) fn id_of_round(id: &RunId, round: u32) -> Result<RunId> {
     let bytes = id.as_str().len();
     if bytes > LONGEST_ID {

@@ -1,4 +1,4 @@
-//! A run as a node: one child for each activation, and so one for each item of a fan-out.
+//! Child runs as nodes: one child per activation, so one child per item of a fan-out.
 
 use async_trait::async_trait;
 
@@ -7,7 +7,7 @@ use crate::graph::{Graph, GraphBuilder};
 use crate::node::{GateResult, Node, NodeContext, NodeError, NodeResult};
 use crate::state::{Draft, State};
 
-/// A child as a node.
+/// A node that runs a child.
 struct ChildNode<C: State, I, U> {
     graph: Graph<C>,
     input: I,
@@ -15,19 +15,19 @@ struct ChildNode<C: State, I, U> {
 }
 
 impl<S: State> GraphBuilder<S> {
-    /// Adds a node that starts a child of this graph with the input that `input` makes, waits for its final state, and has `update` take
-    /// that into the state. [`NodeContext::child`] says what a child is.
+    /// Adds a node that starts a child of `graph`, waits for its final state, and updates the state from it. `input` creates the child's input, and
+    /// `update` reads the child's final state. For children in general, see [`NodeContext::child`].
     ///
-    /// [`Route::each`](crate::graph::Route::each) to the node starts one child for each item, which `input` reads by
-    /// [`NodeContext::item`]; [`max_running`](Self::max_running) bounds how many run at once. What the children bring is joined by the
-    /// reducers of the channels that `update` writes, and the node that all of them lead to runs once.
+    /// [`Route::each`](crate::graph::Route::each) to the node starts one child for each item; `input` reads the item with [`NodeContext::item`].
+    /// [`max_running`](Self::max_running) limits the number of concurrent children. The reducers of the channels that `update` writes join the
+    /// results. The next node after all of them runs once.
     ///
-    /// A child that fails, or is cancelled or purged, is a failure of the node: its retry policy starts the child anew, `on_failure` edges
-    /// take it, and else it is the run's. See [`child_with`](Self::child_with) to deal with it otherwise. The node's timeout is how long an
-    /// attempt waits for the child, over restarts, too; the attempts of a retry have times of their own. The next attempt goes on with a child that has not ended, and the last one's end
-    /// cancels it.
+    /// A failed, cancelled or purged child fails the node: its retry policy starts a new child, or an `on_failure` edge handles the failure, or the
+    /// run fails. To handle the failure in the node, see [`child_with`](Self::child_with). The node's timeout limits how long an attempt waits for
+    /// the child, even across restarts; each retry has its own timeout. The next attempt continues with a child that has not ended. The end of the
+    /// last attempt cancels the child.
     ///
-    /// Serve the child's workflow, too, so that the child goes on when the process ends.
+    /// Serve the child's workflow, too, so that the child continues after its process ends.
     ///
     /// # Examples
     ///
@@ -88,10 +88,10 @@ impl<S: State> GraphBuilder<S> {
         })
     }
 
-    /// Adds a child like [`child`](Self::child) whose function is also told of a failure, a cancellation or a purge of the child, and so
-    /// can write what failed instead of failing the node.
+    /// Adds a child like [`child`](Self::child), whose function also receives a failure, a cancellation or a purge of the child. The function can
+    /// write the failure to the state instead of failing the node.
     ///
-    /// A child that cannot be started, or whose end cannot be read, fails the node all the same.
+    /// A child that cannot be started, or whose end cannot be read, still fails the node.
     pub fn child_with<C, I, U, R>(
         self,
         name: impl Into<String>,

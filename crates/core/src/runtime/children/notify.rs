@@ -1,4 +1,4 @@
-//! Telling a parent that rests what came of its children: by whoever sees an end, or when the children are looked at.
+//! Notifies an idle parent of its children's ends: by the process that sees an end, or by a poll of the children.
 
 use std::sync::Arc;
 
@@ -23,10 +23,9 @@ use crate::runtime::requests::amend::{RunWriter, WriterRole, amend};
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 
-/// Says that a run has ended: to its parent in this process, with what came of it if that is known, or to the log of its parent if that
-/// rests.
+/// Notifies the parent that a run has ended: a parent in this process directly, with the result if known, and an idle parent by its log.
 ///
-/// Nothing rests on this: what is not told is found when the children of the parent are looked at.
+/// Best effort: polls of the parent's children find ends that were not notified.
 pub(crate) fn notify_parent(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,
@@ -36,7 +35,7 @@ pub(crate) fn notify_parent(
     if link.bond == ParentBond::Detached {
         return;
     }
-    // A parent that is on its way to rest looks once more when it is not driven here any more.
+    // A parent that is becoming idle checks again once this process no longer drives it.
     let child = ChildRef::of(run, &link);
     if shared.registry.end_waiters.notify(&child, end) && shared.driver(&link.parent).is_some() {
         return;
@@ -45,8 +44,8 @@ pub(crate) fn notify_parent(
     spawn(async move { notify_at_rest(&shared, &parent, &child).await });
 }
 
-/// Looks once more at the children of a run that has just come to rest: whoever saw one end before the rest was durable left that to
-/// the driver of the run, which did not look any more. The first that has ended is told; who claims the run finds the others.
+/// Checks the children of a run that just became idle. A process that saw a child end before the idle record was durable left the notification to
+/// the run's driver, which had stopped checking. Notifies the first ended child; the claimer of the run finds the others.
 pub(crate) fn look_after_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, children: Vec<ChildRef>) {
     let (shared, parent) = (Arc::clone(shared), parent.clone());
     spawn(async move {
@@ -64,7 +63,7 @@ pub(crate) fn look_after_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, child
     });
 }
 
-/// Says that a run has ended through a signal, if it has and a node started it.
+/// Notifies the parent that a signal ended a run, if it did and the run has a parent.
 pub(crate) fn notify_parent_after_signal(shared: &Arc<RuntimeInner>, tip: &RunWriter) {
     if !tip.folded.last.status.is_finished() {
         return;
@@ -79,7 +78,7 @@ pub(crate) fn notify_parent_after_signal(shared: &Arc<RuntimeInner>, tip: &RunWr
     });
 }
 
-/// Notes what came of a child in the log of its parent if that rests, and lets any process claim the parent.
+/// Records the end of a child in the log of an idle parent, and lets any process claim the parent.
 async fn notify_at_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, child: &ChildRef) {
     if let Err(error) = note_at_rest(shared, parent, child).await {
         let run = &child.run;
@@ -91,7 +90,7 @@ async fn note_at_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, child: &Child
     let Some(head) = shared.store.head(parent).await? else { return Ok(()) };
     let rests = head.status == RunStatus::InProgress && head.owner.is_none() && head.wake_at.is_some();
     if !rests {
-        // It looks itself, or has ended.
+        // The parent checks by itself, or has ended.
         return Ok(());
     }
     let Some(end) = end_of(shared, child).await? else { return Ok(()) };
@@ -118,12 +117,12 @@ async fn note_at_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, child: &Child
     Ok(())
 }
 
-/// Looks at the children of a run that rests: notes what came of those that have ended, or when they are looked at next. Returns false,
-/// and writes nothing, if the run is to be claimed as it is.
+/// Polls the children of an idle run: records the ends, or the time of the next poll. Returns false, and writes nothing, if a process must claim
+/// the run instead.
 ///
 /// # Errors
 ///
-/// What the store says. [`ErrorKind::Conflict`] if another writer was first.
+/// Returns store errors. [`ErrorKind::Conflict`] if another writer was first.
 pub(crate) async fn look(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Result<bool> {
     let now = shared.clock.now();
     let machine = &tip.folded.machine;
@@ -136,10 +135,10 @@ pub(crate) async fn look(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Res
     for (key, child) in &open {
         let named = machine.child_ref(&tip.log.run, *key, child);
         match stand_of(shared, &named).await? {
-            // The node starts a child of its own.
+            // The node starts its own child.
             ChildStand::OfCopy => return Ok(false),
             ChildStand::Ended(end) => events.push(told(machine, *key, child, &end)?),
-            // Its end is told as any other.
+            // The end is reported like any other.
             ChildStand::Active if child.note.deadline.is_some_and(|deadline| deadline <= now) => {
                 match cancel_once(shared, &named, SendCondition::Always, OVERDUE).await {
                     Err(error) if error.kind() != ErrorKind::WrongStatus => return Err(error),
@@ -165,14 +164,14 @@ pub(crate) async fn look(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Res
     Ok(true)
 }
 
-/// Makes the record of what came of a child.
+/// Returns the record of a child's end.
 fn told(machine: &Machine, (node, visit): ActivationKey, child: &Child, end: &ChildEnd) -> Result<Event> {
     let what = ActivationNote::Result(end.to_raw()?);
     let (node, name) = (machine.name(node).clone(), child.told_name());
     Ok(Event::Step(StepRecord { node, visit, name, what, first: false }))
 }
 
-/// Makes the record that lets any process go on with a run that rests.
+/// Returns the record that lets any process claim an idle run.
 pub(crate) fn wake() -> Event {
     released("a child has ended", None, None)
 }

@@ -1,4 +1,4 @@
-//! Children that their parents do not wait for any more: they are cancelled by whoever starts or claims them too late.
+//! Orphaned children: the process that starts or claims a child cancels it if its parent no longer waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,22 +16,22 @@ use crate::record::parent_link::{ChildRef, ParentLink, parent_link};
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 
-/// How a run stands to a parent that may have gone.
+/// The relation of a run to a parent that may have ended.
 enum ParentState {
-    /// Its parent waits for it, or leaves it to itself. Unless that is decided, it may change while the run goes on.
+    /// Not an orphan: the parent waits for the run, or leaves it alone. Unless `decided`, this may change while the run is active.
     No { decided: bool },
-    /// It was told to stop now.
+    /// An orphan that this call cancelled.
     Told,
-    /// It was told to stop before, or has ended: whoever claims it carries that out.
+    /// An orphan that was cancelled before or has ended. Its claimer carries out the cancellation.
     ToldBefore,
 }
 
-/// Tells whether a run is to be claimed: its parent still waits for it, or leaves it to itself, or the run was told to stop, and its owner
-/// has not carried that out. If its parent does not wait for it any more, it is told to stop.
+/// Returns whether to claim a run: its parent still waits for it or leaves it alone, or its owner has not carried out a cancellation. Cancels the
+/// run if its parent no longer waits for it.
 ///
 /// # Errors
 ///
-/// What the store says.
+/// Returns store errors.
 pub(crate) async fn is_wanted(shared: &Arc<RuntimeInner>, run: &RunKey, facts: &RunFacts) -> Result<bool> {
     match parent_link(run, facts).filter(|link| link.bond == ParentBond::Cancel) {
         Some(link) => Ok(!matches!(cancel_orphan(shared, run, &link, true).await?, ParentState::Told)),
@@ -39,8 +39,8 @@ pub(crate) async fn is_wanted(shared: &Arc<RuntimeInner>, run: &RunKey, facts: &
     }
 }
 
-/// Looks after a child that was started here, and whose parent is not driven here, or not any more. The parent may have ended, or gone on
-/// without the child: so the child is looked after until the parent's log says that it is known there, or that it is not.
+/// Checks a child that this process started and whose parent this process does not drive. The parent may have ended, or continued without the
+/// child. The check repeats until the parent's log shows that the child is known or not wanted.
 pub(crate) fn look_after_start(shared: &Arc<RuntimeInner>, run: &RunKey, link: ParentLink) {
     if link.bond != ParentBond::Cancel {
         return;
@@ -67,8 +67,8 @@ async fn look_once(shared: &Arc<RuntimeInner>, run: &RunKey, link: &ParentLink) 
     cancel_orphan(shared, run, link, is_there).await
 }
 
-/// Cancels a run that its parent does not wait for any more. The caller says whether the run was there before this looks at the parent: the
-/// parent's log knows such a run, or has known it. One that is there only afterwards may be what the parent's next owner has just started.
+/// Cancels a run if its parent no longer waits for it. The caller states whether the run existed before the read of the parent: the parent's log
+/// knows, or knew, such a run. A run that appears only afterwards may be a new start by the parent's next owner.
 async fn cancel_orphan(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,
@@ -79,13 +79,13 @@ async fn cancel_orphan(
     let reason = match parent_of(&*shared.store, run, link).await? {
         Parent::Waits { began, paused } => {
             if paused && !began {
-                // The parent may have come to rest before the run was there to be paused with it.
+                // The parent may have become idle before the run existed, so the pause may have missed it.
                 hold_once(shared, &child, SendCondition::Always, true).await?;
             }
             return Ok(ParentState::No { decided: began });
         }
         Parent::Unknown | Parent::Told => return Ok(ParentState::No { decided: true }),
-        // The process that starts it looks at the parent as well.
+        // The process that starts the run checks the parent, too.
         _ if !is_there => return Ok(ParentState::No { decided: true }),
         Parent::Gone => format!("its parent {} was purged", link.parent),
         Parent::Completed => format!("its parent {} is completed", link.parent),

@@ -1,4 +1,4 @@
-//! Starting a run from a node, and waiting for what comes of it.
+//! Starts a run from a node, and waits for its result.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -19,14 +19,14 @@ use crate::record::child::{Child, ChildEnd, ParentBond};
 use crate::record::parent_link::ChildRef;
 use crate::state::{Channels, State};
 
-/// What becomes of a child whose parent ends first.
+/// The fate of a child whose parent ends first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnParentEnd {
-    /// The child is cancelled, and the activation ends when the child has ended, or when the grace is over. It is paused with its parent.
+    /// Cancels the child. The activation ends after the child has ended or the grace is over. A pause of the parent also pauses the child.
     #[default]
     Cancel,
-    /// The child goes on.
+    /// The child continues.
     Leave,
 }
 
@@ -39,26 +39,27 @@ impl From<OnParentEnd> for ParentBond {
     }
 }
 
-/// A child that is about to be started; `.await` starts it and waits for its final state, and [`start`](Self::start) starts it alone.
+/// A child before its start. `.await` starts it and waits for its final state; [`start`](Self::start) only starts it.
 ///
 /// # Cancel safety
 ///
-/// Dropped before the log of the parent names the child, or before the node is polled after that, it may start nothing. The same call of
-/// the next attempt finds the child, or starts it then. A start that the store was asked for is carried out, also if the node is dropped.
+/// If the request is dropped before the parent's log names the child, or before the node is polled after that, the child may not be started. The
+/// same call of the next attempt then finds the child or starts it. Once the request reached the store, the start completes, even if the node is
+/// dropped.
 ///
 /// <!-- held by: children::a_start_that_is_dropped_before_it_is_noted_is_made_by_the_same_call_of_the_next_attempt -->
 #[must_use = "a child is not started before it is awaited"]
 pub struct ChildRequest<S: State>(pub(super) ChildSpec<S>);
 
 impl<S: State> ChildRequest<S> {
-    /// Names the child within its activation, as steps and questions are named; the name of its workflow unless set. Two children of
-    /// one workflow need names.
+    /// Names the child within its activation. The rules for step and question names apply. The default is the name of its workflow. Two children of
+    /// one workflow need different names.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.0.name = Some(name.into());
         self
     }
 
-    /// Sets the child's id; made of its parent's life, activation and name unless set. Started anew, it has the number of that behind it.
+    /// Sets the child's id. By default the id derives from the parent's life, activation and name. A restarted child appends its round number.
     pub fn id(mut self, id: impl AsRef<str>) -> Self {
         self.0.id = Some(RunId::new(id));
         self
@@ -70,37 +71,37 @@ impl<S: State> ChildRequest<S> {
         self
     }
 
-    /// Configures the child, as [`StartRequest::config`](crate::runtime::StartRequest::config) does; it does not have its parent's configuration
-    /// unless that is passed on: `.config(cx.config::<Config>()?)`.
+    /// Configures the child, as [`StartRequest::config`](crate::runtime::StartRequest::config) does. The child does not inherit its parent's
+    /// configuration. To pass it on, use `.config(cx.config::<Config>()?)`.
     pub fn config(mut self, config: impl Serialize) -> Self {
         self.0.given.configure(&config);
         self
     }
 
-    /// Sets what becomes of the child when its activation, or the run, ends first; [`OnParentEnd::Cancel`] unless set.
+    /// Sets the fate of the child if its activation or the run ends first. The default is [`OnParentEnd::Cancel`].
     pub fn on_parent_end(mut self, what: OnParentEnd) -> Self {
         self.0.bond = what.into();
         self
     }
 
-    /// Sets how long the child may take, from its start on record; as long as it wants unless set. If its parent still waits for it then,
-    /// the child is cancelled, and brings [`ChildError::Cancelled`].
+    /// Sets the maximum duration of the child, from its recorded start. By default there is no limit. If the parent still waits at the deadline,
+    /// the child is cancelled and the result is [`ChildError::Cancelled`].
     pub fn deadline(mut self, after: Duration) -> Self {
         self.0.deadline = Some(after);
         self
     }
 
-    /// Starts the child. When this returns, the child is on record, and its parent's log says so.
+    /// Starts the child. On return, the child and its note in the parent's log are recorded.
     ///
     /// # Errors
     ///
-    /// [`ChildError::Refused`]: the id is another run's, a limit is reached, the name was used in this attempt, or the input or the run
-    /// is refused as [`Runtime::start`](crate::runtime::Runtime::start) says. A store that fails is asked again, and a runtime that is closing
-    /// leaves the child to others: neither is an error here.
+    /// [`ChildError::Refused`] if the id belongs to another run, a limit is reached, this attempt already used the name, or
+    /// [`Runtime::start`](crate::runtime::Runtime::start) rejects the input or the run. Store errors are retried, and a closing runtime leaves the
+    /// child to other processes: neither is an error here.
     ///
     /// # Cancel safety
     ///
-    /// As that of [`ChildRequest`]; the same call of the next attempt returns the child.
+    /// As that of [`ChildRequest`]. The same call of the next attempt returns the child.
     ///
     /// <!-- held by: children::several_children_run_at_once_and_bring_their_states -->
     pub async fn start(self) -> Result<ChildHandle<S>, ChildError> {
@@ -123,11 +124,11 @@ impl<S: State> fmt::Debug for ChildRequest<S> {
     }
 }
 
-/// A detached run, about to be started; `.await` starts it and returns its key.
+/// A detached run before its start. `.await` starts it and returns its key.
 ///
 /// # Cancel safety
 ///
-/// As that of [`ChildRequest`]. A run that must be started in any case is awaited where nothing drops the request.
+/// As that of [`ChildRequest`]. If the run must start in any case, await the request where nothing drops it.
 #[must_use = "a run is not started before it is awaited"]
 pub struct SpawnRequest<S: State>(ChildSpec<S>);
 
@@ -172,14 +173,14 @@ impl<S: State> fmt::Debug for SpawnRequest<S> {
     }
 }
 
-/// A child that was started. Dropped, it changes nothing: the child goes on until its activation ends.
+/// A handle to a started child. Dropping the handle has no effect: the child continues until its activation ends.
 pub struct ChildHandle<S: State> {
     pub(super) cx: NodeContext,
     pub(super) graph: Graph<S>,
     pub(super) child: Child,
-    /// As its parent's log names it.
+    /// The child's identity in its parent's log.
     pub(super) named: ChildRef,
-    /// A wait for its end that was begun before the child was started here.
+    /// A wait for the child's end, registered before its start in this process.
     pub(super) since: Option<EndWaiter>,
 }
 
@@ -189,21 +190,21 @@ impl<S: State> ChildHandle<S> {
         &self.named.run
     }
 
-    /// Names the child if it ends with its activation.
+    /// Returns the child's identity if it ends with its activation.
     pub(super) fn bound(&self) -> Option<ChildRef> {
         self.child.ends_with_parent().then(|| self.named.clone())
     }
 
-    /// Waits for the child's final state, now or after a restart months later. While nothing but children can move the run, it rests
-    /// and takes no memory; see [`NodeContext::sleep`] for what that means for what stands before.
+    /// Waits for the child's final state, even across restarts and for months. While only children can move the run, the run becomes idle and uses
+    /// no memory. For the effect on the code before this call, see [`NodeContext::sleep`].
     ///
     /// # Errors
     ///
-    /// The [`ChildError`] says what came of the child instead.
+    /// [`ChildError`] contains the reason why the child has no final state.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the child goes on, and can be waited for again.
+    /// Cancel safe: the child continues, and the call can be repeated.
     ///
     /// <!-- held by: children::several_children_run_at_once_and_bring_their_states -->
     pub async fn result(&self) -> Result<S, ChildError> {
@@ -211,17 +212,17 @@ impl<S: State> ChildHandle<S> {
         self.read(&end)
     }
 
-    /// Returns how often attempts have started the child, or gone on with it.
+    /// Returns the number of the child's current start.
     pub(super) fn round(&self) -> u32 {
         self.child.round
     }
 
-    /// Returns the name of the wait for what comes of the child.
+    /// Returns the name of the wait for the child's end.
     pub(super) fn told_name(&self) -> String {
         self.child.told_name()
     }
 
-    /// Takes in what came of the child.
+    /// Converts the child's end into its result.
     pub(super) fn hear(&self, end: &Arc<RawValue>) -> Result<S, ChildError> {
         self.cx.heard(&self.child, end);
         self.read(end)
@@ -265,11 +266,10 @@ impl<S: State> fmt::Debug for ChildHandle<S> {
 }
 
 impl NodeContext {
-    /// Starts another run as a child of this activation, and waits for its final state: one run, whatever crashes.
+    /// Starts another run as a child of this activation and waits for its final state. Crashes do not start a second run.
     ///
-    /// A [child](https://docs.rs/ferrata) has a log, a status and an owner of its own. What comes of it is recorded once in this run's log:
-    /// whenever the activation runs again, it finds the child, or what came of it. Serve the child's workflow too, so that the child goes on
-    /// when the process ends.
+    /// A [child](https://docs.rs/ferrata) has its own log, status and owner. This run's log records the child's result once: when the activation
+    /// runs again, it finds the child or its result. Serve the child's workflow, too, so that the child continues after the process ends.
     ///
     /// # Examples
     ///
@@ -312,8 +312,8 @@ impl NodeContext {
         ChildRequest(ChildSpec::new(self, graph, input, ParentBond::Cancel))
     }
 
-    /// Starts a detached run, for which no parent waits: exactly one for each activation and name, whatever crashes. Its labels say who started
-    /// it, and the end of this run is nothing to it.
+    /// Starts a detached run without a waiting parent: exactly one for each activation and name, even across crashes. Its labels name the run that
+    /// started it. The end of this run does not affect it.
     pub fn spawn<C: State>(&self, graph: &Graph<C>, input: C) -> SpawnRequest<C> {
         SpawnRequest(ChildSpec::new(self, graph, input, ParentBond::Detached))
     }

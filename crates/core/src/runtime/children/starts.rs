@@ -1,15 +1,15 @@
-//! The children that this process is about to start: an activation that ends meanwhile waits until it can cancel them.
+//! The child starts in progress in this process. An activation that ends meanwhile waits until it can cancel them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::id::RunKey;
 
-/// The children that this process is about to start, with how often.
+/// The child starts in progress in this process, with a count per run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ChildStarts(Arc<Mutex<HashMap<RunKey, usize>>>);
 
-/// A start under way.
+/// A start in progress.
 #[derive(Debug)]
 pub(crate) struct ChildStartGuard {
     all: ChildStarts,
@@ -17,13 +17,13 @@ pub(crate) struct ChildStartGuard {
 }
 
 impl ChildStarts {
-    /// Counts a start as under way until what this returns is dropped.
+    /// Counts a start as in progress until the returned guard is dropped.
     pub(crate) fn begin(&self, run: &RunKey) -> ChildStartGuard {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(run.clone()).or_default() += 1;
         ChildStartGuard { all: self.clone(), run: run.clone() }
     }
 
-    /// Whether a start of this run is under way here.
+    /// Returns whether a start of this run is in progress in this process.
     pub(crate) fn is_starting(&self, run: &RunKey) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(run)
     }

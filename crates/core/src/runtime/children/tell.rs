@@ -1,5 +1,5 @@
-//! What a parent says to a child. The signal reaches the child alone, also if another run has its id by then, and is written only as long as the
-//! parent stands as the signaller knows it.
+//! Signals of a parent to a child. A signal reaches only the child, even if another run has its id by now. It is written only while the parent's
+//! state matches the signaller's.
 
 use std::sync::Arc;
 
@@ -15,22 +15,22 @@ use crate::runtime::requests::amend::{RunWriter, WritePrecondition};
 use crate::runtime::requests::signal::send_if;
 use crate::runtime::shared::RuntimeInner;
 
-/// How long a child is told something.
+/// The condition under which a signal to a child is written.
 #[derive(Clone, Copy)]
 pub(crate) enum SendCondition<'a> {
-    /// What is said follows from the parent's log, whatever else comes to that.
+    /// The signal follows from the parent's log, whatever records come later.
     Always,
-    /// As long as this process surely owns the parent.
+    /// While this process certainly owns the parent.
     Owned(&'a RunScope),
-    /// As long as nothing was written to the parent since.
+    /// While no record was appended to the parent since.
     At(&'a RunKey, HeadRef),
 }
 
-/// Tells a child something in the name of its parent.
+/// Sends a signal to a child in the name of its parent.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if there is no such child, [`ErrorKind::Fenced`] if the parent does not stand so any more, and as a signal.
+/// [`ErrorKind::NotFound`] if there is no such child, [`ErrorKind::Fenced`] if the parent's state changed. Also the errors of a signal.
 pub(super) async fn tell(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,
@@ -42,7 +42,7 @@ pub(super) async fn tell(
     send_if(shared, &child.run, signal, Some(&IsOurs { shared, child, parent })).await
 }
 
-/// That a run is the child, and how its parent stands.
+/// Condition that a run is the child, and that the parent is in the expected state.
 struct IsOurs<'a> {
     shared: &'a RuntimeInner,
     child: &'a ChildRef,
@@ -68,7 +68,7 @@ impl WritePrecondition for IsOurs<'_> {
     }
 }
 
-/// Checks that this process still owns a run as it did when the run was taken: the log says so, and no claimer could take the run meanwhile.
+/// Checks that this process still owns a run as it did at the claim: the log says so, and no claimer could have claimed the run meanwhile.
 async fn check_owner(shared: &RuntimeInner, run: &RunScope) -> Result<()> {
     let (term, _) = shared.heartbeat.present()?;
     let gaps = shared.heartbeat.sure(term).await?;

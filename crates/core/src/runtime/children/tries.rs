@@ -1,4 +1,4 @@
-//! Another try where the store fails: that is no failure of the node that waits for a child, nor of the run.
+//! Retries after store errors. Such an error fails neither the node that waits for a child nor the run.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::runtime::shared::RuntimeInner;
 
-/// How much rarer a child is looked at each time, at most, beside the notification: as many times as a busy run.
+/// Maximum poll interval for a child, as a multiple of a busy run's interval. Notifications come in addition.
 const RAREST: u32 = 8;
 
-/// The tries of something that is asked of a child, ever less often.
+/// Retries of an operation on a child, with growing delays.
 pub(super) struct ChildBackoff<'a> {
     shared: &'a RuntimeInner,
     run: &'a RunKey,
@@ -21,11 +21,11 @@ impl<'a> ChildBackoff<'a> {
         Self { shared, run, pause: shared.limits.poll }
     }
 
-    /// Waits before the next try.
+    /// Waits before the next retry.
     ///
     /// # Errors
     ///
-    /// Why the last one failed, if another cannot mend that.
+    /// Returns the last error, if a retry cannot help.
     pub(super) async fn failed(&mut self, error: Error) -> Result<()> {
         if !(error.is_retryable() || error.kind() == ErrorKind::Indeterminate) {
             return Err(error);
@@ -41,12 +41,12 @@ impl<'a> ChildBackoff<'a> {
     }
 }
 
-/// Returns the pause after this one.
+/// Returns the delay after this one.
 pub(super) fn next(pause: Duration, shared: &RuntimeInner) -> Duration {
     (pause * 2).min(rarest(shared))
 }
 
-/// Returns the longest pause.
+/// Returns the longest delay.
 pub(super) fn rarest(shared: &RuntimeInner) -> Duration {
     shared.limits.poll.saturating_mul(RAREST)
 }

@@ -1,4 +1,4 @@
-//! A lane: what sends the batches of one part of the store, one after the other.
+//! A lane: sends the batches of one part of the store, one after the other.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,10 +18,10 @@ use crate::runtime::tasks::spawn;
 use crate::store::RunAppend;
 use crate::telemetry::spans;
 
-/// How long an append may take for others to gather beside it: about what the slowest healthy disk takes to sync.
+/// How long an append may take before other appends stop waiting to join the next batch: about the sync time of the slowest healthy disk.
 const STALL: Duration = Duration::from_millis(20);
 
-/// Sends the batches of one part of the store; a clone of it is a further lane.
+/// Sends the batches of one part of the store. A clone is a further lane.
 #[derive(Clone)]
 pub(super) struct CommitLane {
     committer: Committer,
@@ -38,7 +38,7 @@ impl CommitLane {
         self.begin_lane_if(opens);
     }
 
-    /// Opens this lane for one append, which [`alone`](Self::alone) sends, if nothing is under way that it could be sent with.
+    /// Opens this lane for one append, sent by [`alone`](Self::alone), if no pending append could share its batch.
     pub(super) fn opens_alone(&self) -> bool {
         self.lock().opens_alone()
     }
@@ -49,12 +49,12 @@ impl CommitLane {
         }
     }
 
-    /// Whether it is in doubt that this process counts as alive: nothing is sent as an owner then.
+    /// Returns whether this process may count as dead. In that state it sends no append as an owner.
     fn is_in_doubt(&self, term: Option<u64>) -> bool {
         term.is_some_and(|term| self.committer.0.heartbeat.certain(term).is_none())
     }
 
-    /// Sends one append, and ends. What is refused, in doubt or held back goes the way of all others.
+    /// Sends one append, and ends. A refused, indeterminate or held append goes the usual way.
     pub(super) async fn alone(self, append: RunAppend, term: Option<u64>) -> Result<HeadRef> {
         let origin = spans::origin();
         let sent = match self.is_in_doubt(term) {
@@ -77,10 +77,10 @@ impl CommitLane {
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Sends batches until nothing waits.
+    /// Sends batches until no append waits.
     async fn run(self) {
         loop {
-            // In a crowd, those who were told by the last batch come along with the next.
+            // In a burst, callers that the last batch notified join the next one.
             if self.lock().has_crowd() {
                 tokio::task::yield_now().await;
             }
@@ -105,10 +105,10 @@ impl CommitLane {
         }
     }
 
-    /// Keeps back what is sent as an owner while it is in doubt whether this process counts as alive.
+    /// Holds back the appends of owners while this process may count as dead.
     fn hold_back(&self, mut batch: Vec<PendingAppend>) -> Vec<PendingAppend> {
         let held: Vec<_> = batch.extract_if(.., |submission| self.is_in_doubt(submission.term)).collect();
-        // With nothing to send, the lane is about to take the next batch.
+        // With nothing to send, the lane takes the next batch.
         self.lock().hold_back(held.len(), batch.is_empty());
         for submission in held {
             let committer = self.committer.clone();
@@ -127,7 +127,7 @@ impl CommitLane {
         batch
     }
 
-    /// Sends a batch. Returns how many of it still count as under way: none if it was slow.
+    /// Sends a batch. Returns how many of its appends still count as pending: none if the batch was slow.
     async fn send<'a>(
         &self,
         batch: Vec<RunAppend>,
@@ -139,7 +139,7 @@ impl CommitLane {
         }
     }
 
-    /// A panic of the store would take the lane away for good. It is a lost reply: the same records are tried again.
+    /// A panic of the store would destroy the lane. Treat it as a lost reply and retry the same records.
     async fn append(&self, batch: Vec<RunAppend>) -> (Result<Vec<Result<HeadRef>>>, usize) {
         let count = batch.len();
         let (mut batch, mut append) = (Some(batch), None);
@@ -159,7 +159,7 @@ impl CommitLane {
                 }
             };
             if polled.is_pending() && counted > 0 {
-                // Most stores in memory never come here, and need no timer.
+                // Most in-memory stores never get here, and need no timer.
                 let stall = stall.get_or_insert_with(|| self.committer.0.clock.sleep(STALL));
                 if stall.as_mut().poll(cx).is_ready() {
                     counted = 0;
@@ -178,7 +178,7 @@ impl CommitLane {
     }
 }
 
-/// Returns what came of each run of a batch.
+/// Returns the result of each run of a batch.
 fn each<'a>(
     results: Result<Vec<Result<HeadRef>>>,
     batch: impl ExactSizeIterator<Item = &'a RunAppend>,

@@ -1,16 +1,15 @@
-//! The committer: gathers the appends of all runs of a process and sends them to the store as batches.
+//! The committer: collects the appends of all runs of a process and sends them to the store in batches.
 //!
-//! No delay is ever added: where nothing is under way, a submission leaves at once, with whatever else is there. Beside batches
-//! that are under way, up to four of them, a further one leaves as soon as it is as large as they are on the average:
-//! so batches become as large as the load and no larger, and no crowd waits for a commit of one. A batch that is slow is no
-//! measure: no submission waits for it longer than [`STALL`](lane). The driver of a run has at most one submission under way, so the order of
-//! its records is kept.
+//! It never adds a delay: without a pending batch, a submission leaves at once, together with all others that wait. Up to four batches are pending
+//! at once: next to pending ones, another leaves as soon as it reaches their average size. Batches thus grow with the load and no further, and no
+//! burst waits for a commit of one. A slow batch does not count: no submission waits for it longer than [`STALL`](lane). The driver of a run has at
+//! most one pending submission, so the order of its records is preserved.
 //!
-//! A batch of many is sent by a task, a *lane*. What has nothing to be sent with, where nothing is under way and the last batch was
-//! no larger, is sent by whoever waits for it ([`AppendHandle`]): a run by itself wakes no task for its records, and is woken by none.
+//! A task, the *lane*, sends a batch of many. If no batch is pending and the last batch was not larger, the waiter itself sends a single append
+//! ([`AppendHandle`]): a lone run wakes no task for its records, and no task wakes it.
 //!
-//! Each [part](CheckpointStore::part) of the store has a queue and lanes of its own: a batch is as slow as the slowest shard that it
-//! goes to, so one that hangs takes the lanes of its own runs and no others.
+//! Each [part](CheckpointStore::part) of the store has its own queue and lanes: a batch is as slow as its slowest shard, so a hanging shard blocks
+//! only the lanes of its own runs.
 
 mod lane;
 mod queue;
@@ -31,7 +30,7 @@ use crate::id::{HeadRef, RunKey};
 use crate::store::{At, CheckpointStore, RunAppend};
 use crate::telemetry::{CommitterMeter, spans};
 
-/// How long a failed append is tried again before the run stops with its error.
+/// How long to retry a failed append before the run stops with its error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RetryBudget {
     pub(crate) attempts: u32,
@@ -39,7 +38,7 @@ pub(crate) struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// How long to wait after so many tries that failed before.
+    /// Returns the delay after `failed` failed attempts.
     fn delay(self, failed: u32) -> Duration {
         self.first_delay.saturating_mul(2u32.saturating_pow(failed.min(10)))
     }
@@ -54,7 +53,7 @@ struct Parts {
     clock: Arc<dyn Clock>,
     heartbeat: Arc<HeartbeatMonitor>,
     budget: RetryBudget,
-    /// By part of the store: as many as it has, so none is ever removed.
+    /// By part of the store. The number of parts is fixed, so no entry is ever removed.
     queues: Mutex<HashMap<u64, Arc<Mutex<AppendQueue>>>>,
     meter: CommitterMeter,
 }
@@ -70,9 +69,9 @@ impl Committer {
         Self(Arc::new(Parts { store, clock, heartbeat, budget, queues, meter }))
     }
 
-    /// Hands over the records of one run. The answer comes when they are durable, refused, or the retries are used up.
+    /// Submits the records of one run. The answer arrives when they are durable, refused, or the retries are used up.
     ///
-    /// Those of an owner name the term in which it took the run: they are not sent once others may have taken it.
+    /// An owner's records name the term of its claim. They are not sent after another process may have claimed the run.
     pub(crate) fn begin(&self, append: RunAppend, term: Option<u64>) -> AppendHandle {
         let lane = self.lane(&append.run);
         self.0.meter.queued();
@@ -85,20 +84,20 @@ impl Committer {
         AppendHandle::there(answer)
     }
 
-    /// Appends the records of one run, as [`begin`](Self::begin), and waits for what came of it.
+    /// Appends the records of one run, as [`begin`](Self::begin), and waits for the result.
     ///
     /// # Errors
     ///
-    /// As [`CheckpointStore::append`], after all tries; [`ErrorKind::Fenced`] if the term is over.
+    /// Returns the errors of [`CheckpointStore::append`] after all retries. [`ErrorKind::Fenced`] if the term is over.
     pub(crate) async fn append(&self, append: RunAppend, term: Option<u64>) -> Result<HeadRef> {
         self.begin(append, term).answer().await
     }
 
-    /// Reads from the store, again as often as a failed append is made.
+    /// Reads from the store, with as many retries as an append.
     ///
     /// # Errors
     ///
-    /// As what reads, after all tries.
+    /// Returns the errors of `read` after all retries.
     pub(crate) async fn read<T, F: Future<Output = Result<T>>>(&self, read: impl Fn() -> F) -> Result<T> {
         let mut failed = 0;
         loop {
@@ -126,7 +125,7 @@ impl Committer {
         lane.enqueue(submission);
     }
 
-    /// Replies, or tries again later with the same records: their ids make the repetition safe.
+    /// Replies, or schedules a retry with the same records: their ids make the retry safe.
     fn answer(&self, mut submission: PendingAppend, result: Result<HeadRef>) {
         match result {
             Err(error) if error.is_retryable() && submission.failed + 1 < self.0.budget.attempts => {
@@ -154,26 +153,26 @@ impl Committer {
                 let error = Error::new(ErrorKind::Indeterminate, message).with_source(error);
                 drop(submission.reply.send(Err(error.with_run(&submission.append.run))));
             }
-            // A driver that is gone does not need the answer.
+            // The driver may be gone.
             result => drop(submission.reply.send(result)),
         }
     }
 
-    /// Looks whether records that were refused had been written by a try whose reply was lost, before others wrote after them.
+    /// Checks whether refused records were written by an earlier attempt with a lost reply, before another writer's records.
     ///
-    /// A signaller would send its signal twice otherwise.
+    /// Without this check, a signaller would send its signal twice.
     async fn done_before(&self, append: &RunAppend, refused: Error) -> Result<HeadRef> {
         let Some(last) = append.records.last() else { return Err(refused) };
         let last = last.header.head();
         if self.is_on_record(&append.run, last).await? { Ok(last) } else { Err(refused) }
     }
 
-    /// Looks whether a record is in the log whose writer has not heard what became of it.
+    /// Checks whether the log contains a record with unknown outcome.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Indeterminate`]: the store cannot read the log, or another caller has cut it behind the place of the record, and the
-    /// store does not keep what was there.
+    /// [`ErrorKind::Indeterminate`] if the log is unreadable, or if another caller pruned the log beyond the record's position and the store does
+    /// not keep the pruned records.
     pub(crate) async fn is_on_record(&self, run: &RunKey, record: HeadRef) -> Result<bool> {
         let in_doubt = |message: &str| Error::new(ErrorKind::Indeterminate, message.to_owned()).with_run(run);
         let unread = |error: Error| {
@@ -187,7 +186,7 @@ impl Committer {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(unread(error)),
             _ => {}
         }
-        // The first record that is kept only ever moves on: if the place is kept now, it was kept at the look.
+        // The first stored record only moves forward: if the position is stored now, it was stored at the check.
         match self.read(|| self.0.store.head(run)).await {
             Ok(Some(head)) if head.first > record.seq => Err(in_doubt(
                 "the reply of a write was lost, and the log was cut behind its place since: it may be done or not; look at the \

@@ -1,4 +1,4 @@
-//! What waits for a lane of one part of the store, and when a lane opens.
+//! The waiting appends of one part of the store, and the rules for opening a lane.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -9,33 +9,33 @@ use crate::error::Result;
 use crate::id::HeadRef;
 use crate::store::RunAppend;
 
-/// How many batches of one part of the store are under way at once: enough to keep a store busy while replies travel, few enough for batches to grow.
+/// Number of concurrent batches of one part of the store: enough to keep a store busy while replies travel, few enough for batches to grow.
 const LANES: usize = 4;
 
-/// The most runs in one batch: bounds the store's statement and the harm of a lost reply.
+/// Maximum number of runs in a batch. Limits the store's statement and the damage of a lost reply.
 const MAX_RUNS: usize = 256;
 
-/// The most bytes of bodies in one batch, unless one run alone has more.
+/// Maximum total size of the bodies in a batch, unless a single run has more.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// For how many submissions memory is kept, whatever their number was.
+/// Number of submissions whose memory is kept after any burst.
 const ROOM: usize = 16;
 
-/// The records of one run, until it is certain what became of them.
+/// The records of one run, until their result is certain.
 pub(super) struct PendingAppend {
     pub(super) append: RunAppend,
     pub(super) failed: u32,
-    /// Whether a try before may have been done after all.
+    /// Whether an earlier attempt may have succeeded.
     pub(super) in_doubt: bool,
-    /// The term of heartbeats in which the run was taken; nothing is sent for it once that is over. Absent for signallers.
+    /// The heartbeat term of the claim. After it ends, the append is not sent. Absent for signallers.
     pub(super) term: Option<u64>,
     pub(super) reply: oneshot::Sender<Result<HeadRef>>,
-    /// What it is a part of.
+    /// The span that the append belongs to.
     pub(super) origin: Span,
 }
 
 impl PendingAppend {
-    /// Makes one that was not tried yet, and the way by which its answer comes.
+    /// Creates a submission without an attempt, and the receiver of its answer.
     pub(super) fn new(
         append: RunAppend,
         term: Option<u64>,
@@ -55,22 +55,22 @@ impl PendingAppend {
 pub(super) struct AppendQueue {
     waiting: VecDeque<PendingAppend>,
     lanes: usize,
-    /// Whether a lane is about to take what waits.
+    /// Whether a lane is about to take the waiting appends.
     taking: bool,
-    /// How many submissions are under way.
+    /// Number of pending submissions.
     sent: usize,
-    /// How large the last batch was.
+    /// Size of the last batch.
     last: usize,
 }
 
 impl AppendQueue {
-    /// Puts a submission in line. Returns whether a lane must come and take it.
+    /// Appends a submission. Returns whether a lane must take it.
     pub(super) fn push(&mut self, submission: PendingAppend) -> bool {
         self.waiting.push_back(submission);
         self.opens()
     }
 
-    /// Whether what waits is to leave beside what is under way; if so, a lane must come and take it.
+    /// Returns whether the waiting appends leave next to the pending ones. If so, a lane must take them.
     fn opens(&mut self) -> bool {
         let enough = self.waiting.len() * self.lanes >= self.sent;
         let opens = enough && !self.taking && self.lanes < LANES;
@@ -81,8 +81,8 @@ impl AppendQueue {
         opens
     }
 
-    /// Opens a lane for one append alone, if nothing is under way: then nothing waits, either, and no crowd is about to come, for the lane of
-    /// the last batch gave it a turn.
+    /// Opens a lane for a single append, if none is pending. In that case no append waits either, and no burst is about to arrive, because the lane
+    /// of the last batch yielded once.
     pub(super) fn opens_alone(&mut self) -> bool {
         let alone = self.lanes == 0;
         if alone {
@@ -91,12 +91,12 @@ impl AppendQueue {
         alone
     }
 
-    /// Whether those who were told by the last batch may come along with the next.
+    /// Returns whether the callers of the last batch may join the next one.
     pub(super) fn has_crowd(&self) -> bool {
         self.last > 1
     }
 
-    /// Takes the next batch for a lane, which ends if there is none. Returns whether a further lane must come as well.
+    /// Takes the next batch for a lane. An empty batch ends the lane. Returns whether a further lane must come as well.
     pub(super) fn take(&mut self) -> (Vec<PendingAppend>, bool) {
         let mut full = false;
         let mut batch: Vec<PendingAppend> = Vec::new();
@@ -110,8 +110,8 @@ impl AppendQueue {
                 full = true;
                 break;
             }
-            // Several who speak to a run that is not driven here submit at once. A batch names a run once, so the others
-            // take the next one and learn from it that they were not the first.
+            // Concurrent signallers of a run without a driver submit at once. A batch contains a run only once, so the others take the next batch
+            // and learn from it that they were not first.
             if !named.insert(next.append.run.clone()) {
                 later.push(next);
                 continue;
@@ -122,7 +122,7 @@ impl AppendQueue {
         later.into_iter().rev().for_each(|submission| self.waiting.push_front(submission));
         let few = batch.len().max(ROOM);
         if self.waiting.is_empty() && !batch.is_empty() && 4 * few <= self.waiting.capacity() {
-            // What a crowd took is not kept for good; twice of what came last is, so that room is not made and given back in turns.
+            // Shrink after a burst, but keep twice the last batch so that capacity does not oscillate.
             self.waiting.shrink_to(2 * few);
         }
         self.taking = false;
@@ -136,26 +136,26 @@ impl AppendQueue {
         (batch, opens)
     }
 
-    /// Says that so many are not under way after all; with nothing else to send, their lane is about to take the next batch.
+    /// Stops counting `held` appends as pending. If there is nothing else to send, their lane takes the next batch.
     pub(super) fn hold_back(&mut self, held: usize, takes_next: bool) {
         self.sent -= held;
         self.taking |= takes_next;
     }
 
-    /// Says that a batch was answered; its lane is about to take the next.
+    /// Records an answered batch. Its lane takes the next one.
     pub(super) fn answered(&mut self, counted: usize) {
         self.sent -= counted;
         self.taking = true;
     }
 
-    /// Says that what was sent alone was answered; its lane ends. Returns whether another must come for what waits.
+    /// Records the answer to a single append, whose lane ends. Returns whether another lane must take the waiting appends.
     pub(super) fn answered_alone(&mut self, counted: usize) -> bool {
         self.sent -= counted;
         self.lanes -= 1;
         !self.waiting.is_empty() && self.opens()
     }
 
-    /// Lets others leave beside a batch that is slow, as if it were not there. Returns whether a lane must come for them.
+    /// Stops counting a slow batch as pending, so that others can leave. Returns whether a lane must take them.
     pub(super) fn count_out(&mut self, slow: usize) -> bool {
         self.sent -= slow;
         !self.waiting.is_empty() && self.opens()
@@ -185,7 +185,7 @@ mod tests {
         assert!(queue.opens_alone(), "both lanes have ended");
     }
 
-    /// Whoever was sent alone takes no next batch: what gathered meanwhile would never leave.
+    /// A single append has no next batch: appends that gathered meanwhile would never leave.
     #[test]
     fn what_waits_behind_one_alone_gets_a_lane_when_it_is_answered() {
         let mut queue = AppendQueue::default();
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(queue.take().0.len(), 1);
     }
 
-    /// As many as a crowd was, and hundreds of bytes each.
+    /// As many as a burst has, with hundreds of bytes each.
     #[test]
     fn what_a_crowd_took_is_given_back_when_few_come() {
         let mut queue = AppendQueue::default();

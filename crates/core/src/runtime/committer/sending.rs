@@ -1,4 +1,4 @@
-//! An append that was handed over, and the way by which its answer comes.
+//! A submitted append, and the path of its answer.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,15 +12,15 @@ use crate::runtime::tasks::{spawn, spawn_if_any_can};
 
 type Append = Pin<Box<dyn Future<Output = Result<HeadRef>> + Send>>;
 
-/// An append that was handed over. It is carried out also if this is dropped.
+/// A submitted append. It completes even if this handle is dropped.
 pub(crate) struct AppendHandle(AppendPath);
 
 enum AppendPath {
-    /// Whoever waits for the answer carries it out: nothing else is under way, so no other task is woken for it, and none wakes the waiter.
+    /// The waiter executes the append: no other append is pending, so no other task wakes for it, and none wakes the waiter.
     Here(Append),
-    /// A task does.
+    /// A task executes the append.
     There(oneshot::Receiver<Result<HeadRef>>),
-    /// It was answered.
+    /// The append was answered.
     Over,
 }
 
@@ -33,7 +33,7 @@ impl AppendHandle {
         Self(AppendPath::There(answer))
     }
 
-    /// Takes an answer that has come already. Carries nothing out.
+    /// Takes an answer that has arrived. Executes nothing.
     pub(crate) fn try_answer(&mut self) -> Option<Result<HeadRef>> {
         let AppendPath::There(answer) = &mut self.0 else { return None };
         let answer = match answer.try_recv() {
@@ -45,7 +45,7 @@ impl AppendHandle {
         Some(answer)
     }
 
-    /// Carries it out as far as that goes without waiting, and takes an answer that comes so. Whoever waits for it later is woken.
+    /// Executes the append without waiting, and takes an answer that arrives at once. A later waiter is woken.
     pub(crate) fn try_here(&mut self) -> Option<Result<HeadRef>> {
         match self.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(answer) => Some(answer),
@@ -53,9 +53,9 @@ impl AppendHandle {
         }
     }
 
-    /// Waits for the answer, which comes once.
+    /// Waits for the answer, which arrives once.
     ///
-    /// Cancel safe: the append is carried out, and an answer that was not returned is returned by the next call.
+    /// Cancel safe: the append completes, and the next call returns an answer that this call did not return.
     pub(crate) async fn answer(&mut self) -> Result<HeadRef> {
         poll_fn(|cx| self.poll(cx)).await
     }
@@ -74,12 +74,12 @@ impl AppendHandle {
         answer
     }
 
-    /// Has a task carry it out from here on: whoever waited for it is about to do something else.
+    /// Detaches the append into a task, because the waiter is about to do other work.
     pub(crate) fn leave(&mut self) {
         self.0 = match std::mem::replace(&mut self.0, AppendPath::Over) {
             AppendPath::Here(append) => {
                 let (reply, answer) = oneshot::channel();
-                // Whoever is gone needs no answer.
+                // The receiver may be gone.
                 spawn(async move { drop(reply.send(append.await)) });
                 AppendPath::There(answer)
             }
@@ -89,7 +89,7 @@ impl AppendHandle {
 }
 
 impl Drop for AppendHandle {
-    /// What was sent and not carried out would be in doubt, and keep its lane.
+    /// Otherwise a sent append would have an unknown outcome and block its lane.
     fn drop(&mut self) {
         if let AppendPath::Here(append) = std::mem::replace(&mut self.0, AppendPath::Over) {
             spawn_if_any_can(append);
@@ -97,7 +97,7 @@ impl Drop for AppendHandle {
     }
 }
 
-/// Says that the task of an append has ended without an answer, as with tokio's runtime.
+/// Returns the error for an append task that ended without an answer, as when tokio's runtime ends.
 pub(super) fn gone() -> Error {
     Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer; resume the run")
 }

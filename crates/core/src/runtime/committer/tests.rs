@@ -1,4 +1,4 @@
-//! An append that is sent alone: carried out whoever waits for it, and held back as all others are.
+//! An append that is sent alone: it completes without its waiter, and is held back like all others.
 
 use ferrata_store::testing::{Fault, FaultPlan, FaultStore, Log, ManualClock};
 use tokio::sync::Semaphore;
@@ -58,7 +58,7 @@ async fn turns() {
     }
 }
 
-/// A store need not finish what is dropped, and its lane would be taken for good.
+/// A store need not finish a dropped future, and its lane would stay occupied.
 #[tokio::test]
 async fn what_was_sent_is_carried_out_although_it_is_dropped() {
     let world = World::new();
@@ -72,7 +72,7 @@ async fn what_was_sent_is_carried_out_although_it_is_dropped() {
     assert!(next.try_here().is_some(), "the lane is free again: nothing else is under way");
 }
 
-/// It was given to the caller to carry out, and the caller has never begun.
+/// The caller received the append for execution and never started.
 #[tokio::test]
 async fn what_was_never_waited_for_is_carried_out() {
     let world = World::new();
@@ -92,7 +92,7 @@ async fn a_task_carries_on_for_a_caller_that_does_something_else() {
     assert!(sending.answer().await.is_ok());
 }
 
-/// Others would take the run of a process that is late, so what it sends as an owner waits for a heartbeat.
+/// Another process would claim the run of a late process, so its appends as an owner wait for a heartbeat.
 #[tokio::test]
 async fn nothing_is_sent_alone_while_the_process_may_count_as_dead() {
     let world = World::new();
@@ -110,7 +110,7 @@ async fn nothing_is_sent_alone_while_the_process_may_count_as_dead() {
     assert!(world.has("a").await);
 }
 
-/// What came of it is in doubt, so the same records go the way of all others.
+/// The outcome is unknown, so the same records go the usual way.
 #[tokio::test]
 async fn a_lost_reply_is_asked_for_again() {
     let world = World::new();
@@ -120,7 +120,7 @@ async fn a_lost_reply_is_asked_for_again() {
     assert_eq!(world.store.operations(), 2);
 }
 
-/// Writes an append whose reply is lost, and a record of another writer after it; then the run is cut at the record with this number.
+/// Writes an append with a lost reply, and then another writer's record; then the run is pruned at record `cut`.
 async fn overtaken(cut: Option<u64>) -> Result<HeadRef> {
     let world = World::new();
     world.gate.add_permits(1);
@@ -143,7 +143,7 @@ async fn overtaken(cut: Option<u64>) -> Result<HeadRef> {
     world.committer.begin(append, None).answer().await
 }
 
-/// A signaller who is told that it was refused says it again.
+/// A signaller that sees a refusal repeats its signal.
 ///
 /// Guarantees: DURABLE-9.
 #[tokio::test]

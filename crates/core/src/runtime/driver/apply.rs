@@ -1,4 +1,4 @@
-//! Applying an update to the live state, and what follows where that goes wrong half-way.
+//! Applies an update to the live state, and recovers if that fails halfway.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::record::{Failure, FailureKind};
 use crate::runtime::log::check_size;
 use crate::state::{NodeNotes, Patch, PatchWriter, Schema, State, Touch, Update, Write, reread};
 
-/// An activation whose update went wrong after it had changed the live state.
+/// An activation whose update failed after it had changed the live state.
 pub(super) struct FailedApply {
     pub(super) key: ActivationKey,
     pub(super) origin: ActivationOrigin,
@@ -27,7 +27,7 @@ pub(super) struct FailedApply {
     pub(super) took: Duration,
 }
 
-/// What an update and the routes after it came to.
+/// The result of an update and the routes after it.
 pub(super) struct AppliedUpdate {
     pub(super) patch: Patch,
     pub(super) overwrites: Vec<String>,
@@ -35,13 +35,13 @@ pub(super) struct AppliedUpdate {
 }
 
 impl<S: State> RunDriver<S> {
-    /// Makes the live state anew from the log, without the update that went wrong, and takes in the failure.
+    /// Rebuilds the live state from the log without the failed update, and records the failure.
     ///
-    /// No copy of the state is kept for this rare case: that would cost every node what the whole state weighs.
+    /// The driver keeps no copy of the state for this rare case: each node would pay for a copy of the whole state.
     ///
     /// # Errors
     ///
-    /// What went wrong, if checkpoints are held back without a bound: then the log does not hold what it takes.
+    /// Returns the failure itself if checkpoints are held back without a bound: the log then lacks the data for a rebuild.
     pub(super) async fn mend(&mut self, failed: FailedApply) -> Result<()> {
         let FailedApply { key, origin, failure, took } = failed;
         if !self.journal.keeps_ends() {
@@ -66,7 +66,7 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Whether something can go wrong once the update is applied, so that the state before must be kept.
+    /// Returns whether anything can fail after the update is applied, so that the driver must keep the earlier state.
     pub(super) fn may_fail_after_apply(&self, node: NodeIx) -> bool {
         let plan = self.plan.node(node);
         plan.routed
@@ -74,13 +74,13 @@ impl<S: State> RunDriver<S> {
             || plan.outgoing.iter().any(|&edge| self.plan.edge(edge).kind == EdgeKind::When)
     }
 
-    /// Applies an update to the state and asks the routes.
+    /// Applies an update to the state and evaluates the routes.
     pub(super) fn apply(&mut self, key: ActivationKey, update: &Update<S>) -> Result<AppliedUpdate, Failure> {
         let index = NodeIx::new(key.0);
         let caught = |what: &str, panic: &(dyn std::any::Any + Send)| {
             Failure::new(FailureKind::Graph, format!("{what} panicked: {}", panic_text(panic)))
         };
-        // An activation that runs alone overwrites nothing that another writes.
+        // An activation that runs alone cannot clash with another writer.
         let alone = self.machine.in_flight().len() <= 1 && !self.machine.has_overwrites();
         let mut writer = match self.journal.encodes_patches() {
             true => PatchWriter::recording(),
@@ -115,7 +115,7 @@ impl<S: State> RunDriver<S> {
         Ok(AppliedUpdate { patch: patch.unwrap_or_default(), overwrites, fired })
     }
 
-    /// Refuses what would not fit into a record, and names what is to blame.
+    /// Rejects changes that exceed the size of a record, and names the largest part.
     fn check_size(&self, touched: &[Touch], output: Option<&RawValue>, sent: usize) -> Result<(), Failure> {
         let output_bytes = output.map_or(0, |text| text.get().len());
         let bytes: usize = touched.iter().map(|touch| touch.bytes).sum::<usize>() + output_bytes + sent;
@@ -140,7 +140,7 @@ impl<S: State> RunDriver<S> {
     }
 }
 
-/// Refuses an input that would not fit into a record, or that a restart would not find as it is.
+/// Rejects an input that exceeds the size of a record, or that a restart would read back differently.
 pub(crate) fn check_input<S: State>(input: &S, schema: &Schema, most: usize) -> Result<Box<RawValue>> {
     let text = input.to_channels_json()?;
     check_size(&text, most)?;

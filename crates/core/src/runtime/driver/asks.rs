@@ -1,4 +1,4 @@
-//! The questions that the runtime's answerer works on.
+//! The questions that the runtime's answerer is working on.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,22 +9,22 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use crate::ask::{Answer, Answerer, AnswererQuestion, Question};
 use crate::id::RunKey;
 
-/// The work of the answerer: by which task, on which question, with which answer and author.
+/// The result of the answerer: the task, the question, and the answer with its author.
 pub(super) type AnswererResult = (Id, (String, Option<(Answer, String)>));
 
-/// The questions that the answerer works on, and its answers to come; absent as long as none was handed to it.
+/// The questions that the answerer is working on, and its pending answers. Absent until the first question.
 #[derive(Default)]
 pub(super) struct AnswererTasks(Option<Box<Work>>);
 
 #[derive(Default)]
 struct Work {
-    /// Each with what ends the work on it.
+    /// Each question with the abort handle of its task.
     posed: HashMap<String, AbortHandle>,
     answering: JoinSet<(String, Option<(Answer, String)>)>,
 }
 
 impl AnswererTasks {
-    /// Hands the questions that are new to the answerer, and takes back those that are closed.
+    /// Passes new questions to the answerer, and withdraws closed ones.
     pub(super) fn pose(&mut self, run: &RunKey, answerer: &Arc<dyn Answerer>, open: Vec<Question>) {
         if open.is_empty() && self.0.is_none() {
             return;
@@ -50,40 +50,40 @@ impl AnswererTasks {
         }
     }
 
-    /// Takes a question back, because it is asked anew.
+    /// Withdraws a question, because the node asks it again.
     pub(super) fn withdraw(&mut self, question: &str) {
         if let Some(task) = self.0.as_mut().and_then(|work| work.posed.remove(question)) {
             task.abort();
         }
     }
 
-    /// Whether no question is with the answerer.
+    /// Returns whether the answerer has no question.
     pub(super) fn is_empty(&self) -> bool {
         self.0.as_ref().is_none_or(|work| work.posed.is_empty())
     }
 
-    /// Whether the answerer has nothing to do.
+    /// Returns whether the answerer is idle.
     pub(super) fn is_idle(&self) -> bool {
         self.0.as_ref().is_none_or(|work| work.answering.is_empty())
     }
 
-    /// Whether this task works on the question as it is asked now. An answer of another is to a question that was closed meanwhile, or
-    /// asked anew.
+    /// Returns whether this task works on the current form of the question. Another task's answer belongs to a question that was closed or asked
+    /// again.
     pub(super) fn is_current(&self, task: Id, question: &str) -> bool {
         let posed = self.0.as_ref().and_then(|work| work.posed.get(question));
         posed.is_some_and(|posed| posed.id() == task)
     }
 
-    /// Lets a question be posed again in the next turn.
+    /// Allows the question to be posed again in the next turn.
     pub(super) fn forget(&mut self, question: &str) {
         if let Some(work) = &mut self.0 {
             work.posed.remove(question);
         }
     }
 
-    /// Waits for the next answer; `None` if none is to come.
+    /// Waits for the next answer. Returns `None` if no answer is pending.
     ///
-    /// Cancel safe: an answer that was not returned is returned by the next call.
+    /// Cancel safe: the next call returns an answer that this call did not return.
     pub(super) async fn next_answer(&mut self) -> Option<Result<AnswererResult, JoinError>> {
         match &mut self.0 {
             Some(work) => work.answering.join_next_with_id().await,

@@ -1,4 +1,4 @@
-//! What must be on stable storage before an activation starts: decided by the effect of its node.
+//! Decides by a node's effect which records must be durable before an activation starts.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,29 +17,29 @@ use crate::runtime::fleet::heartbeat::HeartbeatMonitor;
 use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
 
-/// How often the log is asked for the run's owner before a doubt ends the run here, and the first pause, which doubles.
+/// Maximum number of reads of the run's owner before a doubt ends the run in this process, and the first delay, which doubles.
 const LOOKS: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
-/// The longest pause between two questions of an attempt that waits for the answer.
+/// The longest delay between two ownership checks of a waiting attempt.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Whether an activation may start.
 pub(super) enum BarrierState {
     Open,
-    /// It waits until its records are durable, and is started then.
+    /// The activation starts once its records are durable.
     Waits,
 }
 
-/// Whether this process owns a run, for an attempt that must not be repeated.
+/// Confirms that this process owns a run, for an attempt that must not be repeated.
 struct RunOwnership {
     shared: Weak<RuntimeInner>,
     heartbeat: Arc<HeartbeatMonitor>,
     run: RunKey,
-    /// The owner in the log as long as the run is this process's; absent if the run has no record.
+    /// The owner in the log while this process owns the run. Absent if the run has no record.
     owner: Option<(Epoch, Option<ExecutorId>)>,
     term: u64,
-    /// How often heartbeats had come late when the log was asked last.
+    /// Number of late heartbeats at the last read of the log.
     gaps: AtomicU64,
 }
 
@@ -52,7 +52,7 @@ impl Ownership for RunOwnership {
         Box::pin(async move {
             let mut pause = FIRST_PAUSE;
             loop {
-                // The driver hears of a loss as well, and drops the attempt.
+                // The driver also learns of the loss, and drops the attempt.
                 let Ok(gaps) = self.heartbeat.sure(self.term).await else { return false };
                 let Some(shared) = self.shared.upgrade() else { return false };
                 let Some(owner) = self.owner else {
@@ -79,7 +79,7 @@ impl Ownership for RunOwnership {
 }
 
 impl<S: State> RunDriver<S> {
-    /// Writes what must be written before the activation starts, and tells whether it may start at once.
+    /// Writes the records that must precede the activation, and returns whether it may start at once.
     pub(super) fn barrier(&mut self, key: ActivationKey) -> Result<BarrierState> {
         let node = self.plan.node(NodeIx::new(key.0));
         let (effect, checkpoint) = (node.effect, node.checkpoint);
@@ -106,18 +106,18 @@ impl<S: State> RunDriver<S> {
         Ok(BarrierState::Waits)
     }
 
-    /// Follows from now on whether this process owns the run.
+    /// Returns a check that this process owns the run.
     pub(super) fn ownership(&self) -> Arc<dyn Ownership> {
         let (shared, run) = (Arc::downgrade(&self.shared), self.journal.run().clone());
         let heartbeat = Arc::clone(&self.shared.heartbeat);
-        // Of a run without a record, no other process knows.
+        // No other process knows a run without a record.
         let owner = self.journal.durable().map(|_| (self.journal.epoch(), Some(self.journal.executor())));
         let (term, gaps) = (self.registration.term, AtomicU64::new(self.registration.gaps));
         Arc::new(RunOwnership { shared, heartbeat, run, owner, term, gaps })
     }
 
-    /// Waits until this process surely owns the run, for an attempt that must not be repeated: whatever passed since its intent was
-    /// recorded, no other process may have claimed the run. Returns false if another writer came first, and everything is in line anew.
+    /// Waits until this process certainly owns the run, for an attempt that must not be repeated: no other process may have claimed the run since
+    /// its intent was recorded. Returns false after a write conflict, when all activations are in line again.
     ///
     /// # Errors
     ///
@@ -138,10 +138,10 @@ impl<S: State> RunDriver<S> {
             if gaps == self.registration.gaps {
                 return Ok(true);
             }
-            // It may have the only connection.
+            // The transaction may have the only connection.
             self.break_transaction();
             match self.in_term(self.shared.store.head(self.journal.run())).await {
-                // Of no other life: while this driver is registered, this executor takes the run in none.
+                // It is the same life: while this driver is registered, this executor claims the run in no other.
                 Ok(Some(head))
                     if (head.epoch, head.owner) == (self.journal.epoch(), Some(self.journal.executor())) =>
                 {

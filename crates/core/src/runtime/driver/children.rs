@@ -1,4 +1,4 @@
-//! The children that nodes wait for here, and those that are told to stop.
+//! The children that nodes of this process wait for, and the children under cancellation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,44 +27,44 @@ use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::caught;
 use crate::state::State;
 
-/// What is heard of a child.
+/// An event of a child.
 pub(super) enum ChildEvent {
-    /// What came of it, for the wait of this name.
+    /// The child's end, for the wait of this name.
     End(ActivationKey, String, Arc<RawValue>),
-    /// It is on record that it is to stop, or there is no such child.
+    /// A cancellation of the child is recorded, or there is no such child.
     Told(Option<ChildRef>),
-    /// It was told to stop, and has.
+    /// The child has ended after its cancellation.
     Stopped,
-    /// It knows whether it is paused with its parent.
+    /// The child received the pause state of its parent.
     Held(ChildRef),
 }
 
-/// How far the children of a run that ends have come.
+/// The progress of cancelling the children of an ending run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopProgress {
-    /// Some are not told yet, whatever the grace: nobody else would tell them.
+    /// Some cancellations are not sent. The grace does not apply, because no other process would send them.
     Telling,
-    /// All are told, and some have not ended.
+    /// All cancellations are sent, and some children have not ended.
     Waiting,
-    /// All have ended, or the grace is over.
+    /// All children have ended, or the grace is over.
     Done,
 }
 
-/// The children that nodes wait for here, and those that are told to stop.
+/// The children that nodes of this process wait for, and the children under cancellation.
 pub(super) struct ChildTasks {
     pub(super) tasks: JoinSet<ChildEvent>,
     pub(super) holds: ChildPauses,
     watched: BTreeSet<(ActivationKey, String)>,
     stopped: BTreeSet<ChildRef>,
-    /// Bounds how many are told at once.
+    /// Limits the number of concurrent cancellations.
     turns: Arc<Semaphore>,
-    /// How many are being told to stop.
+    /// Number of cancellations being sent.
     telling: usize,
-    /// How many that were told to stop have not.
+    /// Number of cancelled children that have not ended.
     stopping: usize,
-    /// When the grace of those is over, by the monotonic clock: it begins when the last was told.
+    /// End of the grace of cancelled children, by the monotonic clock. The grace starts with the last cancellation.
     grace: Option<Duration>,
-    /// Since when nothing but waits for children is left, by the monotonic clock.
+    /// Since when only waits for children are left, by the monotonic clock.
     idle: Option<Duration>,
 }
 
@@ -104,7 +104,7 @@ impl ChildTasks {
         }
     }
 
-    /// Tells a child to stop, unless it was told.
+    /// Cancels a child, unless a cancellation was sent before.
     fn stop(&mut self, shared: &Arc<RuntimeInner>, child: ChildRef, reason: &str) {
         if self.stopped.insert(child.clone()) {
             self.telling += 1;
@@ -115,14 +115,14 @@ impl ChildTasks {
                 let run = child.run.clone();
                 let told =
                     Box::pin(async { tell_to_stop(&shared, &child, SendCondition::Always, &reason).await });
-                // A store that panics is logged; whoever looks for the child at rest tells it then.
+                // A panic of the store is logged. A process that polls the idle child cancels it then.
                 let is_told = caught(&run, told).await.unwrap_or(false);
                 ChildEvent::Told(is_told.then_some(child))
             });
         }
     }
 
-    /// Takes in that a child was told to stop, and waits until it has.
+    /// Handles a sent cancellation, and waits for the child's end.
     fn told(&mut self, shared: &Arc<RuntimeInner>, child: Option<ChildRef>) {
         self.telling -= 1;
         if let Some(child) = child {
@@ -138,7 +138,7 @@ impl ChildTasks {
         }
     }
 
-    /// How far those have come that were told to stop.
+    /// Returns the progress of the cancelled children.
     fn stop_progress(&self, now: Duration) -> StopProgress {
         match (self.telling, self.stopping) {
             (0, 0) => StopProgress::Done,
@@ -148,23 +148,23 @@ impl ChildTasks {
         }
     }
 
-    /// Returns what was heard already.
+    /// Returns the next event if it is ready.
     pub(super) fn try_next(&mut self) -> Option<Result<ChildEvent, JoinError>> {
         self.tasks.try_join_next()
     }
 }
 
 impl WaitRegistry {
-    /// Returns when the grace of children that were told to stop will be over, by the monotonic clock. One that is over is no time to wake for:
-    /// the run may have something else to wait for.
+    /// Returns the end of the grace of cancelled children, by the monotonic clock. Returns `None` after that time, because the run may have other
+    /// waits.
     pub(super) fn end_of_stopping(&self, now: Duration) -> Option<Duration> {
         let children = self.children.as_ref().filter(|children| children.stopping > 0)?;
         children.grace.filter(|grace| *grace > now)
     }
 
-    /// Waits for what is heard next of a child; `None` if nothing is to come.
+    /// Waits for the next event of a child. Returns `None` if none is pending.
     ///
-    /// Cancel safe: what was not returned is returned by the next call.
+    /// Cancel safe: the next call returns an event that this call did not return.
     pub(super) async fn next_of_child(&mut self) -> Option<Result<ChildEvent, JoinError>> {
         match self.known_children() {
             Some(children) => children.tasks.join_next().await,
@@ -174,7 +174,8 @@ impl WaitRegistry {
 }
 
 impl<S: State> RunDriver<S> {
-    /// Notes that a child was started, unless that is noted, and watches it for the wait of this name, unless it `is_told` what came of it.
+    /// Notes a child's start unless that is recorded. Also watches the child for the wait of this name, unless `is_told` shows that its end is
+    /// known.
     pub(super) fn await_child(
         &mut self,
         key: ActivationKey,
@@ -194,7 +195,7 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Takes in what is heard of a child.
+    /// Handles an event of a child.
     pub(super) fn absorb_child_event(&mut self, event: ChildEvent) -> Result<()> {
         match event {
             ChildEvent::Told(child) => {
@@ -214,7 +215,7 @@ impl<S: State> RunDriver<S> {
                 children.watched.remove(&(key, name.clone()));
                 children.idle = None;
                 let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
-                // A failed run is noted nothing more: whoever retries it looks again.
+                // The log of a failed run gets no more notes: the retry reads the child again.
                 if !activation.memos.contains_key(&name) && !self.machine.status().is_finished() {
                     self.note_step(key, &name, ActivationNote::Result(end), false)?;
                 }
@@ -224,18 +225,18 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Returns what came of the run, if it has ended.
+    /// Returns the end of the run for its parent, if the run has ended.
     ///
     /// # Errors
     ///
-    /// That the state cannot be encoded.
+    /// Returns an error if the state cannot be encoded.
     pub(crate) fn end_for_parent(&self) -> Result<Option<Arc<RawValue>>> {
         let state = || Ok((self.state.to_channels_json()?, self.graph.schema().version()));
         end_as(&self.machine, state)?.map(|end| end.to_raw()).transpose()
     }
 
-    /// Lists the children that end with the run and of which no durable record says that they were started, with what binds them: if the
-    /// run is another process's by now, no other process may know them.
+    /// Lists the children that end with the run and whose start no durable record confirms, with their parent links. If another process owns the
+    /// run by now, it may not know them.
     pub(crate) fn children_in_doubt(&self) -> Vec<(RunKey, ParentLink)> {
         let parent = self.journal.run();
         let is_doubted = |key: ActivationKey, child: &Child| {
@@ -250,7 +251,7 @@ impl<S: State> RunDriver<S> {
             .collect()
     }
 
-    /// Tells the children of a run that ends to stop, those that end with it. Returns how far they have come.
+    /// Cancels the children that end with an ending run. Returns the progress.
     pub(super) fn stop_children(&mut self, reason: &str) -> StopProgress {
         let run = self.journal.run();
         let open: Vec<_> = self
@@ -264,7 +265,7 @@ impl<S: State> RunDriver<S> {
         self.waiters.known_children().map_or(StopProgress::Done, |children| children.stop_progress(now))
     }
 
-    /// Lists the children that the run waits for, if it has come to rest over them.
+    /// Lists the children that the idle run waits for.
     pub(crate) fn awaited_at_rest(&self) -> Vec<ChildRef> {
         if self.machine.looks().is_none() {
             return Vec::new();
@@ -274,7 +275,7 @@ impl<S: State> RunDriver<S> {
         open.map(|(key, child)| self.machine.child_ref(run, key, &child)).collect()
     }
 
-    /// Lets go of a run that waits for children, once it has waited for long enough here. Returns false if it has not.
+    /// Releases a run that waits for children, after a minimum wait in this process. Returns false before that.
     pub(super) fn rest_on_children(&mut self) -> Result<bool> {
         let (timer, clock) = (self.next_time(), &self.shared.clock);
         let most = self.shared.limits.release_after;
@@ -288,7 +289,7 @@ impl<S: State> RunDriver<S> {
         Ok(true)
     }
 
-    /// Lets go of a run that waits for children until the first look at them, or until its time comes before.
+    /// Releases a run that waits for children until the first poll, or until an earlier timer.
     pub(super) fn release_until_look(&mut self, reason: &str) -> Result<()> {
         let (timer, now) = (self.next_time(), self.shared.clock.now());
         let times = [timer, next_deadline(&self.machine, now)];

@@ -1,4 +1,4 @@
-//! What follows when an attempt ends: retry, or the update, the routes and the next activations.
+//! Handles the end of an attempt: a retry, or the update, the routes and the next activations.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,14 +23,13 @@ use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Patch, SentOut, State, Update};
 
 impl<S: State> RunDriver<S> {
-    /// Takes in the end of an attempt, as far as nothing must be waited for; [`settle_end`](Self::settle_end) does the rest.
+    /// Handles the end of an attempt up to the first wait. [`settle_end`](Self::settle_end) does the rest.
     ///
-    /// Not one function that waits: its end would be part of the driver at rest, and the driver of a run is as large as the largest
-    /// of what it awaits.
+    /// Not one function that waits: the end would then be part of the idle driver's future, which is as large as the largest future that it awaits.
     pub(super) fn ended(&mut self, (by, end, took): EndedAttempt<S>) -> Result<Option<Box<EndWithin<S>>>> {
         let key = by.activation;
         if matches!(end, AttemptEnd::Failed { .. }) {
-            // What it has said comes before its end, and before what a further attempt says.
+            // Handle the attempt's commands before its end, and before the commands of a further attempt.
             self.take_commands()?;
         }
         let running = self.line.remove_running(key);
@@ -38,7 +37,7 @@ impl<S: State> RunDriver<S> {
         let (mut handed_in, mut gave_way, mut not_begun) = (None, false, false);
         let told = match &running {
             Some(running) if running.is_broken() => {
-                // It ended just before it was broken off; nothing of it was written.
+                // The attempt ended just before it was broken off. None of its work was written.
                 self.line.push_again(key);
                 return Ok(None);
             }
@@ -53,7 +52,7 @@ impl<S: State> RunDriver<S> {
         let is_failed = matches!(end, AttemptEnd::Failed { fatal: false, .. });
         let anew = gave_way && is_failed && !told && self.begins_anew(key, not_begun);
         let Some(activation) = self.machine.in_flight().get(&key) else {
-            // Another writer came first, and the activation does not follow any more.
+            // After a write conflict, the activation no longer follows from the log.
             return Ok(None);
         };
         let failed = activation.failed + 1;
@@ -85,20 +84,20 @@ impl<S: State> RunDriver<S> {
         Ok(None)
     }
 
-    /// Returns how long an activation waits for its next attempt: the same after a resume, and another time in each run.
+    /// Returns the delay before the next attempt of an activation. It is the same after a resume and differs between runs.
     pub(super) fn retry_delay(&self, key: ActivationKey, failed: u32) -> Duration {
         let (high, low) = self.machine.life().as_u64_pair();
         let seed = (u64::from(key.0) << 32 | u64::from(key.1.get())) ^ high ^ low;
         self.plan.node(NodeIx::new(key.0)).retry.delay(failed, seed)
     }
 
-    /// Takes in what is left of the end of an attempt.
+    /// Handles the rest of an attempt's end.
     pub(super) async fn settle_end(&mut self, within: Option<Box<EndWithin<S>>>) -> Result<()> {
         if let Some(within) = within {
             Box::pin(self.end_within(*within)).await?;
         }
         if let Some(failed) = self.failed_apply.take() {
-            // Rare and large, like all that is boxed where a driver awaits it.
+            // Rare and large, so boxed like every such future that a driver awaits.
             Box::pin(self.mend(*failed)).await?;
         }
         if let (None, Some(durable)) = (self.journal.on_its_way(), self.journal.durable()) {
@@ -107,16 +106,16 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Takes in that an attempt broke off because its run was to stop.
+    /// Handles an attempt that broke off because its run stops.
     ///
-    /// It stays in flight: a cancelled run has no use for it, and the claimer of a run that was left begins it again, or asks what
-    /// became of it. A run that failed may be retried while it is still driven here, so there the doubt is recorded at once.
+    /// The activation stays in flight. A cancelled run ignores it. The claimer of a released run starts it again, or asks about its outcome. A
+    /// failed run may be retried while this process drives it, so its doubt is recorded at once.
     fn broken_off(&mut self, key: ActivationKey, failure: Failure) -> Result<()> {
         let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
         let failure = failure.with_node(&self.plan.node(NodeIx::new(key.0)).name);
         let ends = self.machine.cancel().is_some() || self.stopping.has_grace();
         let (failed, at) = match activation.intent {
-            // Without a record of that, it would be asked about.
+            // Without this record, the claimer would ask a question.
             true if failure.not_done => (activation.failed, Some(self.shared.clock.now())),
             true if !ends => (activation.failed + 1, None),
             _ => {
@@ -129,7 +128,7 @@ impl<S: State> RunDriver<S> {
         self.apply_fact(PendingEvent { key, what: PendingEventKind::Retry { failed, failure, at } })
     }
 
-    /// Takes in a fact: absorbs it and writes it as the policy says. Also used to make records anew after a conflict.
+    /// Absorbs a fact and writes it according to the checkpoint policy. Also re-creates records after a conflict.
     pub(super) fn apply_fact(&mut self, fact: PendingEvent<S>) -> Result<()> {
         let PendingEvent { key, what } = fact;
         match what {
@@ -170,9 +169,9 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Takes in the end of an activation, `within` the transaction that its record is to be part of. Returns whether it completed.
+    /// Handles the end of an activation, `within` the transaction that includes its record. Returns whether it completed.
     ///
-    /// Within a transaction the end is no fact before it is committed: it is neither kept nor told.
+    /// Within a transaction the end is not a fact before the commit: it is neither kept nor announced.
     pub(super) fn apply_end(
         &mut self,
         key: ActivationKey,
@@ -265,7 +264,7 @@ impl<S: State> RunDriver<S> {
         }
         if keeps {
             let result = match &failed {
-                // Its rows are rolled back, so it must not complete after all.
+                // Its rows are rolled back, so the activation must not complete.
                 Some(failure) if within => Err(failure.clone()),
                 _ => result,
             };
@@ -286,7 +285,7 @@ impl<S: State> RunDriver<S> {
             self.emit(told);
         }
         let node = self.plan.node(index);
-        // Without any record, what was sent out would be lost with the process.
+        // Without a record, the process's death would lose the sent messages.
         let must = within || node.effect == Effect::External || sends && !self.journal.encodes_patches();
         let checkpoint = node.checkpoint;
         self.hold(done, patch, checkpoint, must)?;

@@ -1,4 +1,4 @@
-//! Pausing the children of a run with it: those that would be cancelled with it, and no others.
+//! Pauses the children of a paused run: the children that end with the run, and no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use crate::record::parent_link::ChildRef;
 use crate::runtime::children::hold;
 use crate::state::State;
 
-/// Which children know that the run is paused, or that it goes on.
+/// The pause state that each child knows.
 #[derive(Debug, Default)]
 pub(super) struct ChildPauses {
-    /// What each was told last, with whether its start was on record by then.
+    /// The pause state last sent to each child, and whether the child's start was durable then.
     told: BTreeMap<(ChildRef, bool), bool>,
-    /// Those that are being told.
+    /// Children whose signal is being sent.
     busy: BTreeSet<ChildRef>,
-    /// Whether all were let go on since the last pause.
+    /// Whether all children were unpaused since the last pause.
     all_go_on: bool,
 }
 
 impl ChildPauses {
-    /// Notes that a child was told.
+    /// Marks a child's signal as sent.
     pub(super) fn done(&mut self, child: &ChildRef) {
         self.busy.remove(child);
     }
 }
 
 impl<S: State> RunDriver<S> {
-    /// Pauses the children that end with the run if it is paused, and lets them go on if it is not any more. Returns whether some are still
-    /// to be told: until then the run does not come to rest.
+    /// Pauses the children that end with a paused run, and unpauses them afterwards. Returns whether signals are pending: until then the run does
+    /// not become idle.
     ///
-    /// A child whose start is not on record is told once no node is at work: then no node here starts it any more.
+    /// A child without a recorded start gets its signal once no node runs, because no node can start it any more.
     pub(super) fn settle_holds(&mut self, is_at_work: bool) -> bool {
         let pause = self.machine.paused().is_some();
         let is_concerned = pause || self.machine.was_paused();

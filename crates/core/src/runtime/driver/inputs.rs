@@ -1,4 +1,4 @@
-//! What an activation starts from, or ends with, without running: its inputs, an answer to its doubt, a patch.
+//! The start or end of an activation without running its node: its inputs, an answer to its doubt, a patch.
 
 use super::RunDriver;
 use crate::ask::Resolution;
@@ -10,7 +10,7 @@ use crate::record::{Failure, FailureKind};
 use crate::state::{Channels, Patch, State, Update};
 
 impl<S: State> RunDriver<S> {
-    /// Returns what was joined, in the order of the edges, then of the items.
+    /// Returns the joined inputs, in the order of the edges, then of the items.
     pub(super) fn inputs(&self, key: ActivationKey) -> Inputs {
         let Some(activation) = self.machine.in_flight().get(&key) else { return Inputs::default() };
         let input = |token: &Token| Input {
@@ -34,7 +34,7 @@ impl<S: State> RunDriver<S> {
         Inputs::Many(tokens.into_iter().map(input).collect())
     }
 
-    /// Turns an answer about an activation in doubt into what it came to.
+    /// Converts an answer about an activation with unknown outcome into its result.
     pub(super) fn resolve(&mut self, resolution: Resolution) -> Result<Update<S>, Failure> {
         match resolution {
             Resolution::Skip | Resolution::Retry => Ok(Update::none()),
@@ -45,12 +45,12 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Makes an update of a patch that an answer supplied.
+    /// Converts a patch from an answer into an update.
     fn supplied(&self, patch: &Patch) -> Result<Update<S>> {
         Ok(Update::new(S::diff(&self.state, self.patched(patch)?)?))
     }
 
-    /// Returns the state as a patch would make it.
+    /// Returns the state after a patch.
     pub(super) fn patched(&self, patch: &Patch) -> Result<S> {
         let mut channels = Channels::from_json(self.state.to_channels_json()?.get())?;
         channels.apply(patch)?;

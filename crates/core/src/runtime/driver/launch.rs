@@ -1,4 +1,4 @@
-//! Starting activations.
+//! Starts activations.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -27,13 +27,13 @@ use crate::state::{Draft, State};
 use crate::telemetry::spans;
 
 impl<S: State> RunDriver<S> {
-    /// Starts the next activation that may start. Returns whether there was anything to do.
+    /// Starts the next activation that may start. Returns whether there was any work.
     pub(super) async fn launch_next(&mut self) -> Result<bool> {
         if self.is_stopping() || !self.room() {
             return Ok(false);
         }
         if self.stopping.has_told() {
-            // The attempts to come get a scope in which they were not told to stop.
+            // New attempts get a scope without a stop signal.
             let cancelled = self.stopping.tell_anew();
             self.scope = Arc::new(RunScope { cancelled, ..RunScope::clone(&self.scope) });
         }
@@ -55,7 +55,7 @@ impl<S: State> RunDriver<S> {
                 key,
                 what: PendingEventKind::Ended { result, took: Duration::ZERO },
             })?;
-            // Its routes may have gone wrong, as at the end of an attempt.
+            // Its routes may have failed, as after an attempt.
             self.settle_end(None).await?;
             return Ok(true);
         }
@@ -72,7 +72,7 @@ impl<S: State> RunDriver<S> {
         Ok(true)
     }
 
-    /// Starts an attempt: here if nothing else could run meanwhile, as a task of its own otherwise.
+    /// Starts an attempt: inline if no other activation could run meanwhile, otherwise as its own task.
     async fn launch(&mut self, key: ActivationKey) -> Result<()> {
         let index = NodeIx::new(key.0);
         self.journal.leave();
@@ -105,7 +105,7 @@ impl<S: State> RunDriver<S> {
         let scope = Arc::new(scope);
         self.emit(|| RunEventKind::NodeStarted { node: scope.node.clone(), visit: key.1, attempt });
         let plan = self.plan.node(index);
-        // The given state stays for further attempts only if there may be any.
+        // Keep the input state only if another attempt may follow.
         let is_last = plan.retry.attempts() == 1 && plan.effect != Effect::Transactional && !external;
         let state = self.line.state_of(key, is_last);
         let state = state.unwrap_or_else(|| Arc::clone(&self.state));
@@ -115,12 +115,12 @@ impl<S: State> RunDriver<S> {
             let told = async move { work.await.inspect_err(|_| spans::failed("node")) };
             work = Box::pin(tracing::Instrument::instrument(told, span));
         }
-        // How long it took is told in the record and to subscribers.
+        // The record and the subscribers need the duration.
         let timed = self.journal.encodes_patches() || self.shared.has_subscribers();
         let meter = self.registration.meter.attempt(&scope.node);
         let mut attempt = Attempt::new(work, bounds, Arc::clone(&scope), timed, meter);
         if self.line.is_idle() {
-            // One turn here: work that does not wait is done without a task of its own.
+            // Poll once inline: work that does not wait needs no task.
             let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut attempt).poll(cx))).await;
             if let Poll::Ready(ended) = first {
                 let within = self.ended(ended)?;
@@ -132,12 +132,12 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Whether the time that the graph allows is over. It stays over: refused, the record that says so is made again.
+    /// Returns whether the graph's deadline has passed. The result stays true: a rejected record of it is made again.
     pub(super) fn is_overdue(&self) -> bool {
         self.stopping.is_deadline_over() && !self.is_halted()
     }
 
-    /// Fails the run by its deadline, once its children have been cancelled: no retry would wait for them.
+    /// Fails the run by its deadline after its children were cancelled, because no retry would wait for them.
     pub(super) fn exceed_deadline(&mut self) -> Result<()> {
         self.stopping.exceed();
         self.line.abort_repeatable();
@@ -153,7 +153,7 @@ impl<S: State> RunDriver<S> {
         self.note(&Event::Status(StatusChange::Failed(failure)), None, false).map(|_| ())
     }
 
-    /// Says that a run that is in progress has nothing that could move it: a fault of the machine, never of the user.
+    /// Returns the error for an active run that nothing can move: a bug in the machine, never a user error.
     pub(super) fn stuck(&self) -> Error {
         let waiting: Vec<_> =
             self.machine.tokens().keys().map(|&node| self.machine.name(node).to_string()).collect();

@@ -1,4 +1,4 @@
-//! Letters of a run that goes on here: handed in for delivery once their record is durable.
+//! Outbox messages of an active run: handed to their sinks once their records are durable.
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,14 @@ use crate::record::letter::LetterChange;
 use crate::runtime::post;
 use crate::state::State;
 
-/// What is on its way.
+/// Messages in records that are not durable, and deferred signals about messages.
 #[derive(Default)]
 pub(super) struct OutboxSend {
-    /// Up to which letter records were made.
+    /// The last message with a record.
     noted: u64,
-    /// Records that are not durable, each with the last letter in it.
+    /// Records that are not durable, each with its last message.
     written: VecDeque<(Seq, u64)>,
-    /// What became of letters, while a transaction is open.
+    /// Delivery results that arrived while a transaction is open.
     deferred: VecDeque<(Signal, oneshot::Sender<Result<()>>)>,
 }
 
@@ -28,7 +28,7 @@ impl<S: State> RunDriver<S> {
         self.machine.letters().map_or(0, |letters| letters.sent())
     }
 
-    /// Notes which record holds the letters that were absorbed.
+    /// Remembers which record contains the absorbed messages.
     pub(super) fn note_sent(&mut self) {
         let sent = self.sent();
         let noted = self.journal.sending.as_ref().map_or(0, |sending| sending.noted);
@@ -41,7 +41,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Hands in the letters of records that have become durable.
+    /// Hands over the messages of records that became durable.
     pub(super) fn hand_in_durable(&mut self, durable: Seq) {
         let Some(sending) = &mut self.journal.sending else { return };
         let mut to = None;
@@ -54,7 +54,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Hands in all letters of the log, which the machine has just been made of.
+    /// Hands over all messages of the log after the machine was rebuilt from it.
     pub(super) fn hand_in_all(&mut self) {
         let sent = self.sent();
         if sent > 0 || self.journal.sending.is_some() {
@@ -67,14 +67,14 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Returns the number of the last letter that was put aside, if an operator has such letters delivered after all.
+    /// Returns the number of the last rejected message, if an operator retries rejected messages.
     pub(super) fn put_aside(&self, what: &SignalKind) -> Option<u64> {
         let SignalKind::Letters { change, .. } = what else { return None };
         let letters = self.machine.letters().filter(|_| matches!(**change, LetterChange::Retry { .. }))?;
         letters.waiting().iter().rfind(|letter| letter.dead).map(|letter| letter.number)
     }
 
-    /// Whether a signal is to wait: what became of letters breaks no transaction off.
+    /// Returns whether a signal must wait: a delivery result does not break off a transaction.
     pub(super) fn is_deferred(&self, signal: &Signal) -> bool {
         matches!(signal.what, SignalKind::Letters { .. }) && self.has_transaction()
     }
@@ -87,7 +87,7 @@ impl<S: State> RunDriver<S> {
         self.journal.sending.as_ref().is_some_and(|sending| !sending.deferred.is_empty())
     }
 
-    /// Takes in what became of letters while a transaction was open.
+    /// Handles delivery results that arrived while a transaction was open.
     pub(super) async fn take_in_deferred(&mut self) -> Result<()> {
         while !self.has_transaction()
             && let Some((signal, reply)) =

@@ -1,4 +1,4 @@
-//! Activations that go on here: in line for their start, behind a barrier, waiting for a time, or running.
+//! The unfinished activations in this process: ready to start, behind a barrier, waiting for a time, or running.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -18,17 +18,17 @@ use crate::record::memo::Memo;
 use crate::runtime::attempt::EndedAttempt;
 use crate::state::State;
 
-/// An attempt that runs.
+/// A running attempt.
 pub(super) struct RunningAttempt {
     task: AbortHandle,
     external: bool,
-    /// What it was started from.
+    /// The inputs of the attempt.
     origin: ActivationOrigin,
-    /// Tells whether it only waits.
+    /// Shows whether the attempt only waits.
     scope: Arc<NodeScope>,
-    /// Whether it was ended to begin anew: what it still says counts for nothing.
+    /// Whether the attempt was broken off to start again. Its later commands are ignored.
     broken: bool,
-    /// The waits that ended in attempts before beside others, each with its place in the order.
+    /// The waits that ended next to others in earlier attempts, each with its position in the order.
     ended: BTreeMap<String, usize>,
 }
 
@@ -41,37 +41,37 @@ impl RunningAttempt {
         self.broken
     }
 
-    /// Returns the place of a wait among those that ended in attempts before.
+    /// Returns the position of a wait among the waits that ended in earlier attempts.
     pub(super) fn place_of(&self, name: &str) -> Option<usize> {
         self.ended.get(name).copied()
     }
 
-    /// Forgets that a wait ended before this attempt: it goes on, and may end otherwise.
+    /// Forgets that a wait ended before this attempt: the wait is open again and may end differently.
     pub(super) fn ends_anew(&mut self, name: &str) {
         self.ended.remove(name);
     }
 }
 
-/// The activations of a run that go on here.
+/// The unfinished activations of a run in this process.
 pub(super) struct ReadyQueue<S: State> {
     /// Activations to start, in order.
     ready: VecDeque<ActivationKey>,
-    /// The state that each of them starts from.
+    /// The input state of each activation.
     given: FewMap<ActivationKey, Arc<S>>,
-    /// Activations that start once fewer of their node are going.
+    /// Activations of bounded nodes that wait for a free slot of their node.
     held: BTreeMap<Local, VecDeque<ActivationKey>>,
     /// Activations that start once a record is durable.
     waiting: VecDeque<(Seq, ActivationKey)>,
-    /// Activations whose barrier was passed.
+    /// Activations that passed their barrier.
     passed: VecDeque<ActivationKey>,
     /// Activations that wait for their next attempt.
     timers: BTreeSet<(Timestamp, ActivationKey)>,
     running: FewMap<ActivationKey, RunningAttempt>,
-    /// How many attempts of each node run: those of a bounded node would be counted through for each of its activations.
+    /// Number of running attempts of each node. A scan for each activation of a bounded node would be too slow.
     going: Vec<usize>,
-    /// Grows with each attempt, and when the log takes the place of what is here.
+    /// A number that grows with each attempt and each restart from the log.
     way: u64,
-    /// The activations whose attempts were aborted then because they did not follow any more, with the first way on which others count.
+    /// Activations whose attempts were aborted at a restart, each with the first attempt number that counts again.
     left_behind: BTreeMap<ActivationKey, u64>,
     tasks: JoinSet<EndedAttempt<S>>,
 }
@@ -79,7 +79,7 @@ pub(super) struct ReadyQueue<S: State> {
 impl<S: State> Default for ReadyQueue<S> {
     fn default() -> Self {
         Self {
-            // Mostly there is one; a list that grows by itself begins with room for four.
+            // Mostly one activation: a list that grows by itself starts with room for four.
             ready: VecDeque::with_capacity(1),
             given: FewMap::default(),
             held: BTreeMap::new(),
@@ -95,20 +95,20 @@ impl<S: State> Default for ReadyQueue<S> {
     }
 }
 
-/// In line.
+/// Ready activations.
 impl<S: State> ReadyQueue<S> {
-    /// Puts an activation at the end of the line, to start from this state.
+    /// Appends an activation that starts from this state.
     pub(super) fn push(&mut self, key: ActivationKey, state: &Arc<S>) {
         self.given.insert(key, Arc::clone(state));
         self.ready.push_back(key);
     }
 
-    /// Puts an activation at the end of the line that starts from the state of its first attempt.
+    /// Appends an activation that starts from the state of its first attempt.
     pub(super) fn push_again(&mut self, key: ActivationKey) {
         self.ready.push_back(key);
     }
 
-    /// Puts every activation in line that is in flight and does not run. `is_bounded` tells which nodes bound how many are going.
+    /// Appends every activation that is in flight and not running. `is_bounded` returns whether a node limits its concurrency.
     pub(super) fn push_all(
         &mut self,
         (machine, state): (&Machine, &Arc<S>),
@@ -124,8 +124,8 @@ impl<S: State> ReadyQueue<S> {
         let in_flight = machine.in_flight();
         let mut idle: Vec<_> =
             in_flight.keys().copied().filter(|key| !self.running.contains_key(key)).collect();
-        // What came due while no process drove the run begins again in the order of the times.
-        // What of a bounded node waited for its start waits on: the children of those that had begun are going already.
+        // Activations that came due without a driver start in the order of their times. Activations of a bounded node that had not started wait
+        // again, because the children of started ones are already active.
         idle.sort_by_key(|key| {
             let activation = in_flight.get(key);
             let waited =
@@ -135,7 +135,7 @@ impl<S: State> ReadyQueue<S> {
         idle.into_iter().for_each(|key| self.push(key, state));
     }
 
-    /// Takes the log's place for what is here: ends attempts that do not follow any more, and puts the rest in line.
+    /// Restarts from the log: aborts attempts that no longer follow, and appends the rest.
     pub(super) fn restart(
         &mut self,
         (machine, state): (&Machine, &Arc<S>),
@@ -155,24 +155,24 @@ impl<S: State> ReadyQueue<S> {
         self.push_all((machine, state), now, is_bounded);
     }
 
-    /// Returns the way of the attempt that is started now: no other has the same.
+    /// Returns the unique number of the attempt that starts next.
     pub(super) fn next_way(&mut self) -> u64 {
         self.way += 1;
         self.way
     }
 
-    /// Whether an attempt did not follow any more. Its activation may follow again, from other inputs: what the attempt still says, and how
-    /// it has ended, counts for nothing.
+    /// Returns whether an attempt no longer followed from the log. Its activation may follow again, with other inputs, so the attempt's commands
+    /// and end are ignored.
     pub(super) fn has_left(&self, attempt: AttemptKey) -> bool {
         self.left_behind.get(&attempt.activation).is_some_and(|&way| attempt.way < way)
     }
 
-    /// Takes the next activation whose barrier was passed.
+    /// Takes the next activation that passed its barrier.
     pub(super) fn next_passed(&mut self) -> Option<ActivationKey> {
         self.passed.pop_front()
     }
 
-    /// Takes the next activation in line of a node of which fewer are going than `most` says.
+    /// Takes the next ready activation whose node runs fewer than `most` attempts.
     pub(super) fn next_ready(&mut self, most: impl Fn(Local) -> Option<NonZeroU32>) -> Option<ActivationKey> {
         let has_room =
             |line: &Self, node| most(node).is_none_or(|most| line.going(node) < most.get() as usize);
@@ -191,30 +191,30 @@ impl<S: State> ReadyQueue<S> {
         key
     }
 
-    /// Counts the activations of a node that run, or will once a record is durable.
+    /// Counts the activations of a node that run, or that will run once a record is durable.
     fn going(&self, node: Local) -> usize {
         let waiting = self.waiting.iter().map(|(_, key)| key);
         let comes = waiting.chain(&self.passed).filter(|key| key.0 == node).count();
         comes + self.going.get(node as usize).copied().unwrap_or_default()
     }
 
-    /// Returns the next activation in line.
+    /// Returns the next ready activation.
     pub(super) fn first_ready(&self) -> Option<&ActivationKey> {
         self.ready.front()
     }
 
-    /// Takes an activation out of the line.
+    /// Removes a ready activation.
     pub(super) fn remove_ready(&mut self, key: ActivationKey) {
         self.ready.retain(|ready| *ready != key);
         self.held.values_mut().for_each(|held| held.retain(|held| *held != key));
     }
 
-    /// Forgets the state that an activation starts from: it has ended.
+    /// Drops the input state of an ended activation.
     pub(super) fn forget(&mut self, key: ActivationKey) {
         self.given.remove(&key);
     }
 
-    /// Returns the state that an activation starts from, and keeps it if further attempts may follow.
+    /// Returns the input state of an activation, and keeps it if further attempts may follow.
     pub(super) fn state_of(&mut self, key: ActivationKey, is_last: bool) -> Option<Arc<S>> {
         if is_last { self.given.remove(&key) } else { self.given.get(&key).cloned() }
     }
@@ -224,7 +224,7 @@ impl<S: State> ReadyQueue<S> {
         self.waiting.push_back((seq, key));
     }
 
-    /// Lets the activations start whose records have become durable.
+    /// Releases the activations whose records became durable.
     pub(super) fn pass_barriers(&mut self, durable: Seq) {
         while let Some(&(_, key)) = self.waiting.front().filter(|(seq, _)| *seq <= durable) {
             self.waiting.pop_front();
@@ -232,17 +232,17 @@ impl<S: State> ReadyQueue<S> {
         }
     }
 
-    /// Has an activation wait for its next attempt.
+    /// Schedules the next attempt of an activation.
     pub(super) fn wait_until(&mut self, at: Timestamp, key: ActivationKey) {
         self.timers.insert((at, key));
     }
 
-    /// Returns when the next attempt is due.
+    /// Returns the time of the next scheduled attempt.
     pub(super) fn next_time(&self) -> Option<Timestamp> {
         self.timers.first().map(|&(at, _)| at)
     }
 
-    /// Puts the activations in line whose next attempt is due.
+    /// Appends the activations whose next attempt is due.
     pub(super) fn push_due(&mut self, now: Timestamp) {
         while let Some(&(_, key)) = self.timers.first().filter(|(at, _)| *at <= now) {
             self.timers.pop_first();
@@ -250,20 +250,20 @@ impl<S: State> ReadyQueue<S> {
         }
     }
 
-    /// Whether nothing is in line, behind a barrier included.
+    /// Returns whether no activation is ready or behind a barrier.
     pub(super) fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.passed.is_empty() && self.waiting.is_empty()
     }
 
-    /// Whether nothing else runs, or could start now.
+    /// Returns whether no other activation runs or could start.
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_empty() && self.ready.is_empty() && self.passed.is_empty()
     }
 }
 
-/// Running.
+/// Running attempts.
 impl<S: State> ReadyQueue<S> {
-    /// Runs an attempt as a task of its own.
+    /// Runs an attempt as its own task.
     pub(super) fn run(
         &mut self,
         external: bool,
@@ -288,10 +288,10 @@ impl<S: State> ReadyQueue<S> {
         &mut self.going[node]
     }
 
-    /// Waits for the next attempt to end; `None` if none runs, an error if it was aborted. The end of one that [had left](Self::has_left) is
-    /// passed over.
+    /// Waits for the next attempt to end. Returns `None` if none runs, and an error if it was aborted. Skips the end of an attempt that [had
+    /// left](Self::has_left).
     ///
-    /// Cancel safe: an end that was not returned is returned by the next call.
+    /// Cancel safe: the next call returns an end that this call did not return.
     pub(super) async fn next_end(&mut self) -> Option<Result<EndedAttempt<S>, JoinError>> {
         loop {
             match self.tasks.join_next().await? {
@@ -301,14 +301,14 @@ impl<S: State> ReadyQueue<S> {
         }
     }
 
-    /// Takes an attempt that has ended.
+    /// Removes an ended attempt.
     pub(super) fn remove_running(&mut self, key: ActivationKey) -> Option<RunningAttempt> {
         let running = self.running.remove(&key)?;
         *self.going_of(key.0) -= 1;
         Some(running)
     }
 
-    /// Counts the attempts of each node that run.
+    /// Counts the running attempts of each node.
     fn count_running(&mut self) {
         self.going.fill(0);
         let nodes: Vec<Local> = self.running.keys().map(|key| key.0).collect();
@@ -323,13 +323,13 @@ impl<S: State> ReadyQueue<S> {
         self.running.get_mut(&key)
     }
 
-    /// Whether an attempt runs that has more to do than to wait for something that survives it: `waits` tells which activations wait.
+    /// Returns whether a running attempt does more than wait for an event that survives it. `waits` returns whether an activation waits.
     pub(super) fn is_at_work(&self, waits: impl Fn(ActivationKey) -> bool) -> bool {
         self.running.iter().any(|(&key, running)| !(running.scope.waits.is_parked() && waits(key)))
     }
 
-    /// Whether an activation only waits: for a time, for a place beside others of its node, or, if it runs and `awaits`, for something
-    /// that survives it.
+    /// Returns whether an activation only waits: for a time, for a slot of its node, or, if it runs and `awaits`, for an event that survives the
+    /// attempt.
     pub(super) fn waits(&self, key: ActivationKey, awaits: bool) -> bool {
         match self.running.get(&key) {
             Some(running) => awaits && running.scope.waits.is_parked(),
@@ -340,12 +340,12 @@ impl<S: State> ReadyQueue<S> {
         }
     }
 
-    /// Counts the attempts that take a place in the run's concurrency.
+    /// Counts the attempts that use the run's concurrency.
     pub(super) fn working(&self) -> usize {
         self.running.values().filter(|running| !running.scope.waits.is_parked()).count()
     }
 
-    /// Ends an attempt that is to begin anew once it is gone.
+    /// Aborts an attempt, which starts again once it has ended.
     pub(super) fn break_off(&mut self, key: ActivationKey) {
         if let Some(running) = self.running.get_mut(&key) {
             running.broken = true;
@@ -353,18 +353,18 @@ impl<S: State> ReadyQueue<S> {
         }
     }
 
-    /// Whether an attempt runs still.
+    /// Returns whether an attempt still runs.
     pub(super) fn runs(&self, attempt: AttemptKey) -> bool {
         self.running(attempt.activation).is_some_and(|running| running.scope.attempt_key == attempt)
     }
 
-    /// Finds the attempt that was broken off and is gone by now.
+    /// Returns the activation of an attempt that was broken off and has ended.
     pub(super) fn broken(&self, task: tokio::task::Id) -> Option<ActivationKey> {
         let gone = |running: &RunningAttempt| running.broken && running.task.id() == task;
         self.running.iter().find(|(_, running)| gone(running)).map(|(&key, _)| key)
     }
 
-    /// Ends every attempt but those that must not be repeated.
+    /// Aborts every attempt that may be repeated.
     pub(super) fn abort_repeatable(&mut self) {
         self.running.retain(|_, running| {
             if !running.external {
@@ -375,7 +375,7 @@ impl<S: State> ReadyQueue<S> {
         self.count_running();
     }
 
-    /// Ends every attempt.
+    /// Aborts every attempt.
     pub(super) fn abort_all(&mut self) {
         self.tasks.abort_all();
         self.running.clear();
@@ -383,8 +383,8 @@ impl<S: State> ReadyQueue<S> {
     }
 }
 
-/// Returns when an activation that time moves could go on: the last of its times that has come, because those before it have moved it
-/// already; or, if none has come, the last.
+/// Returns when an activation that waits for times could continue: its last expired time, because earlier ones already moved it; or its last time,
+/// if none has expired.
 fn due(activation: &Activation, now: Timestamp) -> Option<Timestamp> {
     let until = |memo: &Memo| match memo {
         Memo::Until(until) => Some(*until),

@@ -1,7 +1,7 @@
-//! When the store has lost records that it had acknowledged: the run is let go, and what must not be repeated is in doubt.
+//! Handles a store that lost acknowledged records: releases the run, and marks attempts that must not be repeated as unknown.
 //!
-//! A replica that was promoted behind its primary, or a machine whose disk lied, goes on from an older record. A process that was told that a
-//! later one is durable can tell. The log then says of nodes that they have not begun which have, and only this process knows.
+//! A replica promoted behind its primary, or a disk that lied, continues from an older record. A process that saw a later record become durable can
+//! detect that. The log then says that nodes have not started which have, and only this process knows.
 
 use std::collections::BTreeSet;
 
@@ -19,18 +19,18 @@ use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::requests::amend::ConflictRetries;
 use crate::state::State;
 
-/// What is missing.
+/// The missing records.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataLoss {
-    /// The last record that was acknowledged, and the last one that there is.
+    /// The last acknowledged record, and the last existing one.
     acknowledged: Seq,
     found: Seq,
 }
 
 impl<S: State> RunDriver<S> {
-    /// Detects that the last acknowledged record is not in the log any more, and tells subscribers.
+    /// Detects that the last acknowledged record is missing from the log, and notifies subscribers.
     ///
-    /// What others wrote since may begin with a base: then records before it were not loaded, and are taken to be there.
+    /// The records of later writers may start with a base. Earlier records were then not loaded, and count as present.
     pub(super) fn detect_loss(&self, records: &[Record], found: Seq) -> Option<DataLoss> {
         let durable = self.journal.durable().filter(|durable| is_missing(records, durable))?;
         let lost = DataLoss { acknowledged: durable.seq, found };
@@ -43,7 +43,8 @@ impl<S: State> RunDriver<S> {
         Some(lost)
     }
 
-    /// Lets the run go as the store has it, with what had begun and must not be repeated. Returns why the driver stops.
+    /// Releases the run at the store's last record, and records the attempts that had started and must not be repeated. Returns why the driver
+    /// stops.
     pub(super) async fn leave(&mut self, folded: ReplayedRun, lost: DataLoss) -> Error {
         let begun = self.begun();
         self.break_transaction();
@@ -98,10 +99,10 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Lists the activations that must not be repeated and have begun, as this process knows them.
+    /// Lists the activations that must not be repeated and have started, as this process knows them.
     fn begun(&self) -> BTreeSet<ActivationKey> {
         let ended = self.machine.history().iter().map(|ended| (ended.node, ended.visit));
-        // An intent that is not durable yet begins nothing.
+        // An intent that is not durable starts no attempt.
         let has_begun = |key: ActivationKey, activation: &Activation| {
             self.line.running(key).is_some() || activation.in_doubt
         };
@@ -115,14 +116,14 @@ impl<S: State> RunDriver<S> {
     }
 }
 
-/// Whether the log says that the activation has begun.
+/// Returns whether the log shows that the activation has started.
 fn is_said(machine: &Machine, key: ActivationKey) -> bool {
     machine.history().iter().any(|ended| (ended.node, ended.visit) == key)
         || machine.has_begun(&key)
         || machine.in_flight().get(&key).is_some_and(|activation| activation.intent)
 }
 
-/// Whether a record that was acknowledged is not where it was.
+/// Returns whether an acknowledged record is missing from its position.
 fn is_missing(records: &[Record], acknowledged: &HeadRef) -> bool {
     let (Some(first), Some(last)) = (records.first(), records.last()) else { return false };
     if last.header.seq < acknowledged.seq {

@@ -1,7 +1,7 @@
-//! The driver of one run: turns what happens into records, absorbs them, appends them, and does what the machine asks for.
+//! The driver of one run: turns events into records, absorbs and appends them, and acts on the machine.
 //!
-//! Three parts hold what it knows beside the machine: the [`RecordBuffer`] what is on its way to the store, the [`ReadyQueue`] which activations
-//! start and run, [`WaitRegistry`] and [`AnswererTasks`] what nodes and people wait for. The driver keeps the loop.
+//! Three parts hold its state next to the machine. The [`RecordBuffer`] holds records on their way to the store. The [`ReadyQueue`] holds
+//! activations to start and running ones. [`WaitRegistry`] and [`AnswererTasks`] hold the waits of nodes and people. The driver owns the loop.
 
 mod apply;
 mod asks;
@@ -60,7 +60,7 @@ use crate::record::RunStatus;
 use crate::record::pause::ActivationNote;
 use crate::state::State;
 
-/// How many nodes run on without giving other tasks a turn.
+/// Maximum number of consecutive nodes before the driver yields to other tasks.
 const TURN: u32 = 64;
 
 /// Why the driver stopped.
@@ -68,7 +68,7 @@ const TURN: u32 = 64;
 pub(crate) enum DriverExit {
     /// The run has ended, or waits for an answer.
     Settled,
-    /// The runtime ended; the run was let go.
+    /// The runtime ended and released the run.
     Released,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct RunDriver<S: State> {
     commands: Receiver<Command>,
     registration: DriverRegistration,
     stopping: StopDeadlines,
-    /// An update that went wrong after it had changed the live state.
+    /// An update that failed after it had changed the live state.
     failed_apply: Option<Box<FailedApply>>,
     turn: u32,
 }
@@ -127,7 +127,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Which claim of which life of the run it drives.
+    /// Returns the claim, and the life of the run, that the driver drives.
     pub(crate) fn tenure(&self) -> ClaimId {
         ClaimId { life: self.machine.life(), epoch: self.journal.epoch() }
     }
@@ -136,7 +136,7 @@ impl<S: State> RunDriver<S> {
         &self.shared
     }
 
-    /// The same, to keep when the driver is gone.
+    /// Returns the runtime, for use after the driver is gone.
     pub(crate) fn shared_handle(&self) -> Arc<RuntimeInner> {
         Arc::clone(&self.shared)
     }
@@ -145,31 +145,31 @@ impl<S: State> RunDriver<S> {
         self.journal.run()
     }
 
-    /// The run as the driver has it.
+    /// Returns the driver's machine of the run.
     pub(crate) fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// The state as the driver has it.
+    /// Returns the driver's state of the run.
     pub(crate) fn state(&self) -> &S {
         &self.state
     }
 
-    /// The last record that is known to be durable.
+    /// Returns the last record known to be durable.
     pub(crate) fn durable_head(&self) -> Option<HeadRef> {
         self.journal.durable()
     }
 
-    /// Whether any record of the run was made.
+    /// Returns whether the run has any record.
     pub(crate) fn has_begun(&self) -> bool {
         self.journal.has_begun()
     }
 
-    /// Drives the run until it has settled, or the runtime ends.
+    /// Drives the run until it has settled or the runtime ends.
     ///
-    /// Everything that was acknowledged is durable when this returns, also with an error.
+    /// On return, even with an error, every acknowledged record is durable.
     pub(crate) async fn run(&mut self) -> Result<DriverExit> {
-        // The caller of this lets go of the run.
+        // The caller releases the run.
         self.registration.owe(None);
         let result = loop {
             match self.drive().await {
@@ -182,7 +182,7 @@ impl<S: State> RunDriver<S> {
             }
         };
         if matches!(result, Ok(DriverExit::Settled)) && self.machine.status().is_finished() {
-            // A run with checkpoints disabled has no record.
+            // A run with disabled checkpoints has no record.
             self.registration.left.ended_at =
                 Some(self.journal.durable().map_or(Seq::new(0), |head| head.seq));
         }
@@ -222,7 +222,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Does everything that can be done without waiting.
+    /// Does all work that needs no wait.
     async fn step(&mut self) -> Result<()> {
         loop {
             while let Some(answer) = self.journal.try_acknowledge() {
@@ -235,7 +235,7 @@ impl<S: State> RunDriver<S> {
             self.grant_transaction()?;
             if self.journal.pending() >= self.shared.limits.max_pending {
                 if !self.journal.is_sending() {
-                    // They go with the transaction that is open.
+                    // They are part of the open transaction.
                     return Ok(());
                 }
                 let answer = Box::pin(self.acknowledged()).await;
@@ -252,10 +252,10 @@ impl<S: State> RunDriver<S> {
                 }
             }
             if self.plan.concurrency.is_some() {
-                // A node that has begun to wait makes room, and may go on itself before the next begins.
+                // A node that starts to wait frees its slot, and may itself continue before the next node starts.
                 self.take_commands()?;
             }
-            // After what was taken in just now: nothing else may wake the driver for it.
+            // Must follow the commands above: nothing else wakes the driver for them.
             self.commit_steps().await?;
             self.grant_transaction()?;
             self.offer()?;
@@ -263,11 +263,11 @@ impl<S: State> RunDriver<S> {
                 continue;
             }
             if !self.line.is_idle() {
-                // What ends beside it meanwhile leaves together.
+                // Ends that arrive meanwhile leave together.
                 self.journal.leave();
                 return Ok(());
             }
-            // With nothing else to do, the driver sends by itself: many stores answer at once.
+            // If the driver is otherwise idle, it sends inline: many stores answer at once.
             let Some(answer) = self.journal.try_here() else { return Ok(()) };
             self.acknowledge(answer).await?;
         }
@@ -280,7 +280,7 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Whether an attempt still is one of an activation of the run.
+    /// Returns whether an attempt still belongs to an activation of the run.
     fn follows(&self, by: AttemptKey) -> bool {
         self.machine.in_flight().contains_key(&by.activation) && !self.line.has_left(by)
     }
@@ -289,7 +289,7 @@ impl<S: State> RunDriver<S> {
         match command {
             Command::Checkpoint(reply) => {
                 if let Err(error) = self.flush(true) {
-                    // The caller must not rest on what is not on record.
+                    // The caller must not rely on a record that does not exist.
                     drop(reply.send(Err(error.clone())));
                     return Err(error);
                 }
@@ -298,10 +298,10 @@ impl<S: State> RunDriver<S> {
                     None => drop(reply.send(Ok(()))),
                 }
             }
-            // Another writer came first: the attempt does not follow any more, and its work is dropped.
+            // After a write conflict, the attempt no longer follows and its work is dropped.
             Command::Chunks { by, .. } | Command::Wish { by, .. } | Command::Transaction { by, .. }
                 if !self.follows(by) => {}
-            // The attempt has ended, and what another one says comes next.
+            // The attempt has ended. Its successor's commands come next.
             Command::Chunks { by, .. } if !self.line.runs(by) => {}
             Command::Chunks { by, name, text, taken } => {
                 self.note_step(by.activation, &name, ActivationNote::Result(text.into()), false)?;
@@ -310,7 +310,7 @@ impl<S: State> RunDriver<S> {
             Command::Wish { by, name, wish, reply } => self.wish(by.activation, name, wish, reply)?,
             Command::Transaction { by, reply } => self.await_transaction(by.activation, reply),
             Command::TransactionOver(number) => self.transaction_over(number),
-            // The next turn looks at it.
+            // The next turn checks it.
             Command::Parked(key) => self.waiters.stir(key),
         }
         Ok(())
@@ -320,11 +320,11 @@ impl<S: State> RunDriver<S> {
         match control {
             DriverCommand::Look(told) => Box::pin(self.check_head(told)).await,
             DriverCommand::Begun(reply) => {
-                // A caller that has gone away needs no reply.
+                // The caller may be gone.
                 let _ = reply.send(());
                 Ok(())
             }
-            // The next turn looks at it.
+            // The next turn checks it.
             DriverCommand::Stop => Ok(()),
             DriverCommand::Release => {
                 self.stopping.end_within(Duration::ZERO);
@@ -344,22 +344,22 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Looks whether another writer has written to the run, of which `told` may say how far it came.
+    /// Checks for records of other writers. `told` is the head from a notice, if any.
     async fn check_head(&mut self, told: Option<HeadRef>) -> Result<()> {
-        // A transaction may have the only connection, and its commit tells as well.
+        // A transaction may have the only connection, and its commit finds the records, too.
         if self.has_transaction() || self.journal.pending() > 0 {
-            // A record on its way will meet what another writer wrote.
+            // A pending record will conflict with another writer's record.
             return Ok(());
         }
         let Some(durable) = self.journal.durable() else { return Ok(()) };
         if told.is_some_and(|told| told == durable || told.seq < durable.seq) {
-            // Mostly its own: an append that came after another writer's has met it.
+            // Mostly the head is its own: an append after another writer's record has found that record.
             return Ok(());
         }
         match self.in_term(self.shared.store.head(self.journal.run())).await {
             Ok(Some(head)) if head.head() == durable => Ok(()),
             Ok(_) => self.rebase().await,
-            // Looking is a courtesy; what matters meets the error when it is written.
+            // This check is optional: the next write meets the same error.
             Err(error) => {
                 tracing::debug!(run = %self.journal.run(), %error, "cannot look for signals");
                 Ok(())
@@ -384,7 +384,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Prunes old records beside the run, once for as many records as are kept.
+    /// Prunes old records concurrently with the run, once for each number of records that the policy keeps.
     fn keep_small(&mut self, durable: Seq) {
         let Some(policy) = self.shared.services.retention.clone() else { return };
         if !policy.stride().is_some_and(|stride| self.journal.is_time_to_prune(durable, stride)) {
@@ -393,18 +393,18 @@ impl<S: State> RunDriver<S> {
         let (shared, run) = (Arc::clone(&self.shared), self.journal.run().clone());
         spawn(async move {
             let now = shared.clock.now();
-            // What is not pruned now is pruned the next time, or by a sweep.
+            // The next prune or a sweep retries.
             if let Err(error) = retention::prune(&*shared.store, &run, &policy, now, false).await {
                 tracing::warn!(%run, %error, "old records of the run could not be dropped");
             }
         });
     }
 
-    /// Acts on the time: retries that are due, the deadline, the end of a grace, signals of others.
+    /// Acts on expired times: due retries, the deadline, the end of a grace, other processes' signals.
     async fn on_timer(&mut self) -> Result<()> {
         self.line.push_due(self.shared.clock.now());
         if self.is_overdue() {
-            // The next turn looks at it, before anything new starts, as whenever a run is taken up.
+            // The next turn checks it before any new start, as after a claim.
             return Ok(());
         }
         if self.stopping.end_grace() {
@@ -413,7 +413,7 @@ impl<S: State> RunDriver<S> {
         Box::pin(self.check_head(None)).await
     }
 
-    /// Returns when the driver must act although nothing happens.
+    /// Returns when the driver must act without an event.
     fn next_wake(&self, now: Duration) -> Duration {
         let wall = self.shared.clock.now();
         let is_stopping = self.is_stopping();
@@ -423,12 +423,12 @@ impl<S: State> RunDriver<S> {
         times.into_iter().chain(stops).flatten().min().unwrap_or(Duration::MAX)
     }
 
-    /// Whether nothing new may start.
+    /// Returns whether no new activation may start.
     fn is_stopping(&self) -> bool {
         self.is_halted() || self.stopping.is_exceeding()
     }
 
-    /// Whether something else than its deadline keeps the run from going on.
+    /// Returns whether anything other than the deadline halts the run.
     fn is_halted(&self) -> bool {
         self.machine.cancel().is_some()
             || self.machine.paused().is_some()
@@ -436,12 +436,12 @@ impl<S: State> RunDriver<S> {
             || self.machine.status() != RunStatus::InProgress
     }
 
-    /// Whether the run's concurrency has a place left.
+    /// Returns whether the run's concurrency has a free slot.
     fn room(&self) -> bool {
         self.plan.concurrency.is_none_or(|most: NonZeroU32| (most.get() as usize) > self.line.working())
     }
 
-    /// Tells subscribers, if there are any.
+    /// Notifies subscribers, if there are any.
     fn emit(&self, event: impl FnOnce() -> RunEventKind) {
         self.shared.emit(self.journal.run(), event);
     }

@@ -1,8 +1,8 @@
-//! What waiting nodes are handed, and in which order.
+//! Delivers results to waiting nodes, and decides their order.
 //!
-//! An attempt is handed one thing at a time: the next only when it has read this one, or given it up, and has said what it waits for
-//! then. So the order in which waits end is decided here, and not by the order in which a `select!` looks at them. Where something
-//! else could have ended instead, the decision is noted. Whatever ended in an attempt before, ends in the same order again.
+//! An attempt receives one delivery at a time: the next follows only after the attempt has read or dropped this one and registered its next waits.
+//! So the driver decides the order in which waits end, not the order in which a `select!` polls them. If another wait could have ended instead, the
+//! driver records the decision. Waits that ended in an earlier attempt end again in the same order.
 
 use std::sync::Arc;
 
@@ -25,44 +25,44 @@ use crate::record::memo::{Memo, Memos, Reply, ended};
 use crate::record::pause::{ActivationNote, Expired};
 use crate::state::State;
 
-/// Which of several things that could end a wait goes first.
+/// The order among deliveries that could end a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum DeliveryPriority {
-    /// It ended before this attempt, as the n-th.
+    /// The wait ended before this attempt, as the n-th.
     Again(usize),
-    /// Its place is on record, or it had none beside it.
+    /// Its position is recorded, or it had no rival.
     Noted,
-    /// An answer or a message has come.
+    /// An answer or a message arrived.
     Said(Timestamp),
-    /// Its time has come: what was said goes first, for it would be lost if a wait beside it ended instead.
+    /// A timer expired. Answers and messages come first: they would be lost if a rival wait ended instead.
     Due(Timestamp),
 }
 
-/// What an activation is handed next.
+/// The next delivery to an activation.
 struct PendingDelivery {
     key: ActivationKey,
     name: String,
     turn: DeliveryPriority,
-    /// Since when it waits, among all.
+    /// The wait's position among all waits, by start.
     order: u64,
     what: DeliveryKind,
 }
 
 enum DeliveryKind {
-    /// This, which is on record; there, too, is that it ended before others, if `placed`.
+    /// A recorded reply. If `placed`, its position before rival waits is recorded, too.
     Known { given: NodeReply, seq: Option<Seq>, placed: bool },
-    /// What came of these children of a group; `placed` if it is on record that they ended before others.
+    /// The ends of these children of a group. If `placed`, their position before rival waits is recorded.
     Ends { names: Vec<String>, placed: bool },
-    /// The first message that waits.
+    /// The first waiting message.
     Message,
-    /// The patience for a message is over.
+    /// The timeout of a wait for a message.
     Idle,
-    /// Nothing as yet: that it is over must be durable first.
+    /// No delivery yet: the expiry must become durable first.
     Pending,
 }
 
 impl<S: State> RunDriver<S> {
-    /// Hands what has come to the nodes that wait for it.
+    /// Delivers results to the nodes that wait for them.
     pub(super) fn offer(&mut self) -> Result<()> {
         if !self.is_stopping() && self.waiters.next_wake().is_some() {
             self.ring(self.shared.clock.now())?;
@@ -70,7 +70,7 @@ impl<S: State> RunDriver<S> {
         let mut crowded = Vec::new();
         let mut seen = None;
         loop {
-            // Another wait may be the longest for a message by now.
+            // Another wait may now be the longest one for a message.
             if !self.machine.inbox().is_empty()
                 && let Some((key, order)) = self.first_receiver()
                 && seen.replace(order) != Some(order)
@@ -100,8 +100,8 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Finds the wait that takes the next message: the longest, counting from before the last rest. `None` as long as an activation
-    /// that waited before is about to wait again.
+    /// Returns the wait that takes the next message: the longest one, including waits from before the last idle time. Returns `None` while an
+    /// activation that waited before is about to wait again.
     fn first_receiver(&self) -> Option<(ActivationKey, u64)> {
         let before = self.machine.receivers();
         let first = self.waiters.first_receiver(before)?;
@@ -116,7 +116,7 @@ impl<S: State> RunDriver<S> {
         (!before.iter().take_while(is_first).any(comes)).then_some(first)
     }
 
-    /// Whether `concurrency` allows the activation to go on, and none is in line whose time came before.
+    /// Returns whether `concurrency` allows the activation to continue and no earlier one is in line.
     fn has_place(&self, offer: &PendingDelivery) -> bool {
         let parked = self.line.running(offer.key).is_some_and(|running| running.scope().waits.is_parked());
         if self.plan.concurrency.is_none() || !parked {
@@ -128,8 +128,8 @@ impl<S: State> RunDriver<S> {
         self.room() && !waits
     }
 
-    /// Whether an activation would be handed something if the driver went on: what came when nothing new was to start any more, or what
-    /// may follow from a wish that is on its way.
+    /// Returns whether an activation would receive a delivery if the driver continued: an event that arrived after starts had stopped, or a result
+    /// of a pending command.
     pub(super) fn has_news(&mut self) -> bool {
         let now = self.shared.clock.now();
         let keys: Vec<_> = self.machine.in_flight().keys().copied().collect();
@@ -139,7 +139,7 @@ impl<S: State> RunDriver<S> {
         })
     }
 
-    /// Returns what an activation is handed next, if it has read what it was handed before. To one that is `stopping`, nothing is new.
+    /// Returns the next delivery to an activation, if it has read the previous one. A `stopping` activation receives no new events.
     fn next_of(&mut self, key: ActivationKey, now: Timestamp, stopping: bool) -> Option<PendingDelivery> {
         let running = self.line.running(key)?;
         if !running.scope().waits.is_quiet() {
@@ -158,7 +158,7 @@ impl<S: State> RunDriver<S> {
                 _ => end_of(waiter, memos, now, again, inbox),
             };
             let Some((turn, what)) = end else { continue };
-            // What ended before is the way to where the attempt before was; whatever is new waits.
+            // Replay earlier ends, which lead to the earlier attempt's position; new events wait.
             let held = stopping && !matches!(turn, DeliveryPriority::Again(_) | DeliveryPriority::Noted);
             let later = next.as_ref().is_some_and(|next| (next.turn, next.order) < (turn, waiter.order));
             if !(held || later) {
@@ -169,11 +169,11 @@ impl<S: State> RunDriver<S> {
         next.filter(|next| !matches!(next.what, DeliveryKind::Pending))
     }
 
-    /// Hands an activation what it waited for.
+    /// Delivers a result to an activation.
     fn hand(&mut self, offer: PendingDelivery) -> Result<()> {
         let PendingDelivery { key, name, what, .. } = offer;
         let Some(mut waiter) = self.waiters.remove(key, &name) else { return Ok(()) };
-        // It might have ended otherwise: then that is to be remembered.
+        // A rival wait might have ended instead, so the order must be recorded.
         let first = waiter.reply.waits().has_rivals();
         let strong = matches!(waiter.what, WaitsFor::Record(..));
         waiter.reply.promise();
@@ -186,7 +186,7 @@ impl<S: State> RunDriver<S> {
             }
             DeliveryKind::Ends { names, placed } => {
                 self.waiters.handed(key, &name, &names);
-                // The next of them might have been enough instead.
+                // The next end might have been enough instead.
                 let first = first || matches!(waiter.what, WaitsFor::Ends { enough: true });
                 let ends = self.place_ends(key, names, first, placed)?;
                 (self.journal.on_its_way(), NodeReply::Ends(ends))
@@ -202,13 +202,13 @@ impl<S: State> RunDriver<S> {
             DeliveryKind::Pending => return Ok(()),
         };
         self.give(key, seq, waiter.reply, given, strong);
-        // What else it waits for is looked at once it has read this, also if it has other work then.
+        // The activation's other waits are checked after it has read this delivery, even if it has other work then.
         self.waiters.stir(key);
         Ok(())
     }
 
-    /// Finds what came of children of a group, and notes that it ended before others: each if something else might have ended instead, and
-    /// whatever is no success in any case, because the first of them may end the wait for all.
+    /// Returns the ends of a group's children, and records their position before rival waits. An end is recorded if a rival might have ended
+    /// instead. A failure is always recorded, because the first failure may end the whole wait.
     fn place_ends(
         &mut self,
         key: ActivationKey,
@@ -232,7 +232,7 @@ impl<S: State> RunDriver<S> {
         Ok(ends)
     }
 
-    /// Gives a node what it waited for; once the record is durable, if the node's effect asks for that, or in any case.
+    /// Delivers a reply. If `strong`, or if the node's effect requires it, waits until the record is durable.
     fn give(
         &mut self,
         key: ActivationKey,
@@ -249,7 +249,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Looks at the waits whose time has come, and notes which questions are over.
+    /// Checks the waits whose time has come, and records expired questions.
     fn ring(&mut self, now: Timestamp) -> Result<()> {
         while let Some((at, key, name)) = self.waiters.next_due(now) {
             self.waiters.stir(key);
@@ -260,7 +260,7 @@ impl<S: State> RunDriver<S> {
             }
             let node = self.machine.name(key.0).clone();
             let expired = Expired { node, visit: key.1, name: name.clone(), at };
-            // No node may act on it before it is on record: until then, an answer may come.
+            // No node may act on the expiry before it is recorded: until then, an answer may arrive.
             let seq = self.note(&Event::Status(StatusChange::Expired(expired)), None, false)?;
             self.waiters.await_expiry(key, &name);
             self.journal.owe(seq, DurableReply::Expiry(ExpiredQuestion { key, name }));
@@ -269,8 +269,7 @@ impl<S: State> RunDriver<S> {
     }
 }
 
-/// Tells which ends of a group are handed over next: those that ended in an attempt before, as far as nothing else ended between them, and
-/// then all others.
+/// Returns the ends of a group to deliver next: ends of an earlier attempt up to the next rival end, and then all others.
 fn ends_of(
     ended: Option<&Vec<String>>,
     place_of: impl Fn(&str) -> Option<usize>,
@@ -287,8 +286,8 @@ fn ends_of(
     Some((DeliveryPriority::Again(first), DeliveryKind::Ends { names, placed: true }))
 }
 
-/// Tells whether a wait is over, and how it ends then. `again` is its place among what ended before this attempt,
-/// `inbox` the time of a message that is for this one.
+/// Returns whether a wait is over, and how it ends. `again` is its position among the ends before this attempt, `inbox` the time of a message for
+/// it.
 fn end_of(
     waiter: &NodeWait,
     memos: &Memos,
@@ -311,13 +310,13 @@ fn end_of(
             DeliveryPriority::Noted,
             DeliveryKind::Known { given: NodeReply::Done, seq: Some(seq), placed },
         )),
-        // What came of children goes first of what has come, in the order of the waits.
+        // Child results come first among arrived events, in the order of the waits.
         (WaitsFor::Child, Some(Memo::Result(end))) => {
             known(DeliveryPriority::Said(Timestamp::default()), NodeReply::Kept(Arc::clone(end)))
         }
-        // A group's ends are those of its children.
+        // A group's ends are the ends of its children.
         (WaitsFor::Child | WaitsFor::Ends { .. }, _) => None,
-        // What has rung before has rung, whatever the clock says here.
+        // An expired timer stays expired, whatever this process's clock says.
         (WaitsFor::Time, _) => known(again.or(due)?, NodeReply::Done),
         (WaitsFor::Message, Some(Memo::Message(message))) => {
             known(DeliveryPriority::Noted, NodeReply::Message(message.clone()))
@@ -331,7 +330,7 @@ fn end_of(
         (WaitsFor::Answer, Some(Memo::Asked(asked))) => {
             let turn = match &asked.reply {
                 Reply::Open => return None,
-                // A node whose question was answered by cancelling waits on, and is dropped with the run: told, it would fail the run first.
+                // A node whose question was answered by cancelling keeps waiting, and is dropped with the run. A delivery would fail the run first.
                 Reply::Answered { answer: Answer::Cancel(_), .. } => return None,
                 Reply::Answered { at, .. } if asked.ask.deadline.is_none_or(|deadline| *at < deadline) => {
                     DeliveryPriority::Said(*at)

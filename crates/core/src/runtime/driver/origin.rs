@@ -1,4 +1,4 @@
-//! What an activation starts from. After another writer came first, one of the same node and visit may start from something else.
+//! The inputs of an activation. After a write conflict, an activation of the same node and visit may have different inputs.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ pub(super) struct ActivationOrigin {
 }
 
 impl ActivationOrigin {
-    /// Returns what an activation in flight starts from.
+    /// Returns the inputs of an activation in flight.
     pub(super) fn of(machine: &Machine, key: ActivationKey) -> Self {
         let Some(activation) = machine.in_flight().get(&key) else { return Self::default() };
         Self { item: activation.item.clone(), inputs: activation.inputs.iter().cloned().collect() }
     }
 
-    /// Whether the activation is in flight, and starts from the same.
+    /// Returns whether the activation is in flight with the same inputs.
     pub(super) fn leads_to(&self, machine: &Machine, key: ActivationKey) -> bool {
         machine.in_flight().get(&key).is_some_and(|activation| {
             is_same(self.item.as_ref(), activation.item.as_ref())

@@ -1,4 +1,4 @@
-//! When another writer came first: back to the last acknowledged record, what is new, and our own records made anew.
+//! Recovers from a write conflict: loads the log after the last acknowledged record, and makes this driver's own records again.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ use crate::state::State;
 use crate::store::At;
 
 impl<S: State> RunDriver<S> {
-    /// Loads the log as it is now and makes anew, from what happened, the records that are not in it.
+    /// Loads the current log, and makes the missing records again from the kept facts.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Fenced`] if another executor has claimed the run since, or it was purged.
-    /// - [`ErrorKind::Corrupt`] if the store has lost records: then the run is let go.
-    /// - [`ErrorKind::Conflict`] if something is refused that cannot be made anew.
+    /// - [`ErrorKind::Fenced`] if another executor claimed the run, or the run was purged.
+    /// - [`ErrorKind::Corrupt`] if the store lost records. The driver then releases the run.
+    /// - [`ErrorKind::Conflict`] if a refused record cannot be made again.
     pub(super) async fn rebase(&mut self) -> Result<()> {
         let run = self.journal.run().clone();
         let (folded, lost) = self.load_ours().await?;
@@ -38,15 +38,15 @@ impl<S: State> RunDriver<S> {
         }
         let found = folded.last.seq;
         let facts = self.stand_on(folded)?;
-        // What is made again was counted before.
+        // Re-created facts were counted before.
         let meter = self.registration.meter.pause();
         for (origin, fact) in facts {
-            // What is recorded already, or does not follow any more, is dropped: nothing that matters ran ahead.
+            // Drop facts that are recorded already or no longer follow: nothing that matters ran ahead.
             if self.still_follows(&origin, &fact) {
                 self.apply_fact(fact)?;
             }
             if self.failed_apply.is_some() {
-                // Records of what comes behind would hold what it left in the state.
+                // Later records would contain the changes that it left in the state.
                 break;
             }
         }
@@ -66,11 +66,11 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Goes back to the log after the run has failed there, because what was held back made it too large for a base.
+    /// Returns to the log after the run failed there, because held-back records made it too large for a base.
     ///
     /// # Errors
     ///
-    /// As [`rebase`](Self::rebase).
+    /// Returns the errors of [`rebase`](Self::rebase).
     pub(super) async fn fall_back(&mut self, error: &Error) -> Result<()> {
         self.break_transaction();
         while self.journal.pending() > 0 {
@@ -79,8 +79,7 @@ impl<S: State> RunDriver<S> {
         }
         self.return_to_log(error).await?;
         self.emit(|| RunEventKind::Status { status: self.machine.status() });
-        // What must not be repeated has ended, and the log tells no more than that it was to begin. The run may be retried while it is
-        // driven here.
+        // Attempts that must not be repeated have ended, and the log shows only their intents. The run may be retried while this process drives it.
         let begun = |activation: &Activation| activation.intent && !activation.in_doubt;
         let going = self.machine.in_flight().iter().filter(|(_, activation)| begun(activation));
         let ended = going.filter(|&(&key, _)| self.line.running(key).is_none());
@@ -95,7 +94,7 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Loads the log as it is now, and makes sure that the run in it is the one that goes on here. Tells if acknowledged records are missing.
+    /// Loads the current log, and checks that it is the run of this driver. Reports missing acknowledged records.
     pub(super) async fn load_ours(&mut self) -> Result<(ReplayedRun, Option<DataLoss>)> {
         let run = self.journal.run().clone();
         let records = self.in_term(self.shared.store.load(&run, At::Latest)).await?.ok_or_else(|| {
@@ -120,8 +119,8 @@ impl<S: State> RunDriver<S> {
         Ok((folded, lost))
     }
 
-    /// Takes the place of the run in the log for the one that it has here. Returns what happened here and no acknowledged record holds, each
-    /// with what its activation started from.
+    /// Replaces the driver's run with the run in the log. Returns the facts that no acknowledged record holds, each with the inputs of its
+    /// activation.
     pub(super) fn stand_on(
         &mut self,
         folded: ReplayedRun,
@@ -134,14 +133,14 @@ impl<S: State> RunDriver<S> {
         Ok(facts)
     }
 
-    /// Whether what happened is not in the log as it is now, and still can be.
+    /// Returns whether a fact is missing from the current log and still follows from it.
     fn still_follows(&self, origin: &ActivationOrigin, fact: &PendingEvent<S>) -> bool {
         let Some(activation) = self.machine.in_flight().get(&fact.key) else { return false };
         if !origin.leads_to(&self.machine, fact.key) {
             return false;
         }
         if self.machine.status() != RunStatus::InProgress {
-            // As at any other moment after the run has failed: what came of what must not be repeated is recorded.
+            // As at any moment after the run failed: the result of an attempt that must not be repeated is recorded.
             let effect = self.plan.node(NodeIx::new(fact.key.0)).effect;
             let is_kept =
                 matches!(fact.what, PendingEventKind::Ended { .. } | PendingEventKind::Retry { .. });
@@ -151,8 +150,8 @@ impl<S: State> RunDriver<S> {
         }
         match &fact.what {
             PendingEventKind::Ended { .. } => true,
-            // An attempt that broke off with nothing done is not counted. Its intent stands until the log says so; no later attempt
-            // has begun, for that waits until its own intent, and so all before it, is acknowledged.
+            // A broken-off attempt with nothing done does not count. Its intent stands until the log says otherwise. No later attempt has started,
+            // because that waits for its own intent, and for all before it, to be acknowledged.
             PendingEventKind::Retry { failed, failure, .. }
                 if failure.not_done && *failed == activation.failed =>
             {
@@ -169,7 +168,7 @@ impl<S: State> RunDriver<S> {
                 }
                 (ActivationNote::Refused { .. }, _) => false,
                 (ActivationNote::Idle, memo) => matches!(memo, Some(Memo::Until(_))),
-                // What was said later takes the place of what was said before.
+                // The last progress value wins.
                 (ActivationNote::Result(_), _) if name == PROGRESS => true,
                 (ActivationNote::Result(_) | ActivationNote::Until(_), memo) => memo.is_none(),
             },

@@ -1,4 +1,4 @@
-//! From what was absorbed to records on their way.
+//! Turns absorbed events into pending records.
 
 use super::RunDriver;
 use crate::error::Result;
@@ -11,7 +11,7 @@ use crate::runtime::log::RecordOptions;
 use crate::state::{Patch, State};
 
 impl<S: State> RunDriver<S> {
-    /// Holds an end that was absorbed, and writes what is held if the policy says so.
+    /// Holds an absorbed end, and writes the held records if the policy asks for it.
     pub(super) fn hold(
         &mut self,
         done: NodeDone,
@@ -22,20 +22,20 @@ impl<S: State> RunDriver<S> {
         let due = self.journal.hold(done, patch, checkpoint)?;
         let after = matches!(checkpoint, NodeCheckpoint::After | NodeCheckpoint::Both);
         if must || due || after || self.journal.writes_status(self.machine.status()) {
-            // What is declared to be on record is, even if nothing was before.
+            // A declared checkpoint is written, even if no record was written before.
             self.flush(must || after)?;
         }
         Ok(())
     }
 
-    /// Writes what is held back. `whole` asks for a checkpoint even if nothing has been written at all.
+    /// Writes the held records. `whole` forces a checkpoint even if no record was ever written.
     pub(super) fn flush(&mut self, whole: bool) -> Result<()> {
         self.journal.flush(whole, &mut self.machine, &self.state)?;
         self.note_sent();
         Ok(())
     }
 
-    /// Absorbs an event and writes it, after everything that is held back.
+    /// Absorbs an event and writes it, after all held records.
     pub(super) fn note(
         &mut self,
         event: &Event,
@@ -48,8 +48,8 @@ impl<S: State> RunDriver<S> {
         let is_alone = self.machine.in_flight().len() == 1;
         let is_to_stop = self.machine.cancel().is_some() || self.machine.paused().is_some();
         let wake_at = match event {
-            // Should this process end, the run is taken up when the time has come, and not before. A node that sleeps may do something else
-            // beside, and what stops the run waits for no attempt.
+            // If this process dies, other processes claim the run when the time comes, not earlier. A sleeping node may have other work, and an
+            // activation that stops the run waits for no attempt.
             Event::Attempt(attempt) if is_alone && !is_to_stop => {
                 let deadline = self.stopping.deadline_at();
                 attempt.retry_at.map(|at| deadline.map_or(at, |deadline| at.min(deadline)))
@@ -62,7 +62,7 @@ impl<S: State> RunDriver<S> {
         Ok(seq)
     }
 
-    /// Tells subscribers if the status changed.
+    /// Notifies subscribers if the status changed.
     pub(super) fn announce(&self, before: RunStatus) {
         let status = self.machine.status();
         if status != before {

@@ -1,4 +1,4 @@
-//! Bringing a run to rest when nothing here can move it any more.
+//! Makes a run idle when nothing in this process can move it.
 
 use super::children::StopProgress;
 use super::{DriverExit, RunDriver};
@@ -11,13 +11,13 @@ use crate::record::pause::{ChildPolls, IdleRecord, Receiver};
 use crate::state::State;
 
 impl<S: State> RunDriver<S> {
-    /// Brings the run to rest if nothing can move it any more. Returns why the driver stops, if it does.
+    /// Makes the run idle if nothing can move it. Returns why the driver stops, if it does.
     pub(super) async fn come_to_rest(&mut self) -> Result<Option<DriverExit>> {
         if self.machine.cancel().is_some() && self.machine.status() == RunStatus::InProgress {
             self.stopping.cancel_within(self.shared.limits.cancel_grace);
         }
         if self.machine.status().is_finished() {
-            // What must not be repeated is let finish and recorded; the rest is not waited for.
+            // Attempts that must not be repeated finish and are recorded. Others are not awaited.
             self.stopping.tell();
             self.line.abort_repeatable();
         }
@@ -39,7 +39,7 @@ impl<S: State> RunDriver<S> {
             if self.machine.cancel().is_some() {
                 let reason = format!("its parent {} was cancelled", self.journal.run());
                 match self.stop_children(&reason) {
-                    // The next owner tells those that are left.
+                    // The next owner cancels the remaining children.
                     StopProgress::Telling if self.stopping.is_shutdown_over() => {
                         self.release(
                             "the runtime was shut down while it cancelled its children",
@@ -56,7 +56,7 @@ impl<S: State> RunDriver<S> {
                 }
                 self.note(&Event::Status(StatusChange::Cancelled), None, false)?;
             } else if settling && !self.stopping.has_grace() {
-                // A parent that rests as paused has paused its children, and one that rests otherwise has let them go on.
+                // A parent that becomes idle while paused has paused its children. Otherwise it has unpaused them.
                 return Ok(None);
             } else if settling && self.machine.paused().is_some() {
                 self.release("the runtime was shut down while it paused its children", None, None)?;
@@ -83,11 +83,11 @@ impl<S: State> RunDriver<S> {
         Box::pin(self.drain()).await.map(|settled| settled.then_some(DriverExit::Settled))
     }
 
-    /// Rests a run that only time, answers or messages can move. Returns false if the driver waits for that here.
+    /// Makes a run idle that only time, answers or messages can move. Returns false if the driver waits in this process.
     fn fall_asleep(&mut self) -> Result<bool> {
         let wake = self.next_time();
         if wake.is_some_and(|at| at <= self.shared.clock.now()) {
-            // The claimer of a run whose time has come would find it as it is: the driver goes on with it here.
+            // A claimer of a run whose time has come would find it unchanged, so the driver continues with it.
             self.stopping.meet_deadline();
             return Ok(false);
         }
@@ -112,14 +112,14 @@ impl<S: State> RunDriver<S> {
         Ok(true)
     }
 
-    /// Lets go of a run whose runtime ends: until something moves it if all of it waits, and else for others to claim at once.
+    /// Releases a run whose runtime ends: until an event moves it if all activations wait, otherwise for an immediate claim.
     fn let_go(&mut self, none_in_line: bool) -> Result<()> {
         let reason = match self.shared.is_closing() {
             true => "the runtime was shut down",
             false => "another graph serves the workflow",
         };
         let waits = |key: &ActivationKey| self.line.waits(*key, self.waiters.waits(*key));
-        // What was broken off is in no line.
+        // Broken-off activations are not in the ready queue.
         let all_wait = none_in_line && self.machine.in_flight().keys().all(waits);
         if !all_wait || self.has_news() {
             return self.release(reason, None, None);
@@ -130,7 +130,7 @@ impl<S: State> RunDriver<S> {
         self.release(reason, self.next_time(), None)
     }
 
-    /// Lists the waits for a message, the longest first. One wait alone is left out: it takes the next message.
+    /// Lists the waits for a message, the longest first. A single wait is omitted, because it takes the next message.
     fn receivers(&self) -> Vec<Receiver> {
         let waiting = self.waiters.receivers();
         if waiting.len() < 2 {
@@ -141,14 +141,14 @@ impl<S: State> RunDriver<S> {
         waiting.into_iter().map(named).collect()
     }
 
-    /// Returns when time moves the run, if nothing else does before.
+    /// Returns when time moves the run, if no event does earlier.
     pub(super) fn next_time(&self) -> Option<Timestamp> {
         let times = [self.line.next_time(), self.waiters.next_time(), self.stopping.deadline_at()];
         times.into_iter().flatten().min()
     }
 
-    /// Records that the run rests, under every policy, with what is held back: whatever a caller is told that the run waits for, others
-    /// find in its log.
+    /// Records that the run is idle, under every policy, together with held records. A wait that a caller sees is then in the log for other
+    /// processes.
     fn rest(&mut self, rested: IdleRecord) -> Result<()> {
         let plain = !rested.receiving && rested.wake.is_none() && rested.status == RunStatus::Interrupted;
         let event =
@@ -169,7 +169,7 @@ impl<S: State> RunDriver<S> {
         self.note(&Event::Release(released), None, true).map(|_| ())
     }
 
-    /// Waits until everything is acknowledged. Returns false if another writer came first and the run is to be looked at anew.
+    /// Waits until all records are acknowledged. Returns false after a write conflict, when the run must be checked again.
     async fn drain(&mut self) -> Result<bool> {
         self.break_transaction();
         while self.journal.pending() > 0 {

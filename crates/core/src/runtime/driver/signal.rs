@@ -1,4 +1,4 @@
-//! What is said to a run that goes on here: signals, edits, and the answers of the answerer.
+//! Signals, edits, and the answerer's answers to an active run.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use crate::runtime::requests::system::hold_for_queue;
 use crate::state::{Patch, State};
 
 impl<S: State> RunDriver<S> {
-    /// Takes in what a caller in this process says to the run. The inner result is for the caller.
+    /// Handles a signal from a caller in this process. The inner result is for the caller.
     pub(super) async fn signal(&mut self, mut signal: Signal) -> Result<Result<()>> {
         if matches!(signal.what, SignalKind::GoTo { .. }) {
             return Ok(Err(at_work().with_run(self.journal.run())));
         }
         match self.machine.was_sent(&signal.what) {
-            // Its record may be on its way: until it is durable, the sender knows nothing.
+            // Its record may be pending: before it is durable, the sender must not get a reply.
             Ok(true) => return self.said().await,
             Ok(false) => {}
             Err(error) => return Ok(Err(error.with_run(self.journal.run()))),
@@ -43,13 +43,13 @@ impl<S: State> RunDriver<S> {
         }
         self.break_transaction();
         let aside = self.put_aside(&signal.what);
-        // A failed run that still lets a node finish here: what the retry begins waits for a slot.
+        // The run failed and a node is still finishing: activations of the retry wait for a slot.
         let hold = match revives(&signal.what) {
             true => hold_for_queue(&self.machine, Some(&self.scope.facts), self.shared.clock.now()),
             false => Vec::new(),
         };
         self.note(&Event::Signal(signal), None, false)?;
-        // It rests when nothing is at work any more.
+        // The run becomes idle when no node runs.
         for event in hold.iter().filter(|event| matches!(event, Event::Signal(_))) {
             self.note(event, None, false)?;
         }
@@ -60,7 +60,7 @@ impl<S: State> RunDriver<S> {
         Ok(said)
     }
 
-    /// Takes in a change of the state by an operator. The inner result is for the operator.
+    /// Handles an operator's edit of the state. The inner result is for the operator.
     pub(super) async fn edit(&mut self, patch: Patch, by: Option<String>) -> Result<Result<()>> {
         let run = self.journal.run().clone();
         let status = self.machine.status();
@@ -77,23 +77,23 @@ impl<S: State> RunDriver<S> {
             return Ok(Err(error.with_run(&run)));
         }
         self.break_transaction();
-        // What is held back belongs before the edit, in the log as in the state.
+        // In the log, held records belong before the edit, as in the state.
         self.flush(true)?;
         self.state = Arc::new(state);
         self.note(&Event::Edit(EditRecord { patch, by }), None, false)?;
         self.said().await
     }
 
-    /// Waits until what was said is durable, so that a conflict is met before anything rests on it.
+    /// Waits until the signal is durable, so that a conflict shows before anything relies on it.
     async fn said(&mut self) -> Result<Result<()>> {
         while self.journal.pending() > 0 {
             match self.acknowledged().await {
                 Err(error) if error.kind() == ErrorKind::Conflict => {
-                    // The signaller decides anew on the log as it is now.
+                    // The signaller decides again on the current log.
                     self.rebase().await?;
                     return Ok(Err(error.with_run(self.journal.run())));
                 }
-                // The signaller is told that it is in doubt, the driver stops with what it is.
+                // The signaller gets an unknown outcome; the driver stops with the error itself.
                 Err(error) if error.kind() == ErrorKind::Fenced => {
                     let in_doubt = in_doubt(&error).with_run(self.journal.run());
                     self.stopping.lose(error.with_run(self.journal.run()));
@@ -109,7 +109,7 @@ impl<S: State> RunDriver<S> {
         Ok(Ok(()))
     }
 
-    /// Hands questions that are new to the answerer, and takes back those that are closed.
+    /// Passes new questions to the answerer, and withdraws closed ones.
     pub(super) fn pose(&mut self) {
         let Some(answerer) = &self.shared.services.answerer else { return };
         let mut open = questions(&self.machine);
@@ -117,7 +117,7 @@ impl<S: State> RunDriver<S> {
         self.asks.pose(self.journal.run(), answerer, open);
     }
 
-    /// Takes in what the answerer answered.
+    /// Handles an answer of the answerer.
     pub(super) async fn answered(
         &mut self,
         task: Id,
@@ -150,7 +150,7 @@ impl<S: State> RunDriver<S> {
                 }
             }
         }
-        // Posed again at the next turn.
+        // The next turn poses the question again.
         self.asks.forget(&question);
         Ok(())
     }
@@ -166,13 +166,13 @@ pub(super) fn reply_to_signaller(said: Result<Result<()>>, reply: oneshot::Sende
         Ok(answer) => (answer, Ok(())),
         Err(error) => (Err(error.clone()), Err(error)),
     };
-    // A signaller that has gone away needs no reply.
+    // The signaller may be gone.
     drop(reply.send(answer));
     result
 }
 
-/// What a signaller is told whose record was on its way when the process lost the run: said again to the next owner, the same could be
-/// refused because of that record.
+/// Returns the error for a signaller whose record was pending when the process lost the run. If the signaller repeated the signal to the next
+/// owner, that owner could refuse it because of the pending record.
 fn in_doubt(error: &Error) -> Error {
     let message = format!(
         "it may be on record, as the process lost the run while it wrote; look at the run before you say it again ({})",

@@ -1,5 +1,5 @@
 #![cfg(test)]
-//! What the unit tests of the driver's parts stand on: a machine, scopes of attempts, times.
+//! The fixture of the unit tests of the driver's parts: a machine, scopes of attempts, times.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
@@ -23,7 +23,7 @@ use crate::record::memo::Memos;
 use crate::state::{Context, Patch};
 use crate::testing::ManualClock;
 
-/// The first visit of a node.
+/// Returns the first visit of a node.
 pub(super) fn key(node: u32) -> ActivationKey {
     (node, Visit::new(1))
 }
@@ -66,14 +66,14 @@ pub(super) fn started(graph: &Graph<Context>) -> Event {
     })
 }
 
-/// A run of that graph at its start.
+/// Returns a run of that graph at its start.
 pub(super) fn machine(graph: &Graph<Context>) -> Machine {
     let mut machine = Machine::new(Some(Arc::clone(graph.plan())));
     machine.absorb(&started(graph)).unwrap();
     machine
 }
 
-/// The end of the fork, after which `a`, `b` and `c` are in flight.
+/// Returns the end of the fork, after which `a`, `b` and `c` are in flight.
 pub(super) fn forked(machine: &Machine) -> NodeDone {
     let mut done = NodeDone::new(name("fork"), Visit::new(1));
     done.fired =
@@ -82,7 +82,7 @@ pub(super) fn forked(machine: &Machine) -> NodeDone {
     done
 }
 
-/// A run with `a`, `b` and `c` in flight.
+/// Returns a run with `a`, `b` and `c` in flight.
 pub(super) fn in_flight(graph: &Graph<Context>) -> Machine {
     let mut machine = machine(graph);
     let done = vec![forked(&machine)];
@@ -95,7 +95,7 @@ fn facts() -> RunFacts {
     RunFacts::new(WorkflowName::try_from("w").unwrap(), "1", print, print, at(0)).unwrap()
 }
 
-/// The scope of an attempt of an activation.
+/// Returns the scope of an attempt of an activation.
 pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
     let run = RunScope {
         key: run(),
@@ -131,7 +131,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
     })
 }
 
-/// Waits for what tasks that are ready come to, and fails instead of waiting for ever.
+/// Waits for ready tasks to produce a result, and fails instead of waiting forever.
 pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
     let turns = async {
         for _ in 0..1_000 {

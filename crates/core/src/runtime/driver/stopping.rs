@@ -1,4 +1,4 @@
-//! What stops a run that goes on here: its deadline, a cancellation, the end of its runtime.
+//! Reasons to stop an active run: its deadline, a cancellation, the end of its runtime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use crate::clock::{Clock, Timestamp};
 use crate::compact::once::{OnceReceiver, OnceSender, once};
 use crate::error::Error;
 
-/// When nothing new may start any more, and when what runs must have ended.
+/// The times after which no activation may start, and at which running ones must have ended.
 pub(super) struct StopDeadlines {
     clock: Arc<dyn Clock>,
     /// Tells running nodes to stop.
     cancelled: OnceSender<()>,
-    /// When the run must have ended, by the monotonic clock.
+    /// Deadline of the run, by the monotonic clock.
     deadline: Option<Duration>,
-    /// The same, as others understand it.
+    /// The same deadline by the wall clock, for other processes.
     deadline_at: Option<Timestamp>,
-    /// When the grace of a cancellation or a shutdown is over, by the monotonic clock.
+    /// End of the grace of a cancellation or a shutdown, by the monotonic clock.
     grace: Option<Duration>,
     /// Whether the driver has acted on the end of that grace.
     has_ended_grace: bool,
@@ -24,12 +24,12 @@ pub(super) struct StopDeadlines {
     ending: bool,
     /// Whether the run is about to fail by its deadline.
     exceeding: bool,
-    /// Why the run is lost, if a record was refused for it that a signaller waited for.
+    /// Why the run is lost, if the store refused a record that a signaller waited for.
     lost: Option<Error>,
 }
 
 impl StopDeadlines {
-    /// The deadline counts from the start of the run, whichever process drove it since.
+    /// The deadline counts from the start of the run, across all processes that drove it.
     pub(super) fn new(
         clock: Arc<dyn Clock>,
         cancelled: OnceSender<()>,
@@ -50,7 +50,7 @@ impl StopDeadlines {
         }
     }
 
-    /// Has the next turn stop the driver with this.
+    /// Makes the next turn stop the driver with this error.
     pub(super) fn lose(&mut self, why: Error) {
         self.lost = Some(why);
     }
@@ -68,14 +68,14 @@ impl StopDeadlines {
         self.cancelled.is_sent()
     }
 
-    /// Returns what tells nodes to come to stop: those of before were told that the run failed, and it was retried since.
+    /// Returns a new stop signal for nodes. Earlier nodes got one when the run failed, and the run was retried since.
     pub(super) fn tell_anew(&mut self) -> OnceReceiver<()> {
         let (sender, cancelled) = once();
         self.cancelled = sender;
         cancelled
     }
 
-    /// Gives running nodes this grace; never extends an earlier one.
+    /// Gives running nodes this grace. Never extends an earlier one.
     pub(super) fn end_within(&mut self, grace: Duration) {
         if !std::mem::replace(&mut self.ending, true) {
             let end = self.clock.monotonic().saturating_add(grace);
@@ -85,7 +85,7 @@ impl StopDeadlines {
         }
     }
 
-    /// Gives running nodes this grace to end in a run that is being cancelled, unless they have one.
+    /// Gives the running nodes of a cancelled run this grace, unless they have one.
     pub(super) fn cancel_within(&mut self, grace: Duration) {
         if self.grace.is_none() {
             self.tell();
@@ -101,23 +101,23 @@ impl StopDeadlines {
         self.grace.is_some_and(|grace| grace <= self.clock.monotonic())
     }
 
-    /// Returns whether the grace is over. If so, it is no time to wake for any more.
+    /// Returns whether the grace is over. If so, it no longer counts as a wakeup time.
     pub(super) fn end_grace(&mut self) -> bool {
         self.has_ended_grace = self.is_grace_over();
         self.has_ended_grace
     }
 
-    /// Whether the runtime ends.
+    /// Returns whether the runtime ends.
     pub(super) fn is_ending(&self) -> bool {
         self.ending
     }
 
-    /// Whether the grace of a runtime that ends is over.
+    /// Returns whether the grace of an ending runtime is over.
     pub(super) fn is_shutdown_over(&self) -> bool {
         self.ending && self.is_grace_over()
     }
 
-    /// Has the run fail by its deadline: nothing new starts from now on.
+    /// Starts to fail the run by its deadline: no activation starts from now on.
     pub(super) fn exceed(&mut self) {
         if !std::mem::replace(&mut self.exceeding, true) {
             self.tell();
@@ -132,20 +132,19 @@ impl StopDeadlines {
         self.deadline.is_some_and(|deadline| deadline <= self.clock.monotonic())
     }
 
-    /// Returns when the deadline is, as others understand it.
+    /// Returns the deadline by the wall clock.
     pub(super) fn deadline_at(&self) -> Option<Timestamp> {
         self.deadline_at
     }
 
-    /// Has the deadline of a run that only waits be over as others understand it: their wall clock may have jumped there.
+    /// Ends the monotonic deadline of a waiting run if its wall-clock deadline has passed: the wall clock may have jumped.
     pub(super) fn meet_deadline(&mut self) {
         if self.deadline_at.is_some_and(|at| at <= self.clock.now()) {
             self.deadline = Some(self.clock.monotonic());
         }
     }
 
-    /// Returns when the driver must look, by the monotonic clock: at the end of the grace, unless it has acted on that, or at the deadline of a run
-    /// that goes on.
+    /// Returns the next wakeup by the monotonic clock: the end of the grace, unless the driver has acted on it, or the deadline of an active run.
     pub(super) fn next_wake(&self, is_stopping: bool) -> Option<Duration> {
         let deadline = self.deadline.filter(|_| !is_stopping);
         deadline.into_iter().chain(self.grace.filter(|_| !self.has_ended_grace)).min()

@@ -1,5 +1,5 @@
-//! Waits for the store that end with the term: a driver that waits hears nothing else, and its nodes are not to go on beside those of the
-//! process that takes the run, however long the store takes to answer.
+//! Store waits that end with the term. A waiting driver sees no other event, and its nodes must not run next to the nodes of the next owner,
+//! however long the store takes.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use crate::id::HeadRef;
 use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
 
-/// Waits for an answer as long as this process may believe that what it took in this term is its own.
+/// Waits for an answer while this process may still count as the owner of its claims of this term.
 ///
 /// # Errors
 ///
-/// Those of the answer; [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) once the term is over.
+/// Returns the errors of the answer. [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) once the term is over.
 pub(super) async fn in_term<T>(
     shared: &RuntimeInner,
     term: u64,
     answer: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     let over = async {
-        // The registry is a part of `shared`, so it is there to tell.
+        // `shared` owns the registry, so the sender exists.
         let _ = shared.registry.watch_stop().wait_for(|stop| stop.term != term).await;
     };
     tokio::select! {
@@ -31,11 +31,11 @@ pub(super) async fn in_term<T>(
 }
 
 impl<S: State> RunDriver<S> {
-    /// Waits for the store, as long as the term lasts.
+    /// Waits for the store while the term lasts.
     ///
     /// # Errors
     ///
-    /// As [`in_term`].
+    /// Returns the errors of [`in_term`].
     pub(super) fn in_term<T, F: Future<Output = Result<T>>>(
         &self,
         answer: F,
@@ -44,11 +44,11 @@ impl<S: State> RunDriver<S> {
         async move { in_term(&shared, term, answer).await }
     }
 
-    /// Waits for the answer to what was sent, as long as the term lasts; never ends otherwise if nothing was sent.
+    /// Waits for the answer to the sent records while the term lasts. Never returns if no record was sent.
     ///
     /// # Errors
     ///
-    /// As [`in_term`].
+    /// Returns the errors of [`in_term`].
     pub(super) async fn acknowledged(&mut self) -> Result<HeadRef> {
         in_term(&self.shared, self.registration.term, self.journal.acknowledged()).await
     }

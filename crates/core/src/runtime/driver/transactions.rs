@@ -1,12 +1,11 @@
-//! Transactions of nodes: whose turn it is, and the commit of a node's rows with its record.
+//! Transactions of nodes: their order, and the commit of a node's rows with its record.
 //!
-//! **The rule.** While a transaction of a run is open, nothing else of the run is on its way to the store, and the driver asks the store for
-//! nothing. A transaction begins when every append that was sent is answered; what is recorded from then on waits, and goes with it. So
-//! the place of the record in the log is known before the commit, and the driver waits for no connection, and no lock, that the transaction
-//! holds: not with a pool of one connection, and not in a database with one writer. Other nodes go on meanwhile. Whoever says something to
-//! the run must not wait for a node, so the transaction is broken off then, and the node begins anew.
+//! **The rule.** While a transaction of a run is open, no other append of the run is pending, and the driver does not call the store. A transaction
+//! starts after every sent append is answered. Later records wait and commit with it. So the position of the record is known before the commit. The
+//! driver never waits for a connection or a lock that the transaction has, even with a pool of one connection or a database with one writer. Other
+//! nodes continue meanwhile. A signaller must not wait for a node, so a signal breaks the transaction off and the node starts again.
 //!
-//! The driver waits for the commit and does nothing else: no node runs ahead of what may be undone.
+//! The driver waits only for the commit: no node runs ahead of work that may be undone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -36,32 +35,32 @@ use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::caught;
 use crate::state::{State, Update};
 
-/// How often a node whose transaction gave way to another begins anew before that counts as a failed attempt, and after which time at first;
-/// it doubles.
+/// How often a node that yielded its transaction to another starts again before that counts as a failed attempt, and the first delay, which
+/// doubles.
 const BEGINNINGS: u32 = 8;
 const FIRST_DELAY: Duration = Duration::from_millis(10);
 
-/// Whose turn it is.
+/// The order of transactions.
 #[derive(Default)]
 pub(super) struct TransactionQueue {
     waiting: VecDeque<(ActivationKey, oneshot::Sender<TransactionGrant>)>,
-    /// Whose transaction is open, and the number of its turn.
+    /// The activation with the open transaction, and the number of its turn.
     open: Option<(ActivationKey, u64)>,
     turns: u64,
     /// Steps whose transactions are to commit.
     steps: VecDeque<StepCommit>,
-    /// How often activations have begun anew.
+    /// How often activations have started again.
     anew: BTreeMap<ActivationKey, RestartCounts>,
 }
 
-/// How often an activation has begun anew: because another transaction was in the way, and because none could be begun.
+/// How often an activation has started again: because of another transaction, and because no transaction could start.
 #[derive(Default)]
 struct RestartCounts {
     gave_way: u32,
     not_begun: u32,
 }
 
-/// A step that was done in a transaction, to be committed with what it came to.
+/// A step in a transaction, to be committed with its result.
 pub(super) struct StepCommit {
     pub(super) key: ActivationKey,
     pub(super) name: String,
@@ -70,7 +69,7 @@ pub(super) struct StepCommit {
     pub(super) reply: ReplySender,
 }
 
-/// Refuses a graph with transactional nodes on a store without transactions.
+/// Rejects a graph with transactional nodes on a store without transactions.
 pub(crate) fn check_transactions<S: State>(shared: &RuntimeInner, graph: &Graph<S>) -> Result<()> {
     let mut nodes = graph.plan().nodes.iter();
     let Some(node) = nodes.find(|node| node.effect == Effect::Transactional) else { return Ok(()) };
@@ -85,18 +84,18 @@ pub(crate) fn check_transactions<S: State>(shared: &RuntimeInner, graph: &Graph<
     Err(Error::new(ErrorKind::Unsupported, message).with_node(&node.name))
 }
 
-/// Turns.
+/// The order of transactions.
 impl<S: State> RunDriver<S> {
     pub(super) fn await_transaction(&mut self, key: ActivationKey, reply: oneshot::Sender<TransactionGrant>) {
         self.waiters.transactions.get_or_insert_default().waiting.push_back((key, reply));
     }
 
-    /// Whether a transaction is open.
+    /// Returns whether a transaction is open.
     pub(super) fn has_transaction(&self) -> bool {
         self.waiters.transactions.as_ref().is_some_and(|transactions| transactions.open.is_some())
     }
 
-    /// Lets the next transaction begin, if none is open and nothing is on its way.
+    /// Lets the next transaction start, if none is open and no append is pending.
     pub(super) fn grant_transaction(&mut self) -> Result<()> {
         let Some(transactions) = &mut self.waiters.transactions else { return Ok(()) };
         if transactions.open.is_some() {
@@ -108,7 +107,7 @@ impl<S: State> RunDriver<S> {
             return Ok(());
         }
         if !self.journal.keeps_ends() {
-            // What nodes returned is not kept, so it must not be undone with the transaction.
+            // The results of nodes are not kept, so a rollback must not undo them.
             self.flush(true)?;
             if self.journal.pending() > 0 {
                 return Ok(());
@@ -123,12 +122,12 @@ impl<S: State> RunDriver<S> {
         transactions.turns += 1;
         transactions.open = Some((key, transactions.turns));
         let lease = TransactionLease { run: Arc::clone(&self.scope), number: transactions.turns };
-        // Dropped unread, it says that the turn is over.
+        // If dropped unread, the lease reports the end of the turn.
         drop(reply.send(TransactionGrant { store: Arc::clone(&self.shared.store), lease }));
         Ok(())
     }
 
-    /// Ends a turn. What was recorded meanwhile is sent before the next.
+    /// Ends a turn. Records of the meantime are sent before the next turn.
     pub(super) fn transaction_over(&mut self, number: u64) {
         let Some(transactions) = &mut self.waiters.transactions else { return };
         if transactions.open.take_if(|(_, open)| *open == number).is_some() {
@@ -136,7 +135,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Breaks off the transaction that is open: the driver is about to wait for the store. The node begins anew.
+    /// Breaks off the open transaction before the driver waits for the store. The node starts again.
     pub(super) fn break_transaction(&mut self) {
         let Some(transactions) = &mut self.waiters.transactions else { return };
         if let Some((key, _)) = transactions.open.take() {
@@ -145,7 +144,7 @@ impl<S: State> RunDriver<S> {
         self.journal.outbox().release();
     }
 
-    /// Ends the turn of an attempt that does not run any more.
+    /// Ends the turn of an attempt that no longer runs.
     pub(super) fn reap_transaction(&mut self) {
         let Some(transactions) = &mut self.waiters.transactions else { return };
         if transactions.open.take_if(|(key, _)| self.line.running(*key).is_none()).is_some() {
@@ -153,7 +152,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Puts an attempt in line again that was broken off, once it is gone.
+    /// Makes an attempt ready again after it was broken off and has ended.
     pub(super) fn begin_broken_anew(&mut self, task: Id) {
         let Some(key) = self.line.broken(task) else { return };
         self.line.remove_running(key);
@@ -163,8 +162,8 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Has an activation begin anew because another transaction was in the way, or because none could be begun. Returns false if the first
-    /// happened too often. The second says nothing of the node: a store that stays away ends the heartbeat, and so the run here.
+    /// Restarts an activation because of another transaction, or because no transaction could start. Returns false if the first happened too often.
+    /// The second is no fault of the node: a store that stays away ends the heartbeat, and with it the run in this process.
     pub(super) fn begins_anew(&mut self, key: ActivationKey, not_begun: bool) -> bool {
         match self.next_beginning(key, not_begun) {
             Some(at) => {
@@ -189,7 +188,7 @@ impl<S: State> RunDriver<S> {
     }
 }
 
-/// The end of a transactional node, to be committed with what it handed in.
+/// The end of a transactional node, to be committed with its update.
 pub(super) struct EndWithin<S: State> {
     pub(super) key: ActivationKey,
     pub(super) update: Update<S>,
@@ -197,9 +196,9 @@ pub(super) struct EndWithin<S: State> {
     pub(super) handed_in: Option<Box<HandedIn>>,
 }
 
-/// Commits.
+/// Commits of transactions.
 impl<S: State> RunDriver<S> {
-    /// Takes in the end of a transactional node: its rows and its record commit together, or it has not ended.
+    /// Handles the end of a transactional node: its rows and its record commit together, or the node has not ended.
     pub(super) async fn end_within(
         &mut self,
         EndWithin { key, update, took, handed_in }: EndWithin<S>,
@@ -214,7 +213,7 @@ impl<S: State> RunDriver<S> {
         let number = lease.number;
         let is_open = |open: &TransactionQueue| open.open == Some((key, number));
         if !self.waiters.transactions.as_deref().is_some_and(is_open) {
-            // It was broken off, and its end came first.
+            // The attempt was broken off, and its end arrived first.
             self.line.push_again(key);
             return Ok(());
         }
@@ -250,7 +249,7 @@ impl<S: State> RunDriver<S> {
         self.waiters.transactions.get_or_insert_default().steps.push_back(step);
     }
 
-    /// Commits the steps that were done in transactions, with what they came to.
+    /// Commits the steps that ran in transactions, with their results.
     pub(super) async fn commit_steps(&mut self) -> Result<()> {
         while let Some(step) = self.waiters.transactions.as_mut().and_then(|all| all.steps.pop_front()) {
             Box::pin(self.commit_step(step)).await?;
@@ -264,7 +263,7 @@ impl<S: State> RunDriver<S> {
         let number = lease.number;
         let is_open = self.waiters.transactions.as_ref().is_some_and(|all| all.open == Some((key, number)));
         if !is_open || !self.machine.in_flight().contains_key(&key) {
-            // It was broken off, or does not follow any more: the attempt is dropped.
+            // The attempt was broken off or no longer follows, so it is dropped.
             return Ok(());
         }
         if let Err(error) = self.check_result(key, &name, &text) {
@@ -298,7 +297,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Commits the transaction with everything that was recorded and is not on its way.
+    /// Commits the transaction with all records that are not pending in the store.
     async fn commit(&mut self, transaction: crate::store::AnyTransaction) -> Result<HeadRef> {
         let append = self.journal.outbox().take();
         let run = append.run.clone();
@@ -320,8 +319,7 @@ impl<S: State> RunDriver<S> {
             Err(error) if error.kind() == ErrorKind::Indeterminate => {}
             committed => return committed,
         }
-        // Whether it was committed is what the log says. A commit that comes after this look meets no harm: of two that expect the same
-        // head, one is refused.
+        // The log shows whether it committed. A later commit does no harm: of two that expect the same head, one is refused.
         let committer = &self.shared.committer;
         if self.in_term(committer.is_on_record(&run, last)).await? {
             return Ok(last);
@@ -330,7 +328,7 @@ impl<S: State> RunDriver<S> {
         Err(Error::new(ErrorKind::Unavailable, message).with_run(&run))
     }
 
-    /// Goes on from the log after a transaction was rolled back: nothing of its node has happened.
+    /// Continues from the log after a rollback: nothing of the node has happened.
     async fn rolled_back(
         &mut self,
         (key, origin): (ActivationKey, ActivationOrigin),
@@ -351,8 +349,8 @@ impl<S: State> RunDriver<S> {
         let node = self.plan.node(NodeIx::new(key.0));
         let failure = Failure::of(FailureKind::Update, &error).with_node(&node.name);
         let failed = self.machine.in_flight().get(&key).map_or(1, |activation| activation.failed + 1);
-        // `Invalid` is what a constraint refuses at the commit, and what a node did to its transaction: the next attempt may do otherwise. A
-        // record that is too large stays so.
+        // `Invalid` covers constraint violations at the commit and errors of the node in its transaction: the next attempt may succeed. A record
+        // that is too large stays too large.
         let may_succeed = matches!(error.kind(), Unavailable | Invalid);
         let what = if may_succeed && failed < node.retry.attempts() {
             let delay = self.retry_delay(key, failed);
@@ -363,18 +361,18 @@ impl<S: State> RunDriver<S> {
         self.apply_fact(PendingEvent { key, what })
     }
 
-    /// Makes the run anew from the log after a transaction was rolled back.
+    /// Rebuilds the run from the log after a rollback.
     ///
     /// # Errors
     ///
-    /// The reason of the rollback, if that is none to go on after.
+    /// Returns the cause of the rollback, if the run cannot continue after it.
     pub(super) async fn return_to_log(&mut self, error: &Error) -> Result<()> {
         use ErrorKind::{Conflict, Invalid, TooLarge, Unavailable};
         if !matches!(error.kind(), Conflict | Unavailable | Invalid | TooLarge) {
             return Err(error.clone().with_run(self.journal.run()));
         }
         let (store, run) = (Arc::clone(&self.shared.store), self.journal.run().clone());
-        // As patient as appends are with a store that does not answer for a while.
+        // Be as patient as appends are with an unresponsive store.
         self.in_term(self.shared.committer.read(|| store.head(&run))).await?;
         Box::pin(self.rebase()).await
     }

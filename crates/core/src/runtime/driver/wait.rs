@@ -1,7 +1,7 @@
-//! What a driver waits for between its turns, and what it does when it comes.
+//! The events that a driver waits for between its turns, and its reactions.
 //!
-//! To wait and to follow are two functions, and what is rare is boxed: the future of a driver is as large as the largest of what it
-//! awaits, for as long as its run goes on. `memory/peak` holds that.
+//! Waiting and reacting are two functions, and rare futures are boxed: a driver's future is as large as the largest future that it awaits, while
+//! its run is active. `memory/peak` checks that.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use crate::id::HeadRef;
 use crate::runtime::shared::DriverCommand;
 use crate::state::State;
 
-/// What is left to do of what happened.
+/// The remaining work of an event.
 pub(super) enum Next<S: State> {
     /// The store has answered an append.
     Acknowledge(Result<HeadRef>),
     /// An attempt has ended.
     Settle(Option<Box<EndWithin<S>>>),
-    /// The answerer has spoken.
+    /// The answerer has answered.
     Answer(Box<AnswererResult>),
-    /// Others in this process tell something.
+    /// Another task of this process sent a command.
     Control(DriverCommand),
-    /// It is time for something, or to look.
+    /// A time has come, or a check is due.
     Time,
-    /// Nothing.
+    /// No work is left.
     Turn,
 }
 
 impl<S: State> RunDriver<S> {
-    /// Waits for the next thing to happen, and takes it in as far as nothing must be waited for.
+    /// Waits for the next event, and handles it up to the first wait.
     pub(super) async fn wait(&mut self) -> Result<Next<S>> {
         let clock = Arc::clone(&self.shared.clock);
         let now = clock.monotonic();
@@ -41,7 +41,7 @@ impl<S: State> RunDriver<S> {
             answer = self.journal.acknowledged() => Ok(Next::Acknowledge(answer)),
             Some(ended) = self.line.next_end() => match ended {
                 Ok(ended) => self.ended(ended).map(Next::Settle),
-                // Aborted on purpose; a panic of a node is caught inside its task.
+                // Aborted on purpose: the task of a node catches its panics.
                 Err(gone) => {
                     self.begin_broken_anew(gone.id());
                     Ok(Next::Turn)
@@ -59,7 +59,7 @@ impl<S: State> RunDriver<S> {
             Some(event) = self.waiters.next_of_child() => {
                 let mut next = Some(event);
                 while let Some(event) = next {
-                    // The next owner looks again where a look panicked, in a store say.
+                    // If a check panicked, for example in a store, the next owner repeats it.
                     if let Ok(event) = event {
                         self.absorb_child_event(event)?;
                     }
@@ -69,7 +69,7 @@ impl<S: State> RunDriver<S> {
             }
             command = self.commands.recv() => {
                 self.command(command)?;
-                // What others wish at the same time is weighed with it.
+                // Consider concurrent commands of other attempts together.
                 self.take_commands()?;
                 Ok(Next::Turn)
             }
@@ -78,7 +78,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Does what is left to do of what happened.
+    /// Does the remaining work of an event.
     pub(super) async fn follow(&mut self, next: Next<S>) -> Result<()> {
         match next {
             Next::Acknowledge(answer) => self.acknowledge(answer).await,

@@ -1,4 +1,4 @@
-//! The waits of nodes that run here: for what, since when, and until when.
+//! The waits of running nodes: their subject, start and timeout.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,29 +9,29 @@ use crate::engine::frontier::ActivationKey;
 use crate::id::Seq;
 use crate::node::ReplySender;
 
-/// The waits of nodes that run here.
+/// The waits of running nodes.
 #[derive(Default)]
 pub(super) struct WaitRegistry {
     by_activation: BTreeMap<ActivationKey, Vec<NodeWait>>,
-    /// When the driver must look although nothing happens.
+    /// The times at which the driver must check a wait.
     times: BTreeSet<(Timestamp, ActivationKey, String)>,
-    /// How many waits there were: the longest wait is served first.
+    /// Number of waits so far. The longest wait is served first.
     count: u64,
-    /// Activations of which a wait may have ended.
+    /// Activations with a wait that may have ended.
     stirred: BTreeSet<ActivationKey>,
-    /// The children that are watched for them; absent as long as there was none.
+    /// The watched children of these waits. Absent before the first child.
     pub(super) children: Option<Box<ChildTasks>>,
-    /// Those who wait for a transaction, and who has one; absent as long as no node has asked.
+    /// The order of transactions. Absent before the first request.
     pub(super) transactions: Option<Box<TransactionQueue>>,
-    /// The children whose ends one wait takes in as they come, by activation and name of the group.
+    /// The children of each wait for a group, by activation and group name.
     groups: BTreeMap<(ActivationKey, String), ChildGroup>,
 }
 
-/// Children whose ends one wait takes in, by the names of their notes.
+/// The children of one wait, by the names of their notes.
 #[derive(Default)]
 struct ChildGroup {
     going: BTreeSet<String>,
-    /// What came of these is noted, and not handed over.
+    /// Children whose noted ends are not delivered.
     ended: Vec<String>,
 }
 
@@ -39,27 +39,27 @@ pub(super) struct NodeWait {
     pub(super) name: String,
     pub(super) order: u64,
     pub(super) what: WaitsFor,
-    /// When it is over, if time ends it.
+    /// Timeout of the wait, if it has one.
     pub(super) until: Option<Timestamp>,
     pub(super) reply: ReplySender,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitsFor {
-    /// A step that was done in an attempt before, or whose result is in this record, with whether it ended before others.
+    /// A step of an earlier attempt, or one whose result is in this record, and whether it ended before rivals.
     Step(Option<(Seq, bool)>),
-    /// Something that is in this record, to be durable, with whether it ended before others.
+    /// A record that must become durable, and whether the wait ended before rivals.
     Record(Seq, bool),
     Time,
-    /// What comes of a child.
+    /// The end of a child.
     Child,
-    /// What comes of some children of the group of the wait's name, with whether some of them are enough.
+    /// The ends of children of the group with the wait's name, and whether a subset is enough.
     Ends {
         enough: bool,
     },
     Message,
     Answer,
-    /// An answer whose deadline is over, until that is durable.
+    /// An expired answer, until the expiry is durable.
     Expiry,
 }
 
@@ -70,12 +70,12 @@ impl NodeWait {
 }
 
 impl WaitRegistry {
-    /// The children that are watched, to watch another or to note something of them.
+    /// Returns the watched children, for changes.
     pub(super) fn children(&mut self) -> &mut ChildTasks {
         self.children.get_or_insert_default()
     }
 
-    /// As [`children`](Self::children), as far as there was any.
+    /// As [`children`](Self::children), if any child was ever watched.
     pub(super) fn known_children(&mut self) -> Option<&mut ChildTasks> {
         self.children.as_deref_mut()
     }
@@ -85,7 +85,7 @@ impl WaitRegistry {
         all.filter(|(_, waiter)| waiter.is_open())
     }
 
-    /// Lists what an activation waits for, without what it has given up.
+    /// Lists the open waits of an activation.
     pub(super) fn of(&mut self, key: ActivationKey) -> &[NodeWait] {
         let Some(all) = self.by_activation.get_mut(&key) else { return &[] };
         if !all.iter().all(NodeWait::is_open) {
@@ -104,27 +104,27 @@ impl WaitRegistry {
         self.by_activation.get(&key).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the activation has a wait that it has not given up.
+    /// Returns whether the activation has an open wait.
     pub(super) fn waits(&self, key: ActivationKey) -> bool {
         self.by_activation.get(&key).is_some_and(|all| all.iter().any(NodeWait::is_open))
     }
 
-    /// Whether a wait for a message is open.
+    /// Returns whether a wait for a message is open.
     pub(super) fn is_receiving(&self) -> bool {
         self.open().any(|(_, waiter)| waiter.what == WaitsFor::Message)
     }
 
-    /// Whether a wait for nothing but a time is open.
+    /// Returns whether a wait for a time alone is open.
     pub(super) fn is_sleeping(&self) -> bool {
         self.open().any(|(_, waiter)| waiter.what == WaitsFor::Time)
     }
 
-    /// Whether a wait for what comes of a child is open.
+    /// Returns whether a wait for a child's end is open.
     pub(super) fn is_for_child(&self) -> bool {
         self.open().any(|(_, waiter)| matches!(waiter.what, WaitsFor::Child | WaitsFor::Ends { .. }))
     }
 
-    /// Adds a child to a group; `is_told` if it is noted what came of it.
+    /// Adds a child to a group. `is_told` states whether its end is noted.
     pub(super) fn join_group(&mut self, key: ActivationKey, group: String, name: String, is_told: bool) {
         let group = self.groups.entry((key, group)).or_default();
         if is_told {
@@ -135,7 +135,7 @@ impl WaitRegistry {
         }
     }
 
-    /// Says that it is noted what came of a child.
+    /// Records that a child's end is noted.
     pub(super) fn told(&mut self, key: ActivationKey, name: &str) {
         let groups = self.groups.range_mut((key, String::new())..).take_while(|((of, _), _)| *of == key);
         for (_, group) in groups {
@@ -144,14 +144,14 @@ impl WaitRegistry {
         self.stir(key);
     }
 
-    /// Lists the groups of an activation of which children have ended, with their names in the order of the ends.
+    /// Lists the groups of an activation with ended children, and those children in the order of their ends.
     pub(super) fn ended(&self, key: ActivationKey) -> BTreeMap<String, Vec<String>> {
         let groups = self.groups.range((key, String::new())..).take_while(|((of, _), _)| *of == key);
         let ended = groups.filter(|(_, group)| !group.ended.is_empty());
         ended.map(|((_, name), group)| (name.clone(), group.ended.clone())).collect()
     }
 
-    /// Says that a group was handed what came of these.
+    /// Records that these ends of a group were delivered.
     pub(super) fn handed(&mut self, key: ActivationKey, group: &str, names: &[String]) {
         if let Some(group) = self.groups.get_mut(&(key, group.to_owned())) {
             let handed: BTreeSet<&String> = names.iter().collect();
@@ -164,12 +164,12 @@ impl WaitRegistry {
         self.open().filter_map(|(_, waiter)| waiter.until).min()
     }
 
-    /// Returns when the driver must look next.
+    /// Returns when the driver must check next.
     pub(super) fn next_wake(&self) -> Option<Timestamp> {
         self.times.first().map(|&(at, ..)| at)
     }
 
-    /// Takes the next time that has come, with the wait that it is of.
+    /// Takes the next expired time, with its wait.
     pub(super) fn next_due(&mut self, now: Timestamp) -> Option<(Timestamp, ActivationKey, String)> {
         self.times.first().filter(|(at, ..)| *at <= now)?;
         self.times.pop_first()
@@ -192,7 +192,7 @@ impl WaitRegistry {
         self.stirred.insert(key);
     }
 
-    /// Removes the wait of this name, which ends.
+    /// Removes a wait that ends.
     pub(super) fn remove(&mut self, key: ActivationKey, name: &str) -> Option<NodeWait> {
         let all = self.by_activation.get_mut(&key)?;
         let at = all.iter().position(|waiter| waiter.name == name && waiter.is_open())?;
@@ -206,12 +206,12 @@ impl WaitRegistry {
         Some(waiter)
     }
 
-    /// Has a question wait until its expiry is durable.
+    /// Makes a question wait until its expiry is durable.
     pub(super) fn await_expiry(&mut self, key: ActivationKey, name: &str) {
         self.set(key, name, WaitsFor::Expiry);
     }
 
-    /// Says that the expiry of a question is durable.
+    /// Records that the expiry of a question is durable.
     pub(super) fn expired(&mut self, key: ActivationKey, name: &str) {
         self.set(key, name, WaitsFor::Answer);
         self.stir(key);
@@ -224,7 +224,7 @@ impl WaitRegistry {
             .for_each(|waiter| waiter.what = what);
     }
 
-    /// Finds the longest wait for a message. The waits of `before`, in their order, are longer than all that came since.
+    /// Returns the longest wait for a message. The waits of `before`, in their order, are longer than all later ones.
     pub(super) fn first_receiver(&self, before: &[(ActivationKey, String)]) -> Option<(ActivationKey, u64)> {
         let receiving = self.open().filter(|(_, waiter)| waiter.what == WaitsFor::Message);
         let place = |key: ActivationKey, waiter: &NodeWait| {
@@ -243,20 +243,20 @@ impl WaitRegistry {
         receiving.into_iter().map(|(key, waiter)| (key, waiter.name.clone())).collect()
     }
 
-    /// Returns the place of a wait among all, in the order in which they began.
+    /// Returns the position of a wait among all waits, by start.
     pub(super) fn order_of(&self, key: ActivationKey, name: &str) -> Option<u64> {
         let all = self.by_activation.get(&key)?;
         all.iter().find(|waiter| waiter.name == name && waiter.is_open()).map(|waiter| waiter.order)
     }
 
-    /// Has an activation looked at.
+    /// Marks an activation for a check.
     pub(super) fn stir(&mut self, key: ActivationKey) {
         if self.by_activation.contains_key(&key) {
             self.stirred.insert(key);
         }
     }
 
-    /// Has every activation looked at that waits.
+    /// Marks every waiting activation for a check.
     pub(super) fn stir_all(&mut self) {
         self.stirred.extend(self.by_activation.keys().copied());
     }
@@ -265,7 +265,7 @@ impl WaitRegistry {
         std::mem::take(&mut self.stirred)
     }
 
-    /// Forgets an activation that has ended.
+    /// Forgets an ended activation.
     pub(super) fn forget(&mut self, key: ActivationKey) {
         self.groups.retain(|(of, _), _| *of != key);
         let Some(all) = self.by_activation.remove(&key) else { return };
@@ -275,19 +275,19 @@ impl WaitRegistry {
             }
         }
         if all.iter().any(|waiter| waiter.what == WaitsFor::Message) {
-            // Another wait is the longest now.
+            // Another wait is now the longest.
             self.stir_all();
         }
     }
 
-    /// Forgets the activations that do not follow any more, and looks at the others anew.
+    /// Forgets the activations that no longer follow, and checks the others again.
     pub(super) fn refresh(&mut self, follows: impl Fn(ActivationKey) -> bool) {
         let gone: Vec<_> = self.by_activation.keys().copied().filter(|&key| !follows(key)).collect();
         gone.into_iter().for_each(|key| self.forget(key));
         self.stir_all();
     }
 
-    /// Takes the log's place for what is here, of which `last` is the last record with all that was made anew.
+    /// Restarts from the log. `last` is the last record, including re-created ones.
     ///
     /// Re-registers the waits whose expiry record was lost to a conflict: an answer may have come first.
     pub(super) fn restart(&mut self, last: Seq, follows: impl Fn(ActivationKey) -> bool) {
@@ -298,7 +298,7 @@ impl WaitRegistry {
                         waiter.what = WaitsFor::Answer;
                         self.times.extend(waiter.until.map(|until| (until, key, waiter.name.clone())));
                     }
-                    // The record that it had is another writer's now.
+                    // Its record number now belongs to another writer's record.
                     WaitsFor::Step(Some((seq, _))) | WaitsFor::Record(seq, _) => *seq = last,
                     _ => {}
                 }

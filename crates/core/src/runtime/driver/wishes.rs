@@ -1,5 +1,4 @@
-//! What nodes wish for while they run: noting steps, waiting for timers, messages and answers. What they are handed, and when, is
-//! decided in `offers`.
+//! The commands of running nodes: step results, timers, messages and answers. The module `offers` decides the deliveries and their order.
 
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ use crate::runtime::event::Event as RunEventKind;
 use crate::state::State;
 
 impl<S: State> RunDriver<S> {
-    /// Takes in what a node wishes.
+    /// Handles a command of a node.
     pub(super) fn wish(
         &mut self,
         key: ActivationKey,
@@ -38,7 +37,7 @@ impl<S: State> RunDriver<S> {
     ) -> Result<()> {
         reply.waits().accepted();
         let Some(activation) = self.machine.in_flight().get(&key) else {
-            // Another writer came first: the activation does not follow any more, and its work is dropped.
+            // After a write conflict, the activation no longer follows and its work is dropped.
             return Ok(());
         };
         let memo = activation.memos.get(&name).cloned();
@@ -121,7 +120,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Forgets that a wait ended before this attempt: it goes on, and may end otherwise.
+    /// Forgets that a wait ended before this attempt: it is open again and may end differently.
     fn ends_anew(&mut self, key: ActivationKey, name: &str) {
         if let Some(running) = self.line.running_mut(key) {
             running.ends_anew(name);
@@ -145,7 +144,7 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Refuses what would not fit into a record.
+    /// Rejects a result that exceeds the size of a record.
     pub(super) fn check_result(&self, key: ActivationKey, name: &str, text: &RawValue) -> Result<()> {
         let (bytes, most) = (text.get().len(), self.journal.max_body());
         if bytes <= most {
@@ -190,7 +189,7 @@ impl<S: State> RunDriver<S> {
             Some(Memo::Until(until)) => Some(*until),
             _ => {
                 let until = patience.map(|patience| self.shared.clock.now().plus(patience));
-                // Where a message is there for it, none is waited for.
+                // If a message is there, no wait is registered.
                 if let Some(until) =
                     until.filter(|_| self.machine.inbox().is_empty() || self.waiters.is_receiving())
                 {
@@ -232,7 +231,7 @@ impl<S: State> RunDriver<S> {
         Ok(())
     }
 
-    /// Whether `interrupt_before` allows the node to start.
+    /// Returns whether `interrupt_before` allows the node to start.
     pub(super) fn agreed(&mut self, key: ActivationKey) -> Result<bool> {
         if !self.plan.node(NodeIx::new(key.0)).interrupt.before {
             return Ok(true);
@@ -260,7 +259,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Notes something; `first` if other work or waits of the activation might have ended instead.
+    /// Notes a result. `first` states whether other work or waits of the activation might have ended instead.
     pub(super) fn note_step(
         &mut self,
         key: ActivationKey,
@@ -277,7 +276,7 @@ impl<S: State> RunDriver<S> {
         Ok(seq)
     }
 
-    /// Notes several things, which leave together. Returns the last record; `None` if there is nothing to note.
+    /// Notes several results, which leave together. Returns the last record, or `None` if there is nothing to note.
     fn note_all(
         &mut self,
         key: ActivationKey,

@@ -1,4 +1,4 @@
-//! What bases take, what a load reads and what it costs to look, over logs that grow, shrink and are taken up again.
+//! The sizes of bases, loads and checks, over logs that grow, shrink and change owners.
 
 use std::cell::Cell;
 
@@ -13,41 +13,41 @@ use crate::runtime::log::bases::{BASE_FACTOR, BASE_FLOOR, RECORD_COST};
 use crate::state::{Channels, Op, Patch};
 use crate::testing::{ManualClock, SeqIds};
 
-/// One thing that happens to a run.
+/// One event of a run.
 #[derive(Clone, Debug)]
 enum Act {
-    /// So many bytes are appended to a list.
+    /// Appends this many bytes to a list.
     Append(usize),
-    /// A text becomes so long.
+    /// Sets a text to this length.
     Set(usize),
-    /// The list becomes empty.
+    /// Empties the list.
     Clear,
-    /// A record that leaves the state as it is.
+    /// Writes a record that does not change the state.
     Quiet,
     /// A caller asks for a base.
     Base,
-    /// Another process loads the log and goes on with it.
+    /// Another process loads the log and continues it.
     TakeUp,
 }
 
-/// A log, and what was counted while it was written.
+/// A log, and the sizes counted while it was written.
 struct Writing {
     log: LogWriter,
     machine: Machine,
     channels: Channels,
     /// From the newest base on.
     records: Vec<Record>,
-    /// The bytes of all records that are no bases, with what each costs, and the same since the newest base.
+    /// Total size of the records that are not bases, including the cost of each, and the same since the newest base.
     written: u64,
     since: u64,
-    /// What bases took that no caller asked for, and how many there were.
+    /// Total size of the bases that no caller asked for, and their number.
     bases: u64,
     copies: u32,
-    /// What the state and the machine took whenever they were encoded without being asked for.
+    /// Total size of the state and the machine in encodings that no caller asked for.
     looked: u64,
-    /// What the first look after each load may take on top.
+    /// The additional allowance for the first check after each load.
     loads: u64,
-    /// What a base would have taken at most since the newest.
+    /// The largest size of a base since the newest one.
     largest: u64,
 }
 
@@ -136,13 +136,13 @@ impl Writing {
         self.loads += self.weight();
     }
 
-    /// What a base would hold now, in bytes.
+    /// Returns the size of a base of the current state, in bytes.
     fn weight(&self) -> u64 {
         let (state, machine) = (codec::to_raw(&self.channels).unwrap(), self.machine.snapshot().unwrap());
         (state.get().len() + machine.get().len()) as u64
     }
 
-    /// What a load reads now.
+    /// Returns the number of bytes that a load reads now.
     fn read(&self) -> u64 {
         self.records.first().map_or(0, |base| base.body.len() as u64) + self.since
     }
@@ -177,19 +177,19 @@ fn acts() -> impl Strategy<Value = Vec<(Act, usize)>> {
         1 => Just(Act::Base),
         2 => Just(Act::TakeUp),
     ];
-    // Mostly the same for a while: what a state does at random on the average meets no bound.
+    // Mostly the same event for a while: a random state stays far from every bound.
     prop::collection::vec((act, 1_usize..30), 1..12)
 }
 
 proptest! {
-    // The same logs each time; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` do not apply, change the numbers here to look further.
+    // The same logs each time. `PROPTEST_RNG_SEED` and `PROPTEST_CASES` do not apply: change the numbers here to test further.
     #![proptest_config(ProptestConfig {
         rng_seed: proptest::test_runner::RngSeed::Fixed(1),
         cases: 40,
         ..ProptestConfig::default()
     })]
 
-    /// The bounds are checked by [`Writing`] after every record.
+    /// [`Writing`] checks the bounds after every record.
     ///
     /// Guarantees: FORMAT-7.
     #[test]
@@ -199,13 +199,13 @@ proptest! {
             let times = if matches!(act, Act::TakeUp) { 1 } else { times };
             (0..times).for_each(|_| writing.act(&act));
         }
-        // What is folded of the log is what was written.
+        // The fold of the log equals the written run.
         let folded = fold(&run(), &writing.records, None).unwrap();
         prop_assert_eq!(folded.channels, writing.channels);
     }
 }
 
-/// The log is then hardly longer than the state, however long both become: full copies would be for nothing.
+/// The log is then hardly longer than the state at any size: full copies would be useless.
 #[test]
 fn a_state_that_only_grows_is_not_written_again() {
     let mut writing = Writing::begin();
@@ -216,7 +216,7 @@ fn a_state_that_only_grows_is_not_written_again() {
     assert!(writing.read() < 2 * writing.weight(), "a load reads twice the state");
 }
 
-/// Records that say nothing of a large state are worth a copy of it once they outweigh it four times.
+/// Records without changes to a large state justify a copy of it once they exceed four times its size.
 ///
 /// Guarantees: FORMAT-7.
 #[test]
@@ -233,7 +233,7 @@ fn a_large_state_is_written_once_for_four_times_its_size() {
     assert_eq!(writing.looked, writing.bases, "no look that led to nothing");
 }
 
-/// Once a look finds how small it has become, the log is small, too.
+/// Once a check finds the smaller size, the log is small, too.
 #[test]
 fn a_state_that_shrank_is_soon_read_from_a_small_base() {
     let mut writing = Writing::begin();
@@ -250,7 +250,7 @@ fn a_state_that_shrank_is_soon_read_from_a_small_base() {
     assert!(writing.read() < 2 * BASE_FLOOR, "a load of a small state reads {} bytes", writing.read());
 }
 
-/// A process that takes the run up knows no more than the log says, and writes no base that was not due before.
+/// A process that claims the run knows only the log, and writes no base that was not due before.
 #[test]
 fn who_takes_a_run_up_writes_no_base_for_it() {
     let mut writing = Writing::begin();
@@ -261,7 +261,7 @@ fn who_takes_a_run_up_writes_no_base_for_it() {
     assert_eq!(writing.copies, 0);
 }
 
-/// What was written before a process took the run up counts: a run that is passed on all the time would never have a base.
+/// Bytes written before a claim count: a run that changes owners all the time would otherwise never get a base.
 #[test]
 fn a_run_that_is_passed_on_has_its_bases_all_the_same() {
     let mut writing = Writing::begin();

@@ -1,4 +1,4 @@
-//! The task of a line: delivers its letters in order, and says in the log what became of them.
+//! The task of an outbox lane: delivers its messages in order and records the results in the log.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::runtime::shared::{DriverCommand, RuntimeInner, RuntimePhase};
 use crate::runtime::tasks::caught;
 use crate::store::At;
 
-/// How long an outlet may take for a batch: less than a run is left to the process that delivers.
+/// Maximum time of a sink for a batch. Shorter than the lease of the delivering process.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long it waits before it says again what the store did not take, at first and at most.
+/// Delay before a retry of a record that the store did not take, initially and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// Delivers a line until it has no letters.
+/// Delivers the messages of a lane until it is empty.
 pub(super) async fn deliver(weak: Weak<RuntimeInner>, key: LineKey, bell: Arc<Notify>) {
     loop {
         let Some(shared) = weak.upgrade() else { return };
@@ -37,7 +37,7 @@ pub(super) async fn deliver(weak: Weak<RuntimeInner>, key: LineKey, bell: Arc<No
             if !pause(&weak, at.since(now), &bell).await {
                 return leave(&weak, &key);
             }
-            // An operator may have dropped what waits here, or had what was put aside delivered, in any process.
+            // An operator may have dropped waiting messages or retried rejected ones, from any process.
             let known = read_again(&weak, &key).await;
             let (Some(shared), Some((to, waiting))) = (weak.upgrade(), known) else {
                 return leave(&weak, &key);
@@ -62,7 +62,7 @@ pub(super) async fn deliver(weak: Weak<RuntimeInner>, key: LineKey, bell: Arc<No
                 RecordResult::Nothing => return leave(&weak, &key),
             }
         }
-        // Another process delivers the same letters. What failed here may wait there: only the log says which letter is next.
+        // Another process delivers the same messages. A message that failed here may be waiting there, so only the log shows the next one.
         let known = if is_overtaken { read_again(&weak, &key).await } else { Some((0, rest)) };
         let (Some(shared), Some((to, waiting))) = (weak.upgrade(), known) else { return leave(&weak, &key) };
         shared.post().put_back(&key, to, waiting);
@@ -79,7 +79,7 @@ fn leave(weak: &Weak<RuntimeInner>, key: &LineKey) {
     }
 }
 
-/// Waits until the time is over or another letter is first. Returns false if the runtime takes nothing new any more, or is gone.
+/// Waits until the delay is over or another message is first. Returns false if the runtime is closing or gone.
 async fn pause(weak: &Weak<RuntimeInner>, pause: Duration, bell: &Notify) -> bool {
     let Some(shared) = weak.upgrade() else { return false };
     let (clock, mut stop) = (Arc::clone(&shared.clock), shared.registry.watch_stop());
@@ -92,7 +92,7 @@ async fn pause(weak: &Weak<RuntimeInner>, pause: Duration, bell: &Notify) -> boo
     }
 }
 
-/// Has the outlet deliver a batch, for a while.
+/// Passes a batch to the sink, with a time limit.
 async fn hand_out(
     shared: &RuntimeInner,
     route: &SinkRoute,
@@ -107,7 +107,7 @@ async fn hand_out(
     }
 }
 
-/// Says what became of a batch, and what of it is to be delivered next.
+/// Returns the results of a batch, and the messages to deliver next.
 fn judge(
     shared: &RuntimeInner,
     route: &SinkRoute,
@@ -117,7 +117,7 @@ fn judge(
     let now = shared.clock.now();
     let taken = match &result {
         Ok(()) => batch.len(),
-        // An outlet that says it took all of it and failed failed at none.
+        // A sink that reports a failure after the whole batch failed at no message.
         Err(undelivered) => undelivered.taken.min(batch.len()),
     };
     let mut rest = batch.split_off(taken);
@@ -132,7 +132,7 @@ fn judge(
         first.tries += 1;
         let (number, tries) = (first.number, first.tries);
         let gives_up = is_final || tries >= route.retry.attempts();
-        // Numbers begin anew in each run: by themselves they would have the letters of all runs come back together.
+        // Message numbers start again in each run. Alone they would make the messages of all runs retry at the same time.
         let (high, low) = first.life.as_u64_pair();
         let retry_at = (!gives_up).then(|| now.plus(route.retry.delay(tries, number ^ high ^ low)));
         (first.why, first.retry_at) = (Some(why.clone()), retry_at);
@@ -149,16 +149,16 @@ fn judge(
     (changes, rest)
 }
 
-/// What came of saying what became of letters.
+/// The result of recording a delivery.
 enum RecordResult {
     Recorded,
-    /// Another process said something first, and this does not follow any more.
+    /// Another process recorded a result first, so this one no longer applies.
     Overtaken,
-    /// Nothing more is to be said of this life of the run, or this runtime ends.
+    /// There is nothing more to record for this life of the run, or this runtime ends.
     Nothing,
 }
 
-/// Says what became of letters, until that is on record.
+/// Records the results of messages, and retries until the record is durable.
 async fn record(weak: &Weak<RuntimeInner>, key: &LineKey, change: LetterChange) -> RecordResult {
     let mut wait = FIRST_PAUSE;
     loop {
@@ -180,7 +180,8 @@ async fn record(weak: &Weak<RuntimeInner>, key: &LineKey, change: LetterChange) 
     }
 }
 
-/// Reads which letters of a line wait, and up to which number that is told; `None` if none of this life does, or this runtime ends.
+/// Reads the waiting messages of a lane, and the last number that the log covers. Returns `None` if no message of this life waits, or this runtime
+/// ends.
 async fn read_again(
     weak: &Weak<RuntimeInner>,
     (run, life, topic): &LineKey,
@@ -198,7 +199,7 @@ async fn read_again(
                     waiting.map(|posted| OutboxMessage::new(run, *life, posted)).collect(),
                 ));
             }
-            // It was purged.
+            // The run was purged.
             Err(error) if error.kind() == ErrorKind::NotFound => return None,
             Err(error) if passes(&error) => {
                 tracing::debug!(%run, %error, "which letters wait cannot be read yet");
@@ -214,18 +215,18 @@ async fn read_again(
     }
 }
 
-/// Whether what failed may succeed later.
+/// Returns whether a retry may succeed.
 fn passes(error: &Error) -> bool {
     use ErrorKind::{Closed, Conflict, Indeterminate, Unavailable};
     matches!(error.kind(), Unavailable | Indeterminate | Closed | Conflict)
 }
 
-/// Waits, longer each time. Returns false if this runtime ends.
+/// Waits with a growing delay. Returns false if this runtime ends.
 async fn wait_for_store(shared: Arc<RuntimeInner>, wait: &mut Duration) -> bool {
     if is_ending(&shared) {
         return false;
     }
-    // Also while the runtime drains: what was delivered is to be on record. A runtime that is dropped is not held up by it.
+    // Also while the runtime drains, because deliveries must be recorded. Hold no reference, so that a dropped runtime can end.
     let clock = Arc::clone(&shared.clock);
     drop(shared);
     clock.sleep(*wait).await;
@@ -242,7 +243,7 @@ async fn say(shared: &Arc<RuntimeInner>, (run, life, _): &LineKey, change: Lette
     };
     amend(shared, run, WriterRole::Signaller(&message), decide).await.map(|_| ()).map_err(|error: Error| {
         match error.kind() {
-            // The run was purged: nothing is left to say.
+            // The run was purged: there is nothing left to record.
             ErrorKind::NotFound => Error::new(ErrorKind::WrongStatus, error.message()),
             _ => error,
         }

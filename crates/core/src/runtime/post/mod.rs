@@ -1,9 +1,9 @@
-//! Delivering letters: what nodes sent out of their runs, once the record of it is durable.
+//! Delivers outbox messages after their records are durable.
 //!
-//! A run's letters of one topic are a *line*, and a line that has letters has a task. Where the run is driven here, its driver hands letters
-//! in when their record is durable; otherwise a sweep finds a run that is to be woken for them. What became of them is said to the run as
-//! a signal is: to its driver in this process, or to its log. Nothing rests on who delivers: of two processes that do, both deliver in
-//! order from what the log says, and the log takes what the first one says.
+//! The messages of one run and topic form a *lane*. A lane with messages has a task. The driver of a run in this process adds messages when their
+//! records are durable. For other runs, a sweep finds the run by its wake time. Results reach the run like signals: through its driver in this
+//! process, or through its log. Correctness does not depend on a single deliverer: two processes both deliver in the order of the log, and the log
+//! accepts the first result.
 
 mod line;
 mod outlet;
@@ -25,40 +25,40 @@ use crate::engine::machine::Machine;
 use crate::graph::RetryPolicy;
 use crate::id::RunKey;
 
-/// How many letters an outlet is handed at once.
+/// Maximum number of messages per delivery.
 const BATCH: usize = 100;
 
-/// What an outlet is tried with unless its own is set: for about an hour and a half, which is longer than most disturbances.
+/// The default retry policy of a sink: about an hour and a half, longer than most disturbances.
 pub(crate) const RETRY: RetryPolicy = RetryPolicy::standard()
     .with_attempts(25)
     .with_delay(Duration::from_secs(1))
     .with_cap(Duration::from_secs(300));
 
-/// The outlet of a topic.
+/// The sink of a topic.
 #[derive(Clone)]
 pub(crate) struct SinkRoute {
     pub(crate) outlet: Arc<dyn OutboxSink>,
     pub(crate) retry: RetryPolicy,
 }
 
-/// Which run and topic, and which life of the run.
+/// The run, its life, and the topic.
 type LineKey = (RunKey, Uuid, Arc<str>);
 
-/// The letters of one run to one topic.
+/// The messages of one run to one topic.
 #[derive(Default)]
 struct OutboxLane {
     waiting: BTreeMap<u64, OutboxMessage>,
-    /// The last letter of the batch that is being delivered.
+    /// The numbers of the messages in the current batch.
     in_hand: Vec<u64>,
-    /// Ends the pause before the next try: another letter is first.
+    /// Ends the delay before a retry when another message is first.
     bell: Arc<Notify>,
 }
 
-/// The outlets of this process, and what it has for them.
+/// The sinks of this process, and its lanes.
 pub(crate) struct OutboxRegistry {
     routes: BTreeMap<String, SinkRoute>,
     lines: Mutex<HashMap<LineKey, OutboxLane>>,
-    /// How many lines there are.
+    /// Number of lanes.
     count: watch::Sender<usize>,
 }
 
@@ -67,7 +67,7 @@ impl OutboxRegistry {
         Self { routes, lines: Mutex::default(), count: watch::channel(0).0 }
     }
 
-    /// Whether this process delivers anything.
+    /// Returns whether this process has sinks.
     pub(crate) fn has_outlets(&self) -> bool {
         !self.routes.is_empty()
     }
@@ -76,12 +76,12 @@ impl OutboxRegistry {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns how many lines have letters here, and tells when that changes.
+    /// Returns a receiver of the number of lanes with messages in this process.
     pub(crate) fn count(&self) -> watch::Receiver<usize> {
         self.count.subscribe()
     }
 
-    /// Takes the next letters of a line; `None` ends the line, which has none.
+    /// Takes the next messages of a lane. `None` ends an empty lane.
     fn next(&self, key: &LineKey) -> Option<Vec<OutboxMessage>> {
         let mut lines = self.lines();
         let line = lines.get_mut(key)?;
@@ -93,7 +93,7 @@ impl OutboxRegistry {
         let mut batch: Vec<OutboxMessage> = Vec::new();
         while let Some((_, letter)) = line.waiting.first_key_value()
             && batch.len() < BATCH
-            // What failed before is tried alone, so that what is refused is known.
+            // A message that failed before is retried alone, so that a rejection names exactly one message.
             && (batch.is_empty() || batch.iter().chain([letter]).all(|letter| letter.tries == 0))
         {
             batch.extend(line.waiting.pop_first().map(|(_, letter)| letter));
@@ -102,7 +102,7 @@ impl OutboxRegistry {
         Some(batch)
     }
 
-    /// Puts back what was not delivered. Of the letters up to a number, nothing else waits.
+    /// Puts undelivered messages back, and drops all other waiting messages up to `to`.
     fn put_back(&self, key: &LineKey, to: u64, letters: Vec<OutboxMessage>) {
         if let Some(line) = self.lines().get_mut(key) {
             line.in_hand.clear();
@@ -111,7 +111,7 @@ impl OutboxRegistry {
         }
     }
 
-    /// Ends a line, whatever it has.
+    /// Ends a lane and drops its messages.
     fn end(&self, key: &LineKey) {
         let mut lines = self.lines();
         lines.remove(key);
@@ -119,7 +119,7 @@ impl OutboxRegistry {
     }
 }
 
-/// Delivers the letters of a run up to this number, whose records are durable, as far as this process has outlets for them.
+/// Delivers the messages of a run up to `to`, whose records are durable, to the sinks of this process.
 pub(crate) fn hand_in(shared: &Arc<RuntimeInner>, run: &RunKey, machine: &Machine, to: u64) {
     let Some(letters) = machine.letters().filter(|_| shared.post().has_outlets()) else { return };
     let life = machine.life();

@@ -1,4 +1,4 @@
-//! What applications implement to take letters, and the letter as they see it.
+//! The sink trait of applications, and the message that a sink receives.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use crate::engine::letters::UndeliveredMessage;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Visit};
 
-/// What a node sent out of its run, and no outlet has taken yet.
+/// An undelivered message that a node sent out of its run.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct OutboxMessage {
-    /// The run that sent it.
+    /// The run that sent the message.
     pub run: RunKey,
-    /// Its number among the letters of the run, from 1: the order in which they were recorded.
+    /// The number of the message in its run, from 1, in the order of the records.
     pub number: u64,
-    /// Which outlet takes it.
+    /// The topic, which selects the sink.
     pub topic: Arc<str>,
-    /// The node that sent it.
+    /// The node that sent the message.
     pub node: NodeName,
-    /// Which visit of that node.
+    /// The visit of that node.
     pub visit: Visit,
-    /// When that node ended, by the clock of its process.
+    /// Time at which that node ended, by the clock of its process.
     pub sent: Timestamp,
-    /// How often its outlet did not take it.
+    /// Number of failed deliveries.
     pub tries: u32,
-    /// Why the last time.
+    /// The last delivery error.
     pub why: Option<String>,
-    /// When it is tried again, if it failed before.
+    /// Time of the next delivery, if an earlier one failed.
     pub retry_at: Option<Timestamp>,
-    /// Whether it was put aside: only [`Runtime::retry_letters`](crate::runtime::Runtime::retry_letters) delivers it.
+    /// Whether the message was rejected. Only [`Runtime::retry_letters`](crate::runtime::Runtime::retry_letters) delivers it.
     pub is_dead: bool,
     pub(super) life: Uuid,
     payload: Arc<RawValue>,
@@ -59,10 +59,10 @@ impl OutboxMessage {
         }
     }
 
-    /// Returns a key that is the same each time this letter is delivered, by whichever process, and that no other letter has, also
-    /// of another run of the same name after a purge.
+    /// Returns the idempotency key of the message. The key is the same for each delivery by any process. No other message has it, even in a later
+    /// run with the same id.
     ///
-    /// Text of the form `{life of the run}:{number}`, at most 56 bytes.
+    /// The text has the form `{life of the run}:{number}`, at most 56 bytes.
     pub fn key(&self) -> String {
         format!("{}:{}", self.life, self.number)
     }
@@ -72,11 +72,11 @@ impl OutboxMessage {
         self.payload.get()
     }
 
-    /// Reads the payload.
+    /// Parses the payload.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is not of this type.
+    /// [`ErrorKind::Invalid`] if the payload does not have this type.
     ///
     /// <!-- held by: letters::a_letter_is_delivered_after_its_record_and_the_delivery_is_recorded -->
     pub fn payload<T: DeserializeOwned>(&self) -> Result<T> {
@@ -92,13 +92,13 @@ impl OutboxMessage {
 }
 
 impl fmt::Debug for OutboxMessage {
-    /// Never shows the payload.
+    /// Omits the payload.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "letter {} of {} to {}", self.number, self.run, self.topic)
     }
 }
 
-/// Why an outlet did not take a batch, and how much of it it took.
+/// The error of a batch delivery, with the number of messages that were delivered.
 #[derive(Debug)]
 pub struct SinkError {
     pub(crate) taken: usize,
@@ -107,19 +107,19 @@ pub struct SinkError {
 }
 
 impl SinkError {
-    /// None of the batch was taken, for this reason. It is tried again.
+    /// Creates an error for a batch of which no message was delivered. Delivery is retried.
     pub fn new(why: impl fmt::Display) -> Self {
         Self { taken: 0, why: why.to_string(), is_final: false }
     }
 
-    /// So many letters were taken, and the next one was not.
+    /// Sets the number of messages that were delivered before the failed one.
     #[must_use]
     pub fn after(mut self, letters: usize) -> Self {
         self.taken = letters;
         self
     }
 
-    /// The letter that was not taken never will be: it is put aside at once, and those after it go on.
+    /// Marks the failed message as rejected for good. It is set aside at once, and delivery continues with the next message.
     #[must_use]
     pub fn refused(mut self) -> Self {
         self.is_final = true;
@@ -128,7 +128,7 @@ impl SinkError {
 }
 
 impl<E: std::error::Error> From<E> for SinkError {
-    /// Takes the text of the error and of its causes.
+    /// Copies the text of the error and of its causes.
     fn from(error: E) -> Self {
         let mut why = error.to_string();
         let mut cause = error.source();
@@ -140,7 +140,7 @@ impl<E: std::error::Error> From<E> for SinkError {
     }
 }
 
-/// Takes letters of one topic out of runs: to a queue, a memory, a webhook.
+/// Delivers the messages of one topic out of runs: to a queue, a memory, a webhook.
 ///
 /// Registered by [`RuntimeBuilder::outlet`](crate::runtime::RuntimeBuilder::outlet).
 ///
@@ -163,19 +163,19 @@ impl<E: std::error::Error> From<E> for SinkError {
 /// ```
 #[async_trait]
 pub trait OutboxSink: Send + Sync + 'static {
-    /// Delivers letters of one run, in order.
+    /// Delivers messages of one run, in order.
     ///
-    /// Implementors must return only when the receiver has them for good, and hand [`OutboxMessage::key`] on: after a crash, a lost reply or a
-    /// timeout, letters come again under the same keys, and a receiver that drops known keys sees each once. Calls for several runs may be
-    /// under way at once, for one run never two in a process. A call that takes longer than 20 seconds has failed.
+    /// Implementors must return only after the receiver stored the messages durably, and must pass on [`OutboxMessage::key`]. After a crash, a lost
+    /// reply or a timeout, messages are delivered again with the same keys; a receiver that drops known keys sees each message once. Calls for
+    /// different runs may be concurrent. A process never makes two concurrent calls for one run. A call fails after 20 seconds.
     ///
     /// # Errors
     ///
-    /// What was not taken is delivered again after a delay; a `?` on any error means that nothing of the batch was taken.
+    /// Messages that were not delivered are retried after a delay. A `?` on any error means that no message of the batch was delivered.
     ///
     /// # Cancel safety
     ///
-    /// The future is dropped when its time is up or the runtime ends; the letters come again.
+    /// The future is dropped at its timeout or when the runtime ends. The messages are then delivered again.
     ///
     /// <!-- held by: letters::an_outlet_that_is_down_holds_up_its_own_topic_alone, letters::an_outlet_that_hangs_keeps_no_letter -->
     async fn deliver(&self, batch: &[OutboxMessage]) -> Result<(), SinkError>;

@@ -1,4 +1,4 @@
-//! What operators ask of letters.
+//! Operator requests for outbox messages.
 
 use super::OutboxMessage;
 use crate::error::Result;
@@ -10,17 +10,17 @@ use crate::runtime::requests::SignalRequest;
 use crate::runtime::runtime::Runtime;
 use crate::store::At;
 
-/// Letters.
+/// Outbox messages.
 impl Runtime {
-    /// Lists the letters of a run that no outlet has taken, in order, also those that were put aside.
+    /// Lists the undelivered outbox messages of a run in order, including rejected ones.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): there is no such run. What the store says.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist. Store errors pass through.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: it only reads.
+    /// Cancel safe: the call only reads.
     ///
     /// <!-- held by: letters::a_letter_that_is_refused_is_put_aside_and_an_operator_has_it_delivered_or_drops_it -->
     pub async fn letters(&self, run: &RunKey) -> Result<Vec<OutboxMessage>> {
@@ -29,13 +29,13 @@ impl Runtime {
         Ok(waiting.iter().map(|posted| OutboxMessage::new(run, machine.life(), posted)).collect())
     }
 
-    /// Has letters that were put aside delivered after all; all of the run's if `numbers` is empty. A process that has their outlet and
-    /// serves a workflow delivers them at its next look; the one that drives the run does so at once if the caller is in it, unless one of
-    /// the topic that was sent before waits for its next try. Those that were sent after them may have been delivered before.
+    /// Retries rejected messages; all of the run's if `numbers` is empty. A process that has their sink and serves a workflow delivers them at its
+    /// next poll. If the caller is in the process that drives the run, delivery starts at once, unless an earlier message of the topic waits for
+    /// its next attempt. Later messages may have been delivered before.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): there is no such run, or a letter of this number was not put aside.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist, or no rejected message has this number.
     ///
     /// <!-- held by: letters::a_letter_that_is_refused_is_put_aside_and_an_operator_has_it_delivered_or_drops_it, letters_of_two::a_letter_that_an_operator_retries_is_delivered_while_its_run_is_driven, letters_of_two::a_letter_that_an_operator_retries_waits_for_none_that_was_sent_later -->
     pub fn retry_letters(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {
@@ -43,13 +43,13 @@ impl Runtime {
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Letters { life: None, change }))
     }
 
-    /// Drops letters: they are not delivered any more. If `numbers` is empty, all of the run's that were put aside; otherwise these, also
-    /// if they were not put aside. One that is being delivered now may arrive all the same, and so may those that its process delivers with it
-    /// or right behind it; one that waits for the next try does not.
+    /// Drops messages, so that they are not delivered any more. If `numbers` is empty, drops all rejected messages of the run. Otherwise drops the
+    /// listed messages, rejected or not. A message whose delivery is in progress may still arrive, and so may messages in the same batch or
+    /// directly after it. A message that waits for its next attempt does not arrive.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): there is no such run, or no letter of this number waits.
+    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist, or no waiting message has this number.
     ///
     /// <!-- held by: letters::a_letter_that_is_refused_is_put_aside_and_an_operator_has_it_delivered_or_drops_it, letters_of_two::a_letter_that_is_dropped_while_it_waits_for_the_next_try_is_not_delivered -->
     pub fn drop_letters(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {

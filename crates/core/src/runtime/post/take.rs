@@ -1,4 +1,4 @@
-//! Taking up the letters of a run that is driven nowhere: it rests, or has ended.
+//! Takes over the outbox messages of an idle or ended run.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use crate::runtime::requests::amend::RunWriter;
 use crate::runtime::shared::RuntimeInner;
 use crate::store::RunHead;
 
-/// Takes the letters of a run up, and leaves the run as it is.
+/// Takes over the messages of a run without claiming the run.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Unsupported`] if this process has no outlet for any of them. [`ErrorKind::Conflict`] if another writer was first. What the
-/// store says.
+/// [`ErrorKind::Unsupported`] if this process has no sink for any of the messages. [`ErrorKind::Conflict`] if another writer was first. Store
+/// errors pass through.
 pub(crate) async fn take(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Result<()> {
     if !has_work(shared, &tip.folded.machine)? {
         return Ok(());
     }
-    // Says to others that they are being delivered, by when this is written.
+    // The record tells other processes that this process delivers the messages, and until when.
     let taken = signal(Some(tip.folded.machine.life()), LetterChange::Taken, shared.clock.now());
     tip.append(shared, None, &[Event::Signal(taken)]).await?;
     hand_in(shared, &tip.log.run, &tip.folded.machine, u64::MAX);
     Ok(())
 }
 
-/// Whether this process has an outlet for any letter of a run; false if none waits but those that were put aside.
+/// Returns whether this process has a sink for a waiting message of a run. Returns false if only rejected messages wait.
 fn has_work(shared: &RuntimeInner, machine: &Machine) -> Result<bool> {
     let waiting = machine.letters().map_or(&[][..], |letters| letters.waiting());
     let mut topic = None;
@@ -47,14 +47,14 @@ fn has_work(shared: &RuntimeInner, machine: &Machine) -> Result<bool> {
     Err(Error::new(ErrorKind::Unsupported, message))
 }
 
-/// As [`take`], of a run that has ended, as it was listed.
+/// As [`take`], for an ended run from a listing.
 pub(crate) async fn take_listed(shared: &Arc<RuntimeInner>, head: &RunHead) -> Result<()> {
     let mut tip = match RunWriter::load(shared, &head.run, None).await {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         tip => tip?,
     };
     if tip.folded.last.head() != head.head() {
-        // It was written to since.
+        // The run was written to since the listing.
         return Ok(());
     }
     match take(shared, &mut tip).await {

@@ -1,4 +1,4 @@
-//! The answerer's work by itself: each question once, until it is closed or asked anew.
+//! The answerer's work in isolation: each question once, until it is closed or asked again.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,7 @@ use crate::ask::QuestionKind;
 use crate::id::{NodeName, Visit};
 use crate::runtime::driver::stage::soon;
 
-/// Answers the questions that begin with `yes`, and works on others for ever.
+/// Answers the questions that start with `yes`, and works on others forever.
 #[derive(Debug, Default)]
 struct Eager {
     asked: Mutex<Vec<String>>,

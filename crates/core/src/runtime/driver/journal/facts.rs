@@ -1,4 +1,4 @@
-//! What happened, kept until its record is acknowledged: after another writer came first, records are made anew from it.
+//! Facts that the driver keeps until their records are acknowledged. After a write conflict, it makes the records again from them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,25 +12,25 @@ use crate::record::pause::ActivationNote;
 use crate::runtime::driver::origin::ActivationOrigin;
 use crate::state::{State, Update};
 
-/// Something that happened to an activation.
+/// An event of an activation.
 pub(in crate::runtime::driver) struct PendingEvent<S: State> {
     pub(in crate::runtime::driver) key: ActivationKey,
     pub(in crate::runtime::driver) what: PendingEventKind<S>,
 }
 
 pub(in crate::runtime::driver) enum PendingEventKind<S: State> {
-    /// It ended: with an update, or for good with a failure.
+    /// The activation ended: with an update, or finally with a failure.
     Ended { result: Result<Update<S>, Failure>, took: Duration },
-    /// An attempt failed and another follows at this time; without one, a question asks what became of it.
+    /// An attempt failed, and another follows at this time. Without a time, a question asks about the outcome.
     Retry { failed: u32, failure: Failure, at: Option<Timestamp> },
-    /// It noted something.
+    /// The activation noted a result.
     Noted { name: String, what: ActivationNote, first: bool },
-    /// It asked something.
+    /// The activation asked a question.
     Asked { name: String, ask: Request },
 }
 
 impl<S: State> PendingEvent<S> {
-    /// Whether it is what was noted under this name.
+    /// Returns whether this event is the note with this name.
     pub(in crate::runtime::driver) fn is_note(&self, noted: &str) -> bool {
         matches!(&self.what, PendingEventKind::Noted { name, .. } if name == noted)
     }
@@ -38,13 +38,13 @@ impl<S: State> PendingEvent<S> {
 
 struct RetainedEvent<S: State> {
     fact: PendingEvent<S>,
-    /// What its activation started from.
+    /// The inputs of its activation.
     origin: ActivationOrigin,
-    /// The record that holds it; none yet if it is held back.
+    /// The record of the event. `None` while the record is held back.
     seq: Option<Seq>,
 }
 
-/// The facts that no acknowledged record holds, in order.
+/// The facts without an acknowledged record, in order.
 pub(in crate::runtime::driver) struct PendingEvents<S: State> {
     queue: VecDeque<RetainedEvent<S>>,
 }
@@ -58,20 +58,20 @@ impl<S: State> Default for PendingEvents<S> {
 impl<S: State> PendingEvents<S> {
     pub(in crate::runtime::driver) fn push(&mut self, fact: PendingEvent<S>, origin: ActivationOrigin) {
         if self.queue.capacity() == 0 {
-            // Mostly it is the only one; a list that grows by itself begins with room for four.
+            // Mostly the only fact: a list that grows by itself starts with room for four.
             self.queue.reserve_exact(1);
         }
         self.queue.push_back(RetainedEvent { fact, origin, seq: None });
     }
 
-    /// Says that everything so far stands in the record with this number.
+    /// Assigns all facts so far to the record with this number.
     pub(in crate::runtime::driver) fn written(&mut self, seq: Seq) {
         for kept in self.queue.iter_mut().rev().take_while(|kept| kept.seq.is_none()) {
             kept.seq = Some(seq);
         }
     }
 
-    /// Forgets what stands in acknowledged records.
+    /// Drops the facts of acknowledged records.
     pub(in crate::runtime::driver) fn acknowledged(&mut self, seq: Seq) {
         while self.queue.front().is_some_and(|kept| kept.seq.is_some_and(|at| at <= seq)) {
             self.queue.pop_front();
@@ -83,7 +83,7 @@ impl<S: State> PendingEvents<S> {
         self.queue.iter().map(|kept| &kept.fact)
     }
 
-    /// Takes all facts, each with what its activation started from, to make their records anew.
+    /// Takes all facts, each with the inputs of its activation, to make their records again.
     pub(in crate::runtime::driver) fn drain(
         &mut self,
     ) -> impl Iterator<Item = (ActivationOrigin, PendingEvent<S>)> + use<S> {

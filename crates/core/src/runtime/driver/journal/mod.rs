@@ -1,4 +1,4 @@
-//! The journal of a run that goes on here: what is held back, what is on its way to the store, and what is owed once it is durable.
+//! The record buffer of an active run: held records, pending records, and replies that wait for durable records.
 
 pub(super) mod facts;
 mod outbox;
@@ -29,44 +29,44 @@ use crate::record::{Failure, FailureKind, RunStatus};
 use crate::runtime::log::{LogWriter, RecordOptions};
 use crate::state::{Patch, State};
 
-/// For how many ends memory is kept from one record to the next.
+/// Number of ends whose memory is reused from one record to the next.
 const SPARE: usize = 4;
 
-/// The golden section as so many parts of 2^32: its multiples are spread evenly over a whole, however many they are.
+/// The golden ratio in units of 2^-32: its multiples spread evenly, however many there are.
 const GOLDEN: u32 = 0x9e37_79b9;
 
-/// What the first record of a run says, where the start does not write it.
+/// The content of a run's first record, if the start does not write it.
 pub(crate) struct FirstRecord {
     pub(crate) event: Event,
     pub(crate) input: Box<RawValue>,
 }
 
-/// What was absorbed and is not written yet: coarser checkpoint frequencies hold it back.
+/// Absorbed events that are not written yet: coarse checkpoint frequencies hold them back.
 #[derive(Default)]
 struct HeldRecords {
-    /// Whether anything was absorbed since the last record.
+    /// Whether any event was absorbed since the last record.
     any: bool,
     done: Vec<NodeDone>,
     patch: Patch,
-    /// When something was last written, by the monotonic clock.
+    /// Time of the last write, by the monotonic clock.
     written: Duration,
-    /// Whether it never is: the base was too large, and the log says that the run failed for that.
+    /// Whether the events are never written: the base was too large, and the log says that the run failed for that.
     dropped: bool,
 }
 
-/// A reply that is owed once a record is durable.
+/// A reply that waits until a record is durable.
 pub(super) enum DurableReply {
     Done(oneshot::Sender<Result<()>>),
-    /// What a node waited for.
+    /// A node's reply.
     Given {
         reply: ReplySender,
         given: NodeReply,
     },
-    /// That no answer to this question came in time.
+    /// The expiry of this question.
     Expiry(ExpiredQuestion),
 }
 
-/// A question of an activation whose deadline is over.
+/// A question whose activation's deadline has passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExpiredQuestion {
     pub(super) key: ActivationKey,
@@ -74,9 +74,9 @@ pub(super) struct ExpiredQuestion {
 }
 
 impl DurableReply {
-    /// Pays the reply, and returns an expiry, which its driver pays.
+    /// Sends the reply. Returns an expiry, which the driver handles.
     fn pay(self) -> Option<ExpiredQuestion> {
-        // A caller that has gone away needs no reply.
+        // The caller may be gone.
         match self {
             Self::Done(reply) => drop(reply.send(Ok(()))),
             Self::Given { reply, given } => reply.send(Ok(given)),
@@ -94,25 +94,25 @@ impl DurableReply {
     }
 }
 
-/// The records of a run from the driver to the store.
+/// The records of a run between the driver and the store.
 pub(super) struct RecordBuffer<S: State> {
     policy: CheckpointPolicy,
     clock: Arc<dyn Clock>,
     log: LogWriter,
     outbox: PendingRecords,
-    /// The first record, until it is written: with checkpoints disabled it may never be.
+    /// The first record, until it is written. With disabled checkpoints it may never be.
     first: Option<Box<FirstRecord>>,
     held: HeldRecords,
     facts: PendingEvents<S>,
-    /// Whether what is written now holds nothing but the end of an activation whose transaction it is part of: refused, both are undone.
+    /// Whether the current write holds only the end of an activation, as part of its transaction: a refusal undoes both.
     within: bool,
-    /// Replies, each with the record that must be durable before it is sent.
+    /// Replies, each with the record that must be durable first.
     replies: VecDeque<(Seq, DurableReply)>,
-    /// Letters in records on their way.
+    /// Outbox messages in pending records.
     pub(super) sending: Option<Box<OutboxSend>>,
-    /// The last record when old ones were last pruned, or when the run was taken up.
+    /// The last record at the last prune or at the claim.
     pruned_at: u64,
-    /// How much of a stride had passed by then, as so many parts of 2^32.
+    /// The part of a stride that had passed at the claim, in units of 2^-32.
     passed: u32,
 }
 
@@ -126,8 +126,8 @@ impl<S: State> RecordBuffer<S> {
     ) -> Self {
         let held = HeldRecords { written: clock.monotonic(), ..HeldRecords::default() };
         let pruned_at = log.head.map_or(0, |head| head.seq.get());
-        // Which of the writers of a run looked last, no record tells: each claim begins at another place of a stride, and the places of
-        // any few claims in a row are spread evenly over it.
+        // No record shows which writer of a run pruned last. Each claim therefore starts at another position of a stride, and the positions of
+        // consecutive claims are spread evenly.
         let passed = log.epoch.get().saturating_sub(1).wrapping_mul(GOLDEN);
         Self {
             policy,
@@ -157,21 +157,21 @@ impl<S: State> RecordBuffer<S> {
         self.log.executor
     }
 
-    /// How many bytes the body of a record may have.
+    /// Maximum size of a record's body in bytes.
     pub(super) fn max_body(&self) -> usize {
         self.log.max_body
     }
 
-    /// Whether any record was made.
+    /// Returns whether any record was made.
     pub(super) fn has_begun(&self) -> bool {
         self.log.head.is_some()
     }
 
-    /// Whether ends of activations can be taken in again after another writer came first.
+    /// Returns whether ends of activations can be absorbed again after a write conflict.
     ///
-    /// Frequencies without a bound on what they hold back do not keep them, since that would hold memory without a bound as well:
-    /// then a conflict that meets them ends the run here, and a resume goes on from the last checkpoint. What activations noted is
-    /// written at once, and kept until then under every policy.
+    /// Frequencies that hold back without a bound do not keep ends, because that would use unbounded memory. With them, a conflict ends the run in
+    /// this process, and a resume continues from the last checkpoint. Notes of activations are written at once, and kept until then, under every
+    /// policy.
     pub(super) fn keeps_ends(&self) -> bool {
         !matches!(
             self.policy.frequency,
@@ -179,22 +179,22 @@ impl<S: State> RecordBuffer<S> {
         )
     }
 
-    /// Whether the machine has absorbed what no record will hold.
+    /// Returns whether the machine has absorbed events that no record will hold.
     pub(super) fn has_dropped(&self) -> bool {
         self.held.dropped
     }
 
-    /// Returns the last record that was made, if it holds everything that was absorbed.
+    /// Returns the last record, if it holds all absorbed events.
     pub(super) fn holding_all(&self) -> Option<Seq> {
         self.log.head.filter(|_| !self.held.any).map(|head| head.seq)
     }
 
-    /// Whether patches are encoded: without any record to come there is no use for them, and a later one becomes a base.
+    /// Returns whether patches are encoded. Without a further record they are useless, and a later record becomes a base.
     pub(super) fn encodes_patches(&self) -> bool {
         self.policy.frequency != CheckpointFrequency::Disabled
     }
 
-    /// Whether the status that the run has now is to be written.
+    /// Returns whether the policy writes the current status of the run.
     pub(super) fn writes_status(&self, status: RunStatus) -> bool {
         status != RunStatus::InProgress && (self.encodes_patches() || self.has_begun())
     }
@@ -202,13 +202,13 @@ impl<S: State> RecordBuffer<S> {
 
 /// Making records.
 impl<S: State> RecordBuffer<S> {
-    /// Holds an end that was absorbed. Returns whether the checkpoint policy asks for a record now.
+    /// Holds an absorbed end. Returns whether the checkpoint policy asks for a record.
     pub(super) fn hold(&mut self, done: NodeDone, patch: Patch, checkpoint: NodeCheckpoint) -> Result<bool> {
         self.held.any = true;
         if self.encodes_patches() {
             self.held.patch = std::mem::take(&mut self.held.patch).merge(patch)?;
             if self.held.done.is_empty() {
-                // Mostly it is the only one; a list that grows by itself begins with room for four.
+                // Mostly the only end: a list that grows by itself starts with room for four.
                 self.held.done.reserve_exact(1);
             }
             self.held.done.push(done);
@@ -226,7 +226,7 @@ impl<S: State> RecordBuffer<S> {
         })
     }
 
-    /// Writes what is held back. `whole` asks for a checkpoint even if nothing has been written at all.
+    /// Writes the held records. `whole` forces a checkpoint even if no record was ever written.
     pub(super) fn flush(&mut self, whole: bool, machine: &mut Machine, state: &S) -> Result<()> {
         if !whole && (!self.held.any || self.first.is_some()) {
             return Ok(());
@@ -236,7 +236,7 @@ impl<S: State> RecordBuffer<S> {
             return Ok(());
         }
         if !self.encodes_patches() {
-            // How many nodes ran since the last checkpoint is unknown; the full state says what they came to.
+            // The number of nodes since the last checkpoint is unknown. The full state contains their results.
             self.write(
                 &Event::Base,
                 RecordOptions { base: true, ..RecordOptions::default() },
@@ -256,7 +256,7 @@ impl<S: State> RecordBuffer<S> {
         let seq = self.write(&event, options, machine, state)?;
         self.facts.written(seq);
         if let Event::Node(NodesDone { mut done, .. }) = event {
-            // The next list needs no memory of its own, unless many were held back.
+            // The next list reuses this memory, unless many ends were held.
             if done.capacity() <= SPARE {
                 done.clear();
                 self.held.done = done;
@@ -277,12 +277,12 @@ impl<S: State> RecordBuffer<S> {
         Ok(())
     }
 
-    /// Writes a record of what the machine has just absorbed.
+    /// Writes a record of the event that the machine has just absorbed.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::TooLarge`] if the record is nothing but a base, which is too large. The log then says that the run has failed, and the
-    /// machine is ahead of it by what [was dropped](Self::has_dropped).
+    /// [`ErrorKind::TooLarge`] if the record is only a base, and too large. The log then says that the run failed, and the machine is ahead of it
+    /// by the events that [were dropped](Self::has_dropped).
     pub(super) fn write(
         &mut self,
         event: &Event,
@@ -297,17 +297,17 @@ impl<S: State> RecordBuffer<S> {
                 self.outbox.push(record, anew);
                 Ok(seq)
             }
-            // What happened is small enough, the base is not: the record goes without it, and the run stops for the reason.
+            // The event is small enough, the base is not: the record omits the base, and the run stops for that reason.
             Err(error) if error.kind() == ErrorKind::TooLarge => {
                 let failure = Event::Status(StatusChange::Failed(Failure::of(FailureKind::Update, &error)));
                 let anew = match event {
-                    // Without its base it says nothing.
+                    // Without its base the record is empty.
                     Event::Base => anew,
                     event => {
                         let record =
                             self.log.record_without_base(event, RecordOptions::default(), machine)?;
                         self.outbox.push(record, anew);
-                        // If the record before it is made anew, so is this one.
+                        // If the previous record is made again, so is this one.
                         self.anew(&failure)
                     }
                 };
@@ -325,7 +325,7 @@ impl<S: State> RecordBuffer<S> {
         }
     }
 
-    /// Says how what an event tells is decided again if its record is refused.
+    /// Returns how to decide an event again if its record is refused.
     fn anew(&self, event: &Event) -> ConflictPolicy {
         match event {
             Event::Node(_) if self.keeps_ends() => ConflictPolicy::Kept,
@@ -333,7 +333,7 @@ impl<S: State> RecordBuffer<S> {
             Event::Attempt(_) | Event::Step(_) | Event::Status(StatusChange::Asked(_)) => {
                 ConflictPolicy::Kept
             }
-            // An activation in line asks for its intent anew; `come_to_rest`, the deadline and `ring` look at what is due.
+            // A ready activation asks for its intent again. `come_to_rest`, the deadline and `ring` check for due work.
             Event::Intent(_) | Event::Release(_) => ConflictPolicy::Follows,
             Event::Status(
                 StatusChange::Interrupted
@@ -343,20 +343,20 @@ impl<S: State> RecordBuffer<S> {
                 | StatusChange::Rested(_),
             ) => ConflictPolicy::Follows,
             Event::Signal(_) | Event::Edit(_) => ConflictPolicy::Reported,
-            // What nodes returned is not kept; the first record and claims are of a run that another writer has by now.
+            // Results of nodes are not kept. First records and claims belong to a run that another writer has taken.
             Event::Node(_) | Event::Base | Event::Start(_) | Event::Claim(_) => ConflictPolicy::Never,
         }
     }
 }
 
-/// Records on their way, and what is owed once they are durable.
+/// Pending records, and replies that wait for them.
 impl<S: State> RecordBuffer<S> {
-    /// Returns the last record that was made.
+    /// Returns the last record.
     pub(super) fn last(&self) -> Option<Seq> {
         self.log.head.map(|head| head.seq)
     }
 
-    /// Returns the last record that was made, if it is not durable yet.
+    /// Returns the last record, if it is not durable yet.
     pub(super) fn on_its_way(&self) -> Option<Seq> {
         self.last().filter(|&last| !self.outbox.is_durable(last))
     }
@@ -365,12 +365,12 @@ impl<S: State> RecordBuffer<S> {
         self.outbox.is_durable(seq)
     }
 
-    /// Gathers records, so that those of now leave together, until they are to leave.
+    /// Gathers records until they are sent, so that concurrent records leave together.
     pub(super) fn gather(&mut self, gathers: bool) {
         self.outbox.gather(gathers);
     }
 
-    /// Whether no record that is not acknowledged holds this note.
+    /// Returns whether no unacknowledged record holds this note.
     pub(super) fn is_noted(&self, key: ActivationKey, name: &str) -> bool {
         !self.facts.iter().any(|fact| fact.key == key && fact.is_note(name))
     }
@@ -380,49 +380,49 @@ impl<S: State> RecordBuffer<S> {
         self.outbox.durable()
     }
 
-    /// How many records are not acknowledged.
+    /// Returns the number of unacknowledged records.
     pub(super) fn pending(&self) -> usize {
         self.outbox.pending()
     }
 
-    /// Takes an answer of the store that has come already, without waiting.
+    /// Takes an answer of the store that has arrived, without waiting.
     pub(super) fn try_acknowledge(&mut self) -> Option<Result<HeadRef>> {
         self.outbox.try_acknowledge()
     }
 
-    /// Sends what is to be sent, as far as that goes without waiting, and takes an answer of the store that comes so.
+    /// Sends pending records without waiting, and takes an answer that arrives at once.
     pub(super) fn try_here(&mut self) -> Option<Result<HeadRef>> {
         self.outbox.try_here()
     }
 
-    /// Has what was sent go on by itself: the driver is about to do something else than to wait for it.
+    /// Detaches the pending append into a task, because the driver is about to do other work.
     pub(super) fn leave(&mut self) {
         self.outbox.leave();
     }
 
-    /// Waits for the store's answer to what was sent; never ends if nothing was.
+    /// Waits for the store's answer to the sent records. Never returns if none were sent.
     ///
-    /// Cancel safe: an answer that was not returned is returned by the next call.
+    /// Cancel safe: the next call returns an answer that this call did not return.
     pub(super) async fn acknowledged(&mut self) -> Result<HeadRef> {
         self.outbox.acknowledged().await
     }
 
-    /// Says that an end is about to be held and written which is part of a transaction, or that it was.
+    /// Marks that the next end is part of a transaction, or that it was.
     pub(super) fn set_within(&mut self, within: bool) {
         self.within = within && !self.held.any;
     }
 
-    /// The records on their way, for who holds them back and commits them within a transaction.
+    /// Returns the pending records, to hold them back and commit them within a transaction.
     pub(super) fn outbox(&mut self) -> &mut PendingRecords {
         &mut self.outbox
     }
 
-    /// Whether an answer of the store is to come.
+    /// Returns whether an answer of the store is pending.
     pub(super) fn is_sending(&self) -> bool {
         self.outbox.is_sending()
     }
 
-    /// Keeps a fact until its record is acknowledged: one that was written, or the next that is.
+    /// Keeps a fact until its record is acknowledged: the `written` record, or the next one.
     pub(super) fn remember(&mut self, fact: PendingEvent<S>, origin: ActivationOrigin, written: Option<Seq>) {
         self.facts.push(fact, origin);
         if let Some(seq) = written {
@@ -430,7 +430,7 @@ impl<S: State> RecordBuffer<S> {
         }
     }
 
-    /// Owes a reply until this record is durable.
+    /// Defers a reply until this record is durable.
     pub(super) fn owe(&mut self, seq: Seq, owed: DurableReply) {
         self.replies.push_back((seq, owed));
     }
@@ -439,8 +439,8 @@ impl<S: State> RecordBuffer<S> {
         self.replies.is_empty()
     }
 
-    /// Forgets the facts up to a record that has become durable, and pays what is owed for it. Returns the questions whose expiry
-    /// is on record now.
+    /// Drops the facts up to a record that became durable, and sends the replies that waited for it. Returns the questions whose expiry is now
+    /// recorded.
     pub(super) fn pay(&mut self, durable: Seq) -> Vec<ExpiredQuestion> {
         self.facts.acknowledged(durable);
         let mut expired = Vec::new();
@@ -450,14 +450,14 @@ impl<S: State> RecordBuffer<S> {
         expired
     }
 
-    /// Refuses whatever is owed: the run is no longer driven here.
+    /// Rejects all deferred replies: this process no longer drives the run.
     pub(super) fn refuse_all(&mut self, error: &Error) {
         for (_, owed) in self.replies.drain(..) {
             owed.refuse(error.clone());
         }
     }
 
-    /// Tells whether old records are to be pruned again, once for every `stride` records, also where many writers in turn write a few each.
+    /// Returns whether to prune again: once for every `stride` records, even if many writers in turn write a few each.
     pub(super) fn is_time_to_prune(&mut self, durable: Seq, stride: u64) -> bool {
         let written = durable.get().saturating_sub(self.pruned_at);
         let passed = (u128::from(stride) * u128::from(self.passed)) >> 32;
@@ -469,17 +469,17 @@ impl<S: State> RecordBuffer<S> {
     }
 }
 
-/// When another writer came first.
+/// Write conflicts.
 impl<S: State> RecordBuffer<S> {
-    /// Tells whether everything that is not acknowledged can be decided again.
+    /// Returns whether every unacknowledged record can be decided again.
     pub(super) fn can_restart(&self) -> bool {
         !self.outbox.is_unique() && (!self.held.any || self.keeps_ends())
     }
 
-    /// Goes on after the log as it was loaded, and forgets what is on its way. Returns the facts that no acknowledged record holds,
-    /// to be taken in again, each with what its activation started from.
+    /// Continues after the loaded log, and drops pending records. Returns the facts without an acknowledged record, each with the inputs of its
+    /// activation, to be absorbed again.
     ///
-    /// Expiries are no longer owed: their record was lost to a conflict, and an answer may have come first.
+    /// Expiries are no longer deferred: their record was lost to a conflict, and an answer may have come first.
     pub(super) fn restart(
         &mut self,
         folded: &ReplayedRun,
@@ -491,7 +491,7 @@ impl<S: State> RecordBuffer<S> {
         self.facts.drain()
     }
 
-    /// Owes the replies for the records as they are numbered after a restart, or pays them if nothing is on its way.
+    /// Defers the replies to the renumbered records after a restart, or sends them if no record is pending.
     pub(super) fn owe_again(&mut self) {
         let Some(head) = self.log.head else { return };
         self.replies.iter_mut().for_each(|(seq, _)| *seq = head.seq);

@@ -1,4 +1,4 @@
-//! Records on their way to the store: in order, one submission at a time, nothing after a hole.
+//! Records on their way to the store: in order, one submission at a time, without gaps.
 
 use std::collections::VecDeque;
 
@@ -8,22 +8,22 @@ use crate::record::{Record, RunFacts};
 use crate::runtime::committer::{AppendHandle, Committer};
 use crate::store::RunAppend;
 
-/// How what a record says is decided again where the log refuses the record, because another writer came first.
+/// How to decide a record again if the log refuses it because of a write conflict.
 ///
-/// Each record is handed over with it: what is decided, refused and not decided again would be taken for done.
+/// Every record has a policy: a refused record that is not decided again would count as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConflictPolicy {
-    /// It is a fact, which is kept until its record is acknowledged, and taken in again.
+    /// The record is a fact, kept until it is acknowledged, and absorbed again.
     Kept,
-    /// It follows from the machine and the time, which the driver looks at again in its next turn.
+    /// The record follows from the machine and the time, which the driver checks again in its next turn.
     Follows,
-    /// The signaller is told that it is not on record.
+    /// The signaller is notified that the record was refused.
     Reported,
-    /// Not at all: the run stops here, and goes on from its last record.
+    /// Not decided again: the run stops in this process, and continues from its last record.
     Never,
 }
 
-/// Where there is something that cannot be decided again.
+/// Where records are that cannot be decided again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Unique {
     queued: bool,
@@ -31,23 +31,23 @@ struct Unique {
     refused: bool,
 }
 
-/// The records of one run that are not acknowledged yet.
+/// The unacknowledged records of one run.
 pub(crate) struct PendingRecords {
     run: RunKey,
     committer: Committer,
-    /// What is said of the run with its first record, until that is sent.
+    /// The facts of the run for its first record, until that is sent.
     facts: Option<Box<RunFacts>>,
     queue: VecDeque<Record>,
     sent: Option<(usize, AppendHandle)>,
-    /// Whether nothing more is sent for now: a transaction of the run is open, or about to begin.
+    /// Whether sending is suspended: a transaction of the run is open or about to start.
     held: bool,
-    /// Whether more records are about to follow that leave with those in the queue.
+    /// Whether more records will follow that leave with the queued ones.
     gathers: bool,
-    /// Whether any of what is not acknowledged, or was refused, cannot be decided again.
+    /// Whether an unacknowledged or refused record cannot be decided again.
     is_unique: Unique,
     /// The last acknowledged record.
     durable: Option<HeadRef>,
-    /// The term of heartbeats in which the run was taken.
+    /// The heartbeat term of the claim.
     term: u64,
 }
 
@@ -74,7 +74,7 @@ impl PendingRecords {
         }
     }
 
-    /// Forgets everything that is not acknowledged and goes on after `durable`.
+    /// Drops all unacknowledged records and continues after `durable`.
     pub(crate) fn restart(&mut self, durable: HeadRef) {
         self.facts = None;
         self.queue.clear();
@@ -86,21 +86,20 @@ impl PendingRecords {
     pub(crate) fn push(&mut self, record: Record, anew: ConflictPolicy) {
         self.is_unique.queued |= anew == ConflictPolicy::Never;
         if self.queue.capacity() == 0 {
-            // Mostly it is the only one; a list that grows by itself begins with room for four.
+            // Mostly the only record: a list that grows by itself starts with room for four.
             self.queue.reserve_exact(1);
         }
         self.queue.push_back(record);
         self.send();
     }
 
-    /// Tells whether something would be lost if all that is not acknowledged were decided again. What was refused counts until
-    /// [`restart`](Self::restart).
+    /// Returns whether deciding all unacknowledged records again would lose one. Refused records count until [`restart`](Self::restart).
     pub(crate) fn is_unique(&self) -> bool {
         let Unique { queued, sent, refused } = self.is_unique;
         queued || sent || refused
     }
 
-    /// How many records are not acknowledged.
+    /// Returns the number of unacknowledged records.
     pub(crate) fn pending(&self) -> usize {
         self.queue.len() + self.sent.as_ref().map_or(0, |(count, _)| *count)
     }
@@ -109,7 +108,7 @@ impl PendingRecords {
         self.pending() == 0
     }
 
-    /// Tells whether the record with this number is on stable storage.
+    /// Returns whether the record with this number is durable.
     pub(crate) fn is_durable(&self, seq: Seq) -> bool {
         self.durable.is_some_and(|head| head.seq >= seq)
     }
@@ -119,7 +118,7 @@ impl PendingRecords {
         self.durable
     }
 
-    /// Gathers records until they are to leave.
+    /// Gathers records until they are sent.
     pub(crate) fn gather(&mut self, gathers: bool) {
         self.gathers = gathers;
         self.send();
@@ -133,7 +132,7 @@ impl PendingRecords {
         self.sent = Some((append.records.len(), self.committer.begin(append, Some(self.term))));
     }
 
-    /// Takes everything that waits, for an append whose answer [`answered`](Self::answered) takes in.
+    /// Takes all waiting records, for an append whose answer goes to [`answered`](Self::answered).
     pub(crate) fn take(&mut self) -> RunAppend {
         let mut records = Vec::with_capacity(self.queue.len());
         records.extend(self.queue.drain(..));
@@ -142,7 +141,7 @@ impl PendingRecords {
         RunAppend { run: self.run.clone(), expected: self.durable, records, facts }
     }
 
-    /// Sends nothing more until [`release`](Self::release).
+    /// Suspends sending until [`release`](Self::release).
     pub(crate) fn hold(&mut self) {
         self.held = true;
     }
@@ -152,35 +151,35 @@ impl PendingRecords {
         self.send();
     }
 
-    /// Whether an answer of the store is to come.
+    /// Returns whether an answer of the store is pending.
     pub(crate) fn is_sending(&self) -> bool {
         self.sent.is_some()
     }
 
-    /// Takes an answer that has come already, without waiting.
+    /// Takes an answer that has arrived, without waiting.
     pub(crate) fn try_acknowledge(&mut self) -> Option<Result<HeadRef>> {
         let (_, sending) = self.sent.as_mut()?;
         let result = sending.try_answer()?;
         Some(self.answered(result))
     }
 
-    /// Carries out what was sent as far as that goes without waiting, and takes an answer that comes so.
+    /// Executes the sent append without waiting, and takes an answer that arrives at once.
     pub(crate) fn try_here(&mut self) -> Option<Result<HeadRef>> {
         let (_, sending) = self.sent.as_mut()?;
         let result = sending.try_here()?;
         Some(self.answered(result))
     }
 
-    /// Has what was sent go on by itself: the driver is about to do something else than to wait for it.
+    /// Detaches the sent append into a task, because the driver is about to do other work.
     pub(crate) fn leave(&mut self) {
         if let Some((_, sending)) = &mut self.sent {
             sending.leave();
         }
     }
 
-    /// Waits for the answer to what was sent; never ends if nothing was.
+    /// Waits for the answer to the sent records. Never returns if none were sent.
     ///
-    /// Cancel safe: an answer that was not returned is returned by the next call.
+    /// Cancel safe: the next call returns an answer that this call did not return.
     pub(crate) async fn acknowledged(&mut self) -> Result<HeadRef> {
         match &mut self.sent {
             None => std::future::pending().await,
@@ -191,7 +190,7 @@ impl PendingRecords {
         }
     }
 
-    /// Takes in what the store answered to what was taken.
+    /// Handles the store's answer to the taken records.
     pub(crate) fn answered(&mut self, result: Result<HeadRef>) -> Result<HeadRef> {
         self.sent = None;
         let is_unique = std::mem::take(&mut self.is_unique.sent);

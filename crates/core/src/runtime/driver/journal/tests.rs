@@ -1,4 +1,4 @@
-//! The journal by itself: what is written when, what is owed until when, and what a restart keeps.
+//! The record buffer in isolation: times of writes and replies, and the effect of a restart.
 
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -19,7 +19,7 @@ use crate::state::{Context, Update};
 use crate::store::{At, CheckpointStore, MemoryStore};
 use crate::testing::{ManualClock, SeqIds};
 
-/// A run at its start, whose journal writes to a store of its own.
+/// A run at its start, whose buffer writes to its own store.
 struct World {
     clock: ManualClock,
     store: Arc<MemoryStore>,
@@ -35,7 +35,7 @@ fn facts() -> RunFacts {
 }
 
 impl World {
-    /// The first record is held back until something asks for a checkpoint.
+    /// The first record is held back until an event asks for a checkpoint.
     fn new(frequency: CheckpointFrequency) -> Self {
         let clock = ManualClock::new(at(1_000));
         let store = Arc::new(MemoryStore::new());
@@ -55,7 +55,7 @@ impl World {
         Self { machine: machine(&graph), clock, store, graph, state, journal }
     }
 
-    /// The same, with its first record durable.
+    /// The same run with a durable first record.
     async fn begun(frequency: CheckpointFrequency) -> Self {
         let mut world = Self::new(frequency);
         world.flush(true);
@@ -87,7 +87,7 @@ impl World {
         answer
     }
 
-    /// Waits until nothing is on its way. Returns what expired.
+    /// Waits until no record is pending. Returns the expired questions.
     async fn drain(&mut self) -> Vec<ExpiredQuestion> {
         let mut expired = Vec::new();
         while self.journal.pending() > 0 {

@@ -1,4 +1,4 @@
-//! The line by itself: who starts next, behind which barrier, and what runs.
+//! The ready queue in isolation: start order, barriers and running attempts.
 
 use std::future::{pending, ready as ready_now};
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn ready(line: &mut TestLine) -> Vec<u32> {
     std::iter::from_fn(|| line.next_ready(|_| None)).map(|key| key.0).collect()
 }
 
-/// An activation of `node` waits for its next attempt until then.
+/// An activation of `node` waits for its next attempt until `until`.
 fn retried(machine: &mut Machine, node: &str, until: i64) {
     let (failure, retry_at) = (Failure::new(FailureKind::Node, "once more"), Some(at(until)));
     let failed = AttemptFailed { node: name(node), visit: key(0).1, failed: 1, failure, retry_at };
@@ -34,7 +34,7 @@ fn run(line: &mut TestLine, node: u32, external: bool) -> Arc<NodeScope> {
     scope
 }
 
-/// Waits for the next end, as long as a task that was ended takes.
+/// Waits for the next end, at most as long as an aborted task takes.
 async fn next_end(line: &mut TestLine) -> Option<Result<EndedAttempt<Context>, JoinError>> {
     soon(line.next_end()).await
 }
@@ -142,7 +142,7 @@ async fn a_run_that_has_ended_lets_only_external_attempts_end() {
     assert!(next_end(&mut line).await.is_none() && line.is_idle());
 }
 
-/// Of a bounded node, the next starts once one that is going has ended, however it ended.
+/// The next activation of a bounded node starts after a running one has ended in any way.
 #[tokio::test]
 async fn what_is_going_of_a_node_is_what_runs_of_it_and_what_is_about_to() {
     let (graph, state) = (graph(), Arc::new(Context::new()));
@@ -184,7 +184,7 @@ async fn an_end_says_of_which_activation_it_is() {
     );
 }
 
-/// It had ended before it was aborted. Its activation follows again, from what came instead, and was taken for ended.
+/// The attempt had ended before it was aborted. Its activation follows again with other inputs, and must not count as ended.
 #[tokio::test]
 async fn the_end_of_an_attempt_that_did_not_follow_is_not_that_of_the_next_one() {
     let (graph, state) = (graph(), Arc::new(Context::new()));

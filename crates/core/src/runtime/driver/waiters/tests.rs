@@ -1,4 +1,4 @@
-//! Waits by themselves: which is the longest, which are open, and what a restart makes of them.
+//! Waits in isolation: the longest one, the open ones, and the effect of a restart.
 
 use super::*;
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::node::NodeReply;
 use crate::runtime::driver::stage::{at, key, scope};
 use tokio::sync::oneshot::Receiver;
 
-/// A wait; dropping the answer gives it up.
+/// A wait. Dropping the answer gives it up.
 fn wait(
     waiters: &mut WaitRegistry,
     node: u32,
@@ -91,7 +91,7 @@ fn a_restart_forgets_what_does_not_follow_and_looks_at_the_rest() {
     assert_eq!(waiters.next_wake(), Some(at(7)));
 }
 
-/// A step whose record met another writer's was given to its node while the record made anew was on its way.
+/// A node must not receive a step whose conflicting record is being written again.
 #[test]
 fn what_waits_for_a_record_waits_for_the_one_that_was_made_anew() {
     let mut waiters = WaitRegistry::default();
@@ -120,7 +120,7 @@ fn when_a_receiver_ends_the_others_are_looked_at() {
     assert!(waiters.drain_stirred().is_empty(), "an activation without waits is not looked at");
 }
 
-/// Each run in progress has room for it, and few ever wait for a child or have an answerer.
+/// Each active run pays for this room, and few runs wait for a child or have an answerer.
 #[test]
 fn what_no_node_waits_for_takes_little_room() {
     assert!(size_of::<WaitRegistry>() <= 120, "{} bytes", size_of::<WaitRegistry>());
