@@ -1,4 +1,4 @@
-//! How the bytes of a blob are kept, byte for byte as in `docs/blobs.md`: a head, and segments that each prove themselves.
+//! The stored format of a blob, byte for byte as in `docs/blobs.md`: a head, and segments that each authenticate themselves.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use ferrata_store::TenantId;
@@ -23,7 +23,7 @@ const CHECK: &str = "ferrata blob 1 check";
 #[cfg(feature = "envelope")]
 const CIPHER: &str = "ferrata blob 1 cipher";
 
-/// What the head of a stored blob says.
+/// The parsed head of a stored blob.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Head {
     Plain,
@@ -105,7 +105,7 @@ impl Seal {
         &self.head
     }
 
-    /// Appends a segment as it is stored.
+    /// Appends a segment in its stored form.
     pub(crate) fn close(&self, place: SegmentPosition, segment: &[u8], into: &mut BytesMut) {
         match &self.means {
             SealMethod::Check(hasher) => {

@@ -84,7 +84,7 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
-    /// What cannot be withdrawn is no value either: no name of it was returned, so it is collected.
+    /// If the abort fails, the object is still no value: no caller has its name, so a collection removes it.
     pub(crate) async fn abort(self) {
         if let Err(error) = self.parts.abort().await {
             tracing::debug!(%error, "left an upload that is not needed to be collected");

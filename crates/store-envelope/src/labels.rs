@@ -12,11 +12,11 @@ use zeroize::Zeroizing;
 
 use crate::keys::{Key, read, wipe_stack};
 
-/// What the keys are derived under. Another text is another format.
+/// The context string of the label keys. Another string is another format.
 const CIPHER: &str = "ferrata envelope 1 labels cipher";
 const NONCE: &str = "ferrata envelope 1 labels nonce";
 
-/// What an encrypted text begins with.
+/// The prefix of each encrypted text.
 const MARK: &str = "enc1:";
 
 /// The length of a nonce of XChaCha20.
@@ -30,7 +30,7 @@ const OWN: &str = "ferrata.";
 
 /// The key of labels and users: one for all tenants of a store, since a listing may ask for all of them.
 ///
-/// It stays as long as runs are to be found by it: what was written under another is found by none.
+/// Keep it for as long as callers search runs by encrypted labels: a search under another key finds none of them.
 #[derive(Clone)]
 pub struct LabelKey {
     cipher: XChaCha20Poly1305,

@@ -1,7 +1,6 @@
 //! Keeps the runs of [Ferrata](ferrata_store) as objects in a bucket of S3, or of a server that speaks it.
 //!
-//! Nothing to run beside the bucket: no database, no lock service. One conditional write (`If-None-Match: *`) decides each
-//! append, from whatever machine it comes.
+//! The bucket needs no companion: no database, no lock service. One conditional write (`If-None-Match: *`) decides each append, from any machine.
 //!
 //! ```no_run
 //! use ferrata_store::{CheckpointStore, Page, RunQuery};
@@ -24,12 +23,11 @@
 //! - **One winner.** The key of an object is the number of its first record. Two appends after the same head want the same key,
 //!   and the server gives it to one of them. [`setup`](ferrata_store::CheckpointStore::setup) tries with a race whether
 //!   it does, and refuses servers that ignore the condition or let several writers win.
-//! - **No doubt is passed on that reading can settle.** After a lost reply, a `409` or a `412` the log is read, and the records
-//!   are recognised by their ids. Only if that fails as well is the result
-//!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate).
-//! - **No sleeper comes back.** What was pruned or purged leaves its keys taken for half an hour, and a writer whose knowledge is
-//!   older than ten minutes looks again after it wrote. Both by the server's clock; see `docs/store-s3.md`.
-//! - **Listings lack no run.** The entry of the index is written before the log.
+//! - **Reads settle doubtful writes.** After a lost reply, a `409` or a `412`, the store reads the log and recognizes its records by their ids. Only
+//!   if the read fails too is the result [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate).
+//! - **Stale writers cannot write.** The keys of pruned and purged objects stay taken for half an hour. A writer whose knowledge is older than ten
+//!   minutes reads again after its write. Both times are by the server's clock; see `docs/store-s3.md`.
+//! - **Listings include every run.** The store writes the index entry before the log.
 //!
 //! # Limits
 //!

@@ -42,7 +42,7 @@ impl S3Store {
 
     /// Makes a store of a URL: `s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true`.
     ///
-    /// What stands in the URL replaces what `options` says. Credentials do not belong there and are refused.
+    /// The URL's parts override `options`. A URL with credentials is refused.
     ///
     /// # Errors
     ///
@@ -88,11 +88,10 @@ impl S3Store {
         self.inner.bucket.requests()
     }
 
-    /// Makes the index anew from the logs, and clears away what purged runs have left.
+    /// Rebuilds the index from the logs, and removes the remains of purged runs.
     ///
-    /// To be called after objects were lost, restored or copied by other means, and now and then where many young runs are
-    /// purged. Safe while the store is used. Takes some five requests for each run. A run that cannot be read is left as it is,
-    /// with a warning.
+    /// Call it after objects were lost, restored or copied by other means, and regularly where many young runs are purged. It is safe while the
+    /// store is in use. It takes about five requests for each run. It skips an unreadable run with a warning.
     ///
     /// # Errors
     ///
