@@ -16,7 +16,7 @@
 //!
 //! - Headers are not encrypted, because stores index them: workflow, names of nodes, status, times, and the hash of the input; labels and user
 //!   are with a [`LabelKey`].
-//! - Whoever can write to the store can remove the newest records of a run, or the whole run: a log that ends earlier is a log.
+//! - A party with write access to the store can remove the newest records of a run, or the whole run, because a shorter log is a valid log.
 //! - [`EnvelopeStore::rekey`] encrypts records with another key where the store inside can replace bodies; elsewhere `prune` and `purge` do.
 
 mod envelope;

@@ -9,10 +9,10 @@ use crate::disk::Disk;
 use crate::error::{FileOperation, StoreError};
 use crate::line::MAX_LINE;
 
-/// What is read at first: most tails fit, and it is one call.
+/// The first read: one call fits most tails.
 const FIRST_READ: u64 = 16 << 10;
 
-/// What is read at most ahead of need.
+/// The largest read ahead.
 const LARGEST_READ: u64 = 1 << 20;
 
 /// An open log and how to name it in errors.
@@ -70,7 +70,7 @@ impl<'a> Backward<'a> {
 
     /// Hands out the line before the one handed out last, without its newline, and where it begins.
     ///
-    /// What is left must end with a newline; it does after [`remainder`](Self::remainder), and between lines.
+    /// The unread rest must end with a newline. It does after [`remainder`](Self::remainder), and between lines.
     pub(crate) fn previous(&mut self) -> Result<Option<(u64, &[u8])>, StoreError> {
         if self.position() == self.floor {
             return Ok(None);

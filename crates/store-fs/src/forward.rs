@@ -6,7 +6,7 @@ use crate::backward::Source;
 use crate::error::StoreError;
 use crate::line::MAX_LINE;
 
-/// What is read at once: enough to make the calls few beside the work on what they bring.
+/// The read size: large enough that the calls cost little next to the work on the data.
 const READ: usize = 64 << 10;
 
 /// The lines between two places of a file, in order.

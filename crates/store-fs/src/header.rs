@@ -22,7 +22,7 @@ impl JsonLayout for Line {
     }
 }
 
-/// What most records have is left out.
+/// Omit the values that most records have.
 fn assumed(field: Field) -> Option<Value> {
     match field {
         Field::Kind => Some(Value::Kind(RecordKind::Node)),

@@ -13,8 +13,7 @@ use crate::forward::Forward;
 use crate::line::{self, Flaw, Opening};
 use crate::tail::{Tail, flawed, read_tail};
 
-/// What was known of a log when it was last looked at. As long as the file is the same and as long, it still is so:
-/// logs only grow, and who prunes one makes another file.
+/// The cached state of a log. It is valid while the file and its length are unchanged: logs only grow, and a prune creates another file.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     pub(crate) file: Arc<File>,
@@ -49,7 +48,7 @@ impl Log {
         self.tail.head.head()
     }
 
-    /// Tells whether `metadata` is of this file, no longer and no shorter than when it was looked at.
+    /// Returns whether `metadata` belongs to this file with an unchanged length.
     pub(crate) fn is_as(&self, metadata: &Metadata) -> bool {
         self.ident == Ident::of(metadata) && self.tail.end == metadata.len()
     }

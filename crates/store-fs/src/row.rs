@@ -28,7 +28,7 @@ impl Inner {
     ) -> Vec<(usize, RunAppend)> {
         let _turns = self.turns.take_some(row.len());
         let done = |number: usize, entry: &RunAppend, done: Result<_, StoreError>| {
-            // What was acknowledged was there.
+            // The acknowledged folder existed.
             let done = done.or_else(|fault| self.still_there(Err(fault)));
             batch.done(number, done.map_err(|fault| fault.of_run("store.append", &entry.run)));
         };

@@ -1,9 +1,8 @@
 //! Where a log ends: tells a torn end, which never was acknowledged, from damage, which is never cut off.
 //!
-//! A write that a crash cut short leaves a prefix of it (no newline at the end, or fewer lines than the append has), or a
-//! file of full length in which what never reached the disk reads as zeros, whole sectors of them. No line ever holds a
-//! zero byte. Whatever else is wrong at the end of a log is damage: a flipped bit in an acknowledged record must not
-//! remove that record.
+//! A write that a crash cut short leaves a prefix of it: no newline at the end, or fewer lines than the append has. It may also leave a file of full
+//! length, in which lost sectors read as zeros. No line ever contains a zero byte. Any other flaw at the end of a log is damage: a flipped bit in an
+//! acknowledged record must not remove that record.
 
 use ferrata_store::{RecordHeader, Seq};
 
@@ -104,7 +103,7 @@ fn after(seq: Seq) -> Seq {
     Seq::new(seq.get().saturating_add(1))
 }
 
-/// What a flaw in a line at `at` means where no torn write can be.
+/// Converts a flaw in a line at `at`, where no torn write can be.
 pub(crate) fn flawed(path: &std::path::Path, at: u64, flaw: Flaw) -> StoreError {
     match flaw {
         Flaw::Sum => StoreError::damaged(path, at, "a line's checksum differs"),
@@ -115,7 +114,7 @@ pub(crate) fn flawed(path: &std::path::Path, at: u64, flaw: Flaw) -> StoreError 
     }
 }
 
-/// Tells whether a sector of the file is zero as far as it belongs to the line at `at`.
+/// Returns whether the line at `at` has a sector of zeros, counting only the bytes within the line.
 fn has_lost_sector(line: &[u8], at: u64) -> bool {
     let into_sector = usize::try_from(at % SECTOR as u64).expect("less than a sector");
     let to_boundary = (SECTOR - into_sector) % SECTOR;

@@ -1,4 +1,4 @@
-//! What is remembered of runs: bounded, and never more than a guess that the server confirms or refutes.
+//! A bounded cache of run state. Each entry is a guess that the server confirms or refutes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

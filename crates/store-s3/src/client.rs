@@ -21,8 +21,8 @@ use crate::time::Dates;
 
 /// How often a request that may be repeated without harm is sent, at most.
 ///
-/// The SDK waits for up to a second after the first and up to two after the second; who needs more patience has it, as the
-/// runtime retries whole calls.
+/// The SDK waits up to one second after the first attempt and up to two after the second. More patience is the caller's: the runtime retries whole
+/// calls.
 const TRIES: u32 = 3;
 
 /// How long connecting may take: a server that is there answers within a fraction of it, also from another continent.
@@ -39,7 +39,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Takes a client as it is, but for how it retries and waits.
+    /// Wraps a client, and replaces only its retries and timeouts.
     pub(crate) fn of(client: &Client, options: &S3Options) -> Self {
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(CONNECT)
@@ -78,8 +78,7 @@ impl Clients {
     }
 }
 
-/// Lets no request pass that is not signed. A bucket that any caller may write to would take it, and whoever runs without
-/// credentials would notice elsewhere, and late.
+/// Refuses unsigned requests. A bucket open to any writer would accept them, and missing credentials would show late and elsewhere.
 #[derive(Debug)]
 struct SignedRequests;
 

@@ -32,8 +32,8 @@ pub struct S3Options {
     pub cached_runs: NonZeroUsize,
     /// How long one request may take; 30 seconds by default, `&request_timeout_ms=` in a URL.
     ///
-    /// Raised: a server that hangs is noticed later. Lowered: large bodies on a slow line fail. A write that took too long is
-    /// looked for, and reported as [`ErrorKind::Indeterminate`] if it is not found.
+    /// A higher value detects a hanging server later. With a lower value, large bodies fail on a slow line. After a timeout, the store searches for
+    /// the write and reports [`ErrorKind::Indeterminate`] if it does not find it.
     pub request_timeout: Duration,
     /// How many writers race for one object in each round of [`setup`](ferrata_store::CheckpointStore::setup)'s probe;
     /// 16 by default.
@@ -163,7 +163,7 @@ pub(crate) fn read_url(url: &str, mut options: S3Options) -> Result<(Target, S3O
     let (path, given) = url::split(rest);
     let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
     if bucket.contains('@') {
-        // Nothing of it is shown: this is where people put keys.
+        // Do not show the value, because users put keys in it.
         return Err(bad("credentials do not belong in the URL; the SDK finds them in the environment"));
     }
     let prefix = url::decode(prefix).and_then(|prefix| String::from_utf8(prefix).ok());

@@ -1,10 +1,10 @@
-//! What can go wrong here, one variant each, and how it becomes an error of the library.
+//! The errors of this store, one variant each, and their conversion into errors of the library.
 
 use ferrata_store::{At, Error, ErrorKind, HeadRef, Listing, RunKey, Seq, refusal};
 
 use crate::codes::{RefusalKind, Verdict, verdict};
 
-/// What the store was asking the server for.
+/// The operation of a request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum S3Operation {
     Get,
@@ -85,7 +85,7 @@ impl StoreError {
         }
     }
 
-    /// Says what became of the request that failed so.
+    /// Returns the outcome of the failed request.
     pub(crate) fn sort(&self) -> RefusalKind {
         match self {
             Self::Unreached { was_sent: true, .. } | Self::Nonsense { .. } | Self::Unsure(_) => {

@@ -17,7 +17,7 @@ pub(crate) struct ShardMap {
     generations: Vec<Vec<usize>>,
 }
 
-/// The generations as they are written into each shard, by name.
+/// The generations, by shard name, as stored in each shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Generations(pub(crate) Vec<Vec<String>>);
@@ -69,8 +69,8 @@ impl ShardMap {
 
     /// Returns the shards in which a run may be, in the order in which they became its home, and which of them is so now.
     ///
-    /// A map that begins with the same generations gives a list that begins with the same shards: that is what makes two
-    /// processes of which one knows more generations agree.
+    /// A map that begins with the same generations returns a list that begins with the same shards. So two processes agree even if only one knows
+    /// the newest generations.
     pub(crate) fn places(&self, run: &RunKey) -> Places {
         let mut places = Places { shards: Vec::with_capacity(1), home: 0 };
         for generation in &self.generations {
@@ -213,7 +213,7 @@ mod tests {
     /// Guarantees: SHARD-3.
     #[test]
     fn homes_stay_where_they_are_from_version_to_version() {
-        // What is stored rests on this: another value would lose every run.
+        // Stored data depends on this value: a change would lose every run.
         let map = map(&["abc"]);
         let home: Vec<usize> = runs().take(12).map(|run| map.places(&run).shards[0]).collect();
         assert_eq!(home, [0, 1, 1, 2, 1, 2, 1, 1, 2, 1, 2, 2]);
