@@ -30,7 +30,7 @@ struct Entry<'a> {
     last: &'a RecordHeader,
 }
 
-/// What is said of a run at its start, and what of it has another form in the tables.
+/// The facts of a new run, with converted values where the tables use another form.
 #[derive(Debug)]
 struct Facts<'a> {
     said: &'a RunFacts,

@@ -35,7 +35,7 @@ pub(crate) fn look() -> String {
     )
 }
 
-/// Replaces the bodies of records that are as they were read, by the key of their life.
+/// Replaces the bodies of records that are unchanged since they were read, by the key of their life.
 ///
 /// The head is locked first, as by a prune, so that neither waits for the other out of order. A prune that came between makes its record a
 /// base with another checksum, which the server compares in the row as the prune left it.

@@ -23,7 +23,7 @@ const MOVE: &str = "\
 const AS_SHOWN: &str =
     " AND h.status = $9 AND h.owner IS NOT DISTINCT FROM $11 AND h.wake_at IS NOT DISTINCT FROM $12";
 
-/// Has listings find the run as the head has it from now on.
+/// Updates the run's row, so that listings find the run by its new head.
 const SHOW: &str = "\
     shown AS (UPDATE {runs} r SET status = $9, owner = $11, wake_at = $12 FROM moved WHERE r.key = moved.key) ";
 
@@ -40,7 +40,7 @@ pub(crate) struct Single {
     pub(crate) moves: Sql,
 }
 
-/// Writes the statement that leaves the run's row as it is.
+/// Returns the statement that leaves the run's row unchanged.
 pub(crate) fn plain() -> String {
     format!("WITH moved AS ({MOVE}{AS_SHOWN} RETURNING key) {INSERT}")
 }

@@ -102,7 +102,7 @@ impl Transactions for PostgresStore {
     }
 }
 
-/// Says of an append whose transaction was not committed that nothing is in doubt.
+/// Marks an append of an uncommitted transaction as certainly not written.
 fn rolled_back(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Indeterminate => {

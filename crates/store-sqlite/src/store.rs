@@ -23,7 +23,7 @@ use crate::{append, list, load, prune, reseal};
 /// The longest time to live, a thousand years: any longer one is as good as that, and the sum stays in range.
 const LONGEST: Duration = Duration::from_secs(1_000 * 365 * 86_400);
 
-/// For how long a heartbeat that has expired is kept: it means nothing, and goes without haste.
+/// The time that an expired heartbeat stays. It has no meaning, so removal may be slow.
 const KEEP_EXPIRED_MS: i64 = 3_600_000;
 
 /// Keeps each run as rows of an SQLite database, which is one file.
@@ -71,8 +71,7 @@ impl SqliteStore {
         Self::open(path, options)
     }
 
-    /// Takes the time from another clock than the machine's, which must be the same for every process that uses the file; to be called
-    /// before the store is used or cloned.
+    /// Replaces the machine's clock. The clock must be the same for every process that uses the file. Call it before the store is used or cloned.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, ..self }
@@ -90,8 +89,8 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// As for [`append`](CheckpointStore::append). After a `Conflict` or an `Invalid` nothing was written, but the transaction can go
-    /// on: roll it back unless its other work is to stay. After any other error roll it back.
+    /// The errors of [`append`](CheckpointStore::append). After a `Conflict` or an `Invalid` nothing was written, and the transaction is still
+    /// usable: roll it back unless its other work should stay. After any other error roll it back.
     ///
     /// # Cancel safety
     ///
@@ -117,16 +116,16 @@ impl SqliteStore {
         &self.db
     }
 
-    /// Copies the database as it is at one moment into a file that does not exist yet, compact and synced, while it is in use.
+    /// Copies a consistent snapshot of the database into a new file, compact and synced. The database stays in use meanwhile.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::AlreadyExists`] if there is such a file, [`ErrorKind::Unavailable`] if it cannot be written to, and
-    /// [`ErrorKind::Corrupt`]. What was written of it may stay.
+    /// [`ErrorKind::AlreadyExists`] if the file exists, [`ErrorKind::Unavailable`] if it cannot be written, and [`ErrorKind::Corrupt`]. A partial
+    /// file may remain.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: remove what was written of the file.
+    /// Cancel safe: remove the partial file.
     ///
     /// <!-- held by: files::a_backup_taken_under_load_is_a_whole_store -->
     pub async fn back_up(&self, to: impl AsRef<Path>) -> Result<()> {
@@ -155,7 +154,7 @@ impl SqliteStore {
         }
     }
 
-    /// Has the writer do something to one run.
+    /// Sends the writer a job for one run.
     async fn ask<T>(
         &self,
         operation: &'static str,
