@@ -16,18 +16,18 @@ const MAX_REPLICAS: u32 = 5;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NatsOptions {
-    /// What the names of streams and subjects hold; `ferrata` by default, `?namespace=` in a URL.
+    /// The common part of the names of streams and subjects. The default is `ferrata`; `?namespace=` in a URL.
     ///
     /// 1 to 32 of `A-Z a-z 0-9 _ -`. Stores with other namespaces on the same servers see nothing of each other.
     pub namespace: String,
-    /// On how many servers each record is kept; 1 by default, `?replicas=` in a URL, 5 at the most.
+    /// The number of servers that store each record. The default is 1 and the maximum 5; `?replicas=` in a URL.
     ///
     /// `setup` makes the streams so, and refuses streams that have fewer, and servers before 2.11 for more than one. With 3, any one
     /// server may be lost with all it has. Raised: every append waits for a majority of them.
     pub replicas: u32,
     /// How long to wait for a connection; 5 seconds by default.
     ///
-    /// Raised: servers that are away are noticed later. Lowered: a slow network is taken for servers that are away.
+    /// A higher value detects unavailable servers later. A lower value mistakes a slow network for unavailable servers.
     pub connect_timeout: Duration,
     /// How long to wait for a reply; 10 seconds by default, `?response_timeout_ms=` in a URL.
     ///
@@ -66,7 +66,7 @@ impl NatsOptions {
         self
     }
 
-    /// Sets on how many servers each record is kept; more than one needs NATS 2.11 or later.
+    /// Sets the number of servers that store each record; more than one needs NATS 2.11 or later.
     #[must_use]
     pub fn with_replicas(mut self, replicas: u32) -> Self {
         self.replicas = replicas;
@@ -143,7 +143,7 @@ impl fmt::Debug for NatsOptions {
     }
 }
 
-/// Who connects.
+/// The user of the connection.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum User {
     None,
@@ -151,7 +151,7 @@ pub(crate) enum User {
     Named(String, String),
 }
 
-/// The servers of a URL, who connects, and how they are used.
+/// The contents of a URL: servers, user, and options.
 #[derive(Clone)]
 pub(crate) struct Target {
     /// With their scheme, and without a user.

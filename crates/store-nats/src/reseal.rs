@@ -30,7 +30,7 @@ impl Inner {
             let connection = self.link.connection().await.map_err(fail)?;
             let log = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail)?;
             let Some(log) = log else { return Err(refusal::no_run(OPERATION, run)) };
-            // The next message says from where on the log is kept: a log that lacks records would be cut there.
+            // The next message names the first retained record: an incomplete log would be cut there.
             if !log.holds((log.last.first, log.last.head.seq)) {
                 return Err(fail(StoreError::corrupt(
                     None,

@@ -15,13 +15,13 @@ const MAX_PREFIX: usize = 64;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RedisOptions {
-    /// What every key and the channel of notices begin with; `ferrata` by default, `?prefix=` in a URL.
+    /// The prefix of every key and of the channel of notices. The default is `ferrata`; `?prefix=` in a URL.
     ///
     /// 1 to 64 of `A-Z a-z 0-9 . _ : -`. Stores with other prefixes on the same server see nothing of each other.
     pub prefix: String,
     /// How long to wait for a connection; 5 seconds by default.
     ///
-    /// Raised: a dead server is noticed later. Lowered: a slow network is taken for a dead server.
+    /// A higher value detects a dead server later. A lower value mistakes a slow network for a dead server.
     pub connect_timeout: Duration,
     /// How long to wait for a reply; 10 seconds by default, `?response_timeout_ms=` in a URL.
     ///
@@ -37,7 +37,7 @@ pub struct RedisOptions {
     ///
     /// Other calls of this instance to the same server wait as long. At most the response timeout.
     pub replica_timeout: Duration,
-    /// How long finished runs are kept; for good by default, `?keep_secs=` in a URL.
+    /// The retention time of finished runs. The default is unlimited; `?keep_secs=` in a URL.
     ///
     /// The server removes a run when this time has passed since the record that finished it, as if it were purged. A
     /// record that makes the run go on again (a retry) keeps it for good.
@@ -54,8 +54,8 @@ pub struct RedisOptions {
     pub repair_every: Duration,
     /// How long an entry of the index may name a run that is not there before it is removed; 1 hour by default.
     ///
-    /// Such an entry is what a process leaves that dies as it starts a run, or what a run leaves that was removed by its time
-    /// to live. It costs a reader one look. It must be longer than a process can stand still in the midst of an append.
+    /// A process that dies while it starts a run leaves such an entry, and so does a run that its time to live removed. The entry costs a reader one
+    /// lookup. The value must be longer than a process can stall in the middle of an append.
     pub stale_after: Duration,
     /// The certificates (PEM) of the authorities to trust with `rediss:` URLs, instead of the system's; none by default.
     pub root_certificates: Option<Vec<u8>>,
@@ -108,7 +108,7 @@ impl RedisOptions {
         self
     }
 
-    /// Sets how long finished runs are kept.
+    /// Sets the retention time of finished runs.
     #[must_use]
     pub fn with_keep_finished(mut self, keep: Duration) -> Self {
         self.keep_finished = Some(keep);
@@ -177,7 +177,7 @@ impl RedisOptions {
     }
 }
 
-/// The longest time to live that is given to the server: it adds it to its clock, and refuses what does not fit.
+/// The longest time to live sent to the server, because the server adds it to its clock and refuses an overflow.
 pub(crate) const MAX_KEEP: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
 impl fmt::Debug for RedisOptions {
@@ -191,7 +191,7 @@ impl fmt::Debug for RedisOptions {
     }
 }
 
-/// What a URL names: servers, whether they are a cluster, and options.
+/// The contents of a URL: servers, whether they are a cluster, and options.
 pub(crate) struct Target {
     pub(crate) seeds: Vec<ConnectionInfo>,
     pub(crate) is_cluster: bool,

@@ -16,11 +16,11 @@ use crate::scripts::INDEX;
 pub(crate) struct Index {
     layout: Layout,
     shards: u16,
-    /// What the script is told once for all changes: the grace in milliseconds.
+    /// The script's argument that all changes share: the grace in milliseconds.
     common: Arc<[Bytes]>,
 }
 
-/// What a caller knows of a run's place in the index.
+/// A caller's knowledge of a run's places in the index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placement<'a> {
     pub(crate) run: &'a RunKey,
@@ -66,7 +66,7 @@ impl Index {
         fixed.chain(moving).collect()
     }
 
-    /// What the script that appends is told, to keep these places and give up the others in the same step.
+    /// Returns the arguments with which the append's script keeps these places and removes the others in the same step.
     pub(crate) fn beside(&self, standing: &Placement<'_>) -> Vec<Bytes> {
         let member = standing.member.as_str().to_owned();
         let mut parts = vec![self.catalog(standing.run), member.into(), standing.seq.to_string().into()];
@@ -74,7 +74,7 @@ impl Index {
         parts
     }
 
-    /// Takes these places, before the record is written.
+    /// Adds these places, before the record is written.
     pub(crate) fn announce(&self, standing: &Placement<'_>) -> Call {
         self.call("announce", standing.run, standing.member, standing.seq, Self::places(standing))
     }
@@ -89,8 +89,8 @@ impl Index {
         self.call("forget", run, member, Seq::new(0), Vec::new())
     }
 
-    /// Gives up every place of a member that no run was found for by a reader that began to look so long ago, unless it was
-    /// announced lately when the reader began: its record may have come since.
+    /// Removes every place of a member whose run a reader did not find after `waited`. Keeps a member with a recent announcement at the reader's
+    /// start, because its record may have been written since.
     pub(crate) fn lapse(&self, run: &RunKey, member: &Member, waited: Duration) -> Call {
         let waited = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         self.call("lapse", run, member, Seq::new(waited), Vec::new())

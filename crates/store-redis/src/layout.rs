@@ -33,7 +33,7 @@ impl Layout {
         format!("{}:layout", self.prefix).into()
     }
 
-    /// When the index was last compared with the runs; expires when it is to be done again.
+    /// The key of the time of the last index repair; it expires when the next repair is due.
     pub(crate) fn repaired(&self) -> Bytes {
         format!("{}:repaired", self.prefix).into()
     }
@@ -43,7 +43,7 @@ impl Layout {
         format!("{}:notices", self.prefix).into()
     }
 
-    /// The channel of what processes say to each other.
+    /// The channel for messages between processes.
     pub(crate) fn said_channel(&self) -> Bytes {
         format!("{}:said", self.prefix).into()
     }
@@ -79,7 +79,7 @@ impl Layout {
         parse_name(key.strip_prefix(&self.prefix)?.strip_prefix(":{")?.strip_suffix('}')?)
     }
 
-    /// What all keys of a shard of the index begin with; a place follows.
+    /// Returns the prefix of all keys of a shard of the index; a place follows.
     pub(crate) fn shard(&self, shard: u16) -> String {
         format!("{}:{{index-{shard}}}:", self.prefix)
     }
@@ -129,7 +129,7 @@ impl Member {
     }
 }
 
-/// What members of this time of creation begin with.
+/// Returns the prefix of members with this creation time.
 pub(crate) fn place_in_time(created: Timestamp) -> String {
     format!("{:016x}", created.unix_ms().cast_unsigned() ^ SIGN)
 }
@@ -183,7 +183,7 @@ pub(crate) fn moving_places(standing: &Standing) -> impl Iterator<Item = (String
     others.map(|place| (place, "0".to_owned())).chain(due)
 }
 
-/// Where a run stands by what was said at its start.
+/// Returns the places of a run that its facts determine.
 pub(crate) fn fixed_places(run: &RunKey, facts: &RunFacts) -> Vec<String> {
     let mut places =
         vec![place::ALL.to_owned(), place::tenant(&run.tenant), place::workflow(&facts.workflow)];

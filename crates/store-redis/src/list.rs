@@ -20,7 +20,7 @@ use crate::store::Inner;
 
 const OPERATION: &str = "store.runs";
 
-/// The most runs whose heads are read at once: a page and some that do not meet the query.
+/// The maximum number of heads read at once: a page plus some that do not match the query.
 const LOOK: usize = 500;
 
 /// How many entries of the index one listing puts right at most, so that a page never takes long for it.
@@ -164,7 +164,7 @@ impl Inner {
         Ok(places)
     }
 
-    /// Tells which executors' heartbeats have not expired.
+    /// Returns the executors whose heartbeats have not expired.
     pub(crate) async fn alive(
         &self,
         executors: &[ExecutorId],

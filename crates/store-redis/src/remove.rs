@@ -35,7 +35,7 @@ impl Inner {
                         .with_operation(OPERATION)
                         .with_run(run));
                 }
-                // Nothing was sent that writes.
+                // The call sent no write.
                 Err(fault) => return Err(fault.of_run(OPERATION, run, Doubt::None)),
             };
             let kept = header_of(&found, Some(cut.at)).map_err(fail)?;
@@ -77,7 +77,7 @@ impl Inner {
         }
     }
 
-    /// Gives up the places in the index of a run whose key is gone.
+    /// Removes the index places of a run whose key is gone.
     async fn purged(&self, run: &RunKey, index: &Index, mut reply: Parts) -> Result<Removed, StoreError> {
         let purged = Removed { records: reply.number()?, bytes: reply.number()? };
         self.known.forget(run);

@@ -35,7 +35,7 @@ pub struct RedisStore {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What the clones of a store share.
+/// The state that the clones of a store share.
 pub(crate) struct Inner {
     pub(crate) link: Arc<Link>,
     pub(crate) layout: Layout,
@@ -50,7 +50,7 @@ pub(crate) struct Inner {
 }
 
 impl RedisStore {
-    /// Makes a store on the servers of a URL; what the URL says counts more than `options`. Nothing is sent before it is used.
+    /// Creates a store on the servers of a URL; the URL overrides `options`. Sends nothing before the first use.
     ///
     /// - `redis://[user:password@]host[:port][/database]`: one server; `rediss://` the same with TLS.
     /// - `redis-cluster://host:port,host:port`: a cluster, from any of its nodes; `rediss-cluster://` the same with TLS.
@@ -96,13 +96,13 @@ impl Inner {
         let init = async || {
             let key = self.layout.version();
             let look = Call::plain(&["GET"], key.clone());
-            // Looked at first, so that who may only read can do that.
+            // Read first, so that a user with read permission only succeeds.
             let found = match self.link.call(look.clone()).await? {
                 Value::Nil => {
                     let shards = if self.link.is_cluster() { CLUSTER_SHARDS } else { 1 };
                     let ours = Call::plain(&["SET"], key).arg(format!("{LAYOUT} {shards}")).arg("NX");
                     self.link.call(ours).await?;
-                    // Whoever came first, what is there now is what counts.
+                    // The stored value applies, from any writer.
                     self.link.call(look).await?
                 }
                 found => found,
@@ -138,8 +138,8 @@ impl Inner {
         self.link.call(call).await.map(drop)
     }
 
-    /// Says why the servers are unfit by now, as far as it is known, and has them asked again beside the heartbeats: a process whose
-    /// heartbeat may be removed must not go on, and is to say why.
+    /// Returns why the servers are unfit, if known, and checks them again with the heartbeats: a process whose heartbeat the server may evict must
+    /// stop with an error.
     fn check_again(self: &Arc<Self>) -> Option<String> {
         let now = self.clock.monotonic();
         let mut checked = self.checked();
@@ -176,10 +176,10 @@ impl Inner {
     }
 }
 
-/// What the servers said last of settings that an operator may change while they run.
+/// The last answer of the servers about settings that an operator may change at run time.
 #[derive(Debug, Default)]
 struct Checked {
-    /// When they were asked.
+    /// The time of the check.
     began: Option<Duration>,
     objection: Option<String>,
 }
@@ -200,8 +200,7 @@ impl fmt::Debug for RedisStore {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for RedisStore {
-    /// What this says of durability it says for life: what [`setup`](CheckpointStore::setup) found, or that it promises
-    /// nothing if it is asked before.
+    /// The reported durability never changes: the result of [`setup`](CheckpointStore::setup), or no promise if it is called before.
     fn capabilities(&self) -> Capabilities {
         let found = || self.persistence().is_some_and(Persistence::is_durable);
         Capabilities::new("redis")

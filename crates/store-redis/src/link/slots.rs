@@ -5,7 +5,7 @@ use redis::Value;
 /// How many slots every cluster has.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// Returns the slot of a key: the CRC-16 (XMODEM) of what stands between its first `{` and the next `}`, or of all of it.
+/// Returns the slot of a key: the CRC-16 (XMODEM) of the text between its first `{` and the next `}`, or of the whole key.
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|b| *b == b'{').and_then(|open| {
         let rest = &key[open + 1..];
