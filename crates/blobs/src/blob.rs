@@ -1,4 +1,4 @@
-//! The name of a blob, as it stands in states.
+//! The name of a blob, as used in states.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -21,8 +21,8 @@ const LEVELS: u32 = 16;
 
 /// The name of a large value stored outside the records. A state holds this name, about sixty bytes, instead of the value.
 ///
-/// It is a text in JSON, `"ferrata-blob:<id>.<bytes>"`. Make one with [`Blobs::put`](crate::Blobs::put). It names a value within a tenant: with the
-/// [`Blobs`](crate::Blobs) of another tenant nothing is found.
+/// Its JSON form is the text `"ferrata-blob:<id>.<bytes>"`. Create one with [`Blobs::put`](crate::Blobs::put). It names a value within a tenant: the
+/// [`Blobs`](crate::Blobs) of another tenant find nothing under it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Blob {
     pub(crate) id: Uuid,

@@ -78,13 +78,13 @@ impl Blobs {
         Ok(Self::new(Arc::new(folder.map_err(|error| failed(error.into()))?.with_fsync(true))))
     }
 
-    /// Returns the same place for a tenant: it reads no value of another, and shares none with it.
+    /// Returns the same place for a tenant. It reads no value of another tenant, and shares no value with it.
     #[must_use]
     pub fn for_tenant(&self, tenant: &TenantId) -> Self {
         Self { tenant: tenant.clone(), ..self.clone() }
     }
 
-    /// Encrypts what is put with the current key of its tenant, and reads what any key of the ring encrypted. The keys are those of an
+    /// Encrypts new values with the current key of their tenant, and reads values under any key of the ring. The keys are those of an
     /// [`EnvelopeStore`](ferrata_store_envelope::EnvelopeStore).
     #[cfg(feature = "envelope")]
     #[must_use]
@@ -112,7 +112,7 @@ impl Blobs {
         self.keys.maker(&self.tenant).await
     }
 
-    /// Puts a value, and returns its name for the state. When it returns, the value is on stable storage.
+    /// Stores a value durably, and returns its name for the state.
     ///
     /// The name must be in a record within the grace of [`collect`](Self::collect), by default a week. Until then no collection removes the value.
     ///
@@ -210,7 +210,7 @@ impl Blobs {
     /// - [`ErrorKind::NotFound`]: there is no such value at this place for this tenant; it was collected, or put elsewhere.
     /// - [`ErrorKind::Corrupt`]: it is not what was put; restore it from a backup.
     /// - [`ErrorKind::Unsupported`]: its key is not there, or a newer version wrote it.
-    /// - [`ErrorKind::TooLarge`]: it has more bytes than this process can have in memory at once.
+    /// - [`ErrorKind::TooLarge`]: the value does not fit in this process's memory.
     /// - [`ErrorKind::Unavailable`]: the place does not answer; retry.
     ///
     /// # Cancel safety

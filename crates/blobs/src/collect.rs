@@ -33,7 +33,7 @@ pub struct CollectOptions {
     /// The time that a writer has to record a value's name, and the time that a value stays after the last record that names it. The default is a
     /// week, by the clock of the place.
     pub grace: Duration,
-    /// Whether nothing is changed; false unless set. Ages are by this machine's clock then.
+    /// Whether to report only and change nothing. The default is false. With `dry_run`, ages use this machine's clock.
     pub dry_run: bool,
 }
 
@@ -65,15 +65,15 @@ impl CollectOptions {
 pub struct CollectionReport {
     /// The number of runs read.
     pub runs: u64,
-    /// How many values stay because a record names them.
+    /// The number of values that stay because a record names them.
     pub named: u64,
-    /// How many values stay because they are younger than the grace, or no record has named them for less than that.
+    /// The number of values that stay within the grace: they are younger, or lost their last name more recently.
     pub waiting: u64,
     /// The number of these values that a later collection removes unless a record names them. No put returns them from now on.
     pub condemned: u64,
-    /// How many values were removed.
+    /// The number of removed values.
     pub removed: u64,
-    /// How many bytes they took.
+    /// The size of the removed values in bytes.
     pub removed_bytes: u64,
 }
 

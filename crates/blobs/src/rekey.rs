@@ -19,9 +19,9 @@ use crate::upload::{self, PART, Upload};
 pub struct BlobsRekeyed {
     /// The number of values checked.
     pub values: u64,
-    /// How many were encrypted with the current key of their tenant, which had not been before.
+    /// The number of values re-encrypted with the current key of their tenant.
     pub rekeyed: u64,
-    /// How many bytes these take at the place.
+    /// The size of these values at the place, in bytes.
     pub bytes: u64,
     /// The values that could not be dealt with, by their place, and why. Of them nothing is promised.
     pub failed: Vec<(String, Error)>,

@@ -1,4 +1,4 @@
-//! Which keys the values of a place need: what an operator asks before an old key goes.
+//! Usage of keys by the values of a place, for an operator who wants to remove an old key.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::blobs::Blobs;
 use crate::place::{self, Kind};
 use crate::seal::{HEAD, Head};
 
-/// How much of a tenant stands under one key at a place for values.
+/// The values of a tenant under one key at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlobUsage {
@@ -19,9 +19,9 @@ pub struct BlobUsage {
     pub tenant: TenantId,
     /// The name of the key; `None` for what is not encrypted.
     pub key: Option<String>,
-    /// How many values.
+    /// The number of values.
     pub values: u64,
-    /// How many bytes they take at the place.
+    /// Their size at the place, in bytes.
     pub bytes: u64,
 }
 

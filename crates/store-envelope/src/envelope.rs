@@ -1,4 +1,4 @@
-//! The envelope around a body, byte for byte as in `docs/at-rest.md`: what it says of itself, and how it is closed and opened.
+//! The envelope around a body, byte for byte as in `docs/at-rest.md`: its header, encryption and decryption.
 
 use std::io::Read as _;
 

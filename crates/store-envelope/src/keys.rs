@@ -25,7 +25,7 @@ const BLOBS: &str = "ferrata envelope 1 blobs";
 pub struct Key(Zeroizing<[u8; 32]>);
 
 impl Key {
-    /// Takes 32 bytes, which must come from a source of secrets: a password is none.
+    /// Takes 32 bytes, which must come from a source of secrets. Do not use a password.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
@@ -134,7 +134,7 @@ impl fmt::Debug for BlobKey {
 }
 
 impl Keyring {
-    /// A ring of one key, the current one. Its name stands in each record that it encrypts, and is no secret.
+    /// Creates a ring with one key, the current one. Each record that it encrypts contains the key's name, which is no secret.
     ///
     /// # Errors
     ///
@@ -170,7 +170,7 @@ impl Keyring {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`], with the number of the line and never with what stands in it.
+    /// [`ErrorKind::Invalid`], with the number of the line and never with its contents.
     ///
     /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
     pub fn parse(text: &str) -> Result<Self> {

@@ -9,7 +9,7 @@
 //!   [`Corrupt`](ferrata_store::ErrorKind::Corrupt), and never read as what it is not.
 //! - **Repeatable.** The same record has the same envelope, so that a repeated append is recognised, also by another process, and also when
 //!   the key has changed between.
-//! - **Readable for as long as its key is in the ring.** Plain, compressed and encrypted records, of several keys, may stand in one log.
+//! - **Readable while its key is in the ring.** One log may contain plain, compressed and encrypted records, of several keys.
 //! - **Secret.** No error, log or `Debug` output shows a key or what was encrypted.
 //!
 //! # Limits

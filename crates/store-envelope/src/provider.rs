@@ -1,4 +1,4 @@
-//! Where keyrings come from: one for all, one for each tenant, a key management service.
+//! Sources of keyrings: one ring for all tenants, one for each tenant, or a key management service.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -58,14 +58,13 @@ impl<P: KeyProvider + ?Sized> KeyProvider for Arc<P> {
     }
 }
 
-/// Keeps what another provider said, for a while.
+/// Caches the answers of another provider.
 ///
 /// - The cache requests a ring again when its lifetime is over, and at once when a record names a key that the ring lacks. So a new key needs no
 ///   restart.
 /// - The cache never uses a ring after its lifetime, even if the provider does not answer. Every process loses an erased key within that time.
-/// - An error holds for a second. A ring that still lives goes on being used, unless the error is
-///   [`ErrorKind::Unsupported`]: then its keys were erased. An answer that takes longer than the patience, five seconds
-///   unless set, is [`ErrorKind::Unavailable`].
+/// - The cache keeps an error for a second. It continues to use a valid ring, unless the error is [`ErrorKind::Unsupported`], which means that its
+///   keys were erased. An answer that takes longer than the patience, by default five seconds, is [`ErrorKind::Unavailable`].
 /// - Callers of one tenant share one request. Callers of other tenants do not wait for it, and neither do callers that find a valid ring.
 ///
 /// <!-- held by: tenants::a_ring_is_asked_for_once_in_its_life_however_many_ask_at_once, tenants::a_ring_is_used_for_its_life_also_if_a_key_is_asked_for_in_vain -->

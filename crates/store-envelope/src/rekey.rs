@@ -12,17 +12,17 @@ use crate::store::EnvelopeStore;
 /// How many bytes of bodies are replaced in one call of the store, as long as one record has no more.
 const BATCH: usize = 4 << 20;
 
-/// Which runs [`EnvelopeStore::rekey`] deals with, and whether it changes them.
+/// The runs that [`EnvelopeStore::rekey`] processes, and whether it changes them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RekeyOptions {
     /// The tenant whose runs are dealt with; those of all tenants unless set.
     pub tenant: Option<TenantId>,
-    /// Where the call before ended; from the oldest run unless set.
+    /// The end of the previous call. Without a cursor, the call starts at the oldest run.
     pub cursor: Option<Cursor>,
-    /// How many runs at most; 100 unless set.
+    /// The maximum number of runs. The default is 100.
     pub runs: u32,
-    /// Whether nothing is changed; false unless set.
+    /// Whether to report only and change nothing. The default is false.
     pub dry_run: bool,
 }
 
@@ -68,15 +68,15 @@ impl RekeyOptions {
 pub struct Rekeyed {
     /// The number of runs read.
     pub runs: u64,
-    /// How many records were encrypted with the current key of their tenant, which had not been before.
+    /// The number of records re-encrypted with the current key of their tenant.
     pub records: u64,
-    /// How many bytes their bodies had, in the envelopes before.
+    /// The size of their bodies in the previous envelopes, in bytes.
     pub bytes: u64,
-    /// How many records had changed by the time that they were to be replaced: they became bases or were pruned. Call it again.
+    /// The number of records that became bases or were pruned before the call could replace them. Call it again.
     pub changed: u64,
     /// The runs that could not be dealt with, and why. Of them nothing is promised.
     pub failed: Vec<(RunKey, Error)>,
-    /// Where to go on; none if these were the last runs.
+    /// The cursor for the next call; `None` after the last runs.
     pub next: Option<Cursor>,
 }
 

@@ -23,22 +23,21 @@ use crate::provider::KeyProvider;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EnvelopeOptions {
-    /// Where the keys come from: with them, every body is encrypted with the current one of its tenant. None by default.
+    /// The source of keys. With keys, every body is encrypted with the current key of its tenant. The default is `None`.
     pub keys: Option<Arc<dyn KeyProvider>>,
     /// Whether plain bodies are readable although keys are set. The default is false.
     ///
     /// Set it for a store whose older records were written without keys. While it is true, a party with write access to the store can add a record
     /// without a key.
     pub accept_plain: bool,
-    /// From how many bytes on a body is compressed, if that makes it smaller; none to compress nothing. 1,024 by default.
+    /// The minimum size of a body to compress, if that makes it smaller; `None` disables compression. The default is 1,024.
     pub compress_from: Option<usize>,
     /// The maximum size of a decompressed body. The default is 1 GiB. Reads report a larger body as damage, and writes leave a larger body
     /// uncompressed. Set the same value in all processes.
     ///
     /// <!-- held by: hostile::a_body_that_would_grow_beyond_the_bound_is_not_read, hostile::a_body_beyond_the_bound_that_is_written_is_read -->
     pub max_body: u64,
-    /// The key with which the values of labels, and users, are encrypted; none by default, and then the store inside
-    /// keeps them as they are.
+    /// The key that encrypts label values and users. The default is `None`: the store inside then gets them in plain text.
     ///
     /// Labels of Ferrata itself, which begin with `ferrata.`, and the names of labels stay as they are.
     pub labels: Option<LabelKey>,
@@ -114,7 +113,7 @@ pub struct EnvelopeStore<S> {
 }
 
 impl<S> EnvelopeStore<S> {
-    /// Wraps a store. Records that are there stay as they are.
+    /// Wraps a store. Existing records stay unchanged.
     pub fn new(inner: S, options: EnvelopeOptions) -> Self {
         Self { inner, options }
     }

@@ -1,4 +1,4 @@
-//! Which keys the records of a store need: what an operator asks before an old key goes.
+//! Usage of keys by the records of a store, for an operator who wants to remove an old key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use ferrata_store::{
 use crate::envelope;
 use crate::keys::is_name;
 
-/// How much of a tenant stands under one key.
+/// The records of a tenant under one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyUsage {
@@ -17,9 +17,9 @@ pub struct KeyUsage {
     pub tenant: TenantId,
     /// The name of the key; `None` for what is not encrypted.
     pub key: Option<String>,
-    /// How many records.
+    /// The number of records.
     pub records: u64,
-    /// How many runs have one of them, or more.
+    /// The number of runs with at least one of these records.
     pub runs: u64,
 }
 

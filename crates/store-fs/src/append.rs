@@ -1,4 +1,4 @@
-//! Adding records to a run: compare the head, write once, sync, and only then say so.
+//! Appends: compare the head, write once, sync, and only then acknowledge.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! Whether the caller of an operation still waits for it.
+//! Checks whether the caller of an operation still waits for it.
 
 use std::sync::{Arc, Weak};
 

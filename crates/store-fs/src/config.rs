@@ -11,7 +11,7 @@ use ferrata_store::{Error, ErrorKind, Result, url};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FsOptions {
-    /// How many logs to keep open for appending; 256 by default.
+    /// The number of logs that stay open for appending. The default is 256.
     ///
     /// A higher value lets more runs append without opening and reading the end of their file first, and uses more file descriptors. A lower value
     /// does the reverse. Any number is correct. The store uses at most half of the files that the process may open.
@@ -21,12 +21,12 @@ pub struct FsOptions {
     /// A higher value finishes large batches sooner, because the file system syncs many files together, and uses more threads of Tokio's blocking
     /// pool. A lower value does the reverse.
     pub parallel: NonZeroUsize,
-    /// How long to wait for a lock that another process holds on a run; 10 seconds by default.
+    /// The timeout for a lock that another process has on a run. The default is 10 seconds.
     ///
     /// A process locks a file for one append or one prune. A higher value detects a stopped process later. A lower value mistakes a slow disk for a
     /// stopped process. At the timeout, the call fails with [`ErrorKind::Unavailable`] and changes nothing.
     pub lock_wait: Duration,
-    /// How many syncs of logs an instance makes before it keeps a journal of its own; 16 by default.
+    /// The number of log syncs of an instance before it creates its own journal. The default is 16.
     ///
     /// One sync of the journal makes the appends of many runs durable. A higher value slows more of a process's first appends. With a lower value,
     /// even a process that writes little creates a file of some hundred kilobytes. `usize::MAX` disables the journal: the store writes each append

@@ -1,4 +1,4 @@
-//! Making a run's log: written and brought to the disk under another name, then renamed, so that no half-made run is ever seen.
+//! Creation of a run's log: written and synced under another name, then renamed, so that no reader sees a partial run.
 
 use std::io;
 use std::path::Path;

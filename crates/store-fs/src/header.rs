@@ -1,4 +1,4 @@
-//! The header of a record as its line holds it: without what is the same in most, and what the line itself tells.
+//! The header of a record in its line, without common values and without values that the line implies.
 
 use ferrata_store::codec::{Field, JsonHeader, JsonLayout, Value};
 use ferrata_store::{FORMAT, RecordHeader, RecordId, RecordKind, RunStatus};

@@ -1,8 +1,8 @@
 //! The journal of one instance: a second, sequential copy of the bytes appended to logs. One sync makes many appends durable and never extends a
 //! file.
 //!
-//! Readers never look into it: the logs hold everything, but for what a crash of the machine takes. The next to open the folder
-//! then puts that back ([`recover`](crate::recover)). Once it is full, the logs are synced and it begins again.
+//! Readers never use the journal: the logs have all data unless the machine crashes. The next process that opens the folder then restores the lost
+//! part ([`recover`](crate::recover)). When the journal is full, the store syncs the logs and the journal restarts from its beginning.
 
 mod format;
 

@@ -29,13 +29,13 @@
 //! - **Failures are reported.** A failed write leaves the file unchanged. A failed sync returns
 //!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate). This process then copies the log to a new file before it reports anything else
 //!   about the run, because a second sync would return `Ok` even if the data is lost.
-//! - **Death is noticed at once.** An executor's heartbeat holds a lock that ends with its process, so its runs can be
-//!   claimed without waiting for the heartbeat to expire.
+//! - **Immediate detection of dead processes.** An executor's heartbeat includes a lock that ends with its process, so other processes can claim its
+//!   runs before the heartbeat expires.
 //!
 //! # Limits
 //!
-//! - Local file systems on Unix, with `flock` and names that tell upper from lower case: ext4, XFS, Btrfs, ZFS,
-//!   tmpfs. Not on a network: locks there hold on one machine, or for one process, or not at all.
+//! - Local file systems on Unix, with `flock` and case-sensitive names: ext4, XFS, Btrfs, ZFS, tmpfs. Network file systems are unsupported: their
+//!   locks apply on one machine, or for one process, or not at all.
 //! - A listing of runs reads every log's first and last lines: fit for tens of thousands of runs, not for millions.
 //! - A reader may see an append a moment before it is on stable storage. A later append to the run makes it durable too.
 //! - A body may have 256 MiB.

@@ -1,4 +1,4 @@
-//! Exclusive and shared locks on open files, waited for with an end, and let go of when dropped.
+//! Exclusive and shared locks on open files, with a timeout, released on drop.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;

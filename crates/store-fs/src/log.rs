@@ -1,4 +1,4 @@
-//! An open log: which file it is, what its opening line says, and where it ends.
+//! An open log: its file, its opening line, and its end.
 
 use std::fs::{File, Metadata};
 use std::path::Path;

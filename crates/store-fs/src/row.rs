@@ -1,4 +1,4 @@
-//! The appends of a batch: written one after the other, and brought to stable storage together.
+//! The appends of a batch: written in sequence, and synced together.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Making the root ready: its directories, and the marker that says which layout it has.
+//! Setup of the root: its directories, and the marker that names its layout.
 
 use std::path::Path;
 use std::sync::Arc;

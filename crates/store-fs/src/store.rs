@@ -34,7 +34,7 @@ pub struct FsStore {
 }
 
 impl FsStore {
-    /// Makes a store in a directory, which [`setup`](CheckpointStore::setup) or the first append creates. Touches no file.
+    /// Creates a store in a directory, which [`setup`](CheckpointStore::setup) or the first append creates. Touches no file.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl FsStore {
         Self::open_with(directory, FsOptions::default())
     }
 
-    /// Makes a store with other options than the default.
+    /// Creates a store with options.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl FsStore {
         Ok(Self::with_disk(root, options, Arc::new(RealDisk), Arc::new(MachineClock::new())))
     }
 
-    /// Makes a store in the directory of a URL: `file:///absolute/path`, or `file:relative/path`.
+    /// Creates a store in the directory of a URL: `file:///absolute/path`, or `file:relative/path`.
     ///
     /// # Errors
     ///

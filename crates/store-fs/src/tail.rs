@@ -1,4 +1,4 @@
-//! Where a log ends: tells a torn end, which never was acknowledged, from damage, which is never cut off.
+//! The end of a log: distinguishes a torn end, which was never acknowledged, from damage, which is never cut off.
 //!
 //! A write that a crash cut short leaves a prefix of it: no newline at the end, or fewer lines than the append has. It may also leave a file of full
 //! length, in which lost sectors read as zeros. No line ever contains a zero byte. Any other flaw at the end of a log is damage: a flipped bit in an

@@ -1,4 +1,4 @@
-//! Appending: a batch in one statement and one round trip, and a second look only at what was refused.
+//! Appends: a batch in one statement and one round trip, and a second read for refused entries only.
 
 use std::collections::HashSet;
 

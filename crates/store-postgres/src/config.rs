@@ -17,17 +17,17 @@ pub struct PostgresOptions {
     pub schema: String,
     /// The prefix of all table names. The default is empty. Up to 20 of `a-z 0-9 _`.
     pub prefix: String,
-    /// How many connections to keep at most; 10 by default. Without meaning for a pool handed in.
+    /// The maximum number of connections. The default is 10. A pool from the application ignores it.
     ///
     /// A higher value allows more concurrent calls, and takes more of the server's connections (in each process). A lower value does the reverse.
     /// The runtime appends on at most four connections.
     pub connections: NonZeroU32,
-    /// How long to wait for a connection; 10 seconds by default. Without meaning for a pool handed in.
+    /// The timeout for a connection. The default is 10 seconds. A pool from the application ignores it.
     ///
     /// A higher value detects an outage later. A lower value mistakes a burst of calls for an outage. At the timeout, the call fails with
     /// [`ErrorKind::Unavailable`] and changes nothing.
     pub acquire_timeout: Duration,
-    /// How long to wait for an answer; 10 seconds by default, for a pool handed in, too.
+    /// The timeout for an answer. The default is 10 seconds. It also applies to a pool from the application.
     ///
     /// At the timeout, the connection is closed. A read is sent again over another connection, up to four times in all, and then fails with
     /// [`ErrorKind::Unavailable`]. An append fails with [`ErrorKind::Indeterminate`] at once. A network that drops packets notifies neither side.
@@ -35,17 +35,17 @@ pub struct PostgresOptions {
     /// for each 20,000 records that it removes. A higher value detects a silent server later. A lower value mistakes a slow server, or one that
     /// waits for a lock, for a silent one.
     pub response_timeout: Duration,
-    /// Whether to keep prepared statements on each connection; true by default.
+    /// Whether to keep prepared statements on each connection. The default is true.
     ///
     /// Set it to false for poolers that share connections by transaction and do not know prepared statements (PgBouncer before 1.21). Each call is
     /// then its own transaction with four round trips instead of one.
     pub prepared: bool,
-    /// Whether to send and receive notices; true by default.
+    /// Whether to send and receive notices. The default is true.
     ///
     /// False where no subscriber needs to hear of a change within milliseconds. A process that subscribes keeps one connection more.
     pub notices: bool,
-    /// Where to listen for notices, if the store itself is reached through a pooler that shares connections by transaction,
-    /// on which no listener can stay: the URL of the server. Absent by default: where the store is.
+    /// The server's URL for listening, if the store connects through a pooler that shares connections by transaction, which supports no listeners.
+    /// The default is the store's URL.
     pub listen_url: Option<SecretUrl>,
 }
 

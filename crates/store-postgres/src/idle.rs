@@ -1,4 +1,4 @@
-//! Idle connections: one that was just used is used again at once, without the pool.
+//! Idle connections: a call uses a recently used connection at once, without the pool.
 //!
 //! The pool asks the server whether a connection is well each time that one comes back: a round trip, and a task, for every
 //! statement and every transaction. So a connection stays here after one that succeeded, or goes to a caller that waits. The pool gets it back

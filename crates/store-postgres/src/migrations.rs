@@ -10,7 +10,7 @@ pub struct Migration {
     pub version: u32,
     /// Its effect, as a name.
     pub name: &'static str,
-    /// The statements, with schema and prefix filled in. They note the version in the table `migrations` themselves.
+    /// The statements, with schema and prefix filled in. They record the version in the table `migrations` themselves.
     pub sql: String,
 }
 

@@ -1,4 +1,4 @@
-//! Where the tables are: a schema and a prefix, checked, and put into the statements.
+//! The names of the tables: a schema and a prefix, checked, and inserted into the statements.
 
 use ferrata_store::{Error, ErrorKind, Result};
 

@@ -1,4 +1,4 @@
-//! Notices of changed runs: at once within the process, and to others by NOTIFY, a few times a second at most.
+//! Notices of changed runs: immediate within the process, and to other processes by NOTIFY, a few times a second at most.
 //!
 //! NOTIFY is not part of the append: PostgreSQL lets transactions that notify commit one after the other, which would undo
 //! the grouping of commits. A task sends what has gathered in a small transaction that waits for no disk.

@@ -1,4 +1,4 @@
-//! Putting records in other envelopes: a look at what is there, and one statement that replaces it unless it changed meanwhile.
+//! Resealing of records: a read, and one statement that replaces the records unless they changed meanwhile.
 
 use async_trait::async_trait;
 use ferrata_store::{Record, RecordHeader, Resealing, Result, RunKey, check_reseal, has_place, refusal};

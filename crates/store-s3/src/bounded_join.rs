@@ -1,4 +1,4 @@
-//! Several requests at once, with a bound, and their answers in order.
+//! Bounded concurrent requests, with their answers in order.
 
 use std::future::Future;
 use std::pin::Pin;

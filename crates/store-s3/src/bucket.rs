@@ -1,4 +1,4 @@
-//! The server as the store uses it: six requests, each with its outcome told apart, and the server's time with every answer.
+//! The store's interface to the server: six requests with distinct outcomes, and the server's time with every answer.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -19,7 +19,7 @@
 //!
 //! - **Durable.** An append is acknowledged when the server has acknowledged the object, which is worth what the server's word
 //!   is worth: on AWS, copies in several places.
-//! - **Whole.** The records of an append are one object, so they are there together or not at all.
+//! - **Whole.** The records of an append are one object, so either all of them exist or none.
 //! - **One winner.** The key of an object is the number of its first record. Two appends after the same head want the same key,
 //!   and the server gives it to one of them. [`setup`](ferrata_store::CheckpointStore::setup) tries with a race whether
 //!   it does, and refuses servers that ignore the condition or let several writers win.
@@ -35,8 +35,8 @@
 //! - Each append is a request, some 10 to 50 ms away: fit for steps that take seconds, not for a thousand steps a second.
 //! - Heartbeats and wake-ups are exact to a second.
 //! - Listing the oldest runs first, and loading at a record's id, read much; see `docs/store-s3.md`.
-//! - One append may have 256 MiB of bodies.
-//! - No notices: a bucket sends none, so the runtime polls.
+//! - One append may have at most 256 MiB of bodies.
+//! - No notices: a bucket sends no notices, so the runtime polls.
 //! - A purged run leaves two marks of 18 bytes under its id, which keep writers of its old life out.
 //!
 //! `docs/store-s3.md` has the keys and objects byte by byte, what requests cost, and how to operate a bucket.

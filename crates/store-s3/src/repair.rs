@@ -11,9 +11,9 @@ use crate::view::Look;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Repaired {
-    /// How many runs there are.
+    /// The number of runs.
     pub runs: u64,
-    /// How many of them the index did not show as they are, and shows now.
+    /// The number of runs with a wrong index entry, which the repair corrected.
     pub indexed: u64,
     /// The number of purged runs with remains.
     pub cleared: u64,

@@ -1,4 +1,4 @@
-//! Where runs were found: what spares looking for them again.
+//! A cache of the places of runs, which saves searches.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

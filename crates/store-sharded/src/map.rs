@@ -1,4 +1,4 @@
-//! Which shard is a run's home: rendezvous hashing over the shards of a generation.
+//! The home shard of a run: rendezvous hashing over the shards of a generation.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 

@@ -1,6 +1,6 @@
 //! The store's own records: the map in each shard, and the signposts of runs in other shards.
 //!
-//! Both are runs, because a store keeps nothing else; their workflows tell them from the runs of users.
+//! Both are runs, because a store contains only runs; their workflows distinguish them from the runs of users.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! One of the stores: its name in every error, and the heartbeats that it missed.
+//! One shard: its store, its name for errors, and the heartbeats that it missed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -24,16 +24,16 @@ pub enum Synchronous {
 pub struct SqliteOptions {
     /// The failure that an acknowledged record survives. The default is [`Synchronous::Full`].
     pub synchronous: Synchronous,
-    /// How long to wait for a lock that another process or instance holds; 10 seconds by default.
+    /// The timeout for a lock of another process or instance. The default is 10 seconds.
     ///
     /// A writer locks the file for one transaction. A higher value detects a stopped process later. A lower value mistakes a busy process for a
     /// stopped one. At the timeout, the call fails with [`ErrorKind::Unavailable`] and changes nothing.
     pub lock_wait: Duration,
-    /// How many calls read at the same time; 4 by default.
+    /// The number of concurrent reads. The default is 4.
     ///
     /// Raised: more connections with a thread and a cache of up to 2 MB each. Lowered: long listings hold up short reads.
     pub readers: NonZeroUsize,
-    /// Whether to open the file for reading only, as a backup that must not change; false by default.
+    /// Whether to open the file read-only, such as a backup that must not change. The default is false.
     ///
     /// Every write is [`ErrorKind::Unavailable`] then. On a file system that is mounted read-only, a file with records in its write-ahead log is
     /// [`ErrorKind::Unsupported`].

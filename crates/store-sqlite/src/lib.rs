@@ -23,7 +23,7 @@
 //! - **Durable.** An append is acknowledged after its transaction is committed and the write-ahead log is synced ([`Synchronous::Full`]). This
 //!   relies on the disk: a disk that acknowledges a write too early can lose it.
 //! - **Whole.** An append is a part of one transaction. Readers never see the remains of a crashed transaction.
-//! - **One winner.** Each transaction takes the lock of the file before it looks at a head, also among processes.
+//! - **One winner.** Each transaction locks the file, across processes, before it reads a head.
 //! - **Compared.** The head, the row and the records of a run are in three trees of the file. If one of them loses data, it contradicts the others,
 //!   and the read fails with [`Corrupt`](ferrata_store::ErrorKind::Corrupt). So a read never returns another run's data, and never a shortened run.
 //! - **Appends of many runs in one commit.** What waits while a transaction is committed goes into the next one, so that one sync serves

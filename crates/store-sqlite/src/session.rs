@@ -1,4 +1,4 @@
-//! The connection that writes: transactions that take the lock at their beginning, so that none fails half-way for want of it.
+//! The writing connection: transactions take the lock at their start, so none fails midway for lack of it.
 
 use std::sync::Arc;
 use std::time::Duration;

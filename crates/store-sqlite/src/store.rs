@@ -1,4 +1,4 @@
-//! The store: the contract's methods, writes through the one writer and reads through the pool.
+//! The store: the contract's methods, with writes through the one writer and reads through the pool.
 
 use std::fmt;
 use std::path::Path;
@@ -28,8 +28,8 @@ const KEEP_EXPIRED_MS: i64 = 3_600_000;
 
 /// Keeps each run as rows of an SQLite database, which is one file.
 ///
-/// Cheap to clone; clones share their connections and their writer. Any number of instances, in any number of processes of one machine,
-/// may use the file at once.
+/// A clone is cheap and shares connections and the writer. Any number of instances, in any number of processes of one machine, may use the file at
+/// once.
 #[derive(Clone)]
 pub struct SqliteStore {
     db: Arc<Db>,
@@ -38,7 +38,7 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Makes a store in a file, which [`setup`](CheckpointStore::setup) creates. Touches no file.
+    /// Creates a store in a file, which [`setup`](CheckpointStore::setup) creates. Touches no file.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl SqliteStore {
         Ok(Self::with(Arc::new(Db::new(path, options)), Arc::new(SystemClock::new())))
     }
 
-    /// Makes a store in the file of a URL: `sqlite:///absolute/path.db`, or `sqlite:relative/path.db`.
+    /// Creates a store in the file of a URL: `sqlite:///absolute/path.db`, or `sqlite:relative/path.db`.
     ///
     /// The URL may set options, as in `?synchronous=normal`: `synchronous` (`full` or `normal`), `lock_wait_ms`, `readers`, `read_only`,
     /// `max_bytes`; they count more than `options`. Any other is refused.
@@ -81,11 +81,11 @@ impl SqliteStore {
         Self { writer: Arc::new(Writer::new(Arc::clone(&db))), db, clock }
     }
 
-    /// Appends to one run within the caller's transaction on the same file: the records are there exactly if the transaction commits.
+    /// Appends to one run within the caller's transaction on the same file. The records exist exactly if the transaction commits.
     ///
-    /// So the work that a node does in tables of this database and the record of it happen together or not at all. `Ok` says that the
-    /// records will be there once the transaction has committed, and not before. Begin the transaction with `BEGIN IMMEDIATE`: one that
-    /// has read before its first write may be refused for good. It holds the one lock of the file, so keep it short.
+    /// So a node's work in tables of this database and its record commit together or not at all. `Ok` means that the records exist once the
+    /// transaction has committed, and not before. Start the transaction with `BEGIN IMMEDIATE`: SQLite may refuse the first write of a transaction
+    /// that has read before, even on retries. The transaction has the one lock of the file, so keep it short.
     ///
     /// # Errors
     ///
