@@ -25,22 +25,22 @@ pub struct NatsOptions {
     /// `setup` makes the streams so, and refuses streams that have fewer, and servers before 2.11 for more than one. With 3, any one
     /// server may be lost with all it has. Raised: every append waits for a majority of them.
     pub replicas: u32,
-    /// How long to wait for a connection; 5 seconds by default.
+    /// The timeout for a connection. The default is 5 seconds.
     ///
     /// A higher value detects unavailable servers later. A lower value mistakes a slow network for unavailable servers.
     pub connect_timeout: Duration,
-    /// How long to wait for a reply; 10 seconds by default, `?response_timeout_ms=` in a URL.
+    /// The timeout for a reply. The default is 10 seconds; `?response_timeout_ms=` in a URL.
     ///
-    /// When it ends, an append is [`ErrorKind::Indeterminate`]. Raised: a server that hangs is noticed later. Lowered: the choice of a
-    /// new leader, which takes some seconds, makes for doubts and repeats.
+    /// At the timeout, an append is [`ErrorKind::Indeterminate`]. A higher value detects a hanging server later. With a lower value, the election of
+    /// a new leader, which takes some seconds, causes unknown outcomes and repeats.
     pub response_timeout: Duration,
-    /// Whether to send and receive notices of changed runs; true by default.
+    /// Whether to send and receive notices of changed runs. The default is true.
     ///
-    /// Each append costs one small message more, which no stream keeps. Without, executors learn of each other's records when they look.
+    /// Each append costs one additional small message, which no stream stores. Without notices, executors find each other's records by polling.
     pub notices: bool,
-    /// The text of a credentials file (`.creds`), a JWT and its key; none by default.
+    /// The text of a credentials file (`.creds`), a JWT and its key. The default is `None`.
     pub credentials: Option<String>,
-    /// A file (PEM) of the authorities to trust with `tls:` URLs, besides the system's; none by default.
+    /// A file (PEM) of the authorities to trust with `tls:` URLs, in addition to the system's. The default is `None`.
     pub root_certificates: Option<PathBuf>,
 }
 

@@ -16,9 +16,9 @@
 //!
 //! # Guarantees
 //!
-//! - **One winner.** An append is one message, which the stream takes only if the last message of the run's subject is the one that the
-//!   writer knows. Of several that expect the same head one succeeds, through whichever server. All records of an append are in that
-//!   one message, so it is there whole or not at all.
+//! - **One winner.** An append is one message. The stream accepts it only if the last message of the run's subject is the one that the writer knows.
+//!   If several appends expect the same head, one succeeds, through any server. All records of an append are in that one message, so either all of
+//!   them exist or none.
 //! - **Acknowledged by the stream.** `setup` refuses streams whose settings would lose records: limits, retention, mirrors, storage in memory, fewer replicas than asked for.
 //! - **Honest about doubt.** A request that was never sent is [`Unavailable`](ferrata_store::ErrorKind::Unavailable), one whose reply was
 //!   lost [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate). The same records sent again are found by their ids, and written once.

@@ -1,4 +1,4 @@
-//! The way to the servers: one connection, requests whose fate is known or said to be in doubt, and the API of JetStream.
+//! The connection to the servers: one connection, requests with a known or a reported unknown outcome, and the API of JetStream.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;

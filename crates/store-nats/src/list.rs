@@ -1,4 +1,4 @@
-//! Listing: the last message of every run, kept in memory and brought up to date by what is new in the stream before each listing.
+//! Listing: the last message of every run, cached in memory and updated from the stream before each listing.
 //!
 //! The last message of a run has all data that a listing shows, and the stream delivers every last message in order. So there is no separate index
 //! that could lack a run. A stream does not deliver removed messages, but the end of a run's life is a message, too. It stays until every process

@@ -1,4 +1,4 @@
-//! Messages of a log as they are stored: a header that says all that is known of the run with them, and the bodies of their records.
+//! The stored messages of a log: a header with the state of the run, and the bodies of the message's records.
 //!
 //! Several records of one append are one message, so that a server stores all of them or none. A *cut* has no new record: it names the first
 //! retained record of the log, and may contain that record as a base, or records in other envelopes. The *end* of a life marks that the run is gone.

@@ -1,4 +1,4 @@
-//! Putting records in other envelopes: a message of a stream is never changed, so they stand in new ones, and the old ones are removed.
+//! Resealing of records: a stream's message never changes, so new messages contain the resealed records, and the old ones are removed.
 
 use async_trait::async_trait;
 use ferrata_store::{Record, Resealing, Result, RunKey, check_reseal, has_place, refusal};

@@ -1,4 +1,4 @@
-//! The store: what its parts share, and the contract's methods, each told in a file of its own.
+//! The store: its shared state, and the contract's methods, with each implementation in its own file.
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
@@ -24,8 +24,7 @@ use crate::notices::NoticeListener;
 
 /// Keeps each run as the messages of one subject in a stream of NATS JetStream.
 ///
-/// Cheap to clone; clones share their connection. Any number of instances in any number of processes may use the same servers and
-/// namespace at once.
+/// A clone is cheap and shares the connection. Any number of instances in any number of processes may use the same servers and namespace at once.
 #[derive(Clone)]
 pub struct NatsStore {
     pub(crate) inner: Arc<Inner>,
@@ -50,8 +49,8 @@ pub(crate) struct Inner {
 impl NatsStore {
     /// Creates a store on the servers of a URL; the URL overrides `options`. Sends nothing before the first use.
     ///
-    /// `nats://[user:password@]host[:port][,host:port]`, or `tls://` with TLS; a token stands in place of user and password. Options
-    /// follow after `?`: `namespace=`, `replicas=`, `response_timeout_ms=`; see [`NatsOptions`].
+    /// `nats://[user:password@]host[:port][,host:port]`, or `tls://` with TLS; a token may replace user and password. Options follow after `?`:
+    /// `namespace=`, `replicas=`, `response_timeout_ms=`; see [`NatsOptions`].
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Whether an append changes what listings look for, which stands in the run's row and not in its head alone.
+//! Whether an append changes values that listings search, which are in the run's row and not only in its head.
 
 use ferrata_store::{RecordHeader, RecordKind, RunStatus};
 

@@ -1,7 +1,7 @@
-//! One record after the head of one run: what a run of one node after the other sends, without a single array.
+//! One record after the head of one run, as a run with sequential nodes sends it, without arrays.
 //!
-//! It takes the server a third of the time that the statement for any batch takes, and locks one head, so that there is no
-//! order to keep. The insert is the statement itself and no part beside a query, which would be one more scan.
+//! It takes the server a third of the time of the batch statement, and locks one head, so no lock order is needed. The insert is the main statement
+//! and not a part next to a query, which would be one more scan.
 
 use ferrata_store::RunAppend;
 use sqlx::Postgres;

@@ -1,4 +1,4 @@
-//! The store: the contract's methods, each one statement but where it says otherwise.
+//! The store: the contract's methods, each in one statement unless its doc states otherwise.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,8 +29,7 @@ use crate::{heartbeat, list, row, setup, stored_run, tail};
 
 /// Keeps each run as rows of a PostgreSQL database.
 ///
-/// Cheap to clone; clones share their connections. Any number of instances, in any number of processes, may use the same
-/// tables at once.
+/// A clone is cheap and shares connections. Any number of instances, in any number of processes, may use the same tables at once.
 #[derive(Clone)]
 pub struct PostgresStore {
     inner: Arc<Inner>,
@@ -52,7 +51,7 @@ struct Inner {
 }
 
 impl PostgresStore {
-    /// Makes a store in the database of a URL: `postgres://user:password@host:port/database`. Connects when it is first used.
+    /// Creates a store in the database of a URL: `postgres://user:password@host:port/database`. Connects at the first use.
     ///
     /// The URL may set options, as in `?schema=app&prefix=jobs_`: `schema`, `prefix`, `connections`, `acquire_timeout_ms`, `response_timeout_ms`,
     /// `prepared`, `notices`, `listen_url`. They override `options`. The URL may also have the driver's own options, such as `sslmode` and
@@ -68,7 +67,7 @@ impl PostgresStore {
         Self::new(Db::new(connect, options))
     }
 
-    /// Makes a store on a pool of the application's own.
+    /// Creates a store on a pool of the application.
     ///
     /// # Errors
     ///
@@ -171,10 +170,10 @@ impl PostgresStore {
         format!("BEGIN;\n{}COMMIT;\n", scripts.join("\n"))
     }
 
-    /// Appends to one run within the caller's transaction: the records are there exactly if the transaction commits.
+    /// Appends to one run within the caller's transaction. The records exist exactly if the transaction commits.
     ///
-    /// So the work that a node does in this database and the record of it happen together or not at all. `Ok` says that the
-    /// records will be there once the transaction has committed, and not before.
+    /// So a node's work in this database and its record commit together or not at all. `Ok` means that the records exist once the transaction has
+    /// committed, and not before.
     ///
     /// The run is locked against other appends until the transaction ends. Keep the transaction short, and append to several runs in the order of
     /// their names. Otherwise the server may end one of two such transactions as a deadlock.

@@ -1,5 +1,5 @@
-//! Appending: take places in the index, run the script that appends, give places up that are left. Where one server has all
-//! keys, one script does all three, for many runs.
+//! Appends: add places to the index, run the appending script, remove the old places. If one server has all keys, one script does all three, for
+//! many runs.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Changes of the index: which calls announce where a run will stand, and settle where it stands.
+//! Changes of the index: the calls that announce a run's new places, and the calls that settle them.
 
 use std::sync::Arc;
 use std::time::Duration;

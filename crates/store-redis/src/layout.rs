@@ -1,4 +1,4 @@
-//! Every key of the store, and how a run stands in the index: nothing else in this crate spells a key.
+//! Every key of the store, and the places of a run in the index. Only this module of the crate builds keys.
 
 use bytes::Bytes;
 use ferrata_store::index::Standing;

@@ -18,15 +18,14 @@
 //!
 //! # Guarantees
 //!
-//! - **One winner.** An append is one step of a script on the run's own key: it compares the head, and writes all or nothing. Of
-//!   several that expect the same head one succeeds, whichever process or node it comes through. One script may do so for many
-//!   runs, each by itself.
+//! - **One winner.** An append is one step of a script on the run's own key: it compares the head, and writes all or nothing. If several appends
+//!   expect the same head, one succeeds, through any process or node. One script may append to many runs, each independently.
 //! - **Durable as the server is.** `setup` reads the persistence of the server, and reports it in the log and in
 //!   [`capabilities`](ferrata_store::CheckpointStore::capabilities). It refuses a server that evicts runs when its memory is full. With
 //!   [`RedisOptions::replicas`] an append waits until that number of replicas has it.
-//! - **Honest about doubt.** A command that was never sent is [`Unavailable`](ferrata_store::ErrorKind::Unavailable), one whose
-//!   reply was lost [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate). No command is sent twice by itself, but where
-//!   the server said that it had not run it.
+//! - **Failures are reported.** An unsent command is [`Unavailable`](ferrata_store::ErrorKind::Unavailable), a command with a lost reply
+//!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate). The store repeats a command by itself only if the server reported that it had not
+//!   run it.
 //! - **Listings include every run.** A run gets its place in the index before or with the record that needs it, and readers check every entry
 //!   against the run itself. A reader removes a surplus place.
 //!
@@ -35,7 +34,7 @@
 //! - Redis 7 or later, or Valkey; Lua scripts must be allowed. Every run must fit in the server's memory.
 //! - Redis replicates behind the answer: a failover can lose the last records, and with them the promise. `replicas` makes the
 //!   window small, never nil.
-//! - One append has 64 MiB of bodies at most.
+//! - One append may have at most 64 MiB of bodies.
 //! - If the server loses keys of the index (a restore, a failover to a lagging replica), listings lack those runs until the next change of the run,
 //!   or until [`RedisStore::repair`], which `setup` runs every six hours.
 //!

@@ -1,4 +1,4 @@
-//! Notices of changed runs, and what processes say to each other, by the server's pub/sub.
+//! Notices of changed runs, and messages between processes, by the server's pub/sub.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

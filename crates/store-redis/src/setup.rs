@@ -30,12 +30,10 @@ const PROBES: u16 = 16;
 const SILENCE: Duration = Duration::from_secs(600);
 
 impl RedisStore {
-    /// Compares the index with the runs, adds what is missing and takes out what is there no more; returns how many runs
-    /// there are.
+    /// Compares the index with the runs, adds missing entries and removes stale ones. Returns the number of runs.
     ///
-    /// `setup` does this by itself now and then ([`RedisOptions::repair_every`](crate::RedisOptions::repair_every)). To be
-    /// called after entries of the index were lost: after a restore from a backup, or a failover to a replica that was behind.
-    /// Safe at any time; runs go on meanwhile.
+    /// `setup` does this periodically ([`RedisOptions::repair_every`](crate::RedisOptions::repair_every)). Call it after entries of the index were
+    /// lost: after a restore from a backup, or a failover to a lagging replica. It is safe at any time, and runs stay active meanwhile.
     ///
     /// # Errors
     ///

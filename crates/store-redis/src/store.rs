@@ -1,4 +1,4 @@
-//! The store: what its parts share, and the contract's methods, each told in a file of its own.
+//! The store: its shared state, and the contract's methods, with each implementation in its own file.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -28,8 +28,7 @@ use crate::reply;
 
 /// Keeps each run as a list on a Redis server or cluster.
 ///
-/// Cheap to clone; clones share their connections. Any number of instances in any number of processes may use the same
-/// servers and prefix at once.
+/// A clone is cheap and shares connections. Any number of instances in any number of processes may use the same servers and prefix at once.
 #[derive(Clone)]
 pub struct RedisStore {
     pub(crate) inner: Arc<Inner>,

@@ -1,4 +1,4 @@
-//! The way through a cluster: which node has the keys, and where a call goes on that a node did not run.
+//! Routing through a cluster: the node of each key, and the next node of a call that a node did not run.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};

@@ -1,4 +1,4 @@
-//! Which server of a cluster holds which keys.
+//! The mapping of keys to the servers of a cluster.
 
 use redis::Value;
 
