@@ -13,7 +13,7 @@ use uuid::Uuid;
 /// The prefix of each blob name. A collection searches records for this prefix, so blob names always use this spelling.
 const PREFIX: &str = "ferrata-blob:";
 
-/// How many digits of the id follow.
+/// The number of hexadecimal digits of the id.
 const DIGITS: usize = 32;
 
 /// The maximum number of escape levels that the search decodes, which bounds the time for hostile text. Each level of JSON within a text is one.

@@ -12,7 +12,7 @@ use crate::blob::Blob;
 use crate::place;
 use crate::seal::{Head, Seal};
 
-/// Where the keys of a place come from.
+/// The source of a place's keys.
 #[derive(Clone, Default)]
 pub(crate) struct Keys {
     #[cfg(feature = "envelope")]

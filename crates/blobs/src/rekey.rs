@@ -164,7 +164,7 @@ impl Blobs {
     }
 }
 
-/// How many bytes a value has that takes so many at the place.
+/// Returns the size of a value from its size at the place.
 fn value_len(size: u64) -> u64 {
     let sealed = size.saturating_sub(HEAD);
     sealed.saturating_sub(sealed.div_ceil(SEGMENT + TAG as u64) * TAG as u64)

@@ -4,13 +4,13 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use ferrata_store::TenantId;
 use uuid::Uuid;
 
-/// How many bytes of the value a segment has; the last one has the rest.
+/// The number of value bytes in a segment; the last one has the rest.
 pub(crate) const SEGMENT: u64 = 64 << 10;
 
-/// How many bytes follow those of a segment: the tag of the cipher, or a check.
+/// The number of bytes after a segment: the tag of the cipher, or a checksum.
 pub(crate) const TAG: usize = 16;
 
-/// How long the head is.
+/// The length of the head.
 pub(crate) const HEAD: u64 = 80;
 
 const MARK: &[u8; 4] = b"FBLB";
@@ -140,7 +140,7 @@ impl Seal {
     }
 }
 
-/// Where in its blob a segment stands.
+/// The position of a segment in its blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentPosition {
     pub(crate) index: u64,
@@ -170,7 +170,7 @@ fn check(bound: &blake3::Hasher, place: SegmentPosition, segment: &[u8]) -> [u8;
     tag
 }
 
-/// How many segments a value of so many bytes has: one at least.
+/// Returns the number of segments of a value with this length; at least one.
 pub(crate) fn segments(len: u64) -> u64 {
     len.div_ceil(SEGMENT).max(1)
 }

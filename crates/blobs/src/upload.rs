@@ -9,10 +9,10 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use crate::place;
 use crate::seal::{self, HEAD, SEGMENT, Seal, SegmentPosition, TAG};
 
-/// How much of a value is sent, or read ahead, at a time. A multiple of a segment.
+/// The amount of a value that is sent, or read ahead, at a time. A multiple of a segment.
 pub(crate) const PART: u64 = 8 << 20;
 
-/// How many parts of one value are under way at once.
+/// The number of concurrent parts of one value.
 const PARTS: usize = 2;
 
 /// Closes a value that is sent at once.

@@ -9,7 +9,7 @@ use crate::envelope;
 use crate::keys::Keyring;
 use crate::store::EnvelopeStore;
 
-/// How many bytes of bodies are replaced in one call of the store, as long as one record has no more.
+/// The maximum bytes of bodies that one call of the store replaces, unless one record has more.
 const BATCH: usize = 4 << 20;
 
 /// The runs that [`EnvelopeStore::rekey`] processes, and whether it changes them.

@@ -25,7 +25,7 @@ use crate::walk::{ReverseReader, complete};
 /// The text of one append.
 pub(crate) struct Lines {
     pub(crate) bytes: Vec<u8>,
-    /// Where the records begin: after the opening line, if there is one.
+    /// The start of the records: after the opening line, if there is one.
     pub(crate) floor: u64,
 }
 
@@ -62,7 +62,7 @@ struct DurableAppend<'a> {
     _lock: Locked,
 }
 
-/// How far an append has come at first.
+/// The state of an append after its first step.
 pub(crate) enum Begin<'a> {
     /// The log ended with it already, and is on stable storage.
     Done(HeadRef),

@@ -42,12 +42,12 @@ impl Source<'_> {
 #[derive(Debug)]
 pub(crate) struct Backward<'a> {
     source: Source<'a>,
-    /// Where to stop: the start of a line.
+    /// The lower end: the start of a line.
     floor: u64,
-    /// Where `window` begins in the file.
+    /// The offset of `window` in the file.
     start: u64,
     window: Vec<u8>,
-    /// How much of `window` has not been handed out.
+    /// The number of bytes of `window` that are not yet returned.
     left: usize,
     next_read: u64,
 }
@@ -58,7 +58,7 @@ impl<'a> Backward<'a> {
         Self { source, floor, start: end.max(floor), window: Vec::new(), left: 0, next_read: FIRST_READ }
     }
 
-    /// Where the lines handed out begin, and those still to come end.
+    /// Returns the offset between the returned lines and the remaining ones.
     pub(crate) fn position(&self) -> u64 {
         self.start + self.left as u64
     }

@@ -25,7 +25,7 @@ struct Work {
 }
 
 impl Batch {
-    /// Makes one whose rows have at most so many appends.
+    /// Creates a batch whose rows have at most `row` appends.
     pub(crate) fn new(entries: Vec<RunAppend>, row: usize) -> Self {
         let runs: Vec<RunKey> = entries.iter().map(|entry| entry.run.clone()).collect();
         let mut seen = HashSet::with_capacity(runs.len());

@@ -23,7 +23,7 @@ pub(crate) struct UnnamedLog {
     pub(crate) ident: Ident,
     /// The time of the write, in nanoseconds since the machine's start. Of two logs with the same name, the later replaced the other.
     pub(crate) made: u64,
-    /// Where the records begin.
+    /// The start of the records.
     floor: u64,
     lock: Locked,
 }

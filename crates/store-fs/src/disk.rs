@@ -67,7 +67,7 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Brings the names in a directory to stable storage.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes a directory; `Ok` also if it is there.
+    /// Creates a directory; `Ok` if it exists.
     fn make_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Renames a file, and replaces any file with the new name.

@@ -23,10 +23,10 @@ static HELD: LazyLock<Mutex<HashMap<PathBuf, Arc<File>>>> = LazyLock::new(Mutex:
 const LINE: usize = 64;
 const LENGTH: usize = 2 * LINE;
 
-/// How often to read a heartbeat that was just being written.
+/// The maximum number of reads of a heartbeat during a write.
 const READS: usize = 10;
 
-/// How often to try for the lock of one's own file, which others hold for the moment in which they look.
+/// The time of attempts to lock the executor's own file, which other processes lock briefly for a check.
 const OWN_LOCK: Duration = Duration::from_millis(20);
 
 /// The time that an expired file stays, and the number of files checked when an executor starts. Old files have no meaning and cost little, so
@@ -46,7 +46,7 @@ struct ExpiryLine {
     until_ms: u64,
 }
 
-/// When a heartbeat expires.
+/// The expiry of a heartbeat.
 struct Expiry {
     at: Timestamp,
     until: Duration,

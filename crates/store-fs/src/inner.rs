@@ -21,11 +21,10 @@ use crate::log::Log;
 use crate::roomy::{self, CallPermits, FdLimitedDisk};
 use crate::slots::{Slot, Slots};
 
-/// How often to open a file again that was replaced while it was being opened. Each time another caller pruned, purged or
-/// remade the run in between.
+/// The maximum number of times to reopen a file that was replaced during the open. Each time another caller pruned, purged or recreated the run.
 pub(crate) const MOVES: usize = 100;
 
-/// How many tenants to remember as safely named; forgetting them costs a sync at the next new run of each.
+/// The number of tenants cached as durably named; forgetting a tenant costs a sync at its next new run.
 const NAMED_TENANTS: usize = 4_096;
 
 /// One store's folder. Its methods block; they stand in the files named after what they do.

@@ -24,7 +24,7 @@ use crate::lock::{Locked, Mode};
 pub(crate) use format::{Entry, EntryAnchor, JOURNAL as VERSION, JournalContents, read};
 use format::{Group, Heading, SECTOR};
 
-/// How long it holds anything while the instance has an executor.
+/// The maximum age of an entry while the instance has an executor.
 const OLDEST: Duration = Duration::from_secs(60);
 
 /// How large a journal is, and what goes through it.
@@ -56,7 +56,7 @@ pub(crate) struct Journal {
     state: Mutex<State>,
     /// The caller that syncs it holds this. Taken after `state`, if both are.
     syncing: Mutex<()>,
-    /// How many bytes were ever written to it, its first heading included, and how many of those are on stable storage, in it or in the logs.
+    /// The number of bytes ever written to it, with its first heading, and the number of those on stable storage, in it or in the logs.
     written: AtomicU64,
     synced: AtomicU64,
     /// A sync has failed, and the journal's content is unknown. It stays unchanged for the next process that opens the folder.
@@ -75,7 +75,7 @@ struct OpenJournal {
     path: PathBuf,
     ident: Ident,
     lap: u64,
-    /// Where the next group goes, and how much of the file was ever written.
+    /// The offset of the next group, and the length of the file that was ever written.
     at: usize,
     size: usize,
     /// The value of `written` at the beginning of the lap, less where that is in the file.
@@ -96,7 +96,7 @@ pub(crate) struct WrittenAppend<'a> {
     pub(crate) ident: Ident,
 }
 
-/// Which start of the machine this is, where the system tells.
+/// Returns the machine's current start, where the system reports it.
 pub(crate) fn boot() -> Option<&'static str> {
     static BOOT: LazyLock<Option<String>> = LazyLock::new(|| {
         let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
@@ -170,7 +170,7 @@ impl Journal {
         Some((Arc::clone(&made.file), end))
     }
 
-    /// Makes room for a group of so many bytes, and for the logs of its row.
+    /// Makes room for a group of this size, and for the logs of its row.
     fn ready<'s>(
         &self,
         state: &'s mut State,

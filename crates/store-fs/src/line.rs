@@ -45,7 +45,7 @@ pub(crate) fn content(what: impl Into<String>) -> Flaw {
     Flaw::Content(what.into())
 }
 
-/// Which line of one append it is: the records of an append become visible with its last line.
+/// The index of a line in its append: the records of an append become visible with its last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     /// From 1.

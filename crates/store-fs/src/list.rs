@@ -14,7 +14,7 @@ use crate::layout::Layout;
 use crate::roomy::with_room;
 use crate::slots::Slots;
 
-/// How often a listing begins again because a name in the root changed meanwhile: the store makes one there once in its life.
+/// The maximum number of restarts of a listing because a name in the root changed: the store creates one there only once.
 const LISTINGS: usize = 3;
 
 /// The first heads of a listing, in its order, as far as a page and one more go.

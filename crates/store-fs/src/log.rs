@@ -19,7 +19,7 @@ pub(crate) struct Log {
     pub(crate) file: Arc<File>,
     pub(crate) ident: Ident,
     pub(crate) opening: Arc<Opening>,
-    /// Where the records begin.
+    /// The start of the records.
     pub(crate) floor: u64,
     pub(crate) tail: Tail,
     /// Whether the name of the file is known to be on stable storage.

@@ -15,7 +15,7 @@ use crate::inner::{Inner, MOVES};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FolderStamp {
     root: Ident,
-    /// When a name in the root last changed.
+    /// The time of the last change of a name in the root.
     changed: (i64, i64),
     runs: Ident,
 }

@@ -116,7 +116,7 @@ impl Inner {
         }
     }
 
-    /// Looks into journals again before the next operation: what was there when this instance began may have been lost since.
+    /// Makes the next operation search the journals again: data from before may have been lost since.
     pub(crate) fn doubt(&self) {
         self.recovered.store(false, Ordering::Release);
     }

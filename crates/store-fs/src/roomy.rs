@@ -12,17 +12,17 @@ use rustix::process::{Resource, getrlimit};
 use crate::disk::{Access, Disk, Ident};
 use crate::slots::Slots;
 
-/// How long to wait before the second try, and between tries at most: about what a caller needs that writes to a file and closes it.
+/// The pause before the second attempt, and the longest pause: about the time of a caller that writes to a file and closes it.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// The total time of the attempts. Waiting calls may use what others wait for, and must release it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How many files are left to the rest of the process where it may open few.
+/// The number of files left to the rest of the process if its limit is low.
 const OTHERS: u64 = 20;
 
-/// How many files one call has open at most, a listing: two folders and a log.
+/// The maximum number of files that one call has open, a listing: two folders and a log.
 const EACH: usize = 3;
 
 /// The maximum number of concurrent calls, and their share of all files.

@@ -12,7 +12,7 @@ use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::slots::Slot;
 
-/// How many appends go in a row at most: each has a log open, and all end when the last of them does.
+/// The maximum number of appends in a row: each has a log open, and all end with the last of them.
 pub(crate) const LONGEST: usize = 64;
 
 impl Inner {

@@ -28,8 +28,8 @@ struct FoundMarker {
 }
 
 impl Inner {
-    /// Makes what is missing of the root. Any number of processes may do so at once, and where nothing is missing, one
-    /// without the right to write as well.
+    /// Creates the missing parts of the root. Any number of processes may do so at once. If nothing is missing, a process needs no permission to
+    /// write.
     ///
     /// The marker is written last. So a root with a marker and without a folder has lost the folder. An empty folder of runs in its place would
     /// start every run a second time, and an empty folder of journals would lose the data of a crash.
@@ -88,7 +88,7 @@ impl Inner {
         self.recover()
     }
 
-    /// Looks at the marker before the first read, and writes nothing but what a crash took, as a reader may have no right to.
+    /// Checks the marker before the first read. Writes only data restored after a crash, because a reader may lack the permission to write.
     pub(crate) fn ready_to_read(&self) -> Result<(), StoreError> {
         if !self.marked.load(Ordering::Relaxed) && self.has_marker(&self.layout.marker())? {
             self.marked.store(true, Ordering::Relaxed);

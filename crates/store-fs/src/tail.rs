@@ -16,7 +16,7 @@ const SECTOR: usize = 512;
 /// The last append that is whole.
 #[derive(Clone, Debug)]
 pub(crate) struct Tail {
-    /// Where it ends; what follows is a torn write, or nothing.
+    /// The end of the log; a torn write may follow.
     pub(crate) end: u64,
     /// Its last record; `prev` may be left out.
     pub(crate) head: RecordHeader,

@@ -21,13 +21,13 @@ use crate::stream::Bodies;
 
 const OPERATION: &str = "store.append";
 
-/// How many runs are remembered. One costs some 500 bytes; one that is forgotten costs its next append a look.
+/// The number of cached runs. Each takes some 500 bytes; a forgotten run costs its next append a read.
 const MOST: usize = 10_000;
 
-/// How long a message that is on its way to the replicas is waited for before the next look.
+/// The pause before the next read for a message that is on its way to the replicas.
 const LANDING: Duration = Duration::from_millis(20);
 
-/// Where a run stood with its last message, for as long as that is its last.
+/// The state of a run with its last message, valid while that is its last.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownHead {
     at: u64,

@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::message::OutgoingMessage;
 use crate::store::Inner;
 
-/// How long what a server said of its time is reckoned on from, where a moment more or less decides nothing.
+/// The time that the server's time is extrapolated, where a small error has no effect.
 const RECKONED: Duration = Duration::from_millis(200);
 
 /// The server's time, and the time of its receipt by the monotonic clock of this process.

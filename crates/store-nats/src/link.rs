@@ -32,7 +32,7 @@ pub(crate) struct Link {
     target: Target,
     clock: Arc<dyn Clock>,
     slot: Mutex<Arc<Slot>>,
-    /// How often a connection was lost.
+    /// The number of lost connections.
     pub(crate) lost: Arc<Sender<u64>>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct Slot {
     client: OnceCell<Arc<NatsConnection>>,
-    /// How many connections the clients before had.
+    /// The number of connections of the previous clients.
     before: u64,
 }
 
@@ -193,7 +193,7 @@ impl Link {
         }
     }
 
-    /// Makes a call of the API of JetStream.
+    /// Sends a request to the API of JetStream.
     pub(crate) async fn api<T: DeserializeOwned>(&self, call: &str, body: &Value) -> Result<T> {
         let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
         let reply = self.request(None, format!("$JS.API.{call}"), Request::new().payload(body)).await?;

@@ -25,7 +25,7 @@ use crate::stream::{Bodies, Delivered, EMPTY, Feed, From};
 /// The time that the end of a run's life stays in the stream.
 const GRACE: Duration = Duration::from_secs(600);
 
-/// How many ends are removed with one listing.
+/// The number of ends that one listing removes.
 const AT_ONCE: usize = 64;
 
 /// The state of all runs as of a position in the stream.
@@ -37,7 +37,7 @@ pub(crate) struct Mirror {
     feed: Option<Feed>,
     /// The position of the last message read.
     read: u64,
-    /// When the last reading began, by the monotonic clock.
+    /// The start of the last read, by the monotonic clock.
     began: Duration,
     heads: HashMap<RunKey, ListedRun>,
     /// The errors of runs with an unreadable last message.

@@ -23,7 +23,7 @@ const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 /// The most bytes of records in a header: a server takes 64 KiB, and facts may have half of that.
 const MOST_SAID: usize = 16 << 10;
 
-/// Where the newest base is.
+/// The position of the newest base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Base {
     /// The number of the record.
@@ -55,10 +55,10 @@ struct MessageJson {
     first: Seq,
     base: Base,
     records: Vec<String>,
-    /// Where the records are so many that a header could not hold them: how many bytes at the beginning of the body say them.
+    /// The number of bytes at the start of the body that describe the records, if a header cannot hold them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     inside: Option<usize>,
-    /// Where the last record does not say it: the run's last record.
+    /// The run's last record, if the message's last record does not determine it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     head: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

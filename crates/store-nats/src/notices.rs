@@ -23,10 +23,10 @@ const HEAD: &str = "Ferrata-Head";
 /// The number of notices or texts that a slow subscriber may lag before it gets a notice of missed ones.
 const BEHIND: usize = 1_024;
 
-/// How long to wait before another attempt to listen.
+/// The pause before another attempt to listen.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How long a caller waits until this process listens.
+/// The time that a caller waits until this process listens.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The subscriptions of this process, from the first subscriber until the store is gone.

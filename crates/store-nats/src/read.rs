@@ -12,10 +12,10 @@ use crate::message::{self, MessageContent, StoredMessage};
 use crate::store::Inner;
 use crate::stream::{Bodies, Source};
 
-/// How often a call looks again because others changed the run meanwhile.
+/// The maximum number of repeats of a call because others changed the run meanwhile.
 pub(crate) const ATTEMPTS: usize = 16;
 
-/// For how long a server that is cut off from the others may answer as if it led them: it notices after ten seconds.
+/// The time that a server cut off from the others may answer as if it led them: it detects this after ten seconds.
 const UNNOTICED: Duration = Duration::from_secs(15);
 
 /// The pause before the next look at the end of a subject.

@@ -11,7 +11,7 @@ use crate::read::{ATTEMPTS, Entry, Log};
 use crate::store::Inner;
 use crate::stream::{Bodies, Delivered};
 
-/// How many messages are removed at once.
+/// The number of messages removed at once.
 const AT_ONCE: usize = 64;
 
 impl Inner {

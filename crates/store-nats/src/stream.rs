@@ -15,19 +15,19 @@ use crate::error::{NO_CONSUMER, NO_MESSAGE, StoreError};
 use crate::message::{self, OutgoingMessage, SAID, StoredMessage};
 use crate::store::Inner;
 
-/// How many messages one request asks for at most.
+/// The maximum number of messages in one request.
 const BATCH: usize = 500;
 
 /// The most bytes that a server sends for one request, or two messages of the largest size: less than it lets a client fall behind.
 const BATCH_BYTES: usize = 16 << 20;
 
-/// How long a server waits for what a replica does not have yet.
+/// The time that a server waits for messages that a replica lacks.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The number of requests to a feed that wrongly returns nothing, before another feed replaces it.
 pub(crate) const EMPTY: u32 = 5;
 
-/// How long a server keeps a consumer that no process reads from.
+/// The time that a server keeps a consumer without readers.
 const FORGOTTEN: Duration = Duration::from_secs(300);
 
 /// A message from the leader of the stream.
@@ -140,7 +140,7 @@ enum ScanResult {
     Stuck,
 }
 
-/// How many feeds are tried for one walk.
+/// The maximum number of feeds of one walk.
 const ATTEMPTS: usize = 8;
 
 impl Inner {

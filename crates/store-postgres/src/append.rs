@@ -17,7 +17,7 @@ use crate::tail;
 
 const OPERATION: &str = "store.append";
 
-/// How many bytes of bodies go into one statement, unless one entry alone has more.
+/// The maximum bytes of bodies in one statement, unless one entry has more.
 ///
 /// The runtime's batches have 4 MiB at most; this bounds what others hand in, so that the server never holds much more.
 const MAX_STATEMENT: usize = 32 << 20;
@@ -30,7 +30,7 @@ pub(crate) struct Appending {
     pub(crate) look: Sql,
 }
 
-/// Where an append goes: through the pool, or into a caller's transaction.
+/// The route of an append: through the pool, or into a caller's transaction.
 pub(crate) enum AppendRoute<'c> {
     Pool(&'c Db),
     Transaction { connection: &'c mut PgConnection, prepared: bool },
@@ -137,7 +137,7 @@ impl Appending {
         }
     }
 
-    /// Makes the statement, and says which entries are in it; `None` if none is.
+    /// Creates the statement, and returns its entries; `None` if there are none.
     fn query(
         &self,
         batch: &[RunAppend],

@@ -43,7 +43,7 @@ struct Facts<'a> {
 pub(crate) const ENTRY_BYTES: usize = 200;
 pub(crate) const RECORD_BYTES: usize = 160;
 
-/// How many parameters a statement has at most.
+/// The maximum number of parameters of a statement.
 const PARAMETERS: usize = 110;
 
 impl<'a> Batch<'a> {

@@ -42,7 +42,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Makes rows with these columns, under a name, from the parameters that follow `parameter`.
+    /// Creates rows with these columns, under a name, from the parameters that follow `parameter`.
     pub(crate) fn new(parameter: &mut usize, alias: &str, columns: &[&[Column]]) -> Self {
         let (mut values, mut arrays) = (Vec::new(), Vec::new());
         let mut next = || {

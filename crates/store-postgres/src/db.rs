@@ -22,7 +22,7 @@ use crate::tasks::to_its_end;
 /// A statement with its names filled in; the same text is prepared once on each connection.
 pub(crate) type Sql = Arc<str>;
 
-/// How often a read is tried on another connection when one turns out to be dead: a restart of the server leaves several.
+/// The maximum number of attempts of a read, each on another connection if one is dead: a restart of the server leaves several.
 const READS: u32 = 4;
 
 /// A pool, and how statements are sent through it.
@@ -42,7 +42,7 @@ impl fmt::Debug for Db {
     }
 }
 
-/// Makes a pool that connects when it is first used.
+/// Creates a pool that connects at the first use.
 fn pool(connect: PgConnectOptions, options: &PostgresOptions) -> PgPool {
     let patience = patience(options);
     PgPoolOptions::new()

@@ -20,9 +20,9 @@ pub(crate) struct DetachedConnection {
     connection: PoolConnection<Postgres>,
     /// Since when it is away from the pool.
     pub(crate) since: Duration,
-    /// Where it belongs: its tasks run there. Absent where there is none.
+    /// The runtime of the pool's tasks, if there is one.
     runtime: Option<Handle>,
-    /// How long it may take to say that it is there.
+    /// The time for a connection's check.
     patience: Duration,
     under_way: UnderWay,
 }

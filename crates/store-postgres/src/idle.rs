@@ -20,7 +20,7 @@ use crate::tasks::ExclusiveTask;
 /// A check costs a round trip, so recently used connections skip it: a connection used within the last second almost certainly works.
 pub(crate) const TRUSTED: Duration = Duration::from_secs(1);
 
-/// How long a connection may be away from the pool: short beside the half hour after which the pool replaces one.
+/// The maximum time of a connection outside the pool: short compared with the half hour after which the pool replaces one.
 const AWAY: Duration = Duration::from_secs(60);
 
 /// The idle connections, and the task that gives them back.

@@ -258,7 +258,7 @@ fn conditions(asked: &RunQuery) -> Option<Conditions> {
     Some(conditions)
 }
 
-/// Where a run stands in listings.
+/// The place of a run in listings.
 type ListPlace = (i64, String, String);
 
 fn place(row: &PgRow) -> Result<ListPlace> {

@@ -21,10 +21,10 @@ use crate::tasks::ExclusiveTask;
 /// The number of notices that a slow subscriber may lag before it gets a notice of missed ones.
 const CAPACITY: usize = 1_024;
 
-/// How long notices gather after some were sent: fifty transactions a second at most, however many runs change.
+/// The time that notices are collected after a send: at most fifty transactions per second, for any number of changed runs.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// How long to wait before listening again after a failure, from the first one on.
+/// The pauses before listening again after a failure, from the first one on.
 const RETRY: [Duration; 4] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5)];
 
@@ -75,7 +75,7 @@ struct Remote {
 }
 
 impl Hub {
-    /// Makes a hub; without `listen`, for this process alone.
+    /// Creates a hub; without `listen`, for this process only.
     pub(crate) fn new(
         db: Db,
         sql: Sql,

@@ -17,16 +17,16 @@ use crate::tasks::to_its_end;
 const PRUNE: &str = "store.prune";
 const PURGE: &str = "store.purge";
 
-/// How often a purge looks again because the run was changed between its look and its purge.
+/// The maximum number of repeats of a purge because the run changed between its read and its removal.
 const ATTEMPTS: usize = 16;
 
-/// How many records the server removes in the time of one answer at least, however slow it is.
+/// The minimum number of records that the server removes within one response timeout.
 const RECORDS_PER_ANSWER: i64 = 20_000;
 
 /// The number of columns before those of the header.
 const BEFORE: usize = 4;
 
-/// How many values a prune binds.
+/// The number of values that a prune binds.
 const VALUES: usize = 18;
 
 /// The statements of pruning and purging.
@@ -111,7 +111,7 @@ pub(crate) const PURGE_RECORDS: &str = "\
 struct PurgeTarget {
     /// The key of its row and its records.
     key: i64,
-    /// Where its head leads.
+    /// The key in the run's head.
     head_key: Option<i64>,
     last: Option<i64>,
 }

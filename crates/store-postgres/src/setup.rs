@@ -13,7 +13,7 @@ use crate::tasks::to_its_end;
 
 const OPERATION: &str = "store.setup";
 
-/// How often a setup is begun when a connection turns out to be dead.
+/// The maximum number of attempts of a setup on dead connections.
 const TRIES: u32 = 3;
 
 /// The oldest server that the statements work on.
@@ -29,7 +29,7 @@ const VERSIONS: &str = "SELECT max(version), max(usable_by) FROM {migrations}";
 /// The number of response timeouts that it may take: scripts may scan a whole table, and a second caller waits for the first.
 const ANSWERS: u32 = 10;
 
-/// Makes the tables, or brings them up to date.
+/// Creates the tables, or migrates them.
 pub(crate) async fn run(db: &Db, names: &Names) -> Result<()> {
     let (db, names) = (db.clone(), names.clone());
     to_its_end(async move { set_up_on_any(&db, &names).await })

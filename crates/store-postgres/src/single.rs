@@ -50,7 +50,7 @@ pub(crate) fn moves() -> String {
     format!("WITH moved AS ({MOVE} RETURNING key), {SHOW}{INSERT}")
 }
 
-/// How many values that binds.
+/// The number of values that the statement binds.
 const VALUES: usize = 18;
 
 impl Single {

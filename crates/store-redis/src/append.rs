@@ -33,7 +33,7 @@ const MAX_BYTES: usize = 64 << 20;
 /// One entry of a batch on its way.
 struct Entry {
     append: RunAppend,
-    /// Where the run will stand with the last record.
+    /// The run's index state after the last record.
     moving: Option<Standing>,
     /// The run's index state with the expected head. Absent if that is no longer the head, so that nothing will be written.
     stood: Option<KnownHead>,
@@ -60,7 +60,7 @@ impl Entry {
         })
     }
 
-    /// Where the run will stand, if that is somewhere else than with the expected head.
+    /// Returns the run's new places in the index, if they differ from those of the expected head.
     fn moves(&self) -> Option<Placement<'_>> {
         let stood = self.stood.as_ref()?.moving;
         self.standing().filter(|now| Move::new(stood, now.moving).announced().is_some())
@@ -124,7 +124,7 @@ impl Inner {
         Entry { append, moving, stood, result: check.err().map(Err) }
     }
 
-    /// Looks up where runs stand that this process did not write last.
+    /// Reads the index state of runs whose last writer was another process.
     async fn look(&self, entries: &mut [Entry]) {
         let unknown: Vec<&mut Entry> =
             entries.iter_mut().filter(|e| e.result.is_none() && e.stood.is_none()).collect();
@@ -295,7 +295,7 @@ impl Inner {
     }
 }
 
-/// Where a run stands, from its head; `None` if what is stored of it in the index is not of this store.
+/// Returns a run's index state from its head; `None` if the stored state is not from this store.
 fn stood(run: &RunKey, head: &Head) -> Option<KnownHead> {
     let member = Member::parse(head.said.member.as_bytes())?;
     Some(KnownHead {

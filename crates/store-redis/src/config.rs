@@ -255,7 +255,7 @@ pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<Target> {
     Ok(Target { seeds: seeds.collect::<Result<_>>()?, is_cluster, options })
 }
 
-/// Where a server is, as it may be shown.
+/// Returns the address of a server in a form that may be displayed.
 pub(crate) fn address(info: &ConnectionInfo) -> (String, u16) {
     match info.addr() {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => (host.clone(), *port),

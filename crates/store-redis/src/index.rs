@@ -11,7 +11,7 @@ use crate::layout::{Layout, Member, moving_places, place, shard_of};
 use crate::link::Call;
 use crate::scripts::INDEX;
 
-/// Makes calls to the index.
+/// Creates calls to the index.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     layout: Layout,
@@ -27,9 +27,9 @@ pub(crate) struct Placement<'a> {
     pub(crate) member: &'a Member,
     /// The record that brings it there.
     pub(crate) seq: Seq,
-    /// Where it stands for good.
+    /// The fixed places of the run.
     pub(crate) fixed: &'a [String],
-    /// Where it stands with that record.
+    /// The state of the run with that record.
     pub(crate) moving: Standing,
 }
 

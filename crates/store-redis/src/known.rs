@@ -8,7 +8,7 @@ use ferrata_store::{RecordId, RunKey, Seq};
 
 use crate::layout::Member;
 
-/// How many runs are remembered. One costs some 400 bytes; one that is forgotten costs its next append a look.
+/// The number of cached runs. Each takes some 400 bytes; a forgotten run costs its next append a read.
 const MOST: usize = 10_000;
 
 /// The places of a run with one record. They are right for as long as that record is the head, for any later writer.
@@ -22,7 +22,7 @@ pub(crate) struct KnownHead {
     pub(crate) placed: Arc<IndexEntry>,
 }
 
-/// Where a run stands for good.
+/// The fixed place of a run.
 #[derive(Debug)]
 pub(crate) struct IndexEntry {
     pub(crate) member: Member,

@@ -28,7 +28,7 @@ impl Layout {
         Self { prefix }
     }
 
-    /// Which layout this is, and into how many shards the index is divided.
+    /// The key of the layout's version and of the number of index shards.
     pub(crate) fn version(&self) -> Bytes {
         format!("{}:layout", self.prefix).into()
     }
@@ -63,7 +63,7 @@ impl Layout {
         key.into()
     }
 
-    /// Where the name of a run begins in its key, for Lua, which counts from 1; a brace follows it.
+    /// Returns the offset of the run's name in its key, for Lua, which counts from 1; a brace follows the name.
     pub(crate) fn name_at(&self) -> usize {
         self.prefix.len() + 3
     }

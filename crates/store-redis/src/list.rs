@@ -23,7 +23,7 @@ const OPERATION: &str = "store.runs";
 /// The maximum number of heads read at once: a page plus some that do not match the query.
 const LOOK: usize = 500;
 
-/// How many entries of the index one listing puts right at most, so that a page never takes long for it.
+/// The maximum number of index entries that one listing repairs, so that a page never takes long.
 const REPAIRS: usize = 200;
 
 impl Inner {

@@ -21,7 +21,7 @@ pub(crate) struct Candidate {
     pub(crate) place: String,
 }
 
-/// Which members to read, and in which order.
+/// The members to read, and their order.
 #[derive(Clone, Debug)]
 pub(crate) struct Range {
     order: Order,

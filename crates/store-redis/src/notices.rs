@@ -29,7 +29,7 @@ const REMEDY: &str = "docs/store-redis.md lists what it needs";
 /// The silent time after which the listener checks the server.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// How long to wait before the next attempt after the connection was lost. Executors look by themselves meanwhile.
+/// The pause before the next attempt after a lost connection. Executors poll meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The one connection that hears notices, once there is a subscriber.

@@ -66,7 +66,7 @@ impl std::fmt::Display for Persistence {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) persistence: Persistence,
-    /// Which keys it removes when its memory is full, if it has a limit and says so.
+    /// The keys that it evicts when its memory is full, if it has a limit and reports the policy.
     pub(crate) eviction: Option<String>,
     /// Its version; servers that call themselves otherwise say here which Redis they are like.
     pub(crate) version: Option<String>,
@@ -180,7 +180,7 @@ mod tests {
         let off =
             |save| read("", &[("appendonly", "no"), ("appendfsync", "always"), ("save", save)]).persistence;
         assert_eq!((off(""), off("3600 1")), (Persistence::Memory, Persistence::Snapshots));
-        // Where `CONFIG` is forbidden, only as much as `INFO` says.
+        // If `CONFIG` is forbidden, only `INFO` provides settings.
         assert_eq!(read("aof_enabled:1\r\n", &[]).persistence, Persistence::SyncUnknown);
         assert!(Persistence::SyncUnknown.is_durable());
         assert!(Persistence::SyncUnknown < Persistence::Unsynced, "of a cluster's nodes the weakest counts");

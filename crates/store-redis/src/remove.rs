@@ -15,7 +15,7 @@ use crate::reply::Parts;
 use crate::scripts::{AT, PRUNE, PURGE};
 use crate::store::Inner;
 
-/// How often a prune looks again because another one cut the same run meanwhile.
+/// The maximum number of repeats of a prune because another caller cut the same run meanwhile.
 const ATTEMPTS: usize = 16;
 
 impl Inner {

@@ -20,13 +20,13 @@ use crate::reply::{Parts, bytes};
 use crate::scripts::{APPEND, PURGE};
 use crate::store::{Inner, RedisStore};
 
-/// How many keys the server looks at in one step of a walk over all of them: some milliseconds.
+/// The number of keys that the server scans in one step: some milliseconds.
 const STEP: &str = "1000";
 
 /// The number of slots in the test for a single server. If two servers shared the slots, all of these would be on one server in one of 30,000 tests.
 const PROBES: u16 = 16;
 
-/// How long a process that compares the index with the runs may be silent until another may begin.
+/// The silent time of a repairing process after which another process may start the repair.
 const SILENCE: Duration = Duration::from_secs(600);
 
 impl RedisStore {

@@ -156,7 +156,7 @@ impl Inner {
         checked.objection.clone()
     }
 
-    /// Notes that the servers, asked from this time on, were found fit.
+    /// Records that the servers, asked from this time on, are fit.
     pub(crate) fn found_fit(&self, began: Duration) {
         *self.checked() = Checked { began: Some(began), objection: None };
     }
@@ -183,7 +183,7 @@ struct Checked {
     objection: Option<String>,
 }
 
-/// How long what the servers said of themselves is relied on: a question beside every heartbeat, as they come.
+/// The time that the servers' last answer stays valid: a check with every heartbeat.
 const CHECK_EVERY: Duration = Duration::from_secs(4);
 
 impl fmt::Debug for RedisStore {

@@ -34,7 +34,7 @@ enum AppendVerdict {
 struct AppendAttempts {
     /// The error of an earlier attempt with unknown outcome.
     doubt: Option<StoreError>,
-    /// Where the records were last put.
+    /// The last place of the records.
     place: Option<ObjectPlace>,
     /// The entry of the index that was put before them.
     entry: Option<String>,

@@ -18,7 +18,7 @@ use crate::config::S3Options;
 use crate::error::{S3Operation, StoreError};
 use crate::time::{millis, timed};
 
-/// How many keys one request to delete may name.
+/// The maximum number of keys in one delete request.
 pub(crate) const MOST_DELETED: usize = 1_000;
 
 pub(crate) use crate::time::ServerTime;
@@ -111,7 +111,7 @@ impl Bucket {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Makes the clients when they are first needed: the SDK's chain may ask a server for credentials.
+    /// Creates the clients at the first use: the SDK's chain may ask a server for credentials.
     async fn clients(&self) -> &Clients {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.clients

@@ -12,7 +12,7 @@ use crate::inner::Inner;
 /// The extra time that a heartbeat counts. The server's dates omit the fraction of a second, and an executor must not look dead too early.
 const GRAIN: ServerTime = 1_000;
 
-/// For how long after its end the object of an executor that never said goodbye is left, before a setup removes it.
+/// The time after its expiry that the object of an executor without a goodbye stays, before a setup removes it.
 const REMEMBERED: ServerTime = 24 * 60 * 60 * 1_000;
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -24,7 +24,7 @@ pub(crate) const KEPT: ServerTime = 30 * 60 * 1_000;
 /// How old, by the server's clock, what a writer last saw of a log may be when its write is answered.
 pub(crate) const TRUSTED: ServerTime = 10 * 60 * 1_000;
 
-/// How often a conditional write is tried when the server does not decide it or does not answer.
+/// The maximum number of attempts of a conditional write that the server does not decide or answer.
 pub(crate) const ATTEMPTS: u32 = 6;
 
 /// The maximum number of restarts of a read whose run is pruned, purged or started again meanwhile.

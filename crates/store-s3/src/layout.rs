@@ -40,8 +40,8 @@ pub(crate) struct ObjectPlace {
 }
 
 impl ObjectPlace {
-    /// Where a run begins whose id was never used before. Once written, the key stays taken for good: by the first record, or
-    /// by a mark. So a start that gets it need not look whether there is, or was, such a run.
+    /// The first key of a run with a new id. Once written, the key stays taken forever: by the first record, or by a mark. So a start that gets it
+    /// need not check for an existing or former run.
     pub(crate) const FIRST: Self = Self { life: 0, start: 0 };
 }
 

@@ -107,7 +107,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Makes the head; an error is the field that a header lacks, or has a wrong value of.
+    /// Creates the head. The error is the field that is missing in a header, or invalid.
     pub(crate) fn head(self) -> Result<Head, Field> {
         let first = self.from.unwrap_or(self.seq);
         let mut headers: Vec<RecordHeader> = Vec::with_capacity(self.records.len());

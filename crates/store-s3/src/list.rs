@@ -20,7 +20,7 @@ use crate::view::Look;
 /// miss both the old and the new entry.
 const SETTLED: ServerTime = 10 * 60 * 1_000;
 
-/// How long an entry without a run stays: longer than a start can lie between its entry and its log.
+/// The time that an entry without a run stays: longer than the time of a start between its entry and its log.
 const ABANDONED: ServerTime = 60 * 60 * 1_000;
 
 /// A run as the index shows it.
@@ -41,7 +41,7 @@ struct Window {
 struct Windows<'a> {
     inner: &'a Inner,
     trees: &'a [Tree],
-    /// Where the next stretch begins: with runs created then, or before.
+    /// The start of the next range: runs created then, or earlier.
     from: Option<Timestamp>,
     /// Runs created before this are of no interest.
     until: Option<Timestamp>,
@@ -60,7 +60,7 @@ struct IndexRange {
 struct Inquiry<'a> {
     query: &'a RunQuery,
     alive: Mutex<HashMap<ExecutorId, bool>>,
-    /// Why the server refused an object of a run, and whether it gave out one of any other.
+    /// The server's refusal of an object of a run, and whether it returned any other object.
     refused: Option<StoreError>,
     is_any_read: bool,
 }

@@ -24,7 +24,7 @@ const LONGEST_LINE: usize = 64;
 /// The part of an object before its bodies.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Head {
-    /// Which log it belongs to, of those that may have begun under one key.
+    /// The log of the object, among those that may have started under one key.
     pub(crate) log: Tag,
     /// The number that the key names: that of the first record at the time of writing.
     pub(crate) start: u64,
@@ -36,12 +36,12 @@ pub(crate) struct Head {
     pub(crate) bytes: u64,
     /// The run's facts; only in the object with number 0.
     pub(crate) facts: Option<RunFacts>,
-    /// Where the log begins, if it was pruned; in the object with number 0.
+    /// The start of a pruned log; in the object with number 0.
     pub(crate) cut: Option<Cut>,
     pub(crate) headers: Vec<RecordHeader>,
 }
 
-/// Where a pruned log begins.
+/// The start of a pruned log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cut {
     /// The oldest record kept, which is a base.
@@ -52,7 +52,7 @@ pub(crate) struct Cut {
     pub(crate) dropped: i64,
 }
 
-/// Why bytes are no object of a log.
+/// The reason why bytes are no object of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InvalidObject {
     /// There is a head, and it has this many bytes, its line included.
@@ -70,7 +70,7 @@ pub(crate) enum InvalidObject {
 }
 
 impl Head {
-    /// Makes the head of an object that is appended.
+    /// Creates the head of an appended object.
     pub(crate) fn new(
         records: &[Record],
         log: Tag,

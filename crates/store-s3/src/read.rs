@@ -13,7 +13,7 @@ use crate::layout::ObjectPlace;
 use crate::object::{GONE, Head};
 use crate::view::{Log, invalid_object};
 
-/// How many objects a page of a listing holds at most.
+/// The maximum number of objects on a page of a listing.
 const PAGE: usize = 1_000;
 
 /// The number of heads read at once in search of a record, which is usually near the end.

@@ -13,20 +13,20 @@ use crate::object::{Cut, GONE};
 use crate::read::Chunk;
 use crate::view::{Log, Look};
 
-/// How often a purge tries to end a run that is appended to meanwhile: more often than a row of marks leaves room for appends.
+/// The maximum number of attempts of a purge to end a run that receives appends meanwhile. It exceeds the appends that fit before a row of marks.
 const ENDS: u32 = 600;
 
-/// How many of these tries put a single mark at the end of the log; then comes a row of them ahead of it.
+/// The number of these attempts with a single mark at the end of the log; later attempts use a row of marks ahead of it.
 const STRAIGHT: u32 = 10;
 
 /// The first distance of the end mark from the log's end: more than a writer appends while the marks are written.
 const AHEAD: u64 = 256;
 
-/// How many marks make a row: as many records as an append may have while its writer is in a hurry, or it jumps over.
+/// The number of marks in a row. It equals the maximum number of records of an urgent append, which would otherwise jump over the row.
 const ROW: u64 = 64;
 
 impl Inner {
-    /// Makes the record at the cut a base, lets the log begin there, and removes what is before it.
+    /// Makes the record at the cut a base, starts the log there, and removes the earlier records.
     pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed, StoreError> {
         for attempt in 0..READS {
             let log = self.open(run).await?.ok_or(StoreError::NoRun)?;
@@ -234,7 +234,7 @@ impl Inner {
         let (life, cut) = (log.life(), log.cut());
         let mut end = log.seen.last.seq.next().get();
         let mut purged = count(log);
-        // Where a row of marks begins that no append can pass.
+        // The start of a row of marks that no append can pass.
         let mut row: Option<u64> = None;
         for attempt in 0..ENDS {
             if row.is_none_or(|row| end < row) && self.put_mark(run, ObjectPlace { life, start: end }).await?

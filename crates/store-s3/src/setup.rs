@@ -24,7 +24,7 @@ fn unfit(what: impl Into<String>) -> StoreError {
 }
 
 impl Inner {
-    /// Makes the place ready; changes nothing that is there.
+    /// Sets up the bucket; changes no existing object.
     pub(crate) async fn set_up(&self) -> Result<(), StoreError> {
         self.mark().await?;
         let name = self.ids.next(self.clock.now()).to_string();
@@ -36,7 +36,7 @@ impl Inner {
         self.sweep_executors().await
     }
 
-    /// Looks at the layout before the first read or write; writes nothing, as a reader may have no right to.
+    /// Checks the layout before the first read or write. Writes nothing, because a reader may lack the permission.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         if self.is_marked.load(Ordering::Relaxed) {
             return Ok(());

@@ -12,26 +12,26 @@ use crate::layout::{LAYOUT, ObjectPlace};
 use crate::line::Tag;
 use crate::object::{Cut, GONE, Head, InvalidObject};
 
-/// How much of an object is fetched to read its head: the heads of some 30 records.
+/// The number of bytes fetched to read an object's head: the heads of some 30 records.
 const HEAD_BYTES: usize = 8 * 1_024;
 
 /// A cached head.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedHead {
-    /// Where the newest object is.
+    /// The place of the newest object.
     pub(crate) place: ObjectPlace,
     pub(crate) etag: String,
     /// The time of that object's write, by the server's clock.
     pub(crate) modified: ServerTime,
     /// The header of the last record.
     pub(crate) last: RecordHeader,
-    /// Which log it is the head of.
+    /// The log of this head.
     pub(crate) log: Tag,
     /// The object that holds the newest base.
     pub(crate) base: u64,
     /// The total bytes of all bodies, as written.
     pub(crate) bytes: u64,
-    /// When this was the head for the last time that is known, by the server's clock.
+    /// The last time at which this was known to be the head, by the server's clock.
     pub(crate) confirmed: Option<ServerTime>,
     /// The run's facts, if known.
     pub(crate) facts: Option<Arc<RunFacts>>,
@@ -135,7 +135,7 @@ impl Inner {
         self.bucket.list(&self.layout.run(run), None, most).await
     }
 
-    /// Looks at the head of a run: one listing, and one object unless it is the one remembered.
+    /// Reads the head of a run: one listing, and one object unless it is cached.
     pub(crate) async fn look(&self, run: &RunKey) -> Result<Look, StoreError> {
         for _ in 0..READS {
             let listed = self.items(run, 1).await?;
@@ -150,7 +150,7 @@ impl Inner {
         Err(StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Looks at what was the newest object a moment ago; `None` if it is not there any more.
+    /// Reads the object that was the newest a moment ago; `None` if it is gone.
     async fn look_at(
         &self,
         run: &RunKey,

@@ -13,7 +13,7 @@ use crate::store::{ShardedStore, beyond};
 use crate::together::together;
 use ferrata_store::{Error, ErrorKind, HeadRef, Result, RunAppend, RunKey, check_append};
 
-/// How often a start looks again at a run that is there and then is not, as one is that is being purged.
+/// The maximum number of reads of a run that exists and then does not, as during a purge.
 const LOOKS: u8 = 4;
 
 /// One entry of a batch on its way.
@@ -23,7 +23,7 @@ struct Entry {
     append: Option<RunAppend>,
     is_start: bool,
     places: Places,
-    /// Which of the places is next.
+    /// The index of the next place.
     at: usize,
     looks: u8,
     next: Next,

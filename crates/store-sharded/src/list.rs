@@ -23,7 +23,7 @@ struct Feed<'a> {
     page: Page,
     heads: VecDeque<RunHead>,
     is_over: bool,
-    /// How long its shard may take; as long as it likes if that is absent.
+    /// The patience for its shard; unlimited if absent.
     patience: Option<Duration>,
 }
 

@@ -104,12 +104,12 @@ impl ShardMap {
     }
 }
 
-/// Where a run may be.
+/// The possible places of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
     /// The shards, each once; at least one.
     pub(crate) shards: Vec<usize>,
-    /// Which of `shards` is the run's home by the newest generation.
+    /// The index in `shards` of the run's home by the newest generation.
     pub(crate) home: usize,
 }
 

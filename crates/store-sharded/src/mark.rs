@@ -28,7 +28,7 @@ pub(crate) fn may_be_signpost(header: &RecordHeader) -> bool {
     header.kind == RecordKind::Start && header.status == RunStatus::Cancelled
 }
 
-/// Makes the signpost that is put where `start` may no longer begin its run.
+/// Creates the signpost for a place where `start` must not start its run.
 ///
 /// Its record has the id of the run's first, so that a repeated start finds its own signpost and not a stranger's.
 pub(crate) fn signpost(start: &RunAppend) -> Result<RunAppend> {
@@ -39,7 +39,7 @@ pub(crate) fn signpost(start: &RunAppend) -> Result<RunAppend> {
     elsewhere(&start.run, (first.header.id, first.header.at), facts)
 }
 
-/// Makes the signpost to a run that was begun and has lost it.
+/// Creates the signpost to an existing run that has lost it.
 pub(crate) fn signpost_to(head: &RunHead) -> Result<RunAppend> {
     elsewhere(&head.run, (head.id, head.updated), &head.facts)
 }
@@ -63,7 +63,7 @@ pub(crate) struct ShardMark {
 }
 
 impl ShardMark {
-    /// Makes the append that writes it after `head`.
+    /// Creates the append that writes it after `head`.
     ///
     /// The record's id is a hash of its content and its predecessor, so processes that write the same map at once agree.
     pub(crate) fn append(&self, head: Option<HeadRef>) -> Result<RunAppend> {
@@ -97,7 +97,7 @@ impl ShardMark {
     }
 }
 
-/// Makes a record that no process goes on with: of a cancelled run without owner or wake-up.
+/// Creates a record that no process continues: of a cancelled run without owner or wake-up.
 fn record(id: RecordId, after: Option<HeadRef>, at: Timestamp, body: Bytes) -> Result<Record> {
     let header = RecordHeader {
         format: FORMAT,

@@ -8,8 +8,8 @@ use ferrata_store::{
     CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunAppend, RunHead, RunKey, within,
 };
 
-/// Which part of the time that a heartbeat lasts a shard may take to answer it. Less than the quarter after which the runtime gives up
-/// all of a heartbeat, and as long as a store may take that is well.
+/// The fraction of a heartbeat's lifetime that a shard may take to answer it. It is less than the quarter after which the runtime cancels a
+/// heartbeat, and as long as a healthy store may take.
 const SHARE: u32 = 6;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Shard {
     slow: Mutex<SlowShardCounter>,
 }
 
-/// How often a shard did not answer in time which runs need a process.
+/// Counts the recovery listings that a shard did not answer in time.
 #[derive(Debug, Default)]
 struct SlowShardCounter {
     times: u32,
@@ -33,7 +33,7 @@ struct SlowShardCounter {
 const FIRST_LISTING: Duration = Duration::from_secs(5);
 const DOUBLINGS: u32 = 3;
 
-/// How often a shard is passed over at most that did not answer: the others look every second, and wait for it once in so many times.
+/// The maximum number of listings that skip a silent shard. Listings run every second and wait for the shard once in this number of times.
 const MOST_PASSES: u32 = 32;
 
 impl Shard {

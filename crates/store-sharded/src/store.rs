@@ -96,7 +96,7 @@ impl ShardedStore {
         Ok(found.map(|(shard, by)| (&self.shards[shard], by)))
     }
 
-    /// Looks for a run in every place where it may be.
+    /// Searches for a run in every possible place.
     pub(crate) async fn locate(&self, run: &RunKey, places: &Places) -> Result<Option<usize>> {
         let (mut failed, mut is_beyond) = (None, false);
         for shard in places.likely() {

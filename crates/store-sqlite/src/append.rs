@@ -11,7 +11,7 @@ use crate::stored_run::{self, StoredRun, standing_values};
 
 const OPERATION: &str = "store.append";
 
-/// How many rows of values one text has at most: SQLite bounds the values and the length of a text.
+/// The maximum number of rows of values in one text: SQLite limits the values and the length of a text.
 const MAX_ROWS: usize = 2_000;
 
 /// The columns before those of a run: the place of the entry, and the greatest keys of the runs and of the records.

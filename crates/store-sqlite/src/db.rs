@@ -26,7 +26,7 @@ use crate::statement::Statement;
 /// The version of the layout that this library makes and uses.
 pub(crate) const VERSION: i64 = 1;
 
-/// How long SQLite itself waits for the lock of a writer before the wait is counted and begun again.
+/// The time that SQLite itself waits for a writer's lock, before the store counts the wait and repeats it.
 ///
 /// Its pauses grow with the time it has waited, up to 100 ms, in which a writer with much to do is never met between two transactions.
 /// Begun again every few milliseconds, they stay at one or two.

@@ -72,7 +72,7 @@ pub(crate) async fn run(
     Ok(Paged { items, next })
 }
 
-/// Which columns a listing reads.
+/// The columns that a listing reads.
 #[derive(Clone, Copy)]
 enum Columns {
     /// The columns of the index: key, creation and name.

@@ -94,8 +94,7 @@ fn sorted(run: &RunKey, rows: &[SqliteRow]) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Looks for a record by its id in every header of a run. The search in the database passes by what is damaged, and ends at it; this is refused by
-/// what is damaged.
+/// Searches for a record by its id in every header of a run. The search in the database skips damaged records, while this search fails at them.
 async fn find(db: &Arc<Db>, run: &RunKey, id: RecordId) -> Result<Option<Seq>> {
     let mut range = Some(HeaderRange::oldest(HeaderRange::MAX));
     while let Some(asked) = range {

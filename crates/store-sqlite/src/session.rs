@@ -16,7 +16,7 @@ use crate::{append, prune, reseal, setup};
 
 const APPEND: &str = "store.append";
 
-/// How long to wait before a setup is tried again that needed the file alone.
+/// The pause before another attempt of a setup that needed the file alone.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The writer's connection, once it is needed.
@@ -228,7 +228,7 @@ impl Session {
         self.still_there()
     }
 
-    /// Makes the file and its tables; writes nothing where they are.
+    /// Creates the file and its tables; writes nothing if they exist.
     pub(crate) async fn set_up(&mut self) -> Result<(), StoreError> {
         setup::make_directory(self.db.path(), self.db.options.read_only)?;
         let deadline = Deadline::after(self.db.options.lock_wait);
@@ -246,7 +246,7 @@ impl Session {
     async fn try_set_up(&mut self) -> Result<(), StoreError> {
         self.opened = None;
         let read_only = self.db.options.read_only;
-        // Where all is there, no lock is needed, which another may hold for long.
+        // If everything exists, the setup needs no lock, which another process may have for long.
         match self.db.open(Purpose::Write).await {
             Ok(mut opened) => {
                 if read_only || setup::check_journal(&mut opened.connection).await.is_ok() {
@@ -288,8 +288,8 @@ impl Session {
     }
 }
 
-/// When a write-ahead log is long enough for a checkpoint that waits for readers, and how long that waits. It holds the lock of the writer
-/// meanwhile, so that every other writer of the file waits, too.
+/// The size of the write-ahead log that triggers a checkpoint that waits for readers, and its timeout. The checkpoint has the writer's lock
+/// meanwhile, so every other writer of the file waits, too.
 ///
 /// A reader that never ends makes each of them wait in vain. So the next one comes when the log is half as long again: they are few, however
 /// long the log becomes. Each waits twice as long as the one before, because the readers may be slow ones.

@@ -17,7 +17,7 @@ use crate::error::StoreError;
 use crate::session::Session;
 use crate::statement::Statement;
 
-/// How many entries one transaction takes, and how many bytes of bodies, unless one call alone brings more: others wait for its end.
+/// The maximum number of entries of one transaction, and of bytes of bodies, unless one call has more: others wait for its end.
 const MAX_ENTRIES: usize = 1_000;
 const MAX_BYTES: usize = 16 << 20;
 

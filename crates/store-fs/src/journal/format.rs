@@ -8,7 +8,7 @@ use crate::line::{self, Flaw, check_sum, content, write_sum};
 /// The version of journals that this library writes, and the newest that it reads.
 pub(crate) const JOURNAL: u64 = 1;
 
-/// Where headings and groups begin: the least that a disk writes whole or not at all.
+/// The alignment of headings and groups: the smallest unit that a disk writes atomically.
 pub(crate) const SECTOR: usize = 512;
 
 /// The contents of the first sector.

@@ -17,7 +17,7 @@ pub(super) struct Upload {
     path: Path,
     tag: Uuid,
     before: NamePrecondition,
-    /// How many bytes it has so far.
+    /// The current size in bytes.
     size: u64,
 }
 

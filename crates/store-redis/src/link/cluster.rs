@@ -10,12 +10,12 @@ use super::slots::{Address, SlotMap};
 use super::{Call, Link, Wait};
 use crate::error::StoreError;
 
-/// How often a call follows a cluster from node to node, and may be sent again after refusals that came before it was run.
+/// The maximum number of redirects of a call in a cluster, and of repeats after refusals that preceded its execution.
 ///
 /// One redirection is usual while slots move, two when the map was old as well; more says that the cluster is at odds.
 const REDIRECTIONS: usize = 5;
 
-/// Where a call goes next.
+/// The next target of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum RedirectTarget {
     /// To the owner of its slot, unless that is the server that just refused it.

@@ -84,7 +84,7 @@ impl Link {
         self.together.get().is_some()
     }
 
-    /// Notes that one server has every key.
+    /// Records that one server has every key.
     pub(crate) fn found_together(&self) {
         let _ = self.together.set(());
     }

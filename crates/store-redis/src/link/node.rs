@@ -39,7 +39,7 @@ struct State {
     failed: Option<(Duration, StoreError)>,
 }
 
-/// How many replicas must have what a connection wrote, and for how long to wait for them.
+/// The number of replicas that must have a connection's writes, and the timeout for them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     pub(crate) replicas: u32,
@@ -166,7 +166,7 @@ impl Node {
         Ok((results, unwaited))
     }
 
-    /// Makes an error of a refusal.
+    /// Converts a refusal into an error.
     pub(crate) fn result(&self, value: Value) -> Result<Value, StoreError> {
         match value {
             Value::ServerError(error) => Err(StoreError::refused(&self.name, &error)),
