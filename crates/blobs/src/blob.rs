@@ -107,7 +107,7 @@ fn find_names(text: &str, ids: &mut HashSet<Uuid>) {
     }
 }
 
-/// Undoes one level of JSON escapes, wherever they stand, and leaves other text unchanged.
+/// Decodes one level of JSON escapes at any position, and leaves other text unchanged.
 fn unescape(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -118,7 +118,7 @@ fn unescape(text: &str) -> String {
         let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
         rest = match (code, escaped.chars().next()) {
             (Some(code), _) => {
-                // Half of a pair stands for a character that is in no name.
+                // Half of a surrogate pair becomes a character that no name contains.
                 plain.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
                 &escaped[5..]
             }

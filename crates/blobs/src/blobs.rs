@@ -335,7 +335,7 @@ impl Blobs {
         Ok(None)
     }
 
-    /// Returns where a value stands in the index.
+    /// Returns the path of a value's index entry.
     pub(crate) fn entry(&self, hash: &str, blob: &Blob) -> object_store::path::Path {
         place::path(&self.tenant, Kind::Index, &[hash, &blob.id.simple().to_string()])
     }

@@ -23,7 +23,7 @@ const FIRST: u8 = 1;
 const COMPRESSED: u8 = 1;
 const ENCRYPTED: u8 = 2;
 
-/// The length of the nonce of XChaCha20, which stands in an envelope of the first version.
+/// The length of the nonce of XChaCha20, in an envelope of the first version.
 const OLD_NONCE: usize = 24;
 
 /// The length of the tag of either cipher.

@@ -108,7 +108,7 @@ impl DerivedKeys {
     }
 }
 
-/// Overwrites what the calls before have left on the stack: large values that are moved from there to the heap take what stands in their gaps along.
+/// Overwrites the remains of earlier calls on the stack: large values that move from there to the heap copy the bytes in their gaps.
 #[inline(never)]
 pub(crate) fn wipe_stack() {
     let mut left = [0_u8; 16 << 10];

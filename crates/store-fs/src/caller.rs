@@ -26,7 +26,7 @@ impl CallerGuard {
 }
 
 impl Caller {
-    /// Refuses to go on for a caller that does not wait any more.
+    /// Fails if the caller has stopped waiting.
     ///
     /// Call it under the lock on the run's file: later changes of others wait for the lock.
     pub(crate) fn must_wait(&self) -> Result<(), StoreError> {

@@ -76,7 +76,7 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     fn remove(&self, path: &Path) -> io::Result<()>;
 }
 
-/// Syncs files, some at a time, and says of each how that ended: the file system brings many to the disk at once.
+/// Syncs files concurrently, and returns the result of each: the file system writes many files to the disk together.
 pub(crate) fn sync_each(disk: &dyn Disk, files: &[Arc<File>], parallel: usize) -> Vec<io::Result<()>> {
     if files.len() < 2 || parallel < 2 {
         return files.iter().map(|file| disk.sync(file)).collect();

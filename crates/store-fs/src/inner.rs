@@ -27,7 +27,7 @@ pub(crate) const MOVES: usize = 100;
 /// The number of tenants cached as durably named; forgetting a tenant costs a sync at its next new run.
 const NAMED_TENANTS: usize = 4_096;
 
-/// One store's folder. Its methods block; they stand in the files named after what they do.
+/// One store's folder. Its methods block; each is in the file named after its operation.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) disk: Arc<dyn Disk>,
@@ -55,7 +55,7 @@ struct NamedTenants {
     tenants: HashSet<TenantId>,
 }
 
-/// A log locked for writing, without a torn end, as it stands in the file.
+/// A log locked for writing, without a torn end.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) log: Log,

@@ -183,7 +183,7 @@ impl RecordLine<'_> {
         })
     }
 
-    /// Appends the same line as one that stands alone.
+    /// Appends the same line as a standalone one.
     pub(crate) fn write_whole(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(self.head);
@@ -220,7 +220,7 @@ fn hex(sum: u32) -> [u8; 8] {
     digits
 }
 
-/// Returns what stands before a line's checksum, if that is right.
+/// Returns the part before a line's checksum, if the checksum is right.
 pub(crate) fn check_sum(line: &[u8]) -> Result<&[u8], Flaw> {
     let (inside, sum) = line.split_at(line.len().checked_sub(SUM).ok_or(Flaw::Sum)?);
     let digits =

@@ -200,7 +200,7 @@ impl Inner {
         Ok(whole)
     }
 
-    /// The same for one run, which was last made as said; returns how many bytes were not there.
+    /// The same for one run with this last creation time. Returns the number of missing bytes.
     fn put_back_of(
         &self,
         run: &RunKey,

@@ -181,7 +181,7 @@ impl Inner {
                         head = new.header.clone();
                     }
                 }
-                // Its append may have lost its first lines, and has long been seen whole: it stands alone from now on.
+                // Its append may have lost its first lines, and was complete long ago, so write a standalone line.
                 None => record.write_whole(&mut bytes),
             }
             if bytes.len() >= WRITE {

@@ -36,7 +36,7 @@ pub(crate) fn read_tail(source: Source<'_>, floor: u64, first: Seq, len: u64) ->
     let damaged = |at, what: &str, seq| StoreError::damaged(source.path, at, what).with_seq(seq);
     let mut lines = Backward::new(source, floor, len);
     let (at, rest) = lines.remainder()?;
-    // Intact but for what stands where its newline was.
+    // Intact except for the byte in place of its newline.
     let ends_wrongly = rest.split_last().is_some_and(|(_, line)| line::check_sum(line).is_ok());
     let mut broken = ends_wrongly.then_some(at);
     let mut torn = !rest.is_empty();

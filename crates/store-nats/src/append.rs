@@ -149,7 +149,7 @@ impl Inner {
     pub(crate) async fn look_again(&self, fault: StoreError) -> std::result::Result<(), StoreError> {
         match (&fault, fault.code()) {
             (StoreError::Busy { .. }, _) | (_, Some(WRONG_LAST)) => return Ok(()),
-            // Until the message has come to the replicas, no look shows it.
+            // Until the message has reached the replicas, no read returns it.
             (_, Some(IN_FLIGHT)) => {
                 self.clock.sleep(LANDING).await;
                 return Ok(());

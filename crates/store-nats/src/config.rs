@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferrata_store::{Error, ErrorKind, Result, url};
 
-/// The most bytes of a namespace: it stands in every subject.
+/// The maximum length of a namespace, which every subject contains.
 const MAX_NAMESPACE: usize = 32;
 
 /// The most replicas that a stream can have.

@@ -40,7 +40,7 @@ impl Log {
         }
         let kept = &self.entries[place..];
         let newest = kept.iter().rposition(|entry| entry.record.header.base).unwrap_or(0);
-        // One that was put in another envelope stands behind what follows it.
+        // A resealed record is in a message after its successors.
         let stored = kept[newest..].iter().map(|entry| entry.at).filter(|at| *at != SENT);
         self.last = MessageContent {
             first: kept[0].record.header.seq,

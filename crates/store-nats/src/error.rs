@@ -146,7 +146,7 @@ pub(crate) enum Doubt {
 }
 
 impl StoreError {
-    /// A call looked too often.
+    /// A call repeated its read too often.
     pub(crate) const CHANGES: Self = Self::Busy { what: "others change the run again and again" };
 
     pub(crate) fn lost(why: &str) -> Self {

@@ -83,7 +83,7 @@ impl Layout {
     }
 }
 
-/// A dot divides the tokens of a subject; `~` stands in no id.
+/// A dot separates the tokens of a subject; no id contains `~`.
 fn token(id: &str) -> String {
     id.replace('.', "~")
 }

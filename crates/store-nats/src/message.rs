@@ -147,7 +147,7 @@ fn encode(header: &RecordHeader, base: Seq) -> Result<String, StoreError> {
 
 /// Returns how many bytes a record takes in a message at most, its header included.
 pub(crate) fn length(record: &Record) -> usize {
-    // No base is further away than the first record. Around the text stand quotes and a comma.
+    // The distance of a base is at most that of the first record. Quotes and a comma surround the text.
     let header = encode(&record.header, Seq::new(0)).map_or(0, |text| text.len() + 3);
     record.body.len().saturating_add(header)
 }

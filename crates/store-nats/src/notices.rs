@@ -139,7 +139,7 @@ async fn hear(
     }
 }
 
-/// Listens until the connection is closed for good; the client subscribes again by itself after it lost one.
+/// Listens until the connection is closed permanently; the client subscribes again by itself after a lost connection.
 async fn listen(
     link: &Link,
     layout: &Layout,

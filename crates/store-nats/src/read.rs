@@ -18,7 +18,7 @@ pub(crate) const ATTEMPTS: usize = 16;
 /// The time that a server cut off from the others may answer as if it led them: it detects this after ten seconds.
 const UNNOTICED: Duration = Duration::from_secs(15);
 
-/// The pause before the next look at the end of a subject.
+/// The pause before the next read of the end of a subject.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// The end of a run's subject.

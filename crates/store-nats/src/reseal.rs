@@ -64,7 +64,7 @@ impl Inner {
                 let sent = log.change(0, &have_place, RESEALED)?;
                 let stored = self.link.publish(Some(connection), subject, sent).await?;
                 log.changed(stored);
-                // A reader that began with the message before looks again where something is missing.
+                // A reader that started with the previous message reads again if a message is missing.
                 self.delete_all(log.take_unneeded(0)).await?;
             }
             *left = rest;

@@ -41,7 +41,7 @@ pub(crate) struct Inner {
     pub(crate) life: Mutex<Option<Arc<str>>>,
     /// Whether several servers store the logs, so that one may lag.
     pub(crate) is_replicated: AtomicBool,
-    /// Held while a listing brings it up to date and reads it.
+    /// Locked while a listing updates and reads it.
     pub(crate) mirror: tokio::sync::Mutex<Mirror>,
     pub(crate) hearing: NoticeListener,
 }

@@ -211,7 +211,7 @@ impl Inner {
         Ok(Feed { stream: stream.to_owned(), name: made.name })
     }
 
-    /// Reads what comes next, as much as one request brings; nothing if nothing came for a moment.
+    /// Reads the next messages, at most those of one request; none if none arrives for a moment.
     ///
     /// The feed delivers each message once: after a failure or a drop, the feed is useless.
     pub(crate) async fn pull(&self, feed: &Feed) -> Result<Vec<Delivered>, StoreError> {

@@ -10,7 +10,7 @@ use crate::row::{code, fingerprint_to_uuid};
 use crate::shown::RowWriteMode;
 use crate::statement::{LockMode, Statements};
 
-/// Entries that stand in one statement.
+/// The entries of one statement.
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
     shown: RowWriteMode,

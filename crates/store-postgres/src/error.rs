@@ -15,7 +15,7 @@ pub(crate) enum Call {
     Write,
 }
 
-/// A failure of the driver or the server, told apart once.
+/// A failure of the driver or the server, classified once.
 #[derive(Debug)]
 pub(crate) struct StoreError {
     kind: ErrorKind,

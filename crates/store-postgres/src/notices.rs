@@ -227,7 +227,7 @@ async fn hear(remote: &Remote, to: &NoticeSubscribers, failures: &mut usize) -> 
     heard.err().unwrap_or_else(|| std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into())
 }
 
-/// Writes keys into payloads: the tag and then keys, separated by spaces, which stand in no key.
+/// Writes keys into payloads: the tag and then keys, separated by spaces, which no key contains.
 fn pack(tag: &str, runs: &HashSet<RunKey>) -> Vec<String> {
     let mut payloads: Vec<String> = Vec::new();
     for run in runs {

@@ -137,7 +137,7 @@ impl PurgeTarget {
 
 impl PurgeStatements {
     pub(crate) async fn prune(&self, db: &Db, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
-        // A base that no store takes is not sent; the look tells why, or that there is nothing to cut.
+        // Do not send an invalid base; the read reports the reason, or that there is nothing to cut.
         let is_sound =
             |base: &Record| base.header.base && base.header.seq == cut.at && base.verify(run).is_ok();
         if cut.base.as_ref().is_none_or(is_sound)
@@ -261,8 +261,7 @@ fn answers_for(records: i64) -> u32 {
     u32::try_from(records / RECORDS_PER_ANSWER).unwrap_or(0)
 }
 
-/// Decides from the record at the cut whether there is anything to do; if so, returns the key of the run's life, and
-/// how many records stand before the cut.
+/// Decides from the record at the cut whether there is work. If so, returns the key of the run's life, and the number of records before the cut.
 fn plan(rows: &[PgRow], run: &RunKey, cut: &PruneCut) -> Result<Option<(i64, i64)>> {
     let Some(row) = rows.first() else {
         return Err(Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started"));

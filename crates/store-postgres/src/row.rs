@@ -56,7 +56,7 @@ pub(crate) fn header_columns() -> String {
     COLUMNS.map(|(_, column)| column).join(", ")
 }
 
-/// The fields of the last header that stand in a head's columns behind the number of its first record.
+/// The fields of the last header in a head's columns after the number of its first record.
 const OF_HEAD: [Field; 7] =
     [Field::Format, Field::Kind, Field::Status, Field::Epoch, Field::Owner, Field::WakeAt, Field::At];
 

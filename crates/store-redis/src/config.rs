@@ -8,7 +8,7 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// The most bytes of a prefix: it stands in every key, and each key of a run holds it twice over in the index.
+/// The maximum length of a prefix: every key contains it, and the index contains it twice for each key of a run.
 const MAX_PREFIX: usize = 64;
 
 /// How a [`RedisStore`](crate::RedisStore) uses its server. The defaults suit most.

@@ -25,7 +25,7 @@ pub(crate) struct Index {
 pub(crate) struct Placement<'a> {
     pub(crate) run: &'a RunKey,
     pub(crate) member: &'a Member,
-    /// The record that brings it there.
+    /// The record that brought the run into this state.
     pub(crate) seq: Seq,
     /// The fixed places of the run.
     pub(crate) fixed: &'a [String],
@@ -96,7 +96,7 @@ impl Index {
         self.call("lapse", run, member, Seq::new(waited), Vec::new())
     }
 
-    /// Does something to what stands for no run, in one shard.
+    /// Tests an operation with keys that belong to no run, in one shard.
     pub(crate) fn probe(&self, operation: &'static str, shard: u16) -> Call {
         let catalog = format!("{}{}", self.layout.shard(shard), place::CATALOG);
         let call = Call::each(&INDEX, &self.common, catalog.into()).with_more_keys();

@@ -100,7 +100,7 @@ pub(crate) fn shard_of(run: &RunKey, shards: u16) -> u16 {
     crate::link::slot(name(run).as_bytes()) % shards.max(1)
 }
 
-/// One life of a run, as it stands in the index: sorts by creation, tenant and run.
+/// One life of a run in the index: sorts by creation, tenant and run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Member(String);
 
@@ -171,7 +171,7 @@ pub(crate) mod place {
     }
 }
 
-/// The places of a run that stands so, each with its score.
+/// Returns the places of a run in this state, each with its score.
 pub(crate) fn moving_places(standing: &Standing) -> impl Iterator<Item = (String, String)> {
     let Standing { status, owner, wake_at } = *standing;
     let owner = match owner {

@@ -90,7 +90,7 @@ impl RedisStore {
 }
 
 impl Inner {
-    /// Returns the index, after finding out how it is divided. The first instance on a prefix decides that for good.
+    /// Returns the index, after reading its number of shards. The first instance on a prefix fixes that number.
     pub(crate) async fn index(&self) -> Result<&Index, StoreError> {
         let init = async || {
             let key = self.layout.version();

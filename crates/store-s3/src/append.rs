@@ -87,7 +87,7 @@ impl Inner {
     ) -> Result<HeadRef, StoreError> {
         let (run, ours) = (&append.run, append.records.last().map(|record| record.header.head()));
         let Some((place, ours)) = tried.place.zip(ours) else { return Err(conflict) };
-        // Mostly the winner's object is the one that was just looked at.
+        // Usually the winner's object is the one just read.
         let seen = self.cache.get(run).filter(|seen| seen.place == place && seen.last.id != ours.id);
         let is_ours = match seen {
             Some(_) => Some(false),

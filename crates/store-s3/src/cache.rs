@@ -13,7 +13,7 @@ use crate::view::CachedHead;
 #[derive(Debug)]
 pub(crate) struct Cache {
     most: usize,
-    // Held for a look-up or a move, never across an await.
+    // Locked for a lookup or a move, never across an await.
     halves: Mutex<Halves>,
 }
 

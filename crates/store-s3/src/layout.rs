@@ -12,14 +12,14 @@ pub(crate) const LAYOUT: u32 = 3;
 /// A half of the index. Active runs, which recovery lists repeatedly, are apart from ended runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tree {
-    /// Runs that may go on, or are to be woken.
+    /// Runs that may continue, or wait for a wake-up.
     Live,
     /// Runs that are finished and have nothing left to deliver.
     Done,
 }
 
 impl Tree {
-    /// The half in which a run stands.
+    /// Returns the half of the index for a run in this state.
     pub(crate) fn of(standing: &Standing) -> Self {
         if standing.status.is_finished() && standing.wake_at.is_none() { Self::Done } else { Self::Live }
     }
@@ -47,7 +47,7 @@ impl ObjectPlace {
 
 /// The keys below one prefix.
 ///
-/// Ids contain no slash and no character that keys forbid, and never start with a dot. So an id is one part of a key as it stands, and two runs
+/// Ids contain no slash and no character that keys forbid, and never start with a dot. So each id is one part of a key without escapes, and two runs
 /// never share a part. Counters are inverted, in hexadecimal digits of fixed width, because a listing only ascends and callers ask for the newest.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {

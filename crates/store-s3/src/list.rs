@@ -379,7 +379,7 @@ impl Inquiry<'_> {
     fn trees(&self) -> Vec<Tree> {
         let RunQuery { statuses, filter, .. } = self.query;
         let may_be_finished = statuses.is_empty() || statuses.iter().any(|status| status.is_finished());
-        // A finished run that has something left to deliver stands where recovery looks.
+        // A finished run with undelivered messages is in the half that recovery lists.
         let mut trees = vec![Tree::Live];
         if may_be_finished && *filter == RunFilter::Any {
             trees.push(Tree::Done);

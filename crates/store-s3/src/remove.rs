@@ -157,7 +157,7 @@ impl Inner {
         if items.is_empty() { Ok(None) } else { Ok(self.items(run, 1).await?.at) }
     }
 
-    /// Removes objects that no log needs: the young ones leave their key taken for a while, the first of all for good.
+    /// Removes objects that no log needs. The keys of young objects stay taken for a while, the key of the first object forever.
     async fn retire(&self, run: &RunKey, items: &[Item], now: Option<ServerTime>) -> Result<(), StoreError> {
         let first = self.layout.object(run, ObjectPlace::FIRST);
         let is_old = |item: &Item| {
@@ -183,7 +183,7 @@ impl Inner {
             self.cache.forget(run);
             let ended = self.clear(run).await?;
             match purged {
-                // Others have appended and pruned before the mark came, so that it stands below where the log begins.
+                // Other callers have appended and pruned before the mark arrived, so the mark is below the start of the log.
                 Some((life, _)) if ended.is_none_or(|ended| ended < life) => self.pause(attempt).await,
                 purged => return Ok(purged.map(|(_, purged)| purged).unwrap_or_default()),
             }
@@ -341,7 +341,7 @@ impl Inner {
             after = last.key.clone();
             is_first_taken |= last.key == first;
             if !is_ended && kept.is_empty() {
-                // The mark of the life before the one that goes on.
+                // The mark of the life before the active one.
                 kept.push(items.remove(0).key);
             }
             items.reverse();

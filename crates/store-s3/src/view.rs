@@ -35,7 +35,7 @@ pub(crate) struct CachedHead {
     pub(crate) confirmed: Option<ServerTime>,
     /// The run's facts, if known.
     pub(crate) facts: Option<Arc<RunFacts>>,
-    /// The entry of the index that stands for this head, if that is known.
+    /// The index entry of this head, if known.
     pub(crate) entry: Option<String>,
 }
 

@@ -22,7 +22,7 @@ struct Halves {
 
 impl KnownPlaces {
     fn halves(&self) -> MutexGuard<'_, Halves> {
-        // Held for a few look-ups; what a panic leaves is still a hint.
+        // Locked for a few lookups. After a panic, the content is still a hint.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use ferrata_store::{Error, ErrorKind, Result, RunKey};
 
-/// The longest name of a shard: it stands in every error of the shard.
+/// The maximum length of a shard's name, which is in every error of the shard.
 const MAX_NAME: usize = 64;
 
 /// The names of the shards, and the generations: which of them new runs were spread over, the oldest generation first.

@@ -150,7 +150,7 @@ impl Shard {
     }
 
     fn missed(&self) -> MutexGuard<'_, HashMap<ExecutorId, Duration>> {
-        // Held for a look-up, never across an await.
+        // Locked for a lookup, never across an await.
         self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

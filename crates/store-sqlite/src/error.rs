@@ -13,7 +13,7 @@ pub(crate) enum Call {
     Write,
 }
 
-/// A failure of the driver or of SQLite, told apart once.
+/// A failure of the driver or of SQLite, classified once.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreError {
     kind: ErrorKind,

@@ -41,7 +41,7 @@ impl Session {
         }
     }
 
-    /// Begins a transaction with the lock of the one writer, and reads within it.
+    /// Starts a transaction with the writer's lock, and reads within it.
     ///
     /// Only this statement waits for other writers. With the lock, no statement is refused, so every `BUSY` means that nothing was written.
     async fn begin(&mut self, look: Statement) -> Result<Vec<SqliteRow>, StoreError> {

@@ -54,8 +54,8 @@ fn is_network(_directory: &Path) -> bool {
     false
 }
 
-/// Refuses a file system without the shared memory that the write-ahead log needs: SQLite goes on without the log there, and says so
-/// in the answer alone.
+/// Refuses a file system without the shared memory that the write-ahead log needs: SQLite then continues without the log, and reports it only in the
+/// answer.
 pub(crate) async fn check_journal(connection: &mut SqliteConnection) -> Result<(), StoreError> {
     let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
         .fetch_one(connection)

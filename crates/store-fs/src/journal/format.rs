@@ -17,7 +17,7 @@ pub(crate) struct Heading {
     journal: u64,
     /// The current lap: only groups since the journal last restarted from its beginning count.
     lap: u64,
-    /// The number of the file that it stands in: a copy has another.
+    /// The inode of the journal's file: a copy has another.
     inode: u64,
     /// The machine's start before the write, where the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ struct GroupLine {
     crc: u32,
 }
 
-/// The line that stands before what was appended to one log.
+/// The line before the bytes appended to one log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct EntryLine {
     tenant: TenantId,
@@ -273,7 +273,7 @@ mod tests {
             flipped[at] ^= 1;
             match read(&flipped) {
                 Ok(found) => match found.unwrap() {
-                    // Between a group's end and the next sector stands nothing.
+                    // The bytes between a group's end and the next sector are unused.
                     JournalContents { entries: found, gap: None, .. } => {
                         assert!(found == entries, "flipped at {at}")
                     }

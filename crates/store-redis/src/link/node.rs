@@ -150,7 +150,7 @@ impl Node {
     ) -> Result<(Vec<Result<Value, StoreError>>, Option<StoreError>), StoreError> {
         if let Some(wait) = wait {
             let mut wait_for = redis::cmd("WAIT");
-            // Zero would wait for good.
+            // Zero would wait without a limit.
             wait_for.arg(wait.replicas).arg(wait.timeout.as_millis().max(1).to_string());
             commands.push(wait_for);
         }
