@@ -1,4 +1,4 @@
-//! The name of a blob, as it stands in states.
+//! The name of a blob, as used in states.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,19 +10,19 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-/// What each name begins with. A collection finds the names by it in whatever a record holds, so it is never written otherwise.
+/// The prefix of each blob name. A collection searches records for this prefix, so blob names always use this spelling.
 const PREFIX: &str = "ferrata-blob:";
 
-/// How many digits of the id follow.
+/// The number of hexadecimal digits of the id.
 const DIGITS: usize = 32;
 
-/// How many levels of escapes hide no name: a bound for text that is made to take long. Each level of JSON within a text is one.
+/// The maximum number of escape levels that the search decodes, which bounds the time for hostile text. Each level of JSON within a text is one.
 const LEVELS: u32 = 16;
 
-/// The name of a large value that is kept beside the records: what a state holds in its place, some sixty bytes.
+/// The name of a large value stored outside the records. A state holds this name, about sixty bytes, instead of the value.
 ///
-/// It is a text in JSON, `"ferrata-blob:<id>.<bytes>"`. Make one with [`Blobs::put`](crate::Blobs::put). It names a value within a tenant: with the
-/// [`Blobs`](crate::Blobs) of another tenant nothing is found.
+/// Its JSON form is the text `"ferrata-blob:<id>.<bytes>"`. Create one with [`Blobs::put`](crate::Blobs::put). It names a value within a tenant: the
+/// [`Blobs`](crate::Blobs) of another tenant find nothing under it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Blob {
     pub(crate) id: Uuid,
@@ -35,7 +35,7 @@ impl Blob {
         self.len
     }
 
-    /// Tells whether the value has no bytes.
+    /// Returns whether the value has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -56,7 +56,7 @@ impl fmt::Debug for Blob {
 impl FromStr for Blob {
     type Err = Error;
 
-    /// Reads a name as it is displayed, and nothing else.
+    /// Parses a name exactly as it is displayed.
     fn from_str(text: &str) -> Result<Self, Error> {
         let parse = || {
             let (id, len) = text.strip_prefix(PREFIX)?.split_once('.')?;
@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for Blob {
     }
 }
 
-/// Adds the ids of all blobs that are named in what a record holds: wherever in it, whatever stands around, and however JSON spells it.
+/// Adds the ids of all blobs named in a record's body, at any position and in any JSON spelling.
 ///
 /// A text in JSON may spell any character with an escape, and may itself be JSON. So the names are searched for in the body, in the body with
 /// its escapes undone, and so on, once for each level of nesting.
@@ -107,7 +107,7 @@ fn find_names(text: &str, ids: &mut HashSet<Uuid>) {
     }
 }
 
-/// Undoes one level of JSON escapes, wherever they stand, and leaves other text unchanged.
+/// Decodes one level of JSON escapes at any position, and leaves other text unchanged.
 fn unescape(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -118,7 +118,7 @@ fn unescape(text: &str) -> String {
         let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
         rest = match (code, escaped.chars().next()) {
             (Some(code), _) => {
-                // Half of a pair stands for a character that is in no name.
+                // Half of a surrogate pair becomes a character that no name contains.
                 plain.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
                 &escaped[5..]
             }
@@ -162,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Spells text as JSON, each character at random: as it is, or with an escape.
+    /// Spells text as JSON. Each character is randomly plain or escaped.
     fn spelled(text: &str, random: &mut impl FnMut() -> u32) -> String {
         let spell = |c: char| match random() % 4 {
             0 => format!("\\u{:04x}", u32::from(c)),
@@ -174,7 +174,7 @@ mod tests {
         text.chars().map(spell).collect()
     }
 
-    /// A name in JSON within JSON, with escapes of any character at any level, was taken for none.
+    /// Finds names in JSON within JSON, with escapes of any character at any level.
     ///
     /// Guarantees: BLOB-6.
     #[test]

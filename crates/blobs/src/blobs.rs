@@ -22,7 +22,7 @@ const MOST: u64 = 1 << 50;
 
 /// A place for large values, for one tenant: a folder, a bucket, or any other [`ObjectStore`].
 ///
-/// A value that was put is never changed. The same value put twice by one tenant is kept once, as a rule. Cheap to clone; give it to nodes as a
+/// A stored value never changes. The store usually keeps one copy of a value that one tenant puts twice. A clone is cheap; give it to nodes as a
 /// resource of the runtime.
 ///
 /// # Examples
@@ -49,8 +49,7 @@ pub struct Blobs {
 }
 
 impl Blobs {
-    /// Keeps values in an object store, which must say that it is done only when a value is on stable storage, and list what was written at
-    /// once, as S3 does.
+    /// Stores values in an object store. The object store must acknowledge a write only once it is durable, and must list it at once, as S3 does.
     pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
         Self { objects, tenant: TenantId::default(), keys: Keys::default(), ids: Arc::default() }
     }
@@ -60,11 +59,11 @@ impl Blobs {
         Self::new(Arc::new(object_store::memory::InMemory::new()))
     }
 
-    /// Keeps values in a folder, which is made if there is none. What was put is on the disk when the call returns.
+    /// Stores values in a folder, and creates the folder if it is missing. A put is on disk when the call returns.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if the folder cannot be made or read.
+    /// [`ErrorKind::Unavailable`] if the folder cannot be created or read.
     ///
     /// <!-- held by: values::a_folder_keeps_values_for_the_next_process -->
     pub fn in_folder(path: impl AsRef<std::path::Path>) -> Result<Self> {
@@ -79,13 +78,13 @@ impl Blobs {
         Ok(Self::new(Arc::new(folder.map_err(|error| failed(error.into()))?.with_fsync(true))))
     }
 
-    /// Returns the same place for a tenant: it reads no value of another, and shares none with it.
+    /// Returns the same place for a tenant. It reads no value of another tenant, and shares no value with it.
     #[must_use]
     pub fn for_tenant(&self, tenant: &TenantId) -> Self {
         Self { tenant: tenant.clone(), ..self.clone() }
     }
 
-    /// Encrypts what is put with the current key of its tenant, and reads what any key of the ring encrypted. The keys are those of an
+    /// Encrypts new values with the current key of their tenant, and reads values under any key of the ring. The keys are those of an
     /// [`EnvelopeStore`](ferrata_store_envelope::EnvelopeStore).
     #[cfg(feature = "envelope")]
     #[must_use]
@@ -94,7 +93,7 @@ impl Blobs {
         self
     }
 
-    /// Sets whether values that are not encrypted are read although there are keys; false unless set.
+    /// Sets whether values without encryption are readable although keys are set. The default is false.
     #[cfg(feature = "envelope")]
     #[must_use]
     pub fn accept_plain(mut self, accept: bool) -> Self {
@@ -107,19 +106,19 @@ impl Blobs {
         self.keys.provider.is_some()
     }
 
-    /// Returns what values of this tenant are made with now.
+    /// Returns the key that new values of this tenant use.
     #[cfg(feature = "envelope")]
     pub(crate) async fn maker(&self) -> Result<crate::keys::CurrentBlobKey> {
         self.keys.maker(&self.tenant).await
     }
 
-    /// Puts a value, and returns its name for the state. When it returns, the value is on stable storage.
+    /// Stores a value durably, and returns its name for the state.
     ///
-    /// The name must be in a record within the grace of [`collect`](Self::collect), a week unless set: until then the value is kept.
+    /// The name must be in a record within the grace of [`collect`](Self::collect), by default a week. Until then no collection removes the value.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] (retry), [`ErrorKind::Invalid`] (the place refuses this process). What of it was kept is collected later.
+    /// [`ErrorKind::Unavailable`] (retry), [`ErrorKind::Invalid`] (the place refuses this process). A later collection removes any partial upload.
     ///
     /// # Cancel safety
     ///
@@ -157,8 +156,8 @@ impl Blobs {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe but for what was read: a value that was put in part is none. Of a bucket, a rule of its own must remove uploads that were not
-    /// finished.
+    /// If dropped, the call stores no value, but the bytes that it read from `reader` are lost. In a bucket, a lifecycle rule must remove unfinished
+    /// uploads.
     ///
     /// <!-- held by: values::a_reader_is_put_as_its_bytes_are, bounded::a_value_of_any_length_takes_bounded_memory -->
     pub async fn put_reader(&self, mut reader: impl AsyncRead + Send + Unpin) -> Result<Blob> {
@@ -211,7 +210,7 @@ impl Blobs {
     /// - [`ErrorKind::NotFound`]: there is no such value at this place for this tenant; it was collected, or put elsewhere.
     /// - [`ErrorKind::Corrupt`]: it is not what was put; restore it from a backup.
     /// - [`ErrorKind::Unsupported`]: its key is not there, or a newer version wrote it.
-    /// - [`ErrorKind::TooLarge`]: it has more bytes than this process can have in memory at once.
+    /// - [`ErrorKind::TooLarge`]: the value does not fit in this process's memory.
     /// - [`ErrorKind::Unavailable`]: the place does not answer; retry.
     ///
     /// # Cancel safety
@@ -223,7 +222,7 @@ impl Blobs {
         self.range(blob, 0..blob.len).await
     }
 
-    /// Reads a part of a value: of what is stored, only the segments of 64 KiB that it lies in.
+    /// Reads a part of a value. Fetches only the stored segments of 64 KiB that contain the part.
     ///
     /// # Errors
     ///
@@ -236,7 +235,7 @@ impl Blobs {
     /// <!-- held by: values::any_part_is_read_as_it_was_put -->
     pub async fn range(&self, blob: &Blob, part: Range<u64>) -> Result<Bytes> {
         match self.read(blob, part.clone()).await {
-            // Its head was read, and then its segments, which may have been encrypted anew in between.
+            // A rekey may have replaced the object between reading its head and its segments.
             Err(error) if error.kind() == ErrorKind::Corrupt => self.read(blob, part).await,
             read => read,
         }
@@ -266,7 +265,7 @@ impl Blobs {
         let read = self.objects.get_ranges(&path, &[0..HEAD, span]).await;
         let read = match read {
             Ok(read) => read,
-            // What is cut short has not the part that is asked for.
+            // A truncated object lacks the requested part.
             Err(error) => match self.objects.head(&path).await {
                 Ok(found) if found.size != size => return Err(place::corrupt(blob)),
                 _ => return Err(place::failed_to_read(error, blob)),
@@ -336,7 +335,7 @@ impl Blobs {
         Ok(None)
     }
 
-    /// Returns where a value stands in the index.
+    /// Returns the path of a value's index entry.
     pub(crate) fn entry(&self, hash: &str, blob: &Blob) -> object_store::path::Path {
         place::path(&self.tenant, Kind::Index, &[hash, &blob.id.simple().to_string()])
     }

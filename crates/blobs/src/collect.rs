@@ -1,8 +1,8 @@
 //! Removing values that no record names any more.
 //!
-//! A value goes in two steps, a grace apart, as git and Perforce's proxies do it with what nothing points to: first its entry in the index, so that no
-//! later put returns it, and a note of the time; a grace later, if still no record names it, the value. Between the steps a writer that was given
-//! the name by a put has the grace to get it into a record.
+//! A value goes in two steps, one grace apart. The first step removes its index entry, so that no later put returns it, and writes a note of the
+//! time. If no record names the value one grace later, the second step removes the value. Between the steps, a writer that got the name from a put
+//! has one grace to record it. Git and Perforce's proxies remove unreferenced data in the same way.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
@@ -20,20 +20,20 @@ use crate::blob::named_in;
 use crate::blobs::Blobs;
 use crate::place::{self, Kind};
 
-/// What the envelopes of `ferrata-store-envelope` begin with, and no body of a record, which is JSON.
+/// The first byte of each envelope of `ferrata-store-envelope`. A record's body is JSON and never starts with it.
 const ENVELOPE: u8 = 0xFE;
 
-/// How often the stores are read again because runs were removed or pruned while they were read.
+/// The maximum number of rounds of reading the stores, if runs are removed or pruned meanwhile.
 const ROUNDS: u32 = 10;
 
-/// What a collection is to do.
+/// Options of a collection.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct CollectOptions {
-    /// How long a value is kept for a writer to get its name into a record, and how long it is kept after no record names it any more; a week
-    /// unless set, by the clock of the place.
+    /// The time that a writer has to record a value's name, and the time that a value stays after the last record that names it. The default is a
+    /// week, by the clock of the place.
     pub grace: Duration,
-    /// Whether nothing is changed; false unless set. Ages are by this machine's clock then.
+    /// Whether to report only and change nothing. The default is false. With `dry_run`, ages use this machine's clock.
     pub dry_run: bool,
 }
 
@@ -59,21 +59,21 @@ impl CollectOptions {
     }
 }
 
-/// What a collection found and did; with `dry_run`, what it would do.
+/// The result of a collection; with `dry_run`, the result that it would have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CollectionReport {
-    /// How many runs were read.
+    /// The number of runs read.
     pub runs: u64,
-    /// How many values stay because a record names them.
+    /// The number of values that stay because a record names them.
     pub named: u64,
-    /// How many values stay because they are younger than the grace, or no record has named them for less than that.
+    /// The number of values that stay within the grace: they are younger, or lost their last name more recently.
     pub waiting: u64,
-    /// How many of those will go with a later collection, if no record names them by then: from this one on no put returns them.
+    /// The number of these values that a later collection removes unless a record names them. No put returns them from now on.
     pub condemned: u64,
-    /// How many values were removed.
+    /// The number of removed values.
     pub removed: u64,
-    /// How many bytes they took.
+    /// The size of the removed values in bytes.
     pub removed_bytes: u64,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct StoredValue {
     modified: SystemTime,
 }
 
-/// What is at the place.
+/// The objects at the place.
 #[derive(Default)]
 pub(crate) struct StoredObjects {
     pub(crate) values: HashMap<(TenantId, Uuid), StoredValue>,
@@ -95,17 +95,16 @@ pub(crate) struct StoredObjects {
 impl Blobs {
     /// Removes values of all tenants that no record of these stores names, in two steps that are a grace apart: call it every day.
     ///
-    /// Give it **every store whose runs have names of values at this place**, with their keys where they are encrypted: what is named in another
-    /// store alone is removed. A store is read whole, each record that it keeps.
+    /// Pass **every store whose runs have names of values at this place**, with the keys of encrypted stores. The collection removes values named
+    /// only in stores that are missing here. It reads each store and all of its records.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Unavailable`] from a store or the place: call it again, if it names a file or an object after it can be read. So it is when
-    ///   runs were removed each time the stores were read.
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a run or a record of it cannot be read, so it is not known what it names. Restore, purge
-    ///   or upgrade first. Nothing was removed.
-    /// - [`ErrorKind::Invalid`]: a record is in an envelope; give the `EnvelopeStore` in place of the store inside. Nothing was
-    ///   removed.
+    /// - [`ErrorKind::Unavailable`]: a store or the place failed, or runs were removed in every round of reading. Call it again; if the error names
+    ///   a file or an object, first make that readable.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a run or one of its records is unreadable, so its names are unknown. Restore, purge or
+    ///   upgrade first. Nothing was removed.
+    /// - [`ErrorKind::Invalid`]: a record is in an envelope. Pass the `EnvelopeStore` instead of the store inside. Nothing was removed.
     ///
     /// # Cancel safety
     ///
@@ -121,14 +120,14 @@ impl Blobs {
         let now = if options.dry_run { here() } else { self.time().await? };
         let found = self.found().await?;
         let (named, runs) = named(stores).await?;
-        // What is younger than now has no age.
+        // A time in the future counts as age zero.
         let is_old = |at: SystemTime| now.duration_since(at).unwrap_or_default() >= options.grace;
         let mut collected = CollectionReport { runs, ..CollectionReport::default() };
         for (key, value) in &found.values {
             let condemned = found.condemned.get(key);
             if named.contains(&key.1) {
                 collected.named += 1;
-                // It stays out of the index: who else collects now may think otherwise of it.
+                // Do not restore the index entry: a concurrent collection may have condemned the value.
                 if let Some(note) = condemned.filter(|_| !options.dry_run) {
                     self.delete(&note.path).await?;
                 }
@@ -159,7 +158,7 @@ impl Blobs {
             }
         }
         if !options.dry_run {
-            // Of what was removed before, and this was left by a collection that ended in between.
+            // The value is gone: an earlier collection removed it and ended before it removed this object.
             let orphans = found
                 .condemned
                 .iter()
@@ -218,15 +217,14 @@ fn here() -> SystemTime {
 
 /// Returns the ids of all values that a record of these stores names, and how many runs there are.
 ///
-/// A name may be copied from one run to another while they are read, and the first be removed before it is read. Then nothing names the value in
-/// what was read, but the copy does. So after a round in which a run was lost before it was read, what changed since is read again: a round without a
-/// loss has read every run that was there when it began, and each name that came later is a copy of one of theirs. The
-/// copy may be in another store, so a round lists all stores before it reads any. There are two rounds at least: the
-/// second finds runs that a wrong clock had the first listing pass over, and those that moved to a store that was
-/// listed already.
+/// A name may be copied from one run to another during the reads, and the first run removed before it is read. Then only the unread copy names the
+/// value. So after a round that lost a run before reading it, the next round reads all changes. A round without a loss has read every run that
+/// existed when it began, and each later name is a copy of one of theirs. The copy may be in another store, so a round lists all stores before it
+/// reads any. At least two rounds run: the second finds runs that a wrong clock hid from the first listing, and runs that moved to an already listed
+/// store.
 async fn named(stores: &[&dyn CheckpointStore]) -> Result<(HashSet<Uuid>, u64)> {
     let mut ids = HashSet::new();
-    // What was read of each run of a store: up to which record.
+    // The last record read of each run of a store.
     let mut read: HashMap<(usize, RunKey), HeadRef> = HashMap::new();
     let mut rounds = 0;
     loop {
@@ -256,11 +254,11 @@ async fn named(stores: &[&dyn CheckpointStore]) -> Result<(HashSet<Uuid>, u64)> 
     }
 }
 
-/// Lists all runs. The oldest come first, so that a run that is made meanwhile is not passed over.
+/// Lists all runs, oldest first, so that a run created meanwhile is listed too.
 async fn heads(store: &dyn CheckpointStore) -> Result<Vec<RunHead>> {
     let mut all = Vec::new();
     let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
-    // What a run names that is left out would count as named by none.
+    // Include every run: a value named only in an excluded run would count as unused.
     let mut query = RunQuery::default();
     query.complete = true;
     loop {
@@ -273,7 +271,7 @@ async fn heads(store: &dyn CheckpointStore) -> Result<Vec<RunHead>> {
     }
 }
 
-/// Reads all records of a run, and its facts; false if some records that were there when it was listed are gone.
+/// Reads all records of a run, and its facts. Returns false if records that were listed are gone.
 async fn scan(store: &dyn CheckpointStore, head: &RunHead, ids: &mut HashSet<Uuid>) -> Result<bool> {
     let labels = head.facts.labels.iter().map(|(_, value)| value);
     labels.chain(head.facts.user.as_deref()).for_each(|text| named_in(text.as_bytes(), ids));

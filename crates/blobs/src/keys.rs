@@ -1,4 +1,4 @@
-//! What values are closed and opened with: a key of their tenant, or none.
+//! Keys that encrypt and decrypt values: a key of their tenant, or none.
 
 #[cfg(feature = "envelope")]
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::blob::Blob;
 use crate::place;
 use crate::seal::{Head, Seal};
 
-/// Where the keys of a place come from.
+/// The source of a place's keys.
 #[derive(Clone, Default)]
 pub(crate) struct Keys {
     #[cfg(feature = "envelope")]
     pub(crate) provider: Option<Arc<dyn KeyProvider>>,
-    /// Whether what is not encrypted is read although there are keys.
+    /// Whether plain values are readable although keys are set.
     #[cfg(feature = "envelope")]
     pub(crate) accept_plain: bool,
 }
 
-/// What values are made with.
+/// The key and settings that new values use.
 pub(crate) struct CurrentBlobKey {
     /// The current key and its name.
     #[cfg(feature = "envelope")]
@@ -30,7 +30,7 @@ pub(crate) struct CurrentBlobKey {
 }
 
 impl CurrentBlobKey {
-    /// Under a key, the hash of a value tells nothing to who has not that key.
+    /// The hash is keyed, so it reveals nothing about the value without the key.
     pub(crate) fn hasher(&self) -> blake3::Hasher {
         #[cfg(feature = "envelope")]
         if let Some((_, key)) = &self.key {
@@ -72,7 +72,7 @@ impl Keys {
 
 #[cfg(feature = "envelope")]
 impl Keys {
-    /// Returns what a value of the tenant is made with.
+    /// Returns the key that a new value of the tenant uses.
     pub(crate) async fn maker(&self, tenant: &TenantId) -> Result<CurrentBlobKey> {
         let Some(provider) = &self.provider else { return Ok(CurrentBlobKey { key: None }) };
         let ring = provider.keyring(tenant).await?;

@@ -1,8 +1,8 @@
 //! Large values of [Ferrata](ferrata_store)'s runs, kept beside their records: in a folder, a bucket, or any other
 //! [object store](object_store).
 //!
-//! A state that carries a document is written again with each base, listed and loaded with its run, and bounded by what a store takes in
-//! one record. A [`Blob`] stands in its place: some sixty bytes that name the document, which is read only where it is needed.
+//! A state that carries a document writes it again with each base, lists and loads it with its run, and must fit the store's record limit. A
+//! [`Blob`] replaces the document with a name of about sixty bytes. Nodes read the document only where they need it.
 //!
 //! ```
 //! use ferrata_blobs::{Blob, Blobs};
@@ -34,7 +34,7 @@
 //! # Guarantees
 //!
 //! - A value that was put is on stable storage before its name can be in a record, and never changes.
-//! - What is read is what was put, or an error. With keys, it cannot be forged; without, damage is found out.
+//! - A read returns the value that was put, or an error. Keys prevent forgery; without keys, reads detect damage.
 //! - A value that a record names is not removed by [`Blobs::collect`]: also a record that a fork, a child or a message copied it to.
 //! - A tenant reads its own values alone.
 

@@ -13,9 +13,9 @@ pub(crate) enum Kind {
     Data,
     /// `<tenant>/index/<hash>/<id>`: where a value with this hash is.
     Index,
-    /// `<tenant>/condemned/<id>`: no record named that value when this was written, and no later put returns it.
+    /// `<tenant>/condemned/<id>`: when this was written, no record named that value. No later put returns it.
     Condemned,
-    /// `<tenant>/clock/<id>`: written to be told the time of the place.
+    /// `<tenant>/clock/<id>`: written to read the clock of the place.
     Clock,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn path(tenant: &TenantId, kind: Kind, rest: &[&str]) -> Path {
     Path::from_iter([tenant.as_str(), kind.name()].iter().chain(rest).copied())
 }
 
-/// Reads the name of an object: whose it is, of which kind, and of which value.
+/// Parses the name of an object into its tenant, kind and value id.
 pub(crate) fn read(path: &Path) -> Option<(TenantId, Kind, Uuid)> {
     let mut parts = path.parts();
     let tenant = TenantId::new(parts.next()?.as_ref()).ok()?;
@@ -51,7 +51,7 @@ pub(crate) fn id_of(path: &Path) -> Option<Uuid> {
     Uuid::try_parse(path.filename()?).ok()
 }
 
-/// What a failure of the place means.
+/// Converts a failure of the place.
 pub(crate) fn failed(error: object_store::Error) -> Error {
     use object_store::Error as E;
     let (kind, message) = match &error {
@@ -67,7 +67,7 @@ pub(crate) fn failed(error: object_store::Error) -> Error {
     Error::new(kind, message).with_source(error)
 }
 
-/// What a failure to read a value means.
+/// Converts a failure to read a value.
 pub(crate) fn failed_to_read(error: object_store::Error, blob: &Blob) -> Error {
     match error {
         object_store::Error::NotFound { .. } => {

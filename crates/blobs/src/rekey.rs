@@ -1,4 +1,4 @@
-//! Encrypting values anew that older keys encrypted, so that they can go.
+//! Re-encryption of values under older keys, so that operators can remove those keys.
 
 use bytes::Bytes;
 use ferrata_store::{Error, ErrorKind, Result, TenantId};
@@ -13,15 +13,15 @@ use crate::place;
 use crate::seal::{HEAD, SEGMENT, TAG};
 use crate::upload::{self, PART, Upload};
 
-/// What [`Blobs::rekey`] found and did; with `dry_run`, what it would do.
+/// The result of [`Blobs::rekey`]; with `dry_run`, the result that it would have.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct BlobsRekeyed {
-    /// How many values were looked at.
+    /// The number of values checked.
     pub values: u64,
-    /// How many were encrypted with the current key of their tenant, which had not been before.
+    /// The number of values re-encrypted with the current key of their tenant.
     pub rekeyed: u64,
-    /// How many bytes these take at the place.
+    /// The size of these values at the place, in bytes.
     pub bytes: u64,
     /// The values that could not be dealt with, by their place, and why. Of them nothing is promised.
     pub failed: Vec<(String, Error)>,
@@ -31,12 +31,11 @@ impl Blobs {
     /// Encrypts the values of all tenants, or of one, with the current key of their tenant, as far as they are encrypted with another, or not at
     /// all. Names stay, and so does what they name; values may be put, read and collected meanwhile.
     ///
-    /// Every process must write with the new key by then. Values that are not encrypted are encrypted, too, if
-    /// [`accept_plain`](Self::accept_plain) lets them be read, and fail otherwise. A value that was encrypted anew is as young as one that was
-    /// just put, to a collection. `told` hears how far it is, after each value.
+    /// Every process must already write with the new key. The call encrypts plain values too if [`accept_plain`](Self::accept_plain) allows reading
+    /// them, and otherwise fails on them. A collection treats a re-encrypted value as just put. The call reports its progress to `told` after each
+    /// value.
     ///
-    /// What was done once is not done again, so a call that was cut off is repeated. In memory are some parts of 8 MiB, and the names of all
-    /// objects of the place.
+    /// Repeat an interrupted call: it skips values that need no work. Memory holds some parts of 8 MiB, and the names of all objects of the place.
     ///
     /// # Errors
     ///
@@ -81,7 +80,7 @@ impl Blobs {
         Ok(done)
     }
 
-    /// Encrypts one value of this tenant anew, unless it needs no other key; tells whether it did.
+    /// Re-encrypts one value of this tenant if it needs another key. Returns whether it did.
     async fn rekey_value(
         &self,
         id: Uuid,
@@ -91,7 +90,7 @@ impl Blobs {
         dry_run: bool,
     ) -> Result<bool> {
         let maker = self.maker().await?;
-        // What was collected since it was listed needs no key.
+        // A value collected since the listing needs no key.
         let Some(key) = self.key_of(path, size).await? else { return Ok(false) };
         if key.as_deref() == maker.name() {
             return Ok(false);
@@ -109,7 +108,7 @@ impl Blobs {
         Ok(true)
     }
 
-    /// Writes a value over itself; returns its hash under the new key. Readers have it as it was until it is whole.
+    /// Overwrites a value with its re-encrypted form. Returns its hash under the new key. Readers get the old object until the new one is complete.
     async fn replace(
         &self,
         blob: &Blob,
@@ -149,7 +148,7 @@ impl Blobs {
         Ok(hasher.finalize().to_hex().to_string())
     }
 
-    /// Lets puts find the value by its hash under the new key, if they found it before, and by no other.
+    /// Replaces the index entries of a value by one for its hash under the new key, if it had any.
     async fn enter_anew(&self, blob: &Blob, hash: &str, entries: &[Path]) -> Result<()> {
         let new = self.entry(hash, blob);
         let mut is_entered = entries.contains(&new);
@@ -165,7 +164,7 @@ impl Blobs {
     }
 }
 
-/// How many bytes a value has that takes so many at the place.
+/// Returns the size of a value from its size at the place.
 fn value_len(size: u64) -> u64 {
     let sealed = size.saturating_sub(HEAD);
     sealed.saturating_sub(sealed.div_ceil(SEGMENT + TAG as u64) * TAG as u64)

@@ -1,16 +1,16 @@
-//! How the bytes of a blob are kept, byte for byte as in `docs/blobs.md`: a head, and segments that each prove themselves.
+//! The stored format of a blob, byte for byte as in `docs/blobs.md`: a head, and segments that each authenticate themselves.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use ferrata_store::TenantId;
 use uuid::Uuid;
 
-/// How many bytes of the value a segment has; the last one has the rest.
+/// The number of value bytes in a segment; the last one has the rest.
 pub(crate) const SEGMENT: u64 = 64 << 10;
 
-/// How many bytes follow those of a segment: the tag of the cipher, or a check.
+/// The number of bytes after a segment: the tag of the cipher, or a checksum.
 pub(crate) const TAG: usize = 16;
 
-/// How long the head is.
+/// The length of the head.
 pub(crate) const HEAD: u64 = 80;
 
 const MARK: &[u8; 4] = b"FBLB";
@@ -23,7 +23,7 @@ const CHECK: &str = "ferrata blob 1 check";
 #[cfg(feature = "envelope")]
 const CIPHER: &str = "ferrata blob 1 cipher";
 
-/// What the head of a stored blob says.
+/// The parsed head of a stored blob.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Head {
     Plain,
@@ -105,7 +105,7 @@ impl Seal {
         &self.head
     }
 
-    /// Appends a segment as it is stored.
+    /// Appends a segment in its stored form.
     pub(crate) fn close(&self, place: SegmentPosition, segment: &[u8], into: &mut BytesMut) {
         match &self.means {
             SealMethod::Check(hasher) => {
@@ -140,7 +140,7 @@ impl Seal {
     }
 }
 
-/// Where in its blob a segment stands.
+/// The position of a segment in its blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentPosition {
     pub(crate) index: u64,
@@ -170,7 +170,7 @@ fn check(bound: &blake3::Hasher, place: SegmentPosition, segment: &[u8]) -> [u8;
     tag
 }
 
-/// How many segments a value of so many bytes has: one at least.
+/// Returns the number of segments of a value with this length; at least one.
 pub(crate) fn segments(len: u64) -> u64 {
     len.div_ceil(SEGMENT).max(1)
 }

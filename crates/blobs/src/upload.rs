@@ -9,10 +9,10 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use crate::place;
 use crate::seal::{self, HEAD, SEGMENT, Seal, SegmentPosition, TAG};
 
-/// How much of a value is sent, or read ahead, at a time. A multiple of a segment.
+/// The amount of a value that is sent, or read ahead, at a time. A multiple of a segment.
 pub(crate) const PART: u64 = 8 << 20;
 
-/// How many parts of one value are under way at once.
+/// The number of concurrent parts of one value.
 const PARTS: usize = 2;
 
 /// Closes a value that is sent at once.
@@ -84,7 +84,7 @@ impl<'a> Upload<'a> {
         Ok(())
     }
 
-    /// What cannot be withdrawn is no value either: no name of it was returned, so it is collected.
+    /// If the abort fails, the object is still no value: no caller has its name, so a collection removes it.
     pub(crate) async fn abort(self) {
         if let Err(error) = self.parts.abort().await {
             tracing::debug!(%error, "left an upload that is not needed to be collected");

@@ -1,4 +1,4 @@
-//! Which keys the values of a place need: what an operator asks before an old key goes.
+//! Usage of keys by the values of a place, for an operator who wants to remove an old key.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::blobs::Blobs;
 use crate::place::{self, Kind};
 use crate::seal::{HEAD, Head};
 
-/// How much of a tenant stands under one key at a place for values.
+/// The values of a tenant under one key at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlobUsage {
@@ -19,23 +19,23 @@ pub struct BlobUsage {
     pub tenant: TenantId,
     /// The name of the key; `None` for what is not encrypted.
     pub key: Option<String>,
-    /// How many values.
+    /// The number of values.
     pub values: u64,
-    /// How many bytes they take at the place.
+    /// Their size at the place, in bytes.
     pub bytes: u64,
 }
 
 impl Blobs {
-    /// Counts the values of the place under each key that they need, by tenant and then by key, what is not encrypted first; of one tenant if
-    /// one is given, and of all otherwise. It changes nothing and needs no key.
+    /// Counts the values of the place by tenant and by the key that they need, plain values first. Restricts the count to `tenant` if it is given.
+    /// Changes nothing and needs no key.
     ///
-    /// A value that no record names counts until it is [collected](Self::collect). Of each value 80 bytes are read. In memory is a line for
+    /// A value that no record names counts until it is [collected](Self::collect). The call reads 80 bytes of each value. Memory holds one line for
     /// each key of a tenant.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: it cannot be told which key a value needs; the error names it. Restore it from a
-    ///   backup or remove it, or upgrade this process.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the key of the value that the error names is unknown. Restore the value from a backup,
+    ///   remove it, or upgrade this process.
     /// - [`ErrorKind::Unavailable`] from the place: call it again.
     ///
     /// # Cancel safety
@@ -64,7 +64,7 @@ impl Blobs {
         let mut objects = self.objects.list(folder.as_ref());
         while let Some(object) = objects.try_next().await.map_err(place::failed)? {
             let Some((tenant, Kind::Data, _)) = place::read(&object.location) else { continue };
-            // What was collected since it was listed needs no key any more.
+            // A value collected since the listing needs no key.
             let Some(key) = self.key_of(&object.location, object.size).await? else { continue };
             let (values, bytes) = counted.entry((tenant, key)).or_default();
             *values += 1;
@@ -74,7 +74,7 @@ impl Blobs {
         Ok(counted.into_iter().map(usage).collect())
     }
 
-    /// Reads with which key a value is encrypted; `None` if it is gone.
+    /// Reads the name of the key that encrypts a value; `None` if the value is gone.
     pub(crate) async fn key_of(&self, path: &Path, size: u64) -> Result<Option<Option<String>>> {
         let none = || {
             let message = format!(
@@ -92,7 +92,7 @@ impl Blobs {
         };
         match Head::read(&head) {
             Some(Head::Plain) => Ok(Some(None)),
-            // Any other text was not written by this library, and is not repeated.
+            // This library wrote no other text, so the error does not repeat it.
             Some(Head::Encrypted(name)) if is_name(&name) => Ok(Some(Some(name))),
             Some(Head::Newer(version)) => {
                 let message = format!(
@@ -105,7 +105,7 @@ impl Blobs {
     }
 }
 
-/// Tells whether a text may be the name of a key, as a keyring takes it.
+/// Returns whether a keyring accepts the text as the name of a key.
 fn is_name(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !text.is_empty() && text.chars().all(is_plain)

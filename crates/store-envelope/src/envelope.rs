@@ -1,4 +1,4 @@
-//! The envelope around a body, byte for byte as in `docs/at-rest.md`: what it says of itself, and how it is closed and opened.
+//! The envelope around a body, byte for byte as in `docs/at-rest.md`: its header, encryption and decryption.
 
 use std::io::Read as _;
 
@@ -23,7 +23,7 @@ const FIRST: u8 = 1;
 const COMPRESSED: u8 = 1;
 const ENCRYPTED: u8 = 2;
 
-/// The length of the nonce of XChaCha20, which stands in an envelope of the first version.
+/// The length of the nonce of XChaCha20, in an envelope of the first version.
 const OLD_NONCE: usize = 24;
 
 /// The length of the tag of either cipher.
@@ -32,7 +32,7 @@ const TAG: usize = 16;
 /// zstd's own default: most of the gain, for some microseconds a record.
 const LEVEL: i32 = 3;
 
-/// Wraps the body of a record; as it is, if nothing is asked for that pays.
+/// Wraps the body of a record. Returns the body unchanged if no requested transformation helps.
 ///
 /// The same body of the same record has the same envelope, so that a repeated append is recognised.
 pub(crate) fn close(
@@ -43,7 +43,7 @@ pub(crate) fn close(
     body: &Bytes,
 ) -> Result<Bytes> {
     let compressed = match options.compress_from {
-        // One that is larger than is decompressed stays as it is: it could not be read again.
+        // A larger body stays uncompressed, because a read would refuse to decompress it.
         Some(least) if body.len() >= least && body.len() as u64 <= options.max_body => compress(body)?,
         _ => None,
     };
@@ -51,14 +51,14 @@ pub(crate) fn close(
     let flags = if compressed.is_some() { COMPRESSED } else { 0 } | if key.is_some() { ENCRYPTED } else { 0 };
     let inside = compressed.as_deref().unwrap_or(body);
     match key {
-        // A body that could be taken for an envelope gets one that says that it is none.
+        // A plain body that looks like an envelope gets an envelope without flags.
         None if flags == 0 && body.first() != Some(&MARK) => Ok(body.clone()),
         None => Ok([&[MARK, FIRST, flags], inside].concat().into()),
         Some(key) => encrypt(key, flags, run, header, inside),
     }
 }
 
-/// Tells whether a record is encrypted with a key that is not in the ring.
+/// Returns whether a record is encrypted with a key that is not in the ring.
 pub(crate) fn lacks(keys: &Keyring, run: &RunKey, record: &Record) -> bool {
     let key = key_of(run, &record.header, &record.body);
     key.is_ok_and(|name| name.is_some_and(|name| keys.find(name).is_none()))
@@ -79,7 +79,7 @@ pub(crate) fn key_of<'a>(run: &RunKey, header: &RecordHeader, stored: &'a [u8]) 
     }
 }
 
-/// Returns what was done to the body of a record; nothing if it has no envelope.
+/// Returns the flags of a record's envelope; none if it has no envelope.
 fn flags(run: &RunKey, header: &RecordHeader, stored: &[u8]) -> Result<u8> {
     match stored.get(1..3) {
         _ if stored.first() != Some(&MARK) => Ok(0),
@@ -102,7 +102,7 @@ fn is_known(version: u8, flags: u8) -> bool {
     }
 }
 
-/// What is wrong with an envelope that ends too early.
+/// The error text for an envelope that ends too early.
 const CUT: &str = "the envelope of the record is cut short";
 
 fn at(run: &RunKey, header: &RecordHeader, kind: ErrorKind, message: impl Into<String>) -> Error {
@@ -113,7 +113,7 @@ fn corrupt(run: &RunKey, header: &RecordHeader, why: &str) -> Error {
     at(run, header, ErrorKind::Corrupt, format!("{why}; restore the run from a backup"))
 }
 
-/// What the body of a record is without its envelope.
+/// Returns the body of a record without its envelope.
 ///
 /// # Errors
 ///
@@ -189,15 +189,15 @@ fn encrypt(
     Ok(envelope.into())
 }
 
-/// Most of the record's id, of which nothing need be kept. That ids differ is not relied on: under one nonce the cipher (RFC 8452) shows of two
-/// bodies only whether they are the same, of the same record in the same place.
+/// Takes most of the record's id as the nonce, so that the envelope stores no nonce bytes. Security does not depend on distinct ids. With a repeated
+/// nonce, the cipher (RFC 8452) reveals only whether two bodies of the same record in the same place are equal.
 fn nonce_of(header: &RecordHeader) -> Nonce {
     let mut nonce = Nonce::default();
     nonce.copy_from_slice(&header.id.as_uuid().as_bytes()[4..]);
     nonce
 }
 
-/// What the encrypted bytes are bound to: what stands before the nonce, the run, and the place and the identity of the record.
+/// The associated data of the cipher: the bytes before the nonce, the run, and the place and identity of the record.
 fn bound_to(outside: &[u8], run: &RunKey, header: &RecordHeader) -> Vec<u8> {
     let (tenant, id) = (run.tenant.as_str().as_bytes(), run.run.as_str().as_bytes());
     let mut bound = Vec::with_capacity(outside.len() + tenant.len() + id.len() + 64);

@@ -13,7 +13,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 /// The longest name of a key, in bytes.
 const MAX_NAME: usize = 64;
 
-/// What the keys of the ciphers are derived under. Another text is another format.
+/// The context string of the cipher keys. Another string is another format.
 const CIPHER: &str = "ferrata envelope 2 cipher";
 const OLD_CIPHER: &str = "ferrata envelope 1 cipher";
 const BLOBS: &str = "ferrata envelope 1 blobs";
@@ -25,7 +25,7 @@ const BLOBS: &str = "ferrata envelope 1 blobs";
 pub struct Key(Zeroizing<[u8; 32]>);
 
 impl Key {
-    /// Takes 32 bytes, which must come from a source of secrets: a password is none.
+    /// Takes 32 bytes, which must come from a source of secrets. Do not use a password.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
     }
@@ -39,7 +39,7 @@ impl Key {
     /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
     pub fn from_hex(text: &str) -> Result<Self> {
         let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        // It is written where it stays: what a growing list leaves behind is overwritten by no one.
+        // Write into the final location: a growing list would leave copies that nothing overwrites.
         let mut key = Self::from_bytes([0; 32]);
         let (pairs, odd) = text.as_bytes().as_chunks();
         let read = key.0.iter_mut().zip(pairs).map(|(byte, &[high, low])| {
@@ -98,7 +98,7 @@ pub(crate) struct DerivedKeys {
 }
 
 impl DerivedKeys {
-    /// What this leaves on the stack, [`wipe_stack`] overwrites.
+    /// [`wipe_stack`] overwrites the copies that this leaves on the stack.
     #[inline(never)]
     fn new(name: String, key: &Key) -> Arc<Self> {
         let derived = |context| Zeroizing::new(blake3::derive_key(context, &*key.0));
@@ -108,7 +108,7 @@ impl DerivedKeys {
     }
 }
 
-/// Overwrites what the calls before have left on the stack: large values that are moved from there to the heap take what stands in their gaps along.
+/// Overwrites the remains of earlier calls on the stack: large values that move from there to the heap copy the bytes in their gaps.
 #[inline(never)]
 pub(crate) fn wipe_stack() {
     let mut left = [0_u8; 16 << 10];
@@ -116,7 +116,7 @@ pub(crate) fn wipe_stack() {
     std::hint::black_box(&left);
 }
 
-/// What `ferrata-blobs` derives its keys from: a key that is derived from one of a ring. Nothing shows it.
+/// A key derived from one of a ring, from which `ferrata-blobs` derives its own keys. No method reveals it.
 #[derive(Clone)]
 pub struct BlobKey(Zeroizing<[u8; 32]>);
 
@@ -134,7 +134,7 @@ impl fmt::Debug for BlobKey {
 }
 
 impl Keyring {
-    /// A ring of one key, the current one. Its name stands in each record that it encrypts, and is no secret.
+    /// Creates a ring with one key, the current one. Each record that it encrypts contains the key's name, which is no secret.
     ///
     /// # Errors
     ///
@@ -145,7 +145,7 @@ impl Keyring {
         Self(Arc::default()).with_old(name, key)
     }
 
-    /// Adds a key with which older records are read.
+    /// Adds a key that decrypts older records.
     ///
     /// # Errors
     ///
@@ -170,7 +170,7 @@ impl Keyring {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`], with the number of the line and never with what stands in it.
+    /// [`ErrorKind::Invalid`], with the number of the line and never with its contents.
     ///
     /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
     pub fn parse(text: &str) -> Result<Self> {
@@ -196,7 +196,7 @@ impl Keyring {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if the file cannot be read, and as for [`parse`](Self::parse).
+    /// [`ErrorKind::Unavailable`] if the file cannot be read, and the errors of [`parse`](Self::parse).
     ///
     /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
@@ -229,7 +229,7 @@ impl fmt::Debug for Keyring {
     }
 }
 
-/// Tells whether a text may be the name of a key.
+/// Returns whether a text is a valid key name.
 pub(crate) fn is_name(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     (1..=MAX_NAME).contains(&text.len()) && text.chars().all(is_plain)

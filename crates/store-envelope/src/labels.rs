@@ -12,11 +12,11 @@ use zeroize::Zeroizing;
 
 use crate::keys::{Key, read, wipe_stack};
 
-/// What the keys are derived under. Another text is another format.
+/// The context string of the label keys. Another string is another format.
 const CIPHER: &str = "ferrata envelope 1 labels cipher";
 const NONCE: &str = "ferrata envelope 1 labels nonce";
 
-/// What an encrypted text begins with.
+/// The prefix of each encrypted text.
 const MARK: &str = "enc1:";
 
 /// The length of a nonce of XChaCha20.
@@ -30,7 +30,7 @@ const OWN: &str = "ferrata.";
 
 /// The key of labels and users: one for all tenants of a store, since a listing may ask for all of them.
 ///
-/// It stays as long as runs are to be found by it: what was written under another is found by none.
+/// Keep it for as long as callers search runs by encrypted labels: a search under another key finds none of them.
 #[derive(Clone)]
 pub struct LabelKey {
     cipher: XChaCha20Poly1305,
@@ -45,7 +45,7 @@ impl LabelKey {
         made
     }
 
-    /// What this leaves on the stack, [`wipe_stack`] overwrites.
+    /// [`wipe_stack`] overwrites the copies that this leaves on the stack.
     #[inline(never)]
     fn derive(key: &Key) -> Self {
         let cipher = Zeroizing::new(blake3::derive_key(CIPHER, key.bytes()));
@@ -57,14 +57,15 @@ impl LabelKey {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if the file cannot be read, [`ErrorKind::Invalid`] if it holds anything else, which is not repeated.
+    /// [`ErrorKind::Unavailable`] if the file cannot be read, [`ErrorKind::Invalid`] if its contents are no key. The error does not repeat the
+    /// contents.
     ///
     /// <!-- held by: envelope::the_command_finds_runs_by_labels_that_are_encrypted -->
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         Ok(Self::new(&Key::from_hex(read(path.as_ref())?.trim())?))
     }
 
-    /// Encrypts what is said of a run.
+    /// Encrypts the label values and the user of a run.
     ///
     /// # Errors
     ///
@@ -94,13 +95,13 @@ impl LabelKey {
         Ok(Some(asked))
     }
 
-    /// Decrypts what is said of a run. What was written without this key stays as it stands.
+    /// Decrypts the labels and the user of a run. Values written without this key stay unchanged.
     pub(crate) fn opened(&self, mut head: RunHead) -> RunHead {
         let mut labels = Labels::default();
         let opened = |(key, value)| {
             labels.insert(key, self.open(LabelContext::Label(key), value).unwrap_or_else(|| value.to_owned()))
         };
-        // What was encrypted was a label, and what was not is one.
+        // Decrypted text is a label; plain text is checked already.
         if head.facts.labels.iter().try_for_each(opened).is_ok() {
             head.facts.labels = labels;
         }
@@ -157,7 +158,7 @@ impl fmt::Debug for LabelKey {
     }
 }
 
-/// What a text is: the same one is another under another label.
+/// The context of a text: equal texts have different ciphertexts under different labels.
 #[derive(Clone, Copy)]
 enum LabelContext<'a> {
     User,

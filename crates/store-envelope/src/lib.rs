@@ -9,14 +9,14 @@
 //!   [`Corrupt`](ferrata_store::ErrorKind::Corrupt), and never read as what it is not.
 //! - **Repeatable.** The same record has the same envelope, so that a repeated append is recognised, also by another process, and also when
 //!   the key has changed between.
-//! - **Readable for as long as its key is in the ring.** Plain, compressed and encrypted records, of several keys, may stand in one log.
+//! - **Readable while its key is in the ring.** One log may contain plain, compressed and encrypted records, of several keys.
 //! - **Secret.** No error, log or `Debug` output shows a key or what was encrypted.
 //!
 //! # Limits
 //!
 //! - Headers are not encrypted, because stores index them: workflow, names of nodes, status, times, and the hash of the input; labels and user
 //!   are with a [`LabelKey`].
-//! - Whoever can write to the store can remove the newest records of a run, or the whole run: a log that ends earlier is a log.
+//! - A party with write access to the store can remove the newest records of a run, or the whole run, because a shorter log is a valid log.
 //! - [`EnvelopeStore::rekey`] encrypts records with another key where the store inside can replace bodies; elsewhere `prune` and `purge` do.
 
 mod envelope;

@@ -1,4 +1,4 @@
-//! Where keyrings come from: one for all, one for each tenant, a key management service.
+//! Sources of keyrings: one ring for all tenants, one for each tenant, or a key management service.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,11 +10,11 @@ use ferrata_store::{Clock, Error, ErrorKind, Result, SystemClock, TenantId, with
 
 use crate::keys::Keyring;
 
-/// How long what a provider said holds where it cannot be cached: an error, or a ring that lacks a key. A stranger who writes names of keys
-/// into a store makes a service of keys be asked no more often.
+/// The time that the cache keeps a result that is otherwise not cacheable: an error, or a ring that lacks a key. It limits the requests to a key
+/// service if a stranger writes key names into a store.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How many tenants' rings are kept; some 400 bytes each with two keys.
+/// The maximum number of cached rings. A ring with two keys takes about 400 bytes.
 const MOST: usize = 10_000;
 
 /// Gives the keys of a tenant. A [`Keyring`] gives itself, to each tenant.
@@ -23,8 +23,8 @@ const MOST: usize = 10_000;
 ///
 /// # Errors
 ///
-/// What it returns is what the append or the load fails with, and nothing is written. [`ErrorKind::Unavailable`] is tried again;
-/// for a tenant whose keys were erased use [`ErrorKind::Unsupported`], as for a key that is in no ring: its runs are left alone.
+/// If it returns an error, the append or the load fails with that error and writes nothing. The runtime retries [`ErrorKind::Unavailable`]. For a
+/// tenant with erased keys return [`ErrorKind::Unsupported`], as for a key that no ring has: the runtime then skips its runs.
 ///
 /// # Cancel safety
 ///
@@ -58,16 +58,14 @@ impl<P: KeyProvider + ?Sized> KeyProvider for Arc<P> {
     }
 }
 
-/// Keeps what another provider said, for a while.
+/// Caches the answers of another provider.
 ///
-/// - A ring is asked for anew when its life is over, and at once when a record names a key that it lacks: a key that was added is
-///   found without a restart.
-/// - A ring whose life is over is not used, also if the provider does not answer: a key that was erased is gone from every process by
-///   then.
-/// - An error holds for a second. A ring that still lives goes on being used, unless the error is
-///   [`ErrorKind::Unsupported`]: then its keys were erased. An answer that takes longer than the patience, five seconds
-///   unless set, is [`ErrorKind::Unavailable`].
-/// - Callers of one tenant share one question; those of others do not wait for it, nor who finds a ring that lives.
+/// - The cache requests a ring again when its lifetime is over, and at once when a record names a key that the ring lacks. So a new key needs no
+///   restart.
+/// - The cache never uses a ring after its lifetime, even if the provider does not answer. Every process loses an erased key within that time.
+/// - The cache keeps an error for a second. It continues to use a valid ring, unless the error is [`ErrorKind::Unsupported`], which means that its
+///   keys were erased. An answer that takes longer than the patience, by default five seconds, is [`ErrorKind::Unavailable`].
+/// - Callers of one tenant share one request. Callers of other tenants do not wait for it, and neither do callers that find a valid ring.
 ///
 /// <!-- held by: tenants::a_ring_is_asked_for_once_in_its_life_however_many_ask_at_once, tenants::a_ring_is_used_for_its_life_also_if_a_key_is_asked_for_in_vain -->
 ///
@@ -106,16 +104,16 @@ pub struct CachedKeys<P> {
 #[derive(Default)]
 struct Entry {
     said: Mutex<TenantKeys>,
-    /// Held by the one who asks while it asks.
+    /// The requesting caller locks it during the request.
     asking: tokio::sync::Mutex<()>,
 }
 
-/// What was said of a tenant.
+/// The provider's last answer for a tenant.
 #[derive(Default)]
 struct TenantKeys {
     /// The newest ring, and since when it is known.
     ring: Option<(Arc<Keyring>, Duration)>,
-    /// What the last question failed with, if it did, and when.
+    /// The error of the last request, if it failed, and its time.
     failed: Option<(Error, Duration)>,
 }
 
@@ -152,20 +150,20 @@ impl<P: KeyProvider> CachedKeys<P> {
     fn entry(&self, tenant: &TenantId) -> Arc<Entry> {
         let mut known = self.known();
         if known.len() >= MOST && !known.contains_key(tenant) {
-            // Those that are being asked for stay with who asks.
+            // Pending requests keep their own entry.
             known.clear();
         }
         Arc::clone(known.entry(tenant.clone()).or_default())
     }
 
-    /// Returns what was said less than `life` ago, and asks otherwise.
+    /// Returns an answer younger than `life`, and otherwise requests the ring.
     async fn said(&self, tenant: &TenantId, life: Duration) -> Result<Arc<Keyring>> {
         let entry = self.entry(tenant);
         if let Some(said) = self.holds(&entry, life) {
             return said;
         }
         let _asking = entry.asking.lock().await;
-        // By whoever asked meanwhile.
+        // Another caller requested it meanwhile.
         if let Some(said) = self.holds(&entry, life) {
             return said;
         }
@@ -190,7 +188,7 @@ impl<P: KeyProvider> CachedKeys<P> {
         ring
     }
 
-    /// Returns what was said, if it still holds.
+    /// Returns the cached answer, if it is still valid.
     fn holds(&self, entry: &Entry, life: Duration) -> Option<Result<Arc<Keyring>>> {
         let is_within = |life, at: Duration| self.clock.monotonic().saturating_sub(at) < life;
         match &*entry.said() {

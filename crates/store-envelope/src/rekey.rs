@@ -1,4 +1,4 @@
-//! Encrypting anew what older keys encrypted, so that they can go.
+//! Re-encryption of records under older keys, so that operators can remove those keys.
 
 use ferrata_store::{
     At, CheckpointStore, Cursor, Error, ErrorKind, Order, Page, Record, Result, RunHead, RunKey, RunQuery,
@@ -9,20 +9,20 @@ use crate::envelope;
 use crate::keys::Keyring;
 use crate::store::EnvelopeStore;
 
-/// How many bytes of bodies are replaced in one call of the store, as long as one record has no more.
+/// The maximum bytes of bodies that one call of the store replaces, unless one record has more.
 const BATCH: usize = 4 << 20;
 
-/// Which runs [`EnvelopeStore::rekey`] deals with, and whether it changes them.
+/// The runs that [`EnvelopeStore::rekey`] processes, and whether it changes them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RekeyOptions {
     /// The tenant whose runs are dealt with; those of all tenants unless set.
     pub tenant: Option<TenantId>,
-    /// Where the call before ended; from the oldest run unless set.
+    /// The end of the previous call. Without a cursor, the call starts at the oldest run.
     pub cursor: Option<Cursor>,
-    /// How many runs at most; 100 unless set.
+    /// The maximum number of runs. The default is 100.
     pub runs: u32,
-    /// Whether nothing is changed; false unless set.
+    /// Whether to report only and change nothing. The default is false.
     pub dry_run: bool,
 }
 
@@ -62,36 +62,36 @@ impl RekeyOptions {
     }
 }
 
-/// What [`EnvelopeStore::rekey`] found and did; with `dry_run`, what it would do.
+/// The result of [`EnvelopeStore::rekey`]; with `dry_run`, the result that it would have.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Rekeyed {
-    /// How many runs were read.
+    /// The number of runs read.
     pub runs: u64,
-    /// How many records were encrypted with the current key of their tenant, which had not been before.
+    /// The number of records re-encrypted with the current key of their tenant.
     pub records: u64,
-    /// How many bytes their bodies had, in the envelopes before.
+    /// The size of their bodies in the previous envelopes, in bytes.
     pub bytes: u64,
-    /// How many records had changed by the time that they were to be replaced: they became bases or were pruned. Call it again.
+    /// The number of records that became bases or were pruned before the call could replace them. Call it again.
     pub changed: u64,
     /// The runs that could not be dealt with, and why. Of them nothing is promised.
     pub failed: Vec<(RunKey, Error)>,
-    /// Where to go on; none if these were the last runs.
+    /// The cursor for the next call; `None` after the last runs.
     pub next: Option<Cursor>,
 }
 
 impl<S: CheckpointStore> EnvelopeStore<S> {
-    /// Encrypts the records of a page of runs with the current key of their tenant, as far as they are encrypted with another, or not at all.
-    /// Whatever a run says, and its whole history, stays as it is; runs may go on, be started, forked, pruned and purged meanwhile.
+    /// Encrypts the records of a page of runs with the current key of their tenant. Skips records that already use that key. The contents and the
+    /// history of each run stay unchanged. Callers may append to, start, fork, prune and purge runs meanwhile.
     ///
-    /// Call it until there is no [`next`](Rekeyed::next), with every process writing with the new key by then: what a process writes with
-    /// the old one meanwhile is not found. [`key_usage`](crate::key_usage) tells whether an old key is needed by anything.
+    /// Call it until [`next`](Rekeyed::next) is `None`. Every process must already write with the new key: the call misses records that a process
+    /// writes with the old key meanwhile. [`key_usage`](crate::key_usage) reports whether data still needs an old key.
     ///
-    /// Records that are not encrypted are encrypted, too, if [`accept_plain`](crate::EnvelopeOptions::accept_plain) lets them be read, and
-    /// fail their run otherwise. Labels and users stay under their own key.
+    /// Plain records are encrypted too if [`accept_plain`](crate::EnvelopeOptions::accept_plain) allows reading them, and otherwise fail their run.
+    /// Labels and users stay under their own key.
     ///
-    /// Each record is read, and written if it has to be; what was done once is not done again, so a call that was cut off is repeated. In
-    /// memory are the records from one base of a run to the next.
+    /// The call reads each record, and writes only records that need it, so repeat an interrupted call. Memory holds the records from one base of a
+    /// run to the next.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
         self.resealing_inside()?;
         let mut query = RunQuery::default();
         query.tenant = options.tenant;
-        // The oldest first, so that a run that is made meanwhile passes none over.
+        // List the oldest first, so that runs created meanwhile displace none.
         let page = Page::first(options.runs.clamp(1, Page::MAX)).with_order(Order::OldestFirst);
         let page = match options.cursor {
             Some(cursor) => page.with_cursor(cursor),
@@ -161,7 +161,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
         loop {
             let records = match self.inner().load(run, at).await {
                 Ok(Some(records)) => records,
-                // It was purged, or pruned up to here: what is gone needs no key.
+                // The run was purged, or pruned up to this record, so nothing needs a key.
                 Ok(None) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
                 Err(error) => return Err(error),
@@ -216,7 +216,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
         }
         let replaced = match self.resealing_inside()?.reseal(run, &given).await {
             Ok(replaced) => replaced,
-            // It was purged: what is gone needs no key.
+            // The run was purged, so nothing needs a key.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };

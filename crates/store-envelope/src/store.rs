@@ -19,26 +19,25 @@ use crate::keys::Keyring;
 use crate::labels::LabelKey;
 use crate::provider::KeyProvider;
 
-/// What an [`EnvelopeStore`] does with the bodies of records. By default it compresses those of 1 KiB and more, and encrypts nothing.
+/// Options for the bodies of records in an [`EnvelopeStore`]. By default it compresses bodies of 1 KiB and more, and encrypts nothing.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EnvelopeOptions {
-    /// Where the keys come from: with them, every body is encrypted with the current one of its tenant. None by default.
+    /// The source of keys. With keys, every body is encrypted with the current key of its tenant. The default is `None`.
     pub keys: Option<Arc<dyn KeyProvider>>,
-    /// Whether bodies that are not encrypted are read although there are keys; false by default.
+    /// Whether plain bodies are readable although keys are set. The default is false.
     ///
-    /// For a store whose older records were written without keys. While it is true, whoever can write to the store can put a record
-    /// there that no key was needed for.
+    /// Set it for a store whose older records were written without keys. While it is true, a party with write access to the store can add a record
+    /// without a key.
     pub accept_plain: bool,
-    /// From how many bytes on a body is compressed, if that makes it smaller; none to compress nothing. 1,024 by default.
+    /// The minimum size of a body to compress, if that makes it smaller; `None` disables compression. The default is 1,024.
     pub compress_from: Option<usize>,
-    /// How many bytes a body may have when it is decompressed; 1 GiB by default. A larger one is taken for damage, so
-    /// one that is written is not compressed if it is larger. The same in all processes.
+    /// The maximum size of a decompressed body. The default is 1 GiB. Reads report a larger body as damage, and writes leave a larger body
+    /// uncompressed. Set the same value in all processes.
     ///
     /// <!-- held by: hostile::a_body_that_would_grow_beyond_the_bound_is_not_read, hostile::a_body_beyond_the_bound_that_is_written_is_read -->
     pub max_body: u64,
-    /// The key with which the values of labels, and users, are encrypted; none by default, and then the store inside
-    /// keeps them as they are.
+    /// The key that encrypts label values and users. The default is `None`: the store inside then gets them in plain text.
     ///
     /// Labels of Ferrata itself, which begin with `ferrata.`, and the names of labels stay as they are.
     pub labels: Option<LabelKey>,
@@ -58,7 +57,7 @@ impl EnvelopeOptions {
         self
     }
 
-    /// Sets whether bodies that are not encrypted are read although there are keys.
+    /// Sets whether plain bodies are readable although keys are set.
     #[must_use]
     pub fn with_accept_plain(mut self, accept: bool) -> Self {
         self.accept_plain = accept;
@@ -81,8 +80,7 @@ impl EnvelopeOptions {
 }
 
 impl EnvelopeOptions {
-    /// Encrypts the values of labels, and users, with this key, and finds runs by them. Runs that were written without
-    /// it, or with another, are not found by them any more.
+    /// Encrypts label values and users with this key, and finds runs by them. Searches then miss runs that were written without this key.
     ///
     /// <!-- held by: labels::a_listing_finds_the_same_runs_with_the_same_facts -->
     #[must_use]
@@ -94,8 +92,8 @@ impl EnvelopeOptions {
 
 /// A store whose bodies are compressed and encrypted before the store inside keeps them.
 ///
-/// Whatever the store inside promises holds; `docs/at-rest.md` says what is encrypted and what is not.
-/// [`headers`](CheckpointStore::headers) tell length and checksum of what is stored.
+/// The promises of the store inside hold. `docs/at-rest.md` lists the encrypted and the plain data. [`headers`](CheckpointStore::headers) reports
+/// length and checksum of the stored bytes.
 ///
 /// # Examples
 ///
@@ -115,7 +113,7 @@ pub struct EnvelopeStore<S> {
 }
 
 impl<S> EnvelopeStore<S> {
-    /// Wraps a store. Records that are there stay as they are.
+    /// Wraps a store. Existing records stay unchanged.
     pub fn new(inner: S, options: EnvelopeOptions) -> Self {
         Self { inner, options }
     }
@@ -159,7 +157,7 @@ impl<S> EnvelopeStore<S> {
         Record::seal(record.header, body).map_err(|error| error.with_run(run))
     }
 
-    /// Returns a head with the labels and the user that were written.
+    /// Returns a head with decrypted labels and user.
     fn shown(&self, head: RunHead) -> RunHead {
         match &self.options.labels {
             Some(key) => key.opened(head),
@@ -188,8 +186,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
         records.into_iter().map(opened).collect::<Result<_>>().map(Some)
     }
 
-    /// Tells whether what was refused is the end of the log already, in other envelopes: the key or the compression has
-    /// changed since.
+    /// Returns whether the refused records already end the log in other envelopes, because the key or the compression has changed since.
     async fn is_repeat(&self, append: &RunAppend, refused: &Error) -> bool {
         let Some(last) = append.records.last() else { return false };
         if refused.kind() != ErrorKind::Conflict
@@ -201,7 +198,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
         for record in append.records.iter().rev() {
             match self.load(&append.run, At::Seq(record.header.seq)).await {
                 Ok(Some(mut records)) => kept.extend(records.pop().map(|record| record.header)),
-                // Those before it are pruned.
+                // The records before it are pruned.
                 Err(error) if error.kind() == ErrorKind::NotFound => break,
                 _ => return false,
             }
@@ -223,7 +220,7 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
         let (mut results, mut sent) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
         for (append, checked) in batch.iter().zip(checked) {
             let closed = checked.and_then(|()| self.closed_append(keys[&append.run.tenant].clone(), append));
-            // What is refused here never reaches the store inside: it would be kept as it is.
+            // A body that fails here never reaches the store inside, which would store it without encryption.
             results.push(closed.map(|append| sent.push(append)));
         }
         let mut answers = self.inner.append(sent).await.into_iter();
@@ -268,7 +265,7 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         let keys = match &cut.base {
             Some(_) => self.keys(&run.tenant).await.map_err(|error| error.with_run(run))?,
-            // What is only removed needs no key.
+            // A removed record needs no key.
             None => None,
         };
         let closed = |base: &Record| {
@@ -291,7 +288,7 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
         self.inner.resealing().is_some().then_some(self)
     }
 
-    /// None with keys: what is said would be seen in the clear.
+    /// Returns no relay if keys are set, because a relay would see the messages in the clear.
     fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
         match self.options.keys {
             Some(_) => None,

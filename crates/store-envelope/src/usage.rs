@@ -1,4 +1,4 @@
-//! Which keys the records of a store need: what an operator asks before an old key goes.
+//! Usage of keys by the records of a store, for an operator who wants to remove an old key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use ferrata_store::{
 use crate::envelope;
 use crate::keys::is_name;
 
-/// How much of a tenant stands under one key.
+/// The records of a tenant under one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyUsage {
@@ -17,26 +17,25 @@ pub struct KeyUsage {
     pub tenant: TenantId,
     /// The name of the key; `None` for what is not encrypted.
     pub key: Option<String>,
-    /// How many records.
+    /// The number of records.
     pub records: u64,
-    /// How many runs have one of them, or more.
+    /// The number of runs with at least one of these records.
     pub runs: u64,
 }
 
-/// Counts the records and runs of a store under each key that they need, by tenant and then by key, what is not encrypted first; of one tenant
-/// if one is given. It changes nothing and needs no key.
+/// Counts the records and runs of a store by tenant and by the key that they need, plain ones first. Restricts the count to `tenant` if it is given.
+/// Changes nothing and needs no key.
 ///
 /// Give it the store inside, whose records are in their envelopes: an [`EnvelopeStore`](crate::EnvelopeStore) opens them.
 ///
-/// A key is needed by what is counted under it, by nothing that was written since a process last wrote with it, and by the values that
-/// `ferrata-blobs` encrypted with it, which are not counted.
+/// A key without counts is no longer needed by this store, once every process writes with another key. Values that `ferrata-blobs` encrypted with a
+/// key need it too, and this count excludes them.
 ///
-/// Every record is read once. In memory are what one load returns, and a line for each key of a tenant.
+/// The call reads every record once. Memory holds the result of one load, and a line for each key of a tenant.
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a run or a record cannot be read, so it is not known which key it needs; the error names
-///   the run.
+/// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the run that the error names, or one of its records, is unreadable, so its key is unknown.
 ///   Restore or purge the run, or upgrade this process.
 /// - [`ErrorKind::Unavailable`] from the store: call it again.
 ///
@@ -68,7 +67,7 @@ pub async fn key_usage(store: &dyn CheckpointStore, tenant: Option<&TenantId>) -
     query.tenant = tenant.cloned();
     query.complete = true;
     let mut counted = BTreeMap::new();
-    // The oldest first, so that a run that is made meanwhile passes none over.
+    // List the oldest first, so that runs created meanwhile displace none.
     let mut page = Page::first(Page::MAX).with_order(Order::OldestFirst);
     loop {
         let listed = store.runs(&query, page.clone()).await?;
@@ -102,11 +101,11 @@ async fn count(store: &dyn CheckpointStore, head: &RunHead, counted: &mut KeyCou
         *runs += u64::from(seen.insert(key));
         Ok(())
     };
-    // What is pruned or purged meanwhile needs no key any more.
+    // A run pruned or purged meanwhile needs no key.
     each_record(store, head, take).await.map(drop)
 }
 
-/// Reads the name of a key. Any other text was not written by this library, and is not repeated.
+/// Reads the name of a key. This library wrote no other text, so the error does not repeat it.
 fn name_of(name: &[u8]) -> Option<String> {
     std::str::from_utf8(name).ok().filter(|name| is_name(name)).map(str::to_owned)
 }

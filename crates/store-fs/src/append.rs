@@ -1,4 +1,4 @@
-//! Adding records to a run: compare the head, write once, sync, and only then say so.
+//! Appends: compare the head, write once, sync, and only then acknowledge.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,23 +22,23 @@ use crate::slots::Slot;
 use crate::tail::Tail;
 use crate::walk::{ReverseReader, complete};
 
-/// What is written for one append.
+/// The text of one append.
 pub(crate) struct Lines {
     pub(crate) bytes: Vec<u8>,
-    /// Where the records begin: after the opening line, if there is one.
+    /// The start of the records: after the opening line, if there is one.
     pub(crate) floor: u64,
 }
 
-/// What an append has written, locked until it is on stable storage, or given up.
+/// A written append, locked until it is on stable storage or abandoned.
 pub(crate) struct StartedAppend<'a> {
     slot: &'a Slot,
     entry: &'a RunAppend,
-    /// What was written, and where.
+    /// The journal entry of the append.
     journaled: Entry<'a>,
     to: AppendTarget,
 }
 
-/// What it was written to.
+/// The target of an append's write.
 enum AppendTarget {
     Log(Writer),
     /// A file that is not yet a log.
@@ -55,14 +55,14 @@ impl StartedAppend<'_> {
     }
 }
 
-/// What is on stable storage, but perhaps for its name.
+/// An append on stable storage; the file's name may not be.
 struct DurableAppend<'a> {
     slot: &'a Slot,
     log: Log,
     _lock: Locked,
 }
 
-/// How far an append has come at first.
+/// The state of an append after its first step.
 pub(crate) enum Begin<'a> {
     /// The log ended with it already, and is on stable storage.
     Done(HeadRef),
@@ -74,7 +74,7 @@ pub(crate) enum Begin<'a> {
 impl Inner {
     /// Appends to one run.
     ///
-    /// For a caller that does not wait any more, no run is made.
+    /// If the caller stopped waiting, no run is created.
     pub(crate) fn append(&self, entry: &RunAppend, caller: &Caller) -> Result<HeadRef, StoreError> {
         check_append(entry).map_err(StoreError::Refused)?;
         let lines = encode(entry)?;
@@ -115,7 +115,7 @@ impl Inner {
             })));
         }
         if self.ends_with(&writer, entry)? {
-            // Whoever wrote them may have died before they, or the file's name, were on stable storage.
+            // The writer of these records may have died before they, or the file's name, were on stable storage.
             self.sync_all(slot, &writer, &entry.run)?;
             return Ok(Begin::Done(head));
         }
@@ -148,7 +148,7 @@ impl Inner {
     ) -> Result<Entry<'a>, StoreError> {
         let path = || self.layout.log(&entry.run);
         if writer.is_others {
-            // Else a crash could take a part of what stands before the new records, and leave these.
+            // Without this sync, a crash could lose a part of the records before the new ones and keep the new ones.
             self.disk.sync(&writer.log.file).map_err(|source| self.suspect(slot, &entry.run, source))?;
         }
         let (log, end) = (&writer.log, writer.log.tail.end);
@@ -156,14 +156,14 @@ impl Inner {
             slot.forget();
             return Err(match self.disk.set_len(&log.file, end) {
                 Ok(()) => StoreError::io(FileOperation::Write, &path(), source),
-                // What was written of it is no whole append, but that is only known of the part that was.
+                // The written part is no whole append, but only the part that the system reported is known.
                 Err(_) => StoreError::Unsure { path: path(), source },
             });
         }
         Ok(Entry { run: entry.run.clone(), behind: EntryAnchor::Record(log.head().id), at: end, bytes })
     }
 
-    /// Brings to stable storage what was written, all at once if it can be, and says of each whether it is.
+    /// Syncs written appends, together if possible, and returns the result of each.
     pub(crate) fn settle(
         &self,
         row: Vec<StartedAppend<'_>>,
@@ -187,12 +187,12 @@ impl Inner {
                 self.stored(begun, synced, caller)
             })
             .collect();
-        // The names of all logs that were made come to the disk together.
+        // The names of all new logs are synced together.
         let mut named = HashMap::new();
         stored.into_iter().map(|stored| self.finish(stored?, &mut named)).collect()
     }
 
-    /// Gives a log that was made its name, now that its content is safe.
+    /// Gives a new log its name, now that its content is durable.
     fn stored<'a>(
         &self,
         begun: StartedAppend<'a>,
@@ -252,10 +252,10 @@ impl Inner {
         StoreError::Unsure { path: self.layout.log(run), source }
     }
 
-    /// Tells whether the log ends with what is to be appended, as far as it was not pruned away since.
+    /// Returns whether the log ends with the records to append, ignoring those pruned since.
     fn ends_with(&self, writer: &Writer, entry: &RunAppend) -> Result<bool, StoreError> {
         let log = &writer.log;
-        // Most appends that come here lost a race, and need no reading to be told so.
+        // Most appends that reach this point lost a race, and need no reading for their refusal.
         if last(entry).header.id != log.head().id {
             return Ok(false);
         }

@@ -9,10 +9,10 @@ use crate::disk::Disk;
 use crate::error::{FileOperation, StoreError};
 use crate::line::MAX_LINE;
 
-/// What is read at first: most tails fit, and it is one call.
+/// The first read: one call fits most tails.
 const FIRST_READ: u64 = 16 << 10;
 
-/// What is read at most ahead of need.
+/// The largest read ahead.
 const LARGEST_READ: u64 = 1 << 20;
 
 /// An open log and how to name it in errors.
@@ -42,12 +42,12 @@ impl Source<'_> {
 #[derive(Debug)]
 pub(crate) struct Backward<'a> {
     source: Source<'a>,
-    /// Where to stop: the start of a line.
+    /// The lower end: the start of a line.
     floor: u64,
-    /// Where `window` begins in the file.
+    /// The offset of `window` in the file.
     start: u64,
     window: Vec<u8>,
-    /// How much of `window` has not been handed out.
+    /// The number of bytes of `window` that are not yet returned.
     left: usize,
     next_read: u64,
 }
@@ -58,7 +58,7 @@ impl<'a> Backward<'a> {
         Self { source, floor, start: end.max(floor), window: Vec::new(), left: 0, next_read: FIRST_READ }
     }
 
-    /// Where the lines handed out begin, and those still to come end.
+    /// Returns the offset between the returned lines and the remaining ones.
     pub(crate) fn position(&self) -> u64 {
         self.start + self.left as u64
     }
@@ -70,7 +70,7 @@ impl<'a> Backward<'a> {
 
     /// Hands out the line before the one handed out last, without its newline, and where it begins.
     ///
-    /// What is left must end with a newline; it does after [`remainder`](Self::remainder), and between lines.
+    /// The unread rest must end with a newline. It does after [`remainder`](Self::remainder), and between lines.
     pub(crate) fn previous(&mut self) -> Result<Option<(u64, &[u8])>, StoreError> {
         if self.position() == self.floor {
             return Ok(None);

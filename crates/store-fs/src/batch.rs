@@ -7,7 +7,7 @@ use ferrata_store::{HeadRef, Result, RunAppend, RunKey, refusal};
 
 use crate::error::StoreError;
 
-/// The entries still to be done, and the results of those that were.
+/// The pending entries, and the results of the finished ones.
 #[derive(Debug)]
 pub(crate) struct Batch {
     runs: Vec<RunKey>,
@@ -25,7 +25,7 @@ struct Work {
 }
 
 impl Batch {
-    /// Makes one whose rows have at most so many appends.
+    /// Creates a batch whose rows have at most `row` appends.
     pub(crate) fn new(entries: Vec<RunAppend>, row: usize) -> Self {
         let runs: Vec<RunKey> = entries.iter().map(|entry| entry.run.clone()).collect();
         let mut seen = HashSet::with_capacity(runs.len());
@@ -36,25 +36,25 @@ impl Batch {
         Self { runs, work: Mutex::new(work) }
     }
 
-    /// How many rows and how many single appends are to be done.
+    /// Returns the numbers of pending rows and of pending single appends.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         let work = self.work();
         (work.new.len().div_ceil(work.row), work.single.len())
     }
 
-    /// Takes the next row that is to be done, each entry with its number.
+    /// Takes the next pending row, each entry with its index.
     pub(crate) fn next_row(&self) -> Option<Vec<(usize, RunAppend)>> {
         let work = &mut *self.work();
         let row: Vec<_> = work.new.drain(..work.row.min(work.new.len())).collect();
         Some(row).filter(|row| !row.is_empty())
     }
 
-    /// Takes the next entry that is to be done by itself, and its number.
+    /// Takes the next pending single entry, and its index.
     pub(crate) fn next(&self) -> Option<(usize, RunAppend)> {
         self.work().single.pop_front()
     }
 
-    /// Puts off appends that wait for another caller or process, to be done by themselves.
+    /// Postpones appends that wait for another caller or process; each then runs as a single append.
     pub(crate) fn put_off(&self, later: Vec<(usize, RunAppend)>) {
         self.work().single.extend(later);
     }
@@ -63,7 +63,7 @@ impl Batch {
         self.work().results[number] = Some(result);
     }
 
-    /// Returns one result for each entry; of an entry whose thread did not end it is unknown what was written.
+    /// Returns one result for each entry. The outcome of an entry is unknown if its thread did not finish it.
     pub(crate) fn results(&self) -> Vec<Result<HeadRef>> {
         let results = std::mem::take(&mut self.work().results);
         let given_up = |run| Err(StoreError::GivenUp.of_run("store.append", run));
@@ -71,7 +71,7 @@ impl Batch {
     }
 
     fn work(&self) -> MutexGuard<'_, Work> {
-        // Nothing in here is left half-done by a panic.
+        // A panic leaves the data valid.
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the caller of an operation still waits for it.
+//! Checks whether the caller of an operation still waits for it.
 
 use std::sync::{Arc, Weak};
 
@@ -10,8 +10,8 @@ pub(crate) struct CallerGuard(Arc<()>);
 
 /// The caller of an operation, as the thread that does it knows it.
 ///
-/// A thread that was given work does it also after its future was dropped, at any time. What would harm what others made
-/// since then is done only for a caller that waits.
+/// A blocking thread finishes its work even after the caller drops the future. An operation that could harm later changes of others runs only if its
+/// caller still waits.
 #[derive(Debug)]
 pub(crate) struct Caller(Weak<()>);
 
@@ -26,9 +26,9 @@ impl CallerGuard {
 }
 
 impl Caller {
-    /// Refuses to go on for a caller that does not wait any more.
+    /// Fails if the caller has stopped waiting.
     ///
-    /// To be asked under the lock on the run's file: what others do after this look waits for the lock.
+    /// Call it under the lock on the run's file: later changes of others wait for the lock.
     pub(crate) fn must_wait(&self) -> Result<(), StoreError> {
         if self.0.strong_count() > 0 { Ok(()) } else { Err(StoreError::GivenUp) }
     }

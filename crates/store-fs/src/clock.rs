@@ -7,8 +7,8 @@ use std::time::Duration;
 use ferrata_store::{Clock, SystemClock, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The system's clock, with the time since the machine was started as its monotonic time: what one process writes of it means
-/// the same to another, whatever their wall clocks say.
+/// The system's clock, with the time since the machine's start as its monotonic time. So processes can compare these times, whatever their wall
+/// clocks show.
 #[derive(Debug)]
 pub(crate) struct MachineClock(SystemClock);
 

@@ -11,26 +11,26 @@ use ferrata_store::{Error, ErrorKind, Result, url};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FsOptions {
-    /// How many logs to keep open for appending; 256 by default.
+    /// The number of logs that stay open for appending. The default is 256.
     ///
-    /// Raised: more runs append without opening and reading the end of their file first, and more of the process's file
-    /// descriptors are taken. Lowered: the reverse. Correct at any number. Never more than half of what the process may open.
+    /// A higher value lets more runs append without opening and reading the end of their file first, and uses more file descriptors. A lower value
+    /// does the reverse. Any number is correct. The store uses at most half of the files that the process may open.
     pub open_files: NonZeroUsize,
-    /// How many runs of one batch are written at the same time; 16 by default.
+    /// The number of runs of one batch written concurrently. The default is 16.
     ///
-    /// Raised: large batches end sooner, as the file system brings many files to the disk at once, and more threads of
-    /// tokio's blocking pool are taken. Lowered: the reverse.
+    /// A higher value finishes large batches sooner, because the file system syncs many files together, and uses more threads of Tokio's blocking
+    /// pool. A lower value does the reverse.
     pub parallel: NonZeroUsize,
-    /// How long to wait for a lock that another process holds on a run; 10 seconds by default.
+    /// The timeout for a lock that another process has on a run. The default is 10 seconds.
     ///
-    /// It is held for one append or one prune. Raised: a stopped process is noticed later. Lowered: a slow disk is taken
-    /// for a stopped process. When it ends, the call fails with [`ErrorKind::Unavailable`] and nothing was changed.
+    /// A process locks a file for one append or one prune. A higher value detects a stopped process later. A lower value mistakes a slow disk for a
+    /// stopped process. At the timeout, the call fails with [`ErrorKind::Unavailable`] and changes nothing.
     pub lock_wait: Duration,
-    /// How many syncs of logs an instance makes before it keeps a journal of its own; 16 by default.
+    /// The number of log syncs of an instance before it creates its own journal. The default is 16.
     ///
-    /// One sync of it brings the appends of many runs to the disk. Raised: more of a process's first appends are slower. Lowered: also a process
-    /// that writes little makes a file of some hundred kilobytes. At `usize::MAX` there is never one, each append is written once, and each run
-    /// synced by itself. As safe at any number.
+    /// One sync of the journal makes the appends of many runs durable. A higher value slows more of a process's first appends. With a lower value,
+    /// even a process that writes little creates a file of some hundred kilobytes. `usize::MAX` disables the journal: the store writes each append
+    /// once, and syncs each run by itself. Any number is equally safe.
     pub journal_after: usize,
 }
 
@@ -56,7 +56,7 @@ impl FsOptions {
         self
     }
 
-    /// Sets how many runs of one batch are written at the same time.
+    /// Sets the number of runs of one batch written concurrently.
     #[must_use]
     pub fn with_parallel(mut self, parallel: NonZeroUsize) -> Self {
         self.parallel = parallel;

@@ -1,4 +1,4 @@
-//! Making a run's log: written and brought to the disk under another name, then renamed, so that no half-made run is ever seen.
+//! Creation of a run's log: written and synced under another name, then renamed, so that no reader sees a partial run.
 
 use std::io;
 use std::path::Path;
@@ -17,13 +17,13 @@ use crate::lock::{Locked, Mode};
 use crate::log::Log;
 use crate::tail::Tail;
 
-/// A file that is not yet a log, held by whoever makes it one.
+/// A file that is not yet a log, locked by its creator.
 pub(crate) struct UnnamedLog {
     pub(crate) file: Arc<std::fs::File>,
     pub(crate) ident: Ident,
-    /// When it was written, in nanoseconds since the machine was started: of two with the same name, the later replaced the other.
+    /// The time of the write, in nanoseconds since the machine's start. Of two logs with the same name, the later replaced the other.
     pub(crate) made: u64,
-    /// Where the records begin.
+    /// The start of the records.
     floor: u64,
     lock: Locked,
 }
@@ -55,7 +55,7 @@ impl Inner {
                 self.disk.write_at(&unborn.file, &lines.bytes, 0).map_err(failed(FileOperation::Write))
             });
         if let Err(fault) = written {
-            // Should it stay, the next who makes or purges the run finds it.
+            // If the file stays, the next creation or purge of the run finds it.
             let _removed = self.remove(&path);
             return Err(fault);
         }
@@ -66,7 +66,7 @@ impl Inner {
 
     /// Gives the file its name, once what it holds is on stable storage. A failure is plain: what did not become a log was not appended.
     ///
-    /// The name is free: all who make the run hold the same file first, and then look.
+    /// The name is free: every creator of the run first locks the same file, and then checks.
     pub(crate) fn bear(
         &self,
         unborn: UnnamedLog,
@@ -92,7 +92,7 @@ impl Inner {
         Ok((Log { file, ident, opening, floor, tail, named: false }, lock))
     }
 
-    /// Opens the file in which the run's log is made, and locks it against others who make or purge the same run.
+    /// Opens the file in which the run's log is created, and locks it against other creations and purges of the run.
     fn hold_unborn(&self, path: &Path, patience: Duration) -> Result<UnnamedLog, StoreError> {
         for _ in 0..MOVES {
             let file = self
@@ -111,7 +111,7 @@ impl Inner {
         Err(StoreError::Restless { path: path.into() })
     }
 
-    /// Removes what a crash left of making the run, waiting for whoever is making it just now.
+    /// Removes the remains of a crashed creation of the run. Waits for an active creation.
     pub(crate) fn remove_unborn(&self, path: &Path) -> Result<(), StoreError> {
         if self.stat(path)?.is_some() {
             let _unborn = self.hold_unborn(path, self.options.lock_wait)?;

@@ -11,21 +11,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// What a file is opened for.
+/// The purpose of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Reading only, so that a reader needs no right to write.
     Read,
     /// Reading and writing what exists, if its name is no link.
     Write,
-    /// Reading and writing; made if absent, never emptied. Neither its name nor another one of it may be a link: who can make links in the folder
-    /// would have the store overwrite any file that this process may write to.
+    /// Reading and writing. Creates a missing file, never truncates. Neither its name nor another one of it may be a link: otherwise a user who can
+    /// create links in the folder could make the store overwrite any file that this process may write.
     Create,
 }
 
-/// Which file a path or an open file means, whatever it is called.
+/// The identity of a path's or an open file's file, independent of its names.
 ///
-/// Comparing two is safe while one of them is held open: the number of an open file is not given to another.
+/// Comparing two identities is safe while one of the files is open, because the system does not reuse the number of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ident {
     device: u64,
@@ -48,8 +48,8 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
 
     fn stat(&self, path: &Path) -> io::Result<Metadata>;
 
-    /// Tells which file has the name, and no more: where a file's times were looked at, Linux writes new ones at its next write, and so
-    /// another block at its next sync.
+    /// Returns the identity of the named file, and reads nothing else: after a read of a file's times, Linux updates them at its next write, which
+    /// adds a block to its next sync.
     fn ident(&self, path: &Path) -> io::Result<Ident> {
         self.stat(path).map(|metadata| Ident::of(&metadata))
     }
@@ -67,16 +67,16 @@ pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
     /// Brings the names in a directory to stable storage.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes a directory; `Ok` also if it is there.
+    /// Creates a directory; `Ok` if it exists.
     fn make_dir(&self, path: &Path) -> io::Result<()>;
 
-    /// Renames a file over whatever has the new name.
+    /// Renames a file, and replaces any file with the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     fn remove(&self, path: &Path) -> io::Result<()>;
 }
 
-/// Syncs files, some at a time, and says of each how that ended: the file system brings many to the disk at once.
+/// Syncs files concurrently, and returns the result of each: the file system writes many files to the disk together.
 pub(crate) fn sync_each(disk: &dyn Disk, files: &[Arc<File>], parallel: usize) -> Vec<io::Result<()>> {
     if files.len() < 2 || parallel < 2 {
         return files.iter().map(|file| disk.sync(file)).collect();

@@ -1,4 +1,4 @@
-//! What can go wrong with files, one variant each, and the one table from there to the kinds of the library.
+//! The errors of file operations, one variant each, and the one table from them to the error kinds of the library.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::roomy::is_exhaustion;
 
-/// What the store was doing to a file when the system refused.
+/// The operation on a file that the system refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileOperation {
     Open,
@@ -123,7 +123,7 @@ pub(crate) enum StoreError {
     Refused(#[source] Error),
 }
 
-/// What the system's refusal means for the caller, and what to do about it.
+/// Returns the error kind of the system's refusal, and the advice for the caller.
 fn verdict(doing: FileOperation, source: &io::Error) -> (ErrorKind, &'static str) {
     use io::ErrorKind as Io;
     match source.kind() {
@@ -163,7 +163,7 @@ fn verdict(doing: FileOperation, source: &io::Error) -> (ErrorKind, &'static str
     }
 }
 
-/// Tells whether a file was not opened because its name is a link, or because it has another name.
+/// Returns whether an open failed because the file's name is a link, or because the file has another name.
 fn is_link(source: &io::Error) -> bool {
     [Errno::LOOP, Errno::MLINK].iter().any(|link| source.raw_os_error() == Some(link.raw_os_error()))
 }
@@ -189,28 +189,28 @@ impl StoreError {
         self
     }
 
-    /// Tells whether a file was simply not there.
+    /// Returns whether the file was missing.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Tells whether this process has too many files open, which says nothing about the one at hand.
+    /// Returns whether this process has too many open files, which says nothing about this file.
     pub(crate) fn is_exhaustion(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_exhaustion(source))
     }
 
-    /// Tells whether this process has no right to do it.
+    /// Returns whether this process lacks the permission.
     pub(crate) fn is_of_permission(&self) -> bool {
         let kind = if let Self::Io { source, .. } = self { source.kind() } else { return false };
         matches!(kind, io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
     }
 
-    /// Tells whether the names in a directory could not be read.
+    /// Returns whether reading a directory's names failed.
     pub(crate) fn is_of_listing(&self) -> bool {
         matches!(self, Self::Io { doing: FileOperation::List, .. })
     }
 
-    /// Tells whether a file was where a directory should be.
+    /// Returns whether a directory's path is a file.
     pub(crate) fn is_no_directory(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotADirectory)
     }

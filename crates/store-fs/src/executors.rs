@@ -16,22 +16,21 @@ use crate::line::{check_sum, write_sum};
 use crate::lock::{Locked, Mode};
 use crate::roomy::with_room;
 
-/// The files of this process's executors. The lock says that the process lives, so it is the process's and not that of
-/// the instance through which it was taken.
+/// The files of this process's executors. A lock means that the process is alive, so it belongs to the process and not to the instance that took it.
 static HELD: LazyLock<Mutex<HashMap<PathBuf, Arc<File>>>> = LazyLock::new(Mutex::default);
 
 /// The length of each of a file's two lines, and of every file: one write replaces all of it.
 const LINE: usize = 64;
 const LENGTH: usize = 2 * LINE;
 
-/// How often to read a heartbeat that was just being written.
+/// The maximum number of reads of a heartbeat during a write.
 const READS: usize = 10;
 
-/// How often to try for the lock of one's own file, which others hold for the moment in which they look.
+/// The time of attempts to lock the executor's own file, which other processes lock briefly for a check.
 const OWN_LOCK: Duration = Duration::from_millis(20);
 
-/// How long a file is kept after it expired, and how many are looked at when an executor starts: old files mean nothing
-/// and cost little, so they go without haste.
+/// The time that an expired file stays, and the number of files checked when an executor starts. Old files have no meaning and cost little, so
+/// removal is slow.
 const KEEP_EXPIRED: Duration = Duration::from_secs(24 * 60 * 60);
 const SWEEP: usize = 256;
 
@@ -47,14 +46,14 @@ struct ExpiryLine {
     until_ms: u64,
 }
 
-/// When a heartbeat expires.
+/// The expiry of a heartbeat.
 struct Expiry {
     at: Timestamp,
     until: Duration,
 }
 
 impl Inner {
-    /// Says that the executor is alive for `ttl` from now.
+    /// Records that the executor is alive for `ttl` from now.
     pub(crate) fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), StoreError> {
         let path = self.layout.executor(executor);
         if ttl.is_zero() {
@@ -80,7 +79,7 @@ impl Inner {
                 .open(&path, Access::Create)
                 .map_err(|e| StoreError::io(FileOperation::Open, &path, e))?;
             let file = Arc::new(file);
-            // Whoever else has it for longer than a look is this process by another path, so it is known to live.
+            // Only this process, through another path, locks the file for longer than a check, so it is alive.
             let lock = match Locked::wait(Arc::clone(&file), &path, Mode::Exclusive, OWN_LOCK) {
                 Ok(lock) => Some(lock),
                 Err(StoreError::Locked { .. }) => None,
@@ -101,11 +100,11 @@ impl Inner {
         Err(StoreError::Restless { path })
     }
 
-    /// Tells whether the executor's process lives and its heartbeat has not expired.
+    /// Returns whether the executor's process is alive and its heartbeat has not expired.
     ///
-    /// Only one whose file is not there, or not locked, is surely dead. By the time since the machine was started a process that is
-    /// stopped is taken for dead, too, when its heartbeat has expired; a wall clock has no part in it. What cannot be read under a
-    /// lock counts as alive: its owner holds it.
+    /// An executor is certainly dead only if its file is missing or not locked. A stopped process with an expired heartbeat also counts as dead, by
+    /// the time since the machine's start and never by a wall clock. An unreadable file under a lock counts as alive, because its owner has the
+    /// lock.
     ///
     /// # Errors
     ///
@@ -118,7 +117,7 @@ impl Inner {
                     .open(&path, Access::Read)
                     .map_err(|e| StoreError::io(FileOperation::Open, &path, e))?,
             );
-            // Whoever looks shares the lock with others who look; only the executor excludes them.
+            // Checks share the lock with one another; only the executor excludes them.
             if Locked::try_now(Arc::clone(&file), &path, Mode::Shared)?.is_some() {
                 return Ok(false);
             }
@@ -155,7 +154,7 @@ impl Inner {
         Ok(None)
     }
 
-    /// Removes a few files of executors that ended long ago. What fails is left for the next time.
+    /// Removes a few files of executors that ended long ago. The next call retries failures.
     fn sweep(&self) {
         let Ok(entries) = with_room(&self.slots, || fs::read_dir(self.layout.executors())) else {
             return;
@@ -195,7 +194,7 @@ fn held() -> MutexGuard<'static, HashMap<PathBuf, Arc<File>>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The file's content: as long whatever the times, so that it is replaced by one write.
+/// Returns the file's content. Its length is the same for all times, so one write replaces it.
 fn lines(expires: Timestamp, until: Duration) -> Vec<u8> {
     let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
     let mut lines = line(format!("{{\"expires_ms\":{}", expires.unix_ms()));

@@ -6,19 +6,19 @@ use crate::backward::Source;
 use crate::error::StoreError;
 use crate::line::MAX_LINE;
 
-/// What is read at once: enough to make the calls few beside the work on what they bring.
+/// The read size: large enough that the calls cost little next to the work on the data.
 const READ: usize = 64 << 10;
 
 /// The lines between two places of a file, in order.
 #[derive(Debug)]
 pub(crate) struct Forward<'a> {
     source: Source<'a>,
-    /// Where `window` begins in the file.
+    /// The offset of `window` in the file.
     start: u64,
     window: Vec<u8>,
-    /// How much of `window` has been handed out.
+    /// The number of bytes of `window` that are returned.
     done: usize,
-    /// Where to stop.
+    /// The end of the read.
     end: u64,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Forward<'a> {
         Self { source, start: from, window: Vec::new(), done: 0, end }
     }
 
-    /// Where the next line begins.
+    /// Returns the offset of the next line.
     pub(crate) fn position(&self) -> u64 {
         self.start + self.done as u64
     }

@@ -1,4 +1,4 @@
-//! The header of a record as its line holds it: without what is the same in most, and what the line itself tells.
+//! The header of a record in its line, without common values and without values that the line implies.
 
 use ferrata_store::codec::{Field, JsonHeader, JsonLayout, Value};
 use ferrata_store::{FORMAT, RecordHeader, RecordId, RecordKind, RunStatus};
@@ -11,7 +11,7 @@ pub(crate) const LINE: u64 = 1;
 // A line of version 1 holds a record of format 1; a newer format asks for a newer version of lines.
 const _: () = assert!(FORMAT == 1, "give records of another format a version of lines");
 
-/// The version of the line stands where a header has its format; length and checksum follow from the body.
+/// The line's version replaces the header's format; length and checksum follow from the body.
 enum Line {}
 
 impl JsonLayout for Line {
@@ -22,7 +22,7 @@ impl JsonLayout for Line {
     }
 }
 
-/// What most records have is left out.
+/// Omit the values that most records have.
 fn assumed(field: Field) -> Option<Value> {
     match field {
         Field::Kind => Some(Value::Kind(RecordKind::Node)),
@@ -33,7 +33,7 @@ fn assumed(field: Field) -> Option<Value> {
     }
 }
 
-/// Appends what stands before the body, without the brace that would end it.
+/// Appends the part before the body, without its closing brace.
 pub(crate) fn write(out: &mut Vec<u8>, header: &RecordHeader, prev: Option<RecordId>) {
     let mut said = JsonHeader::<Line>::of(header, assumed);
     said.say(Field::Format, Some(Value::Number(LINE)));
@@ -43,10 +43,10 @@ pub(crate) fn write(out: &mut Vec<u8>, header: &RecordHeader, prev: Option<Recor
     out.pop();
 }
 
-/// Reads what stands before the body in a line of this version, its brace put back.
+/// Reads the part before the body in a line of this version, with its brace restored.
 pub(crate) fn read(json: &[u8], body: &[u8]) -> Result<RecordHeader, Flaw> {
     let wrong = |error: serde_json::Error| content(error.to_string());
-    // Looked through once, where a reader of bytes looks at each text in it again.
+    // Check the text once; a reader of bytes would check each string in it again.
     let json = std::str::from_utf8(json).map_err(|error| content(error.to_string()))?;
     let mut said: JsonHeader<Line> = serde_json::from_str(json).map_err(wrong)?;
     said.say(Field::Format, Some(Value::Number(FORMAT.into())));

@@ -1,4 +1,4 @@
-//! What all operations on one store's folder share, and how they open a log for reading or for writing.
+//! The shared state of all operations on one store's folder, and the opening of logs for reading and writing.
 
 use std::collections::HashSet;
 use std::fs::Metadata;
@@ -21,14 +21,13 @@ use crate::log::Log;
 use crate::roomy::{self, CallPermits, FdLimitedDisk};
 use crate::slots::{Slot, Slots};
 
-/// How often to open a file again that was replaced while it was being opened. Each time another caller pruned, purged or
-/// remade the run in between.
+/// The maximum number of times to reopen a file that was replaced during the open. Each time another caller pruned, purged or recreated the run.
 pub(crate) const MOVES: usize = 100;
 
-/// How many tenants to remember as safely named; forgetting them costs a sync at the next new run of each.
+/// The number of tenants cached as durably named; forgetting a tenant costs a sync at its next new run.
 const NAMED_TENANTS: usize = 4_096;
 
-/// One store's folder. Its methods block; they stand in the files named after what they do.
+/// One store's folder. Its methods block; each is in the file named after its operation.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) disk: Arc<dyn Disk>,
@@ -39,10 +38,9 @@ pub(crate) struct Inner {
     pub(crate) turns: CallPermits,
     /// Whether the marker was seen to name a layout that this version knows.
     pub(crate) marked: AtomicBool,
-    /// Whether this instance has set up the folder. The marker alone is no sign of that: who wrote it may have died before
-    /// the rest was safe.
+    /// Whether this instance has set up the folder. The marker does not prove it: its writer may have died before the rest was durable.
     pub(crate) ready: AtomicBool,
-    /// Whether journals were looked into for what a crash of the machine has taken from logs.
+    /// Whether this instance has searched the journals for records that a crash of the machine took from logs.
     pub(crate) recovered: AtomicBool,
     pub(crate) journal: Journal,
     suspects: Mutex<HashSet<RunKey>>,
@@ -57,7 +55,7 @@ struct NamedTenants {
     tenants: HashSet<TenantId>,
 }
 
-/// A log locked for writing, without a torn end, as it stands in the file.
+/// A log locked for writing, without a torn end.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(crate) log: Log,
@@ -146,7 +144,7 @@ impl Inner {
                 }
             };
             if self.suspects().contains(run) {
-                // The copy has the log's name now, and nobody holds a lock on it.
+                // The copy has the log's name now, and no caller has a lock on it.
                 slot.keep(self.renew(slot, &log)?);
                 continue;
             }
@@ -167,14 +165,13 @@ impl Inner {
         self.disk
             .set_len(&log.file, log.tail.end)
             .map_err(|e| StoreError::io(FileOperation::Cut, path, e))?;
-        // So that no crash brings back a part of it behind what is written there next.
+        // Otherwise a crash could restore a part of the removed tail after the next write.
         self.disk.sync(&log.file).map_err(|e| StoreError::io(FileOperation::Sync, path, e))
     }
 
     /// Shows the run's log to `read` without locking it; `None` if there is no such run.
     ///
-    /// While a writer cuts off a torn end and writes anew, a reader may see some of each. So what looks like damage is
-    /// looked at again under the lock.
+    /// While a writer cuts off a torn end and writes again, a reader may see a mix of both. So a read that finds damage runs again under the lock.
     pub(crate) fn look<T>(
         &self,
         run: &RunKey,
@@ -232,7 +229,7 @@ impl Inner {
             return Err(StoreError::io(FileOperation::Read, path, io::ErrorKind::IsADirectory.into()));
         }
         if !metadata.is_file() {
-            // Opening a pipe would wait for whoever writes to it.
+            // Opening a pipe would wait for its writer.
             return Err(StoreError::damaged(path, 0, "it is not a file"));
         }
         let file = match self.disk.open(path, Access::Read) {
@@ -291,20 +288,20 @@ impl Inner {
         }
     }
 
-    /// Runs of which a sync has failed, so that it is unknown what of their log is on stable storage.
+    /// Runs with a failed sync: the durable part of their log is unknown.
     ///
-    /// After a failed sync the system may take the lost pages for written, and the next sync says `Ok`. So such a log is
-    /// copied to a new file before a writer acknowledges anything of it. A reader is shown it as it is, as during each sync.
+    /// After a failed sync the system may take the lost pages for written, and the next sync returns `Ok`. So a writer copies such a log to a new
+    /// file before it acknowledges any record of it. A reader gets the log unchanged, as during each sync.
     pub(crate) fn suspects(&self) -> MutexGuard<'_, HashSet<RunKey>> {
         self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs of which a journal may hold what their log lacks, and which could not be brought together.
+    /// Runs whose journal may have records that their log lacks, and whose recovery failed.
     pub(crate) fn withheld(&self) -> MutexGuard<'_, HashSet<RunKey>> {
         self.withheld.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whether this instance has made a run of the tenant in this folder of runs, so that the tenant's folder was there.
+    /// Returns whether this instance has created a run of the tenant in this folder of runs, so that the tenant's folder existed.
     pub(crate) fn has_named(&self, tenant: &TenantId, runs: Ident) -> bool {
         let named = self.tenants();
         named.runs == Some(runs) && named.tenants.contains(tenant)

@@ -1,8 +1,8 @@
-//! The journal of one instance: what its appends have written to logs, a second time and in a row, so that one sync brings many
-//! appends to stable storage, and none makes a file longer.
+//! The journal of one instance: a second, sequential copy of the bytes appended to logs. One sync makes many appends durable and never extends a
+//! file.
 //!
-//! Readers never look into it: the logs hold everything, but for what a crash of the machine takes. The next to open the folder
-//! then puts that back ([`recover`](crate::recover)). Once it is full, the logs are synced and it begins again.
+//! Readers never use the journal: the logs have all data unless the machine crashes. The next process that opens the folder then restores the lost
+//! part ([`recover`](crate::recover)). When the journal is full, the store syncs the logs and the journal restarts from its beginning.
 
 mod format;
 
@@ -24,13 +24,13 @@ use crate::lock::{Locked, Mode};
 pub(crate) use format::{Entry, EntryAnchor, JOURNAL as VERSION, JournalContents, read};
 use format::{Group, Heading, SECTOR};
 
-/// How long it holds anything while the instance has an executor.
+/// The maximum age of an entry while the instance has an executor.
 const OLDEST: Duration = Duration::from_secs(60);
 
 /// How large a journal is, and what goes through it.
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
-    /// By how much it grows, filled with zeros: a write over them is on the disk in two thirds of the time that one behind them takes.
+    /// The growth step, filled with zeros: overwriting them takes two thirds of the time of a write at the end of the file.
     pub(crate) step: usize,
     /// How large it becomes.
     pub(crate) most: usize,
@@ -48,17 +48,18 @@ impl Default for Limits {
 #[derive(Debug)]
 pub(crate) struct Journal {
     limits: Limits,
-    /// How many logs may wait in it for their sync: each is kept open, as the system tells all failures only to a process that has the file open.
+    /// The maximum number of logs in the journal that wait for their sync. Each stays open, because the system reports all failures only to a
+    /// process that has the file open.
     logs: usize,
-    /// How many syncs it was not made for.
+    /// The number of syncs without a journal.
     direct: AtomicUsize,
     state: Mutex<State>,
     /// The caller that syncs it holds this. Taken after `state`, if both are.
     syncing: Mutex<()>,
-    /// How many bytes were ever written to it, its first heading included, and how many of those are on stable storage, in it or in the logs.
+    /// The number of bytes ever written to it, with its first heading, and the number of those on stable storage, in it or in the logs.
     written: AtomicU64,
     synced: AtomicU64,
-    /// A sync has failed, and what it may hold is unknown: it is left as it is, for the next to open the folder.
+    /// A sync has failed, and the journal's content is unknown. It stays unchanged for the next process that opens the folder.
     broken: AtomicBool,
 }
 
@@ -74,20 +75,20 @@ struct OpenJournal {
     path: PathBuf,
     ident: Ident,
     lap: u64,
-    /// Where the next group goes, and how much of the file was ever written.
+    /// The offset of the next group, and the length of the file that was ever written.
     at: usize,
     size: usize,
     /// The value of `written` at the beginning of the lap, less where that is in the file.
     origin: u64,
     /// The logs written to since the lap began.
     logs: HashMap<RunKey, (Ident, Arc<File>)>,
-    /// The runs of which it holds something, and since when it may.
+    /// The runs with entries in the journal, and the time from which it may have some.
     runs: HashSet<RunKey>,
     since: Duration,
     _lock: Locked,
 }
 
-/// What an append has written to its log.
+/// The bytes that an append has written to its log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WrittenAppend<'a> {
     pub(crate) entry: &'a Entry<'a>,
@@ -95,7 +96,7 @@ pub(crate) struct WrittenAppend<'a> {
     pub(crate) ident: Ident,
 }
 
-/// Which start of the machine this is, where the system tells.
+/// Returns the machine's current start, where the system reports it.
 pub(crate) fn boot() -> Option<&'static str> {
     static BOOT: LazyLock<Option<String>> = LazyLock::new(|| {
         let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
@@ -123,11 +124,11 @@ impl Journal {
         len <= self.limits.longest
     }
 
-    /// Brings what was written to stable storage. `false` if it has no room for it, so that the logs have to be synced.
+    /// Makes written appends durable. Returns `false` if the journal has no room, so the caller must sync the logs.
     ///
     /// # Errors
     ///
-    /// That of the sync: what became of the entries is unknown then.
+    /// The error of the sync; the outcome of the entries is then unknown.
     pub(crate) fn keep(&self, folder: &Inner, row: &[WrittenAppend<'_>]) -> io::Result<bool> {
         let mut group = Group::default();
         row.iter().for_each(|written| group.add(written.entry));
@@ -139,7 +140,7 @@ impl Journal {
         if self.broken.load(Ordering::Acquire) {
             return Ok(false);
         }
-        // Whatever others have written until now comes with it.
+        // The sync includes all writes of others up to now.
         let written = self.written.load(Ordering::Acquire);
         if let Err(error) = folder.disk.sync(&file) {
             self.broken.store(true, Ordering::Release);
@@ -156,7 +157,7 @@ impl Journal {
         let safe = usize::try_from(self.synced.load(Ordering::Acquire).saturating_sub(made.origin));
         let bytes = group.placed(made.lap, made.at, safe.unwrap_or(SECTOR).max(SECTOR));
         if folder.disk.write_at(&made.file, &bytes, made.at as u64).is_err() {
-            // A part of a group is none, and the next is written over it.
+            // A partial group has no effect, and the next group overwrites it.
             return None;
         }
         made.at += bytes.len();
@@ -169,7 +170,7 @@ impl Journal {
         Some((Arc::clone(&made.file), end))
     }
 
-    /// Makes room for a group of so many bytes, and for the logs of its row.
+    /// Makes room for a group of this size, and for the logs of its row.
     fn ready<'s>(
         &self,
         state: &'s mut State,
@@ -214,14 +215,14 @@ impl Journal {
         (made.at + room <= made.size).then_some(made)
     }
 
-    /// Syncs all logs that it holds something of. `None` if one cannot be: then it is left as it is, and never written to again.
+    /// Syncs all logs with entries in the journal. Returns `None` if a sync fails: the journal then stays unchanged, and nothing writes to it again.
     fn empty(&self, made: &mut OpenJournal, folder: &Inner) -> Option<()> {
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let (runs, files): (Vec<_>, Vec<_>) = made.logs.drain().map(|(run, (_, file))| (run, file)).unzip();
         let synced = sync_each(&*folder.disk, &files, folder.options.parallel.get());
         if synced.iter().any(Result::is_err) {
             self.broken.store(true, Ordering::Release);
-            // What of it is on the disk is unknown, so each is copied before anything more is said of it.
+            // The durable part of these logs is unknown, so each is copied before the next acknowledgment.
             let failed = runs.into_iter().zip(synced).filter(|(_, synced)| synced.is_err());
             folder.suspects().extend(failed.map(|(run, _)| run));
             return None;
@@ -241,8 +242,8 @@ impl Journal {
         Some(())
     }
 
-    /// Forgets a log that was replaced or removed, while it is still open: another may have its name by now, and be written to. Nothing
-    /// of the run is left here.
+    /// Forgets a replaced or removed log while it is still open: another log may already have its name, and receive writes. Removes all entries of
+    /// the run.
     pub(crate) fn forget(&self, folder: &Inner, run: &RunKey, log: Option<Ident>) {
         let State::Made(made) = &mut *self.state() else { return };
         if made.logs.get(run).is_some_and(|(known, _)| Some(*known) == log) {
@@ -274,7 +275,7 @@ impl Journal {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // What a panic left half done is a write, and the next is put over it.
+        // A panic can only interrupt a write, and the next write replaces it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -283,7 +284,7 @@ impl OpenJournal {
     fn new(folder: &Inner, written: u64) -> Result<Self, StoreError> {
         static IDS: LazyLock<RandomIds> = LazyLock::new(RandomIds::new);
         let journals = folder.layout.journals();
-        // Another program may have removed it. Nothing is lost: the logs of a live process hold all that its journal did.
+        // Another program may have removed it. The logs of a live process have all of its journal's data, so nothing is lost.
         folder.disk.make_dir(journals).map_err(|e| StoreError::io(FileOperation::MakeDir, journals, e))?;
         let path = folder.layout.journal(IDS.next(folder.clock.now()));
         let failed = |doing| {

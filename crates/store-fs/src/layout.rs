@@ -1,4 +1,4 @@
-//! Where everything lies: every path of the store is made here, and only from validated ids.
+//! The layout of files. Only this module builds the store's paths, and only from validated ids.
 
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,7 @@ const SUFFIX: &str = ".jsonl";
 
 /// The paths below one root.
 ///
-/// Ids hold no slash and do not start with a dot, so an id is a file name as it stands, and names that start with a dot
-/// are the store's own.
+/// Ids contain no slash and do not start with a dot. So an id is a valid file name, and names that start with a dot belong to the store.
 #[derive(Debug)]
 pub(crate) struct Layout {
     root: PathBuf,
@@ -34,7 +33,7 @@ impl Layout {
         &self.root
     }
 
-    /// Says which layout the root has.
+    /// Returns the path of the marker, which names the root's layout.
     pub(crate) fn marker(&self) -> PathBuf {
         self.root.join("ferrata.json")
     }

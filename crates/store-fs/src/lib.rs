@@ -1,7 +1,7 @@
 //! Keeps the runs of [Ferrata](ferrata_store) on a disk of this machine: one append-only file of JSON lines per run.
 //!
-//! Nothing to run and nothing to install; `jq` reads every file. The default for services on one machine, and for tests
-//! that need a store that outlives a process.
+//! The store needs no server and no installation; `jq` reads every file. It is the default for services on one machine, and for tests that need a
+//! store that outlives a process.
 //!
 //! ```
 //! use ferrata_store::{CheckpointStore, Page, RunQuery};
@@ -20,26 +20,26 @@
 //!
 //! # Guarantees
 //!
-//! - **Durable.** An append is acknowledged after `fdatasync` of the file, or of a journal that has the same bytes, and, where the file
-//!   was made, `fsync` of the directories that name it. What a crash of the machine takes from files is put back from journals by the
-//!   next process to open the folder, before it reads anything. What that is worth is up to the disk: one that acknowledges before it has written loses what it lied about.
-//! - **Whole.** An append becomes visible with its last line. What a crash leaves of a write is passed over by readers and
-//!   cut off by the next writer, with a warning. Damage of any other kind is reported and never cut off.
+//! - **Durable.** An append is acknowledged after `fdatasync` of the file, or of a journal with the same bytes. For a new file, `fsync` of the
+//!   directories that name it comes first, too. If the machine crashes, the next process that opens the folder restores lost data from journals
+//!   before it reads anything. This relies on the disk: a disk that acknowledges a write too early can lose it.
+//! - **Whole.** An append becomes visible with its last line. Readers skip the remains of a write that a crash cut short, and the next writer cuts
+//!   them off with a warning. Reads report any other damage, and no writer cuts it off.
 //! - **One winner.** Appends to a run take turns by a lock on its file (`flock`), also among processes.
-//! - **Honest about failure.** After a failed write the file is as it was. After a failed sync the result is
-//!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate), and this process copies the log to a new file before it says
-//!   anything else of the run: a second sync would say `Ok` whether the data is there or not.
-//! - **Death is noticed at once.** An executor's heartbeat holds a lock that ends with its process, so its runs can be
-//!   claimed without waiting for the heartbeat to expire.
+//! - **Failures are reported.** A failed write leaves the file unchanged. A failed sync returns
+//!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate). This process then copies the log to a new file before it reports anything else
+//!   about the run, because a second sync would return `Ok` even if the data is lost.
+//! - **Immediate detection of dead processes.** An executor's heartbeat includes a lock that ends with its process, so other processes can claim its
+//!   runs before the heartbeat expires.
 //!
 //! # Limits
 //!
-//! - Local file systems on Unix, with `flock` and names that tell upper from lower case: ext4, XFS, Btrfs, ZFS,
-//!   tmpfs. Not on a network: locks there hold on one machine, or for one process, or not at all.
+//! - Local file systems on Unix, with `flock` and case-sensitive names: ext4, XFS, Btrfs, ZFS, tmpfs. Network file systems are unsupported: their
+//!   locks apply on one machine, or for one process, or not at all.
 //! - A listing of runs reads every log's first and last lines: fit for tens of thousands of runs, not for millions.
-//! - A reader may see an append a moment before it is on stable storage. Whatever is appended on top of it brings it there.
+//! - A reader may see an append a moment before it is on stable storage. A later append to the run makes it durable too.
 //! - A body may have 256 MiB.
-//! - Files and directories are made with the process's usual rights (`umask`); logs hold whatever the state holds.
+//! - The store creates files and directories with the process's usual rights (`umask`); logs contain the same data as the state.
 //!
 //! `docs/format-fs.md` describes the files byte by byte.
 

@@ -13,13 +13,13 @@ use serde_json::value::RawValue;
 
 use crate::header::{self, LINE};
 
-/// The version of the opening line that is written, and the newest that is read.
+/// The version of the opening line that this library writes, and the newest that it reads.
 pub(crate) const OPENING: u64 = 1;
 
-/// The longest body: a line must fit in memory several times over while it is read, whatever the file holds.
+/// The maximum size of a body: a read needs several copies of a line in memory, for any file content.
 pub(crate) const MAX_BODY: usize = 256 << 20;
 
-/// The longest line that is read: the longest body in base64, and room for the header.
+/// The maximum length of a line: the longest body in base64, plus the header.
 pub(crate) const MAX_LINE: usize = MAX_BODY / 3 * 4 + (64 << 10);
 
 /// The length of `,"sum":"01234567"}`, which ends every line.
@@ -30,14 +30,14 @@ const BASE64_BODY: &[u8] = br#","body64":""#;
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 const PART: &[u8] = br#","part":["#;
 
-/// Why a line cannot be read.
+/// The reason why a line cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     /// The checksum differs, or there is none: damage, or a write that was cut short.
     Sum,
     /// The checksum is right, but the line is not what this version writes.
     Content(String),
-    /// It was written by a newer version.
+    /// A newer version wrote the line.
     Newer(u64),
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn content(what: impl Into<String>) -> Flaw {
     Flaw::Content(what.into())
 }
 
-/// Which line of one append it is: the records of an append become visible with its last line.
+/// The index of a line in its append: the records of an append become visible with its last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     /// From 1.
@@ -66,7 +66,7 @@ impl Part {
     }
 }
 
-/// What the first line of a log says.
+/// The parsed first line of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Opening {
     pub(crate) run: RunKey,
@@ -133,7 +133,7 @@ pub(crate) struct RecordLine<'a> {
     /// `prev` is absent if the line left it out.
     pub(crate) header: RecordHeader,
     pub(crate) part: Part,
-    /// What was written of the header, without the part.
+    /// The written header without the part.
     head: &'a [u8],
     body: Body<'a>,
 }
@@ -183,7 +183,7 @@ impl RecordLine<'_> {
         })
     }
 
-    /// Appends the same line as one that stands alone.
+    /// Appends the same line as a standalone one.
     pub(crate) fn write_whole(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(self.head);
@@ -220,12 +220,12 @@ fn hex(sum: u32) -> [u8; 8] {
     digits
 }
 
-/// Returns what stands before a line's checksum, if that is right.
+/// Returns the part before a line's checksum, if the checksum is right.
 pub(crate) fn check_sum(line: &[u8]) -> Result<&[u8], Flaw> {
     let (inside, sum) = line.split_at(line.len().checked_sub(SUM).ok_or(Flaw::Sum)?);
     let digits =
         sum.strip_prefix(br#","sum":""#).and_then(|sum| sum.strip_suffix(br#""}"#)).ok_or(Flaw::Sum)?;
-    // Compared as text: the same number in capitals, or with a sign, is not what was written.
+    // Compare as text: the same number in capitals, or with a sign, is not the written text.
     match hex(crc32c::crc32c(inside)) == digits {
         true => Ok(inside),
         false => Err(Flaw::Sum),
@@ -240,7 +240,7 @@ fn write_text(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).expect("memory takes every write");
 }
 
-/// Tells whether the body can stand in the line as it is: one JSON value, nothing around it, no line break.
+/// Returns whether the line can contain the body unchanged: one JSON value without surrounding space and line breaks.
 fn is_line_of_json(body: &[u8]) -> bool {
     !body.contains(&b'\n')
         && body.len() <= MAX_BODY

@@ -14,7 +14,7 @@ use crate::layout::Layout;
 use crate::roomy::with_room;
 use crate::slots::Slots;
 
-/// How often a listing begins again because a name in the root changed meanwhile: the store makes one there once in its life.
+/// The maximum number of restarts of a listing because a name in the root changed: the store creates one there only once.
 const LISTINGS: usize = 3;
 
 /// The first heads of a listing, in its order, as far as a page and one more go.
@@ -54,8 +54,7 @@ impl Inner {
         Err(StoreError::Restless { path: self.layout.root().into() })
     }
 
-    /// Reads a run's head unless it cannot be in the page; a run that cannot be read is left out, with a warning, unless the listing is to
-    /// be complete.
+    /// Reads a run's head unless it cannot be in the page. Skips an unreadable run with a warning, unless the listing must be complete.
     fn readable_head(
         &self,
         run: &RunKey,
@@ -148,7 +147,7 @@ fn for_each_name(
 }
 
 impl TopHeads {
-    /// Tells whether a run may be in the page.
+    /// Returns whether a run may be in the page.
     fn wants(&self, place: &RunPlace) -> bool {
         self.after.as_ref().is_none_or(|after| self.is_before(after, place))
     }

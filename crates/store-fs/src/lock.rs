@@ -1,4 +1,4 @@
-//! Exclusive and shared locks on open files, waited for with an end, and let go of when dropped.
+//! Exclusive and shared locks on open files, with a timeout, released on drop.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::error::{FileOperation, StoreError};
 
-/// How long to wait before the second try: an append that holds the lock takes about as long.
+/// The pause before the second attempt: the typical time that an append has the lock.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 
-/// How long to wait between tries at most: what a waiter may come late, and no burden when it waits for long.
+/// The longest pause between attempts: it limits the delay of a waiter and the load of a long wait.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// How a file is locked.

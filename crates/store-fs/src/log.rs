@@ -1,4 +1,4 @@
-//! An open log: which file it is, what its opening line says, and where it ends.
+//! An open log: its file, its opening line, and its end.
 
 use std::fs::{File, Metadata};
 use std::path::Path;
@@ -13,14 +13,13 @@ use crate::forward::Forward;
 use crate::line::{self, Flaw, Opening};
 use crate::tail::{Tail, flawed, read_tail};
 
-/// What was known of a log when it was last looked at. As long as the file is the same and as long, it still is so:
-/// logs only grow, and who prunes one makes another file.
+/// The cached state of a log. It is valid while the file and its length are unchanged: logs only grow, and a prune creates another file.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     pub(crate) file: Arc<File>,
     pub(crate) ident: Ident,
     pub(crate) opening: Arc<Opening>,
-    /// Where the records begin.
+    /// The start of the records.
     pub(crate) floor: u64,
     pub(crate) tail: Tail,
     /// Whether the name of the file is known to be on stable storage.
@@ -49,7 +48,7 @@ impl Log {
         self.tail.head.head()
     }
 
-    /// Tells whether `metadata` is of this file, no longer and no shorter than when it was looked at.
+    /// Returns whether `metadata` belongs to this file with an unchanged length.
     pub(crate) fn is_as(&self, metadata: &Metadata) -> bool {
         self.ident == Ident::of(metadata) && self.tail.end == metadata.len()
     }

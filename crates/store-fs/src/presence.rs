@@ -1,5 +1,5 @@
-//! Whether the folder is there. A run without a file does not exist only if the folders that would hold the file are there, and were there while the
-//! file was looked for: a folder that was moved or unmounted for a moment must not be taken for one whose runs were purged.
+//! Checks that the folder is present. A missing file means a missing run only if its folders exist before and after the search for the file.
+//! Otherwise the runs of a folder that was moved or unmounted for a moment would look purged.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -11,11 +11,11 @@ use crate::disk::Ident;
 use crate::error::StoreError;
 use crate::inner::{Inner, MOVES};
 
-/// What tells a folder from one that was away meanwhile, or that took its place.
+/// Distinguishes a folder from its replacement, and from one that was away meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FolderStamp {
     root: Ident,
-    /// When a name in the root last changed.
+    /// The time of the last change of a name in the root.
     changed: (i64, i64),
     runs: Ident,
 }
@@ -25,19 +25,19 @@ impl Inner {
         self.marked.load(Ordering::Relaxed) || self.ready.load(Ordering::Relaxed)
     }
 
-    /// Says that the folder is gone, if it was there before: an absence is then not that of a run, nor is a failure what it seems.
+    /// Reports that the folder is gone, if it existed before. Then a missing file does not mean a missing run, and a failure may have another cause.
     ///
     /// No caller makes it again unasked: an empty store in the place of one that was unmounted would start every run a second time.
     pub(crate) fn still_there<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
         if self.was_there() && matches!(self.stat(&self.layout.marker()), Ok(None)) {
-            // What comes back may have been through a crash.
+            // A folder that returns may have been through a crash.
             self.doubt();
             return Err(StoreError::Gone { path: self.layout.root().into() });
         }
         done
     }
 
-    /// Stamps the folder as it is; `None` if it was never seen set up, so that nothing can be missing.
+    /// Returns a stamp of the folder; `None` if this instance never saw it set up, so that no folder can be missing.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl Inner {
         }
     }
 
-    /// Tells whether a run has no log, for a caller that found none: the folders must be there before and after another look.
+    /// Returns whether a run has no log, for a caller that found none. The folders must exist before and after a second search.
     pub(crate) fn is_absent(&self, run: &RunKey) -> Result<bool, StoreError> {
         for _ in 0..MOVES {
             let before = self.stamp(Some(&run.tenant))?;
@@ -82,7 +82,7 @@ impl Inner {
         Err(StoreError::Restless { path: self.layout.root().into() })
     }
 
-    /// Refuses executors to count as dead whose folder is gone.
+    /// Fails if the folder of executors is gone, so that they do not count as dead.
     pub(crate) fn must_have_executors(&self) -> Result<(), StoreError> {
         if self.was_there() {
             self.must_exist(self.layout.executors())?;

@@ -1,4 +1,4 @@
-//! Removing a run and every trace of it, whatever state its file is in.
+//! Removes a run with all of its files, in any state.
 
 use std::fs;
 use std::io;
@@ -20,9 +20,9 @@ use crate::rewrite::tally;
 type UnlinkedLog = (Arc<fs::File>, Ident);
 
 impl Inner {
-    /// Removes the run's log, if its head is the expected one, and what crashes left beside it.
+    /// Removes the run's log if its head is the expected one, and the remains of crashes.
     ///
-    /// For a caller that does not wait any more, nothing is removed that was made since.
+    /// If the caller stopped waiting, nothing newer is removed.
     pub(crate) fn purge(
         &self,
         run: &RunKey,
@@ -78,7 +78,7 @@ impl Inner {
                 return Err(StoreError::damaged(path, 0, "it is not a file"));
             }
             Some(metadata) if metadata.is_dir() => {
-                // Nothing here makes one. An empty one goes; what is in another is not ours to remove.
+                // This store creates no directory of this name. It removes an empty one, and never a foreign directory's contents.
                 fs::remove_dir(path).map_err(|_| {
                     StoreError::io(FileOperation::Remove, path, io::ErrorKind::IsADirectory.into())
                 })?;

@@ -1,4 +1,4 @@
-//! What is asked of one run: its records from a base on, the headers of a range, its head.
+//! Reads of one run: its records from a base on, the headers of a range, its head.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::log::Log;
 use crate::tail::flawed;
 use crate::walk::{HeaderReader, ReverseReader, complete};
 
-/// What is read on rather than searched: as much as one read brings.
+/// The distance to read sequentially instead of searching: the size of one read.
 const NEAR: u64 = 64 << 10;
 
 impl Inner {
@@ -21,7 +21,7 @@ impl Inner {
         self.look(run, |log, path| self.load_from(log, path, at))
     }
 
-    /// Loads what came after a record, or as much as a load of the head if that record is not kept, or a base came since.
+    /// Loads the records after a record. Loads like a load of the head if that record is gone, or if a later base exists.
     pub(crate) fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>, StoreError> {
         self.look(run, |log, path| match log.head().id == known.id {
             true => Ok(Vec::new()),
@@ -139,8 +139,8 @@ impl Inner {
         Ok(headers)
     }
 
-    /// Finds where a line begins that is not far before the record's, or is its own: the numbers ascend with the place, so half
-    /// of what is left is ruled out with each line that is read.
+    /// Finds the start of a line shortly before the record's line, or of that line. Sequence numbers ascend with the offset, so each line read
+    /// halves the range.
     fn place_before(&self, log: &Log, path: &Path, seq: Seq) -> Result<u64, StoreError> {
         let (mut low, mut high) = (log.floor, log.tail.end);
         while high - low > NEAR {
@@ -152,7 +152,7 @@ impl Inner {
                 Some((at, Ok(found))) if found.header.seq <= seq => low = at,
                 // No other line begins between the two.
                 Some((_, Ok(_))) | None => high = middle,
-                // Whoever comes by on the way to the record reports it.
+                // The scan towards the record reports the flaw.
                 Some((_, Err(_))) => break,
             }
         }

@@ -1,10 +1,9 @@
-//! What a crash of the machine took from logs, put back from the journals of processes that are gone, before anything is read.
+//! Recovery after a crash of the machine: restores lost records from the journals of dead processes, before any read.
 //!
-//! An entry of a journal is put back where the record that it was appended to ends, if what follows there is not whole. So nothing
-//! is put back into a log that was purged, made anew or pruned since: the record is not there, or what followed it was brought to
-//! stable storage with it. The beginning of a log is put back if its file is there, and does not hold a whole one: a name is on
-//! stable storage before a run is acknowledged, and gone before a purge is. For the same reasons it does no harm to do it again, or
-//! where no machine has crashed.
+//! Recovery restores a journal entry after the record that it was appended to, if the bytes after that record are not whole. So it restores nothing
+//! into a log that was purged, created again or pruned since. In such a log the record is missing, or the sync of the record included its
+//! successors. Recovery restores the beginning of a log if its file exists without a whole beginning. A name is durable before a run is
+//! acknowledged, and gone before a purge is. For the same reasons, repeating a recovery is harmless, and so is a recovery without a crash.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +21,7 @@ use crate::journal::{self, Entry, EntryAnchor, JournalContents};
 use crate::line::{self, Flaw};
 use crate::lock::{Locked, Mode};
 
-/// A journal of a process that is gone.
+/// A journal of a dead process.
 struct DeadJournal {
     path: PathBuf,
     ident: Ident,
@@ -30,10 +29,10 @@ struct DeadJournal {
     _lock: Locked,
 }
 
-/// When a run was made: whether since the machine was started, and at what time after a start of it.
+/// The creation time of a run: whether it is since the machine's start, and the time after a start.
 type CreationTime = (bool, u64);
 
-/// When each run was made last, as far as journals know: if its log has lost its beginning, that is the one it had.
+/// The latest creation of each run in any journal. A log without its beginning had this one.
 type Newest = HashMap<RunKey, CreationTime>;
 
 fn newest(found: &[Option<JournalContents<'_>>]) -> Newest {
@@ -51,10 +50,10 @@ fn newest(found: &[Option<JournalContents<'_>>]) -> Newest {
 }
 
 impl DeadJournal {
-    /// What it holds; `None` if it was never begun.
+    /// Returns the contents; `None` if the journal was never started.
     fn found(&self) -> Result<Option<JournalContents<'_>>, StoreError> {
         match journal::read(&self.bytes) {
-            // A copy that was made while it was written to has gaps, and the copies of the logs lack nothing of it.
+            // A copy of the folder taken during a write has gaps, and the copied logs lack none of the journal's data.
             Ok(Some(JournalContents { heading, gap: Some(at), .. })) if heading.is_of(self.ident.inode()) => {
                 Err(unreadable(&self.path, at, Flaw::Sum))
             }
@@ -65,7 +64,7 @@ impl DeadJournal {
 }
 
 impl Inner {
-    /// Puts back what only journals of processes that are gone hold; once, before this instance looks at any log.
+    /// Restores the records that only journals of dead processes have. Runs once, before this instance reads any log.
     ///
     /// While a process lives, its logs hold all that its journal does, so such a journal is passed over.
     pub(crate) fn recover(&self) -> Result<(), StoreError> {
@@ -76,7 +75,7 @@ impl Inner {
         let folder = match self.disk.open(journals, Access::Read) {
             Ok(folder) => Arc::new(folder),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                // What journals hold is missing from logs after a crash of the machine.
+                // After a crash of the machine, logs may lack records that journals have.
                 if self.has_marker(&self.layout.marker())? {
                     self.must_exist(journals)?;
                 }
@@ -85,7 +84,7 @@ impl Inner {
             }
             Err(error) => return Err(StoreError::io(FileOperation::Open, journals, error)),
         };
-        // Another process that comes meanwhile waits until it is done.
+        // A second process waits here until the recovery is complete.
         let _alone = self.lock(&folder, journals, Mode::Exclusive)?;
         let mut dead = Vec::new();
         for path in journal::all(journals).map_err(|e| StoreError::io(FileOperation::List, journals, e))? {
@@ -104,7 +103,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Refuses a run of which a journal may hold what its log lacks; tries once more before.
+    /// Fails for a run whose journal may have records that its log lacks, after one more attempt to restore them.
     pub(crate) fn must_be_whole(&self, run: &RunKey) -> Result<(), StoreError> {
         if !self.withheld().contains(run) {
             return Ok(());
@@ -117,7 +116,7 @@ impl Inner {
         }
     }
 
-    /// Looks into journals again before the next operation: what was there when this instance began may have been lost since.
+    /// Makes the next operation search the journals again: data from before may have been lost since.
     pub(crate) fn doubt(&self) {
         self.recovered.store(false, Ordering::Release);
     }
@@ -156,7 +155,7 @@ impl Inner {
             false => Ok(false),
         });
         match done {
-            // The machine still has all that was written, and a reader needs no right to write.
+            // The machine still has all writes, and a reader needs no permission to write.
             Err(fault)
                 if fault.is_of_permission()
                     && found.is_none_or(|found| found.heading.is_since(journal::boot())) =>
@@ -188,7 +187,7 @@ impl Inner {
                 }
                 Err(fault) if fault.is_of_permission() => return Err(fault),
                 Err(fault) => {
-                    // One file that cannot be read is to keep no other run from going on.
+                    // One unreadable file must not block other runs.
                     tracing::error!(
                         path = %self.layout.log(run).display(), journal = %journal.display(), error = %fault,
                         "cannot put back what a crash may have taken from a log"
@@ -201,7 +200,7 @@ impl Inner {
         Ok(whole)
     }
 
-    /// The same for one run, which was last made as said; returns how many bytes were not there.
+    /// The same for one run with this last creation time. Returns the number of missing bytes.
     fn put_back_of(
         &self,
         run: &RunKey,
@@ -248,7 +247,7 @@ impl Inner {
     }
 }
 
-/// Tells whether the log has whole lines of the same records in the entry's place, be it in other envelopes.
+/// Returns whether the log has whole lines of the same records at the entry's position, even in other envelopes.
 fn is_whole(source: Source<'_>, len: u64, entry: &Entry<'_>) -> Result<bool, StoreError> {
     if entry.at + entry.bytes.len() as u64 <= len {
         let mut there = vec![0; entry.bytes.len()];
@@ -269,7 +268,7 @@ fn is_whole(source: Source<'_>, len: u64, entry: &Entry<'_>) -> Result<bool, Sto
     Ok(true)
 }
 
-/// Tells whether a log has its opening line and its first append: what was made whole, and brought to the disk, in one.
+/// Returns whether a log has its opening line and its first append, which are created and synced together.
 fn begins_whole(source: Source<'_>, len: u64) -> Result<bool, StoreError> {
     let mut lines = Forward::new(source, 0, len);
     let Some((_, opening)) = lines.next()? else { return Ok(false) };
@@ -288,7 +287,7 @@ fn begins_whole(source: Source<'_>, len: u64) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-/// Tells whether the line that ends at `at` is whole and that of the record.
+/// Returns whether the line that ends at `at` is whole and belongs to the record.
 fn ends_at(source: Source<'_>, len: u64, at: u64, record: RecordId) -> Result<bool, StoreError> {
     if at > len || at == 0 {
         return Ok(false);
@@ -302,7 +301,7 @@ fn ends_at(source: Source<'_>, len: u64, at: u64, record: RecordId) -> Result<bo
         }))
 }
 
-/// What a flaw in a journal means.
+/// Converts a flaw in a journal.
 fn unreadable(path: &Path, at: usize, flaw: Flaw) -> StoreError {
     match flaw {
         Flaw::Newer(found) => StoreError::NewerLayout { path: path.into(), found, known: journal::VERSION },

@@ -19,29 +19,29 @@ use crate::slots::Slot;
 use crate::tail::{Tail, flawed};
 use crate::walk::ReverseReader;
 
-/// How much to gather before it is written.
+/// The buffer size before a write.
 const WRITE: usize = 1 << 20;
 
-/// What a copy keeps of a log.
+/// The part of a log that a copy retains.
 struct RetainedRange<'a> {
     /// The oldest record kept, and the line where copying begins.
     first: Seq,
     from: u64,
-    /// What stands before the copied lines in place of a record that was no base.
+    /// The base that replaces a record that was no base, before the copied lines.
     base: Option<&'a Record>,
-    /// What takes the place of the records that are the same, in the order of their numbers.
+    /// The replacements of the same records, in the order of their numbers.
     resealed: &'a [Record],
 }
 
 impl Inner {
-    /// Drops the records before the cut, for a caller that waits: the cut of another would be one of a run that may be gone.
+    /// Drops the records before the cut, if the caller still waits: an old cut may belong to a run that is gone.
     pub(crate) fn prune(&self, run: &RunKey, cut: &PruneCut, caller: &Caller) -> Result<Removed, StoreError> {
         let slot = self.slots.of(run);
         let _turn = slot.turn();
         let writer = self.writer(&slot, run, self.options.lock_wait)?.ok_or(StoreError::NoRun)?;
         caller.must_wait()?;
         let path = self.layout.log(run);
-        // What a crash left of pruning before.
+        // The remains of a crashed prune.
         self.remove(&self.layout.copy(run))?;
         let log = &writer.log;
         if cut.at < log.opening.first {
@@ -76,7 +76,7 @@ impl Inner {
         Ok(replaced)
     }
 
-    /// Replaces a log of which a sync has failed by a copy that is surely on stable storage.
+    /// Replaces a log with a failed sync by a durable copy.
     pub(crate) fn renew(&self, slot: &Slot, log: &Log) -> Result<Log, StoreError> {
         let run = &log.opening.run;
         let path = self.layout.log(run);
@@ -110,10 +110,10 @@ impl Inner {
         Err(StoreError::NoRecord { at: At::Seq(seq), first: log.opening.first, last: log.head().seq })
     }
 
-    /// Writes what is kept to another file, syncs it, and puts it in the log's place. Says also how many records were resealed.
+    /// Writes the retained range to another file, syncs it, and replaces the log with it. Also returns the number of resealed records.
     ///
-    /// The caller must hold the lock on the log. The new file is not locked: whoever opens it syncs its name before
-    /// saying that anything in it is safe.
+    /// The caller must lock the log first. The new file is not locked: each process that opens it syncs its name before it acknowledges anything in
+    /// it.
     fn copy(
         &self,
         slot: &Slot,
@@ -181,7 +181,7 @@ impl Inner {
                         head = new.header.clone();
                     }
                 }
-                // Its append may have lost its first lines, and has long been seen whole: it stands alone from now on.
+                // Its append may have lost its first lines, and was complete long ago, so write a standalone line.
                 None => record.write_whole(&mut bytes),
             }
             if bytes.len() >= WRITE {
@@ -214,7 +214,7 @@ fn next_for<'a>(
     None
 }
 
-/// Counts records and bytes of bodies between two places of a file, as far as they can be read.
+/// Counts the records and the bytes of bodies between two offsets of a file, to the extent that they are readable.
 pub(crate) fn tally(source: Source<'_>, from: u64, to: u64) -> (u64, u64) {
     let mut lines = Forward::new(source, from, to);
     let (mut records, mut bytes) = (0, 0);

@@ -1,5 +1,5 @@
-//! Opening files where the process may open few: only so many calls are at work at once that each has what it needs, and if others in the
-//! process take that, what is only kept open to save work is closed, and it is tried again.
+//! Opens files in a process with a low limit of open files. The number of concurrent calls is limited so that each has enough descriptors. If other
+//! code of the process takes these, the store closes files that are open only as a cache, and retries.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -12,24 +12,24 @@ use rustix::process::{Resource, getrlimit};
 use crate::disk::{Access, Disk, Ident};
 use crate::slots::Slots;
 
-/// How long to wait before the second try, and between tries at most: about what a caller needs that writes to a file and closes it.
+/// The pause before the second attempt, and the longest pause: about the time of a caller that writes to a file and closes it.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long to try in all: those who wait may hold what the others wait for, and are to let it go.
+/// The total time of the attempts. Waiting calls may use what others wait for, and must release it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How many files are left to the rest of the process where it may open few.
+/// The number of files left to the rest of the process if its limit is low.
 const OTHERS: u64 = 20;
 
-/// How many files one call has open at most, a listing: two folders and a log.
+/// The maximum number of files that one call has open, a listing: two folders and a log.
 const EACH: usize = 3;
 
-/// How many calls are at work at once at most, and of which part of all files.
+/// The maximum number of concurrent calls, and their share of all files.
 const CALLS: usize = 128;
 const PART: usize = 8;
 
-/// How many calls may be at work at once, and how many logs be kept open, and as many again wait in the journal.
+/// The limits of concurrent calls and of cached logs; as many logs again may wait in the journal.
 pub(crate) struct FdLimits {
     pub(crate) calls: usize,
     pub(crate) logs: usize,
@@ -69,7 +69,7 @@ impl CallPermits {
 
     /// Waits for as many turns as that at once, which must be no more than there are.
     pub(crate) fn take_some(&self, number: usize) -> CallPermit<'_> {
-        // A count is whole after a panic, whoever had it.
+        // A panic leaves the count valid.
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_while(free, |free| *free < number);
         *waited.unwrap_or_else(PoisonError::into_inner) -= number;
@@ -85,7 +85,7 @@ impl Drop for CallPermit<'_> {
     }
 }
 
-/// Tells whether this process, or the machine, has too many files open: ENFILE and EMFILE have the same numbers on every Unix.
+/// Returns whether this process, or the machine, has too many open files: ENFILE and EMFILE have the same numbers on every Unix.
 pub(crate) fn is_exhaustion(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(23 | 24))
 }

@@ -1,4 +1,4 @@
-//! The appends of a batch: written one after the other, and brought to stable storage together.
+//! The appends of a batch: written in sequence, and synced together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::slots::Slot;
 
-/// How many appends go in a row at most: each has a log open, and all end when the last of them does.
+/// The maximum number of appends in a row: each has a log open, and all end with the last of them.
 pub(crate) const LONGEST: usize = 64;
 
 impl Inner {
@@ -28,7 +28,7 @@ impl Inner {
     ) -> Vec<(usize, RunAppend)> {
         let _turns = self.turns.take_some(row.len());
         let done = |number: usize, entry: &RunAppend, done: Result<_, StoreError>| {
-            // What was acknowledged was there.
+            // The acknowledged folder existed.
             let done = done.or_else(|fault| self.still_there(Err(fault)));
             batch.done(number, done.map_err(|fault| fault.of_run("store.append", &entry.run)));
         };

@@ -1,4 +1,4 @@
-//! Making the root ready: its directories, and the marker that says which layout it has.
+//! Setup of the root: its directories, and the marker that names its layout.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::inner::Inner;
 use crate::layout::VERSION;
 use crate::lock::{Locked, Mode};
 
-/// Longer than any marker, so that a wrong file of any length is read no further.
+/// Longer than any marker, which limits the read of a wrong file.
 const MARKER: usize = 4_096;
 
 #[derive(Serialize)]
@@ -28,11 +28,11 @@ struct FoundMarker {
 }
 
 impl Inner {
-    /// Makes what is missing of the root. Any number of processes may do so at once, and where nothing is missing, one
-    /// without the right to write as well.
+    /// Creates the missing parts of the root. Any number of processes may do so at once. If nothing is missing, a process needs no permission to
+    /// write.
     ///
-    /// The marker is written last. So a root that has a marker and lacks a folder has lost it. An empty folder of runs in its place would start
-    /// every run a second time, and one of journals would lose what a crash of the machine left to them.
+    /// The marker is written last. So a root with a marker and without a folder has lost the folder. An empty folder of runs in its place would
+    /// start every run a second time, and an empty folder of journals would lose the data of a crash.
     pub(crate) fn set_up(&self) -> Result<(), StoreError> {
         let root = self.layout.root();
         if self.has_marker(&self.layout.marker())? {
@@ -79,7 +79,7 @@ impl Inner {
         }
     }
 
-    /// Makes the root ready before the first write, unless a reader has found it set up and it is gone.
+    /// Sets up the root before the first write, unless a reader has found it set up and it is gone.
     pub(crate) fn ready_to_write(&self) -> Result<(), StoreError> {
         if !self.ready.load(Ordering::Relaxed) {
             self.still_there(Ok(()))?;
@@ -88,7 +88,7 @@ impl Inner {
         self.recover()
     }
 
-    /// Looks at the marker before the first read, and writes nothing but what a crash took, as a reader may have no right to.
+    /// Checks the marker before the first read. Writes only data restored after a crash, because a reader may lack the permission to write.
     pub(crate) fn ready_to_read(&self) -> Result<(), StoreError> {
         if !self.marked.load(Ordering::Relaxed) && self.has_marker(&self.layout.marker())? {
             self.marked.store(true, Ordering::Relaxed);
@@ -96,7 +96,7 @@ impl Inner {
         self.recover()
     }
 
-    /// Tells whether the root was set up.
+    /// Returns whether the root was set up.
     pub(crate) fn has_marker(&self, path: &Path) -> Result<bool, StoreError> {
         if self.stat(path)?.is_none() {
             return Ok(false);
@@ -118,7 +118,7 @@ impl Inner {
         self.disk.sync(&file).map_err(failed)
     }
 
-    /// Reads the marker; `false` if it has not been written to its end.
+    /// Reads the marker; `false` if it is incomplete.
     fn read_marker(&self, file: &std::fs::File, path: &Path) -> Result<bool, StoreError> {
         let mut bytes = vec![0; MARKER];
         let read = self

@@ -8,7 +8,7 @@ use ferrata_store::RunKey;
 
 use crate::log::Log;
 
-/// One run's place: whose turn it is to write, and what is known of the log.
+/// The slot of one run: the order of its writers, and the cached log.
 ///
 /// It only saves work. Two slots of one run, as after one was dropped from the cache while in use, keep apart by the lock
 /// on the file as two processes do.
@@ -21,7 +21,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// Waits until no other caller of this instance writes to the run.
     pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
-        // It guards no data; what a panicking writer left is looked at under the file's lock.
+        // The lock guards no data. The next writer checks a panicking writer's remains under the file's lock.
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,7 +92,7 @@ impl Slots {
         slot.known()
     }
 
-    /// Closes every log, as soon as whoever is at work on it is done: the next to need one opens it again.
+    /// Closes every log once its active call ends. The next call opens it again.
     pub(crate) fn close(&self) {
         let slots: Vec<Arc<Slot>> = self.used().slots.values().map(|(slot, _)| Arc::clone(slot)).collect();
         slots.iter().for_each(|slot| slot.forget());

@@ -25,16 +25,16 @@ use crate::row;
 
 /// Keeps each run as one append-only file of JSON lines below a directory.
 ///
-/// Cheap to clone; clones share their open files. Any number of instances, in any number of processes of one machine, may
-/// use a directory at once. Dropping the last clone syncs the logs of which its journal holds something, which takes some milliseconds; without
-/// it, as when the process is killed, the next to open the directory does that.
+/// A clone is cheap and shares the open files. Any number of instances, in any number of processes of one machine, may use a directory at once.
+/// Dropping the last clone syncs the logs that its journal has entries of, which takes some milliseconds. If the process is killed instead, the next
+/// process that opens the directory does that.
 #[derive(Clone)]
 pub struct FsStore {
     folder: Arc<Inner>,
 }
 
 impl FsStore {
-    /// Makes a store in a directory, which [`setup`](CheckpointStore::setup) or the first append creates. Touches no file.
+    /// Creates a store in a directory, which [`setup`](CheckpointStore::setup) or the first append creates. Touches no file.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl FsStore {
         Self::open_with(directory, FsOptions::default())
     }
 
-    /// Makes a store with other options than the default.
+    /// Creates a store with options.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl FsStore {
         Ok(Self::with_disk(root, options, Arc::new(RealDisk), Arc::new(MachineClock::new())))
     }
 
-    /// Makes a store in the directory of a URL: `file:///absolute/path`, or `file:relative/path`.
+    /// Creates a store in the directory of a URL: `file:///absolute/path`, or `file:relative/path`.
     ///
     /// # Errors
     ///
@@ -73,8 +73,8 @@ impl FsStore {
         Self::open_with(path_of_url(url)?, options)
     }
 
-    /// Takes the time from another clock than the machine's, whose monotonic time must be the same for every process that uses the
-    /// folder; to be called before the store is used or cloned.
+    /// Replaces the machine's clock. The monotonic time must be the same for every process that uses the folder. Call it before the store is used or
+    /// cloned.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         let root = PathBuf::from(self.folder.layout.root());
@@ -142,7 +142,7 @@ impl CheckpointStore for FsStore {
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let row = row::LONGEST.min(self.folder.turns.most());
         let (batch, waiting) = (Arc::new(Batch::new(batch, row)), CallerGuard::new());
-        // What the rows put off is done behind them.
+        // The second pass executes the appends that the rows postponed.
         for _ in 0..2 {
             let (rows, singles) = batch.waiting();
             let parallel = self.folder.options.parallel.get();
@@ -156,7 +156,7 @@ impl CheckpointStore for FsStore {
                     }
                 }));
             }
-            // Each takes the next entry when it is done with one, so that a slow run holds up none but itself.
+            // Each thread takes the next entry when it finishes one, so a slow run delays only itself.
             for _ in 0..singles.min(parallel) {
                 let (folder, batch, caller) =
                     (Arc::clone(&self.folder), Arc::clone(&batch), waiting.caller());
@@ -164,7 +164,7 @@ impl CheckpointStore for FsStore {
                     while let Some((number, entry)) = batch.next() {
                         let _turn = folder.turns.take();
                         let done = folder.ready_to_write().and_then(|()| folder.append(&entry, &caller));
-                        // What was acknowledged was there.
+                        // The acknowledged folder existed.
                         let done = done.or_else(|fault| folder.still_there(Err(fault)));
                         batch.done(number, done.map_err(|fault| fault.of_run("store.append", &entry.run)));
                     }
@@ -282,7 +282,7 @@ impl CheckpointStore for FsStore {
 
 #[async_trait]
 impl ferrata_store::Resealing for FsStore {
-    /// All of them at once: the file of the run is written again.
+    /// Reseal all records at once, because each reseal rewrites the run's file.
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
         ferrata_store::check_reseal(run, records)?;
         let records = records.to_vec();

@@ -1,9 +1,8 @@
-//! Where a log ends: tells a torn end, which never was acknowledged, from damage, which is never cut off.
+//! The end of a log: distinguishes a torn end, which was never acknowledged, from damage, which is never cut off.
 //!
-//! A write that a crash cut short leaves a prefix of it (no newline at the end, or fewer lines than the append has), or a
-//! file of full length in which what never reached the disk reads as zeros, whole sectors of them. No line ever holds a
-//! zero byte. Whatever else is wrong at the end of a log is damage: a flipped bit in an acknowledged record must not
-//! remove that record.
+//! A write that a crash cut short leaves a prefix of it: no newline at the end, or fewer lines than the append has. It may also leave a file of full
+//! length, in which lost sectors read as zeros. No line ever contains a zero byte. Any other flaw at the end of a log is damage: a flipped bit in an
+//! acknowledged record must not remove that record.
 
 use ferrata_store::{RecordHeader, Seq};
 
@@ -17,7 +16,7 @@ const SECTOR: usize = 512;
 /// The last append that is whole.
 #[derive(Clone, Debug)]
 pub(crate) struct Tail {
-    /// Where it ends; what follows is a torn write, or nothing.
+    /// The end of the log; a torn write may follow.
     pub(crate) end: u64,
     /// Its last record; `prev` may be left out.
     pub(crate) head: RecordHeader,
@@ -37,7 +36,7 @@ pub(crate) fn read_tail(source: Source<'_>, floor: u64, first: Seq, len: u64) ->
     let damaged = |at, what: &str, seq| StoreError::damaged(source.path, at, what).with_seq(seq);
     let mut lines = Backward::new(source, floor, len);
     let (at, rest) = lines.remainder()?;
-    // Intact but for what stands where its newline was.
+    // Intact except for the byte in place of its newline.
     let ends_wrongly = rest.split_last().is_some_and(|(_, line)| line::check_sum(line).is_ok());
     let mut broken = ends_wrongly.then_some(at);
     let mut torn = !rest.is_empty();
@@ -104,7 +103,7 @@ fn after(seq: Seq) -> Seq {
     Seq::new(seq.get().saturating_add(1))
 }
 
-/// What a flaw in a line at `at` means where no torn write can be.
+/// Converts a flaw in a line at `at`, where no torn write can be.
 pub(crate) fn flawed(path: &std::path::Path, at: u64, flaw: Flaw) -> StoreError {
     match flaw {
         Flaw::Sum => StoreError::damaged(path, at, "a line's checksum differs"),
@@ -115,7 +114,7 @@ pub(crate) fn flawed(path: &std::path::Path, at: u64, flaw: Flaw) -> StoreError 
     }
 }
 
-/// Tells whether a sector of the file is zero as far as it belongs to the line at `at`.
+/// Returns whether the line at `at` has a sector of zeros, counting only the bytes within the line.
 fn has_lost_sector(line: &[u8], at: u64) -> bool {
     let into_sector = usize::try_from(at % SECTOR as u64).expect("less than a sector");
     let to_boundary = (SECTOR - into_sector) % SECTOR;

@@ -21,17 +21,17 @@ use crate::stream::Bodies;
 
 const OPERATION: &str = "store.append";
 
-/// How many runs are remembered. One costs some 500 bytes; one that is forgotten costs its next append a look.
+/// The number of cached runs. Each takes some 500 bytes; a forgotten run costs its next append a read.
 const MOST: usize = 10_000;
 
-/// How long a message that is on its way to the replicas is waited for before the next look.
+/// The pause before the next read for a message that is on its way to the replicas.
 const LANDING: Duration = Duration::from_millis(20);
 
-/// Where a run stood with its last message, for as long as that is its last.
+/// The state of a run with its last message, valid while that is its last.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownHead {
     at: u64,
-    /// The connection on which that was read or written: a server may come back without its last messages.
+    /// The connection of that read or write: a restarted server may lack its last messages.
     connection: u64,
     head: HeadRef,
     first: Seq,
@@ -65,7 +65,7 @@ impl KnownHeads {
     fn remember(&self, subject: &str, stood: KnownHead) {
         let mut runs = self.runs();
         if runs.len() >= MOST && !runs.contains_key(subject) {
-            // All at once: a list of who came last would cost every append more than this costs one in ten thousand.
+            // Clear everything: an order of use would cost every append more than a clear costs one append in ten thousand.
             runs.clear();
         }
         runs.insert(subject.to_owned(), stood);
@@ -76,7 +76,7 @@ impl KnownHeads {
     }
 
     fn runs(&self) -> MutexGuard<'_, HashMap<String, KnownHead>> {
-        // What is remembered is compared by the server before it counts.
+        // The server compares the cached value before it applies.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -97,7 +97,7 @@ impl Inner {
         let subject = self.subject(run).await.map_err(fail(Doubt::None))?;
         for attempt in 0..ATTEMPTS {
             let connection = self.link.connection().await.map_err(fail(Doubt::None))?;
-            // What is known, or what a run that must not exist looks like; then what is there.
+            // Start from the known state, or from the state of a missing run; then read the actual state.
             let known = append.expected.and_then(|head| self.known.at(&subject, connection, head));
             let (at, stood) = if attempt == 0 && (known.is_some() || append.expected.is_none()) {
                 (known.as_ref().map_or(0, |known| known.at), known)
@@ -144,12 +144,12 @@ impl Inner {
         if is_repeat { Ok(head) } else { conflict() }
     }
 
-    /// Says whether a change that failed is to be made again after another look: the run has another last message than
-    /// expected, is about to, or may have since the connection was lost.
+    /// Decides whether to read again and retry a failed change: the run has another last message than expected, will have one soon, or may have one
+    /// since the connection was lost.
     pub(crate) async fn look_again(&self, fault: StoreError) -> std::result::Result<(), StoreError> {
         match (&fault, fault.code()) {
             (StoreError::Busy { .. }, _) | (_, Some(WRONG_LAST)) => return Ok(()),
-            // Until the message has come to the replicas, no look shows it.
+            // Until the message has reached the replicas, no read returns it.
             (_, Some(IN_FLIGHT)) => {
                 self.clock.sleep(LANDING).await;
                 return Ok(());
@@ -163,7 +163,7 @@ impl Inner {
         Err(fault)
     }
 
-    /// Tells those who listen that a run changed, and the head that it has. They look by themselves if this is lost.
+    /// Notifies listeners of a changed run and its head. If the notice is lost, listeners poll.
     pub(crate) fn notice(&self, run: &RunKey, head: Option<HeadRef>) {
         if !self.options.notices {
             return;
@@ -176,7 +176,7 @@ impl Inner {
         let sent =
             OutgoingMessage { headers: notices::headers(head), ..OutgoingMessage::plain(run.to_string()) };
         let told = self.link.tell(self.layout.notices(), sent);
-        // What is stored waits for no room in the connection, and a task that has done much is not taken for one.
+        // A stored append does not wait for room in the connection, and Tokio's task budget must not look like a full one.
         match unconstrained(told).now_or_never() {
             Some(Ok(())) => {}
             told => tracing::debug!(%run, ?told, "a notice was not sent"),
@@ -184,7 +184,7 @@ impl Inner {
     }
 }
 
-/// What the message of an append says; `None` if the append needs a run and there is none.
+/// Returns the contents of an append's message; `None` if the append needs a run and there is none.
 fn said_by(append: &RunAppend, stood: Option<&KnownHead>) -> Option<MessageContent> {
     let records: Vec<_> = append.records.iter().map(|record| record.header.clone()).collect();
     let own = records.iter().rev().find(|header| header.base);

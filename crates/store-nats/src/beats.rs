@@ -1,4 +1,4 @@
-//! Who is alive: heartbeats as messages that the servers give their time, one kept for each executor.
+//! Heartbeats of executors: messages with the servers' timestamps, one for each executor.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -11,10 +11,10 @@ use crate::error::StoreError;
 use crate::message::OutgoingMessage;
 use crate::store::Inner;
 
-/// How long what a server said of its time is reckoned on from, where a moment more or less decides nothing.
+/// The time that the server's time is extrapolated, where a small error has no effect.
 const RECKONED: Duration = Duration::from_millis(200);
 
-/// What a server said of its time, and when that was by the monotonic clock of this process.
+/// The server's time, and the time of its receipt by the monotonic clock of this process.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTime(Mutex<Option<(Duration, Timestamp)>>);
 
@@ -40,7 +40,7 @@ impl Inner {
         self.link.publish(None, &subject, OutgoingMessage::plain(ms.to_string())).await.map(drop)
     }
 
-    /// Asks the server for its time: what it gives to a message that is written now.
+    /// Returns the server's time, from the timestamp of a message written now.
     pub(crate) async fn now(&self) -> Result<Timestamp, StoreError> {
         let subject = self.layout.now();
         self.link.publish(None, &subject, OutgoingMessage::default()).await?;

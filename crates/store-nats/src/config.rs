@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferrata_store::{Error, ErrorKind, Result, url};
 
-/// The most bytes of a namespace: it stands in every subject.
+/// The maximum length of a namespace, which every subject contains.
 const MAX_NAMESPACE: usize = 32;
 
 /// The most replicas that a stream can have.
@@ -16,31 +16,31 @@ const MAX_REPLICAS: u32 = 5;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NatsOptions {
-    /// What the names of streams and subjects hold; `ferrata` by default, `?namespace=` in a URL.
+    /// The common part of the names of streams and subjects. The default is `ferrata`; `?namespace=` in a URL.
     ///
     /// 1 to 32 of `A-Z a-z 0-9 _ -`. Stores with other namespaces on the same servers see nothing of each other.
     pub namespace: String,
-    /// On how many servers each record is kept; 1 by default, `?replicas=` in a URL, 5 at the most.
+    /// The number of servers that store each record. The default is 1 and the maximum 5; `?replicas=` in a URL.
     ///
     /// `setup` makes the streams so, and refuses streams that have fewer, and servers before 2.11 for more than one. With 3, any one
     /// server may be lost with all it has. Raised: every append waits for a majority of them.
     pub replicas: u32,
-    /// How long to wait for a connection; 5 seconds by default.
+    /// The timeout for a connection. The default is 5 seconds.
     ///
-    /// Raised: servers that are away are noticed later. Lowered: a slow network is taken for servers that are away.
+    /// A higher value detects unavailable servers later. A lower value mistakes a slow network for unavailable servers.
     pub connect_timeout: Duration,
-    /// How long to wait for a reply; 10 seconds by default, `?response_timeout_ms=` in a URL.
+    /// The timeout for a reply. The default is 10 seconds; `?response_timeout_ms=` in a URL.
     ///
-    /// When it ends, an append is [`ErrorKind::Indeterminate`]. Raised: a server that hangs is noticed later. Lowered: the choice of a
-    /// new leader, which takes some seconds, makes for doubts and repeats.
+    /// At the timeout, an append is [`ErrorKind::Indeterminate`]. A higher value detects a hanging server later. With a lower value, the election of
+    /// a new leader, which takes some seconds, causes unknown outcomes and repeats.
     pub response_timeout: Duration,
-    /// Whether to send and receive notices of changed runs; true by default.
+    /// Whether to send and receive notices of changed runs. The default is true.
     ///
-    /// Each append costs one small message more, which no stream keeps. Without, executors learn of each other's records when they look.
+    /// Each append costs one additional small message, which no stream stores. Without notices, executors find each other's records by polling.
     pub notices: bool,
-    /// The text of a credentials file (`.creds`), a JWT and its key; none by default.
+    /// The text of a credentials file (`.creds`), a JWT and its key. The default is `None`.
     pub credentials: Option<String>,
-    /// A file (PEM) of the authorities to trust with `tls:` URLs, besides the system's; none by default.
+    /// A file (PEM) of the authorities to trust with `tls:` URLs, in addition to the system's. The default is `None`.
     pub root_certificates: Option<PathBuf>,
 }
 
@@ -66,7 +66,7 @@ impl NatsOptions {
         self
     }
 
-    /// Sets on how many servers each record is kept; more than one needs NATS 2.11 or later.
+    /// Sets the number of servers that store each record; more than one needs NATS 2.11 or later.
     #[must_use]
     pub fn with_replicas(mut self, replicas: u32) -> Self {
         self.replicas = replicas;
@@ -143,7 +143,7 @@ impl fmt::Debug for NatsOptions {
     }
 }
 
-/// Who connects.
+/// The user of the connection.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum User {
     None,
@@ -151,7 +151,7 @@ pub(crate) enum User {
     Named(String, String),
 }
 
-/// The servers of a URL, who connects, and how they are used.
+/// The contents of a URL: servers, user, and options.
 #[derive(Clone)]
 pub(crate) struct Target {
     /// With their scheme, and without a user.

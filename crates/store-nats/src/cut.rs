@@ -15,15 +15,15 @@ const SENT: u64 = 0;
 impl Entry {
     /// Puts a record in the place of this one, as a message of this layout does.
     pub(crate) fn replace(&mut self, record: Record, stands: u64, layout: u64) {
-        // A reader of the first layout finds a record only where it was written.
+        // A reader of the first layout finds a record only in its original message.
         let at = if layout == RESEALED { stands } else { self.at };
         *self = Self { at, stands, record };
     }
 }
 
 impl Log {
-    /// Makes the message that says that the log is kept from the record at `place` on, and that these records are in the place of those of the
-    /// same numbers. The log is as if it were stored, at [`changed`](Self::changed).
+    /// Creates the message which states that the log starts at the record at `place`, and that these records replace those with the same numbers.
+    /// The log has the state after storing it, at [`changed`](Self::changed).
     pub(crate) fn change(
         &mut self,
         place: usize,
@@ -40,7 +40,7 @@ impl Log {
         }
         let kept = &self.entries[place..];
         let newest = kept.iter().rposition(|entry| entry.record.header.base).unwrap_or(0);
-        // One that was put in another envelope stands behind what follows it.
+        // A resealed record is in a message after its successors.
         let stored = kept[newest..].iter().map(|entry| entry.at).filter(|at| *at != SENT);
         self.last = MessageContent {
             first: kept[0].record.header.seq,
@@ -54,7 +54,7 @@ impl Log {
         OutgoingMessage::of(&self.last, self.end, records)
     }
 
-    /// Says where the message of the last change was stored.
+    /// Records the position of the last change's message.
     pub(crate) fn changed(&mut self, stored: u64) {
         let places = self.entries.iter_mut().flat_map(|entry| [&mut entry.at, &mut entry.stands]);
         places.filter(|place| **place == SENT).for_each(|place| *place = stored);
@@ -62,7 +62,7 @@ impl Log {
         self.end = stored;
     }
 
-    /// Takes out the messages in which nothing is that is kept from the record at `place` on, but for the last one.
+    /// Removes and returns the messages without retained records from the record at `place` on, except for the last one.
     pub(crate) fn take_unneeded(&mut self, place: usize) -> Vec<u64> {
         let kept = self.entries[place..].iter().flat_map(|entry| [entry.at, entry.stands]);
         let needed: HashSet<u64> = kept.chain([self.end]).collect();

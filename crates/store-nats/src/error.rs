@@ -1,4 +1,4 @@
-//! What can go wrong with the servers, and the one table that says what a caller does about it.
+//! The errors of the servers, and the one table from them to error kinds and advice.
 
 use ferrata_store::{Error, ErrorKind, RunKey, Seq};
 use thiserror::Error as ThisError;
@@ -17,12 +17,12 @@ pub(crate) enum StoreError {
     /// Something was sent, and no reply came.
     #[error("{why} before the reply")]
     Lost { why: String },
-    /// No stream takes the subject, or no server has JetStream: nothing was written.
+    /// No stream accepts the subject, or no server has JetStream: nothing was written.
     #[error(
         "no stream answers; it was deleted (then set the store up again), its servers are starting, or JetStream is off"
     )]
     Absent,
-    /// The server refused: nothing was done.
+    /// The server refused the request, which had no effect.
     #[error("the server answered {code}, {description}; {}", meaning(*code, *status).1)]
     Refused { code: u64, status: u64, description: String },
     /// A message is larger than the server takes.
@@ -41,10 +41,10 @@ pub(crate) enum StoreError {
     /// Stored data is of a newer version.
     #[error("{what} of a newer version; upgrade this process")]
     Newer { what: String, seq: Option<Seq> },
-    /// A stream cannot keep the contract, as it is set.
+    /// A stream cannot fulfill the contract with its settings.
     #[error("{what}")]
     Unfit { what: String },
-    /// Others changed the run, or a replica was behind, each time it was looked at.
+    /// At each read, others had changed the run, or a replica lagged.
     #[error("{what}; retry")]
     Busy { what: &'static str },
 }
@@ -52,7 +52,7 @@ pub(crate) enum StoreError {
 /// The code of a refusal because the subject has another last message than expected.
 pub(crate) const WRONG_LAST: u64 = 10_071;
 
-/// The same, because a message that may become the last is on its way to the replicas: what came of it, its server says later.
+/// The same, because a message that may become the last is on its way to the replicas: its server reports the outcome later.
 pub(crate) const IN_FLIGHT: u64 = 10_164;
 
 /// There is no such message.
@@ -67,7 +67,7 @@ pub(crate) const NO_CONSUMER: u64 = 10_014;
 /// Another stream takes the subjects, or one of this name that is just being made.
 pub(crate) const OVERLAP: u64 = 10_065;
 
-/// What a caller does about an error of JetStream's, by its code, and the remedy. A refusal comes before anything is stored.
+/// The kind and the remedy for an error code of JetStream. A refusal precedes every write.
 const MEANINGS: &[(u64, ErrorKind, &str)] = &[
     (
         10_002,
@@ -127,7 +127,7 @@ const MEANINGS: &[(u64, ErrorKind, &str)] = &[
     (10_118, ErrorKind::Unavailable, "the stream is offline; see to its servers"),
 ];
 
-/// Some codes have no row: a server that is not ready says 503, and of the others it is not known what was done.
+/// A code without a row is unclear, except for status 503, which means a server that is not ready.
 fn meaning(code: u64, status: u64) -> (ErrorKind, &'static str) {
     match MEANINGS.iter().find(|(known, ..)| *known == code) {
         Some((_, kind, remedy)) => (*kind, remedy),
@@ -136,17 +136,17 @@ fn meaning(code: u64, status: u64) -> (ErrorKind, &'static str) {
     }
 }
 
-/// What a lost reply leaves open.
+/// The effect that a call with a lost reply may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doubt {
-    /// It may have been written: retry the same.
+    /// The record may have been written: retry the same append.
     Written,
-    /// Nothing that matters: call again.
+    /// No relevant effect: call again.
     None,
 }
 
 impl StoreError {
-    /// A call looked too often.
+    /// A call repeated its read too often.
     pub(crate) const CHANGES: Self = Self::Busy { what: "others change the run again and again" };
 
     pub(crate) fn lost(why: &str) -> Self {

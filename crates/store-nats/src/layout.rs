@@ -5,10 +5,10 @@ use ferrata_store::{ExecutorId, RunId, RunKey, TenantId};
 /// The version of the layout, in the description of the stream of logs and in its messages.
 pub(crate) const LAYOUT: u64 = 1;
 
-/// The version of messages whose records stand in the place of removed ones: who does not know it would miss them.
+/// The version of messages whose records replace removed ones: a reader without this version would miss them.
 pub(crate) const RESEALED: u64 = 2;
 
-/// What the description of the stream of logs begins with, before the version.
+/// The beginning of the description of the stream of logs, before the version.
 pub(crate) const DESCRIBED: &str = "Ferrata's runs, layout ";
 
 /// The names below one namespace.
@@ -67,7 +67,7 @@ impl Layout {
         format!("ferrata-beats.{}.{executor}", self.namespace)
     }
 
-    /// The subject that is written to be told the server's time.
+    /// The subject that is written to read the server's time.
     pub(crate) fn now(&self) -> String {
         format!("ferrata-beats.{}.now", self.namespace)
     }
@@ -77,13 +77,13 @@ impl Layout {
         format!("ferrata-notices.{}", self.namespace)
     }
 
-    /// The subject of what processes say to each other, which no stream keeps.
+    /// The subject of messages between processes, which no stream stores.
     pub(crate) fn said(&self) -> String {
         format!("ferrata-said.{}", self.namespace)
     }
 }
 
-/// A dot divides the tokens of a subject; `~` stands in no id.
+/// A dot separates the tokens of a subject; no id contains `~`.
 fn token(id: &str) -> String {
     id.replace('.', "~")
 }

@@ -1,4 +1,4 @@
-//! The way to the servers: one connection, requests whose fate is known or said to be in doubt, and the API of JetStream.
+//! The connection to the servers: one connection, requests with a known or a reported unknown outcome, and the API of JetStream.
 
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -21,8 +21,7 @@ use crate::message::OutgoingMessage;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// How long after a lost connection the first attempt at another is made, what each further one waits longer, and the
-/// pause between two looks.
+/// The delay before the first reconnect, the increase for each further one, and the pause between two reads.
 const STEP: Duration = Duration::from_millis(20);
 
 /// The longest pause between two attempts.
@@ -33,7 +32,7 @@ pub(crate) struct Link {
     target: Target,
     clock: Arc<dyn Clock>,
     slot: Mutex<Arc<Slot>>,
-    /// How often a connection was lost.
+    /// The number of lost connections.
     pub(crate) lost: Arc<Sender<u64>>,
 }
 
@@ -41,11 +40,11 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct Slot {
     client: OnceCell<Arc<NatsConnection>>,
-    /// How many connections the clients before had.
+    /// The number of connections of the previous clients.
     before: u64,
 }
 
-/// A client, whose tasks live in the runtime in which it was made.
+/// A client, whose tasks run on the runtime that created it.
 pub(crate) struct NatsConnection {
     client: Client,
     before: u64,
@@ -94,9 +93,9 @@ impl Link {
             .unwrap_or_else(|| Err(StoreError::Unreachable { why: "no connection came in time".to_owned() }))
     }
 
-    /// Returns the place of the client; that of another one once the runtime of the one before is gone, which no call brings back.
+    /// Returns the slot of the client. Returns a new slot once the runtime of the previous one is gone, because no call revives its client.
     fn slot(&self) -> Arc<Slot> {
-        // A panic within leaves the place as it is. Never held across an await.
+        // A panic leaves the slot valid. No caller holds the lock across an await.
         let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = slot.client.get().filter(|client| client.tasks.strong_count() == 0);
         if let Some(before) = gone.map(|gone| gone.number()) {
@@ -112,7 +111,7 @@ impl Link {
         let tasks = Arc::downgrade(&held);
         let mut connect = ConnectOptions::new()
             .name("ferrata")
-            // What a store does itself it tells its subscribers itself.
+            // The store notifies its own subscribers of its own changes.
             .no_echo()
             .connection_timeout(options.connect_timeout)
             .request_timeout(None)
@@ -186,8 +185,7 @@ impl Link {
         told.map_err(|_| StoreError::lost("the connection was closed"))
     }
 
-    /// Waits until the server has read all that was sent before: it answers what is asked of a stream, also of one that is
-    /// not there.
+    /// Waits until the server has read all earlier messages, with a request about a stream, which the server answers even if the stream is missing.
     pub(crate) async fn settle(&self, stream: &str) -> Result<()> {
         match self.api::<Value>(&format!("STREAM.INFO.{stream}"), &Value::Null).await {
             Ok(_) | Err(StoreError::Absent | StoreError::Refused { .. }) => Ok(()),
@@ -195,7 +193,7 @@ impl Link {
         }
     }
 
-    /// Makes a call of the API of JetStream.
+    /// Sends a request to the API of JetStream.
     pub(crate) async fn api<T: DeserializeOwned>(&self, call: &str, body: &Value) -> Result<T> {
         let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
         let reply = self.request(None, format!("$JS.API.{call}"), Request::new().payload(body)).await?;
@@ -207,8 +205,7 @@ impl Link {
         self.client().await.map(|client| client.number())
     }
 
-    /// Stores a message; one that follows from what was read on a connection, only on that: the server may have come back
-    /// without it.
+    /// Publishes a message. A message based on a read uses only the connection of that read, because a restarted server may lack the read message.
     pub(crate) async fn publish(&self, on: Option<u64>, subject: &str, sent: OutgoingMessage) -> Result<u64> {
         let request = Request::new().headers(sent.headers).payload(sent.payload);
         let reply = self.request(on, subject.to_owned(), request).await?;
@@ -240,6 +237,6 @@ fn answer<T: DeserializeOwned>(reply: &[u8]) -> Result<T> {
     {
         return Err(StoreError::Refused { code: err_code, status: code, description });
     }
-    // It was done, or not: that cannot be read from the answer.
+    // The outcome is unknown: the answer is unreadable.
     serde_json::from_slice(reply).map_err(|_| StoreError::lost("an answer that cannot be read came"))
 }

@@ -1,8 +1,8 @@
-//! Listing: the last message of every run, kept in memory and brought up to date by what is new in the stream before each listing.
+//! Listing: the last message of every run, cached in memory and updated from the stream before each listing.
 //!
-//! The last message of a run says all that a listing shows, and the stream delivers every one in order. So there is no index beside the
-//! logs that could lack a run. What is removed from a stream is delivered to none, but the end of a run's life is a message like others,
-//! and stays for as long as any process may still have to read it ([`GRACE`]); a process that has not listed for half of that begins anew.
+//! The last message of a run has all data that a listing shows, and the stream delivers every last message in order. So there is no separate index
+//! that could lack a run. A stream does not deliver removed messages, but the end of a run's life is a message, too. It stays until every process
+//! has read it ([`GRACE`]); a process that has not listed for half of that time starts again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -22,27 +22,27 @@ use crate::message::{self, MessageContent};
 use crate::store::Inner;
 use crate::stream::{Bodies, Delivered, EMPTY, Feed, From};
 
-/// How long the end of a run's life is kept in the stream.
+/// The time that the end of a run's life stays in the stream.
 const GRACE: Duration = Duration::from_secs(600);
 
-/// How many ends are removed with one listing.
+/// The number of ends that one listing removes.
 const AT_ONCE: usize = 64;
 
-/// What is known of all runs as of some place in the stream.
+/// The state of all runs as of a position in the stream.
 #[derive(Debug, Default)]
 pub(crate) struct Mirror {
     life: Option<Arc<str>>,
-    /// The connection on which it was read: a server may come back without its last messages.
+    /// The connection of the read: a restarted server may lack its last messages.
     connection: u64,
     feed: Option<Feed>,
-    /// Everything up to this message was read.
+    /// The position of the last message read.
     read: u64,
-    /// When the last reading began, by the monotonic clock.
+    /// The start of the last read, by the monotonic clock.
     began: Duration,
     heads: HashMap<RunKey, ListedRun>,
-    /// Why the last message of a run cannot be read.
+    /// The errors of runs with an unreadable last message.
     unreadable: BTreeMap<RunKey, StoreError>,
-    /// The ends of lives, and when they were written.
+    /// The ends of lives, and the times of their messages.
     ends: BTreeMap<u64, (RunKey, Timestamp)>,
 }
 
@@ -112,7 +112,7 @@ impl Inner {
             let alive = self.alive(owners, now).await.map_err(fail)?;
             return page(query, asked, now, heads(&alive));
         }
-        // Only those that are shown, of what may be many.
+        // Return only the heads of the page, of a possibly large number.
         let mut paged = page(query, asked, now, heads(&HashSet::new()))?;
         let owners = paged.items.iter().filter_map(|head| head.owner).collect();
         let alive = self.alive(owners, now).await.map_err(fail)?;
@@ -122,12 +122,12 @@ impl Inner {
         Ok(paged)
     }
 
-    /// Reads what was written up to now.
+    /// Reads the messages up to now.
     async fn refresh(&self, mirror: &mut Mirror) -> Result<(), StoreError> {
         let began = self.clock.monotonic();
         let stream = self.layout.logs();
         let connection = self.link.connection().await?;
-        // Asked anew each time: a stream that was deleted and made again has another life.
+        // Ask each time: a stream that was deleted and created again has another life.
         let (life, last) = self.look_up().await?;
         // Put back at the end: what is delivered to a call that fails or is dropped comes no second time.
         let known = mirror.feed.take().filter(|_| {
@@ -166,7 +166,7 @@ impl Inner {
                         }
                     }
                 }
-                // It was not read from for too long, or its server is gone.
+                // The consumer expired without reads, or its server is gone.
                 Err(fault) if fault.code() == Some(NO_CONSUMER) => {
                     feed = self.anew(mirror, &life, &all).await?
                 }

@@ -1,8 +1,7 @@
-//! Messages of a log as they are stored: a header that says all that is known of the run with them, and the bodies of their records.
+//! The stored messages of a log: a header with the state of the run, and the bodies of the message's records.
 //!
-//! Several records of one append are one message, so that a server stores all of them or none. A *cut* holds no new record: it says from
-//! which record on the log is kept, and may hold that record as a base, or records in other envelopes. The *end* of a life says that the run is
-//! gone.
+//! Several records of one append are one message, so that a server stores all of them or none. A *cut* has no new record: it names the first
+//! retained record of the log, and may contain that record as a base, or records in other envelopes. The *end* of a life marks that the run is gone.
 
 use async_nats::HeaderMap;
 use base64::Engine as _;
@@ -24,7 +23,7 @@ const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 /// The most bytes of records in a header: a server takes 64 KiB, and facts may have half of that.
 const MOST_SAID: usize = 16 << 10;
 
-/// Where the newest base is.
+/// The position of the newest base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Base {
     /// The number of the record.
@@ -33,10 +32,10 @@ pub(crate) struct Base {
     pub(crate) at: u64,
 }
 
-/// What a message says.
+/// The contents of a message.
 #[derive(Clone, Debug)]
 pub(crate) struct MessageContent {
-    /// The oldest record that is kept.
+    /// The oldest retained record.
     pub(crate) first: Seq,
     pub(crate) base: Base,
     /// The run's last record.
@@ -56,10 +55,10 @@ struct MessageJson {
     first: Seq,
     base: Base,
     records: Vec<String>,
-    /// Where the records are so many that a header could not hold them: how many bytes at the beginning of the body say them.
+    /// The number of bytes at the start of the body that describe the records, if a header cannot hold them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     inside: Option<usize>,
-    /// Where the last record does not say it: the run's last record.
+    /// The run's last record, if the message's last record does not determine it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     head: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -67,7 +66,7 @@ struct MessageJson {
     facts: RunFacts,
 }
 
-/// What is read first, in every version; the end of a life says no more.
+/// The fields that are read first, in every version; the end of a life has no others.
 #[derive(Serialize, Deserialize)]
 struct Version {
     v: u64,
@@ -75,7 +74,7 @@ struct Version {
     gone: bool,
 }
 
-/// A message, as it is sent: only if `expected` is the last of its subject, or there is none and it is 0.
+/// An outgoing message. The server stores it only if `expected` is the last of its subject, or if `expected` is 0 and there is none.
 #[derive(Default)]
 pub(crate) struct OutgoingMessage {
     pub(crate) headers: HeaderMap,
@@ -83,7 +82,7 @@ pub(crate) struct OutgoingMessage {
 }
 
 impl OutgoingMessage {
-    /// What says nothing but its body, and follows from nothing.
+    /// Creates an unconditional message with only a body.
     pub(crate) fn plain(payload: impl Into<Bytes>) -> Self {
         Self { payload: payload.into(), ..Self::default() }
     }
@@ -99,7 +98,7 @@ impl OutgoingMessage {
         Ok(Self { headers, payload })
     }
 
-    /// What says `said`, with the bodies of its records.
+    /// Creates a message with the contents `said` and the bodies of its records.
     pub(crate) fn of(said: &MessageContent, expected: u64, records: &[Record]) -> Result<Self, StoreError> {
         let newest = |header: &RecordHeader| match header.base {
             true => header.seq,
@@ -130,7 +129,7 @@ impl OutgoingMessage {
         Self::new(&written, Some(expected), payload)
     }
 
-    /// The end of a life: of whatever is there by then, if no message is expected.
+    /// Creates the end of a life: of any current run, if no message is expected.
     pub(crate) fn end(expected: Option<u64>) -> Result<Self, StoreError> {
         Self::new(&Version { v: LAYOUT, gone: true }, expected, Bytes::new())
     }
@@ -148,7 +147,7 @@ fn encode(header: &RecordHeader, base: Seq) -> Result<String, StoreError> {
 
 /// Returns how many bytes a record takes in a message at most, its header included.
 pub(crate) fn length(record: &Record) -> usize {
-    // No base is further away than the first record. Around the text stand quotes and a comma.
+    // The distance of a base is at most that of the first record. Quotes and a comma surround the text.
     let header = encode(&record.header, Seq::new(0)).map_or(0, |text| text.len() + 3);
     record.body.len().saturating_add(header)
 }
@@ -201,15 +200,15 @@ pub(crate) fn read(
     Ok(Some(StoredMessage { at, said, payload, lacks_body }))
 }
 
-/// A message as it was read.
+/// A message as read.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredMessage {
     /// Its place in the stream.
     pub(crate) at: u64,
     pub(crate) said: MessageContent,
-    /// The bodies of its records, or nothing if they were not asked for.
+    /// The bodies of its records, or nothing if the reader did not request them.
     pub(crate) payload: Bytes,
-    /// Whether it says its records in its body, which was not asked for.
+    /// Whether the message has its records in the body, which the reader did not request.
     pub(crate) lacks_body: bool,
 }
 
@@ -220,7 +219,7 @@ impl StoredMessage {
         let last = self.said.records.len();
         self.said.records.into_iter().enumerate().map(move |(n, header)| {
             let length = usize::try_from(header.body_len).unwrap_or(usize::MAX).min(rest.len());
-            // What is too much belongs to the last, so that it is noticed.
+            // Surplus bytes go to the last record, whose check then fails.
             let body = if n + 1 == last { std::mem::take(&mut rest) } else { rest.split_to(length) };
             Record { header, body }
         })

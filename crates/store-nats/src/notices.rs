@@ -1,4 +1,4 @@
-//! What processes tell each other at once: notices of changed runs, and texts. No stream keeps either.
+//! Direct messages between processes: notices of changed runs, and texts. No stream stores either.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,22 +20,22 @@ use crate::link::Link;
 /// The header of a notice that says the head, as JSON.
 const HEAD: &str = "Ferrata-Head";
 
-/// How many notices or texts a slow subscriber may be behind before it is told that it missed some.
+/// The number of notices or texts that a slow subscriber may lag before it gets a notice of missed ones.
 const BEHIND: usize = 1_024;
 
-/// How long to wait before another attempt to listen.
+/// The pause before another attempt to listen.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How long a caller waits until this process listens.
+/// The time that a caller waits until this process listens.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What this process hears, from the first subscriber on until the store is gone.
+/// The subscriptions of this process, from the first subscriber until the store is gone.
 #[derive(Default)]
 pub(crate) struct NoticeListener(Mutex<Option<Running>>);
 
 struct Running {
     heard: Arc<NoticeSubscribers>,
-    /// What this store says itself goes through the task that listens: behind what the server has sent before.
+    /// This store's own texts pass through the listening task, after the texts that the server sent before.
     own: mpsc::UnboundedSender<Arc<str>>,
     task: AbortHandle,
     /// Ends the task when it is dropped.
@@ -49,10 +49,10 @@ struct NoticeSubscribers {
 }
 
 impl NoticeListener {
-    /// Tells the subscribers of this store of what it did itself. The server does not: its connection asks for no echo.
+    /// Notifies the subscribers of this store of its own changes. The server does not, because the connection disables echo.
     pub(crate) fn tell(&self, notice: Notice) {
         if let Some(running) = &*self.running() {
-            // Fails while there is no subscriber: then there is none to be told.
+            // The send fails if there is no subscriber.
             let _ = running.heard.runs.send(notice);
         }
     }
@@ -72,7 +72,7 @@ impl NoticeListener {
         Some(Notices::new(self.listen(link, layout)?.runs.subscribe()))
     }
 
-    /// Returns a receiver of what is said, once the server knows that this process listens.
+    /// Returns a receiver of messages, once the server has confirmed that this process listens.
     pub(crate) async fn hear(&self, link: &Arc<Link>, layout: &Layout) -> ferrata_store::Result<Texts> {
         let refuse =
             |message: &str| Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.hear"));
@@ -98,7 +98,7 @@ impl NoticeListener {
             return Some(Arc::clone(&running.heard));
         }
         let runtime = Handle::try_current().ok()?;
-        // A runtime that was shut down ended its task; whoever subscribed there hears the next one.
+        // The shutdown of a runtime ended its task; its subscribers continue with the next task.
         let heard = match running.take() {
             Some(ended) => ended.heard,
             None => {
@@ -115,7 +115,7 @@ impl NoticeListener {
     }
 }
 
-/// Passes on what is heard until the store is gone.
+/// Forwards incoming messages. Ends with the store.
 async fn hear(
     link: Arc<Link>,
     layout: Layout,
@@ -139,7 +139,7 @@ async fn hear(
     }
 }
 
-/// Listens until the connection is closed for good; the client subscribes again by itself after it lost one.
+/// Listens until the connection is closed permanently; the client subscribes again by itself after a lost connection.
 async fn listen(
     link: &Link,
     layout: &Layout,
@@ -162,7 +162,7 @@ async fn listen(
 /// Passes on what the server tells of runs, until the connection is closed.
 async fn pass_notices(heard: &mut (impl Stream<Item = Message> + Unpin), to: &broadcast::Sender<Notice>) {
     while let Some(notice) = heard.next().await {
-        // Fails while there is no subscriber: then there is none to be told.
+        // The send fails if there is no subscriber.
         let _ = read(&notice).map(|notice| to.send(notice));
     }
 }
@@ -174,7 +174,7 @@ async fn pass_texts(
     to: &broadcast::Sender<Arc<str>>,
 ) {
     let pass = |text: Message| {
-        // What is no text was not said by a store.
+        // A message that is no text is not from a store.
         std::str::from_utf8(&text.payload).map_or((), |text| drop(to.send(text.into())))
     };
     loop {
@@ -185,7 +185,7 @@ async fn pass_texts(
                 pass(text);
             }
             Some(text) = own.recv() => {
-                // What the server has sent before stands in line by now, though perhaps not when it was looked for last.
+                // Earlier messages of the server are queued by now, but may not have been at the last poll.
                 while let Some(Some(before)) = unconstrained(heard.next()).now_or_never() {
                     pass(before);
                 }
@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// It came after this process had looked for it, and before what it said itself: that was heard first.
+    /// It came after this process had polled, and before this process's own text: subscribers get it first.
     #[tokio::test]
     async fn what_others_said_before_is_heard_before_what_is_said_here() {
         let mut looks = 0;

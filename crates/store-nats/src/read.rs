@@ -12,20 +12,20 @@ use crate::message::{self, MessageContent, StoredMessage};
 use crate::store::Inner;
 use crate::stream::{Bodies, Source};
 
-/// How often a call looks again because others changed the run meanwhile.
+/// The maximum number of repeats of a call because others changed the run meanwhile.
 pub(crate) const ATTEMPTS: usize = 16;
 
-/// For how long a server that is cut off from the others may answer as if it led them: it notices after ten seconds.
+/// The time that a server cut off from the others may answer as if it led them: it detects this after ten seconds.
 const UNNOTICED: Duration = Duration::from_secs(15);
 
-/// The pause before the next look at the end of a subject.
+/// The pause before the next read of the end of a subject.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// The end of a run's subject.
 pub(crate) struct End {
     /// The place of the last message; 0 if there is none.
     pub(crate) at: u64,
-    /// What it says; `None` if there is no run.
+    /// The message's contents; `None` if there is no run.
     pub(crate) stored: Option<StoredMessage>,
 }
 
@@ -37,20 +37,20 @@ impl End {
 
 /// A record of a log.
 pub(crate) struct Entry {
-    /// The message that holds its place: in which it was written, or in which it was put in another envelope since.
+    /// The message of its place: its original one, or the one of its last reseal.
     pub(crate) at: u64,
-    /// The message in which it stands as it is: the same, or a cut that holds it as a base.
+    /// The message with its current form: the same, or a cut that contains it as a base.
     pub(crate) stands: u64,
     pub(crate) record: Record,
 }
 
-/// What was read of a run.
+/// The parts of a run that were read.
 pub(crate) struct Log {
     pub(crate) end: u64,
     pub(crate) last: MessageContent,
-    /// Those that are kept, in order.
+    /// The retained records, in order.
     pub(crate) entries: Vec<Entry>,
-    /// Every message that was read.
+    /// Every message read.
     pub(crate) messages: Vec<u64>,
 }
 
@@ -73,7 +73,7 @@ impl Log {
         Some(Self { end, last, entries, messages })
     }
 
-    /// Tells whether it has all of these records.
+    /// Returns whether the log has all of these records.
     pub(crate) fn holds(&self, (begin, end): (Seq, Seq)) -> bool {
         let mut seqs = self
             .entries
@@ -95,8 +95,8 @@ impl Log {
 }
 
 impl Inner {
-    /// Looks at the end of a run's subject; again for as long as it is one that this process knows to be passed, as a server tells that was cut
-    /// off from the others and has not noticed yet.
+    /// Reads the end of a run's subject. Repeats the read while the result is older than this process's knowledge: a server that was cut off from
+    /// the others and has not noticed yet returns such results.
     pub(crate) async fn end(&self, subject: &str) -> Result<End, StoreError> {
         let deadline = self.clock.monotonic().saturating_add(UNNOTICED);
         loop {
@@ -106,7 +106,7 @@ impl Inner {
                 return Ok(end);
             }
             if self.clock.monotonic() >= deadline {
-                // What was known is lost.
+                // The known message is lost.
                 self.known.forget(subject);
                 return Ok(end);
             }
@@ -144,8 +144,8 @@ impl Inner {
         Err(StoreError::CHANGES)
     }
 
-    /// Reads what holds these records; `None` if some of it is gone because `end` is not the run's last message any more. Damage is believed
-    /// of the leader alone: a replica that was away may lack what is acknowledged.
+    /// Reads the messages with these records. Returns `None` if some are gone because `end` is no longer the run's last message. Only the leader's
+    /// damage counts: a replica that was away may lack acknowledged messages.
     async fn part(
         &self,
         subject: &str,

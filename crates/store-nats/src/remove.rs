@@ -11,7 +11,7 @@ use crate::read::{ATTEMPTS, Entry, Log};
 use crate::store::Inner;
 use crate::stream::{Bodies, Delivered};
 
-/// How many messages are removed at once.
+/// The number of messages removed at once.
 const AT_ONCE: usize = 64;
 
 impl Inner {
@@ -114,7 +114,7 @@ impl Inner {
         Err(fail(StoreError::CHANGES))
     }
 
-    /// Removes what was before the end of a life, and says how much that was, as far as it can be read.
+    /// Removes the messages before the end of a life, and counts the readable ones.
     pub(crate) async fn clear(&self, subject: &str, end: u64) -> Result<Removed, StoreError> {
         let Some(walked) = self.walk(subject, (1, end), Bodies::Without).await? else {
             return Ok(Removed::default());
@@ -130,7 +130,7 @@ impl Inner {
             }
         }
         self.delete_all(places).await?;
-        // What the replica lacked that was read from.
+        // The messages that the replica lacked.
         let first = json!({ "seq": 1, "next_by_subj": subject });
         while let Some(left) =
             self.get(&self.layout.logs(), first.clone()).await?.filter(|left| left.at < end)

@@ -1,4 +1,4 @@
-//! Putting records in other envelopes: a message of a stream is never changed, so they stand in new ones, and the old ones are removed.
+//! Resealing of records: a stream's message never changes, so new messages contain the resealed records, and the old ones are removed.
 
 use async_trait::async_trait;
 use ferrata_store::{Record, Resealing, Result, RunKey, check_reseal, has_place, refusal};
@@ -30,7 +30,7 @@ impl Inner {
             let connection = self.link.connection().await.map_err(fail)?;
             let log = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail)?;
             let Some(log) = log else { return Err(refusal::no_run(OPERATION, run)) };
-            // The next message says from where on the log is kept: a log that lacks records would be cut there.
+            // The next message names the first retained record: an incomplete log would be cut there.
             if !log.holds((log.last.first, log.last.head.seq)) {
                 return Err(fail(StoreError::corrupt(
                     None,
@@ -64,7 +64,7 @@ impl Inner {
                 let sent = log.change(0, &have_place, RESEALED)?;
                 let stored = self.link.publish(Some(connection), subject, sent).await?;
                 log.changed(stored);
-                // A reader that began with the message before looks again where something is missing.
+                // A reader that started with the previous message reads again if a message is missing.
                 self.delete_all(log.take_unneeded(0)).await?;
             }
             *left = rest;

@@ -18,8 +18,8 @@ const NAME_IN_USE: u64 = 10_058;
 
 /// The server could make no folder for the stream.
 ///
-/// It removes the folder of an account a moment after the last stream of it was deleted, without a look at streams that are made
-/// meanwhile: so it is told again, and each time a little later.
+/// The server removes an account's folder a moment after its last stream is deleted, and ignores streams created meanwhile. So the request is
+/// repeated, each time a little later.
 const NO_FOLDER: u64 = 10_049;
 const FOLDER_TRIES: u32 = 7;
 const FOLDER_DELAY: Duration = Duration::from_millis(5);
@@ -27,14 +27,14 @@ const FOLDER_DELAY: Duration = Duration::from_millis(5);
 /// The header that names the stream for which a message is meant: another one refuses it.
 const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
 
-/// How long a stream that takes no messages yet is waited for before it is asked again.
+/// The pause before another request to a stream that accepts no messages yet.
 const NOT_YET: Duration = Duration::from_millis(5);
 
-/// The first version whose clusters are used: one that takes a message of a subject only when the one before it has come to all that will have
-/// it (nats-server pull request 6194), and whose new leader answers nothing before it has all that was acknowledged (6485).
+/// The first version whose clusters are supported. It accepts a message of a subject only after the previous one has reached all of its replicas
+/// (nats-server pull request 6194). Its new leader answers nothing before it has all acknowledged messages (6485).
 const FIRST_OF_CLUSTERS: (u32, u32) = (2, 11);
 
-/// How long a heartbeat is kept whose executor sends no other.
+/// The time that the heartbeat of a silent executor stays.
 const BEATS_KEPT_NS: u64 = 30 * 24 * 3_600 * 1_000_000_000;
 
 #[derive(Deserialize)]
@@ -51,7 +51,7 @@ struct State {
 impl Inner {
     pub(crate) async fn setup(&self) -> Result<(), StoreError> {
         let replicas = self.options.replicas;
-        // A name that no other stream had: what was known of one that was deleted is not taken for true of this one.
+        // A unique name, so that cached knowledge of a deleted stream never applies to this one.
         let life = RandomIds::new().next(Timestamp::default()).to_string().replace('-', "");
         let common = json!({
             "retention": "limits",
@@ -87,7 +87,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Returns what the server says of a stream, which is made if it is not there.
+    /// Returns the server's information about a stream, and creates the stream if it is missing.
     async fn made(&self, name: &str, wanted: &Value) -> Result<Info, StoreError> {
         let info = format!("STREAM.INFO.{name}");
         match self.link.api(&info, &Value::Null).await {
@@ -165,7 +165,7 @@ impl Inner {
         Ok(self.look_up().await?.0)
     }
 
-    /// Looks, before a run is said to be missing, whether its subject is of the life that the stream has now.
+    /// Checks that a subject belongs to the stream's current life, before a run is reported missing.
     pub(crate) async fn check_missing(&self, subject: &str) -> Result<(), StoreError> {
         let (life, _) = self.look_up().await?;
         let is_so = subject.starts_with(self.layout.all_runs(&life).trim_end_matches('>'));
@@ -209,13 +209,13 @@ fn number(settings: &Value, name: &str) -> i64 {
     settings[name].as_i64().unwrap_or(0)
 }
 
-/// Tells whether a version, such as `2.9.10` or `2.12.0-RC.1`, is before another; what cannot be read is none that is known to be.
+/// Returns whether a version, such as `2.9.10` or `2.12.0-RC.1`, is before another; false for an unreadable version.
 fn is_before(version: &str, least: (u32, u32)) -> bool {
     let mut parts = version.split('.').map(str::parse);
     matches!((parts.next(), parts.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < least)
 }
 
-/// Says what in the settings of a stream could lose records, or keeps the store from its work, with the remedy.
+/// Returns the settings of a stream that could lose records or block the store, with the remedy.
 fn objections(config: &Value, wanted: &Value) -> Vec<String> {
     let is = |name: &str| config[name].as_bool().unwrap_or(false);
     let mut found = Vec::new();

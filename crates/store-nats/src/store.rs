@@ -1,4 +1,4 @@
-//! The store: what its parts share, and the contract's methods, each told in a file of its own.
+//! The store: its shared state, and the contract's methods, with each implementation in its own file.
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
@@ -24,14 +24,13 @@ use crate::notices::NoticeListener;
 
 /// Keeps each run as the messages of one subject in a stream of NATS JetStream.
 ///
-/// Cheap to clone; clones share their connection. Any number of instances in any number of processes may use the same servers and
-/// namespace at once.
+/// A clone is cheap and shares the connection. Any number of instances in any number of processes may use the same servers and namespace at once.
 #[derive(Clone)]
 pub struct NatsStore {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What the clones of a store share.
+/// The state that the clones of a store share.
 pub(crate) struct Inner {
     pub(crate) link: Arc<Link>,
     pub(crate) layout: Layout,
@@ -40,18 +39,18 @@ pub(crate) struct Inner {
     pub(crate) known: KnownHeads,
     pub(crate) time: ServerTime,
     pub(crate) life: Mutex<Option<Arc<str>>>,
-    /// Whether several servers keep the logs, one of which may be behind the others.
+    /// Whether several servers store the logs, so that one may lag.
     pub(crate) is_replicated: AtomicBool,
-    /// Held while a listing brings it up to date and reads it.
+    /// Locked while a listing updates and reads it.
     pub(crate) mirror: tokio::sync::Mutex<Mirror>,
     pub(crate) hearing: NoticeListener,
 }
 
 impl NatsStore {
-    /// Makes a store on the servers of a URL; what the URL says counts more than `options`. Nothing is sent before it is used.
+    /// Creates a store on the servers of a URL; the URL overrides `options`. Sends nothing before the first use.
     ///
-    /// `nats://[user:password@]host[:port][,host:port]`, or `tls://` with TLS; a token stands in place of user and password. Options
-    /// follow after `?`: `namespace=`, `replicas=`, `response_timeout_ms=`; see [`NatsOptions`].
+    /// `nats://[user:password@]host[:port][,host:port]`, or `tls://` with TLS; a token may replace user and password. Options follow after `?`:
+    /// `namespace=`, `replicas=`, `response_timeout_ms=`; see [`NatsOptions`].
     ///
     /// # Errors
     ///
@@ -93,7 +92,7 @@ impl fmt::Debug for NatsStore {
 #[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for NatsStore {
     fn capabilities(&self) -> Capabilities {
-        // `setup` refuses a stream that is not kept in files.
+        // `setup` refuses a stream that is not stored in files.
         Capabilities::new("nats")
             .with_shared(true)
             .with_durable(true)
@@ -180,7 +179,7 @@ impl Relay for NatsStore {
             for text in &texts {
                 link.tell(layout.said(), OutgoingMessage::plain(text.clone())).await?;
             }
-            // What others said before has come by then, too.
+            // Earlier messages of others have arrived by now, too.
             link.settle(&layout.logs()).await
         };
         said.await.map_err(|fault| fault.into_error("store.say", Doubt::None))?;

@@ -15,22 +15,22 @@ use crate::error::{NO_CONSUMER, NO_MESSAGE, StoreError};
 use crate::message::{self, OutgoingMessage, SAID, StoredMessage};
 use crate::store::Inner;
 
-/// How many messages one request asks for at most.
+/// The maximum number of messages in one request.
 const BATCH: usize = 500;
 
 /// The most bytes that a server sends for one request, or two messages of the largest size: less than it lets a client fall behind.
 const BATCH_BYTES: usize = 16 << 20;
 
-/// How long a server waits for what a replica does not have yet.
+/// The time that a server waits for messages that a replica lacks.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How often a feed that brings nothing, where there is something, is asked again before another one takes its place.
+/// The number of requests to a feed that wrongly returns nothing, before another feed replaces it.
 pub(crate) const EMPTY: u32 = 5;
 
-/// How long a server keeps a consumer that no process reads from.
+/// The time that a server keeps a consumer without readers.
 const FORGOTTEN: Duration = Duration::from_secs(300);
 
-/// A message that the leader of the stream was asked for.
+/// A message from the leader of the stream.
 pub(crate) struct StreamMessage {
     pub(crate) at: u64,
     pub(crate) time: Timestamp,
@@ -122,16 +122,16 @@ pub(crate) enum Bodies {
     Without,
 }
 
-/// Which server messages are read from.
+/// The server to read messages from.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Whichever has the consumer: many messages a request.
+    /// The server with the consumer: many messages a request.
     Replica,
     /// That of the stream, which lacks nothing: a message a request.
     Leader,
 }
 
-/// What became of a walk through the messages of a subject.
+/// The result of a walk through the messages of a subject.
 enum ScanResult {
     Whole(Vec<Delivered>),
     /// The message at its end is there no more.
@@ -140,7 +140,7 @@ enum ScanResult {
     Stuck,
 }
 
-/// How many feeds are tried for one walk.
+/// The maximum number of feeds of one walk.
 const ATTEMPTS: usize = 8;
 
 impl Inner {
@@ -165,7 +165,7 @@ impl Inner {
         self.get(stream, json!({ "last_by_subj": subject })).await
     }
 
-    /// Makes of a message what it says, `None` at the end of a life. What it says in its body is asked for if that was left out.
+    /// Parses a message; `None` at the end of a life. Requests the body if the message has its contents there and lacks it.
     pub(crate) async fn stored(
         &self,
         at: u64,
@@ -211,9 +211,9 @@ impl Inner {
         Ok(Feed { stream: stream.to_owned(), name: made.name })
     }
 
-    /// Reads what comes next, as much as one request brings; nothing if nothing came for a moment.
+    /// Reads the next messages, at most those of one request; none if none arrives for a moment.
     ///
-    /// What was delivered comes no second time: where this fails or is dropped, the feed is of no use any more.
+    /// The feed delivers each message once: after a failure or a drop, the feed is useless.
     pub(crate) async fn pull(&self, feed: &Feed) -> Result<Vec<Delivered>, StoreError> {
         let client = self.link.client().await?;
         let mut cut = self.link.lost.subscribe();
@@ -223,8 +223,8 @@ impl Inner {
         let mut replies = subscribed.map_err(|_| closed())?;
         let most = BATCH_BYTES.max(client.max_payload().saturating_mul(2));
         let patience = u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX);
-        // With `no_wait` the reply comes as soon as what there is was sent. By itself, it has servers of version 2.9 say that there is nothing
-        // where there is something, after messages were removed; and never reply, if what they had was removed just then.
+        // With `no_wait` the reply comes once the available messages are sent. Alone, it makes servers of version 2.9 report nothing although
+        // messages exist, after a removal of messages. They also never reply if their messages are removed at that moment.
         let ask = json!({ "batch": BATCH, "max_bytes": most, "no_wait": true, "expires": patience });
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", feed.stream, feed.name);
         let asked = client.publish_with_reply(subject, inbox, ask.to_string().into());
@@ -238,7 +238,7 @@ impl Inner {
                     let description = "the consumer is gone".to_owned();
                     return Err(StoreError::Refused { code: NO_CONSUMER, status: 404, description });
                 }
-                // Only this says that nothing more comes: what were sent to a request that is given up would be lost.
+                // Only this status ends the request: the messages sent to an abandoned request would be lost.
                 Some(_) => break,
             }
             found.push(
@@ -256,7 +256,7 @@ impl Inner {
         }
     }
 
-    /// Reads the messages of a subject from one place to another; `None` if the last of them is gone meanwhile.
+    /// Reads the messages of a subject between two positions; `None` if the last of them was removed meanwhile.
     pub(crate) async fn walk(
         &self,
         subject: &str,
@@ -272,7 +272,7 @@ impl Inner {
                 Ok(ScanResult::Whole(found)) => return Ok(Some(found)),
                 Ok(ScanResult::Gone) => return Ok(None),
                 Ok(ScanResult::Stuck) => {}
-                // Its server is gone, or gave its part of it away: another one has it in a moment.
+                // The server is gone, or has lost its part of the stream: another server has it in a moment.
                 Err(fault) if fault.code() == Some(NO_CONSUMER) => self.clock.sleep(PATIENCE).await,
                 Err(fault) => return Err(fault),
             }
@@ -323,7 +323,7 @@ impl Inner {
         Ok(found.last().is_some_and(|last| last.at == to).then_some(found))
     }
 
-    /// Reads the messages of a run's life from one place to another; `None` if the last of them is gone meanwhile.
+    /// Reads the messages of a run's life between two positions; `None` if the last of them was removed meanwhile.
     pub(crate) async fn scan(
         &self,
         subject: &str,
@@ -340,7 +340,7 @@ impl Inner {
         for Delivered { at, said, payload, .. } in walked {
             match self.stored(at, said, payload).await? {
                 Some(stored) => found.push(stored),
-                // What a purge left that did not come to its end.
+                // The remains of an incomplete purge.
                 None => found.clear(),
             }
         }

@@ -1,4 +1,4 @@
-//! Appending: a batch in one statement and one round trip, and a second look only at what was refused.
+//! Appends: a batch in one statement and one round trip, and a second read for refused entries only.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ use crate::tail;
 
 const OPERATION: &str = "store.append";
 
-/// How many bytes of bodies go into one statement, unless one entry alone has more.
+/// The maximum bytes of bodies in one statement, unless one entry has more.
 ///
 /// The runtime's batches have 4 MiB at most; this bounds what others hand in, so that the server never holds much more.
 const MAX_STATEMENT: usize = 32 << 20;
@@ -30,7 +30,7 @@ pub(crate) struct Appending {
     pub(crate) look: Sql,
 }
 
-/// Where an append goes: through the pool, or into a caller's transaction.
+/// The route of an append: through the pool, or into a caller's transaction.
 pub(crate) enum AppendRoute<'c> {
     Pool(&'c Db),
     Transaction { connection: &'c mut PgConnection, prepared: bool },
@@ -75,7 +75,7 @@ impl Results {
 }
 
 impl Appending {
-    /// Appends each entry, and says what became of each.
+    /// Appends each entry, and returns the result of each.
     pub(crate) async fn run(&self, mut via: AppendRoute<'_>, batch: &[RunAppend]) -> Vec<Result<HeadRef>> {
         let mut results = Results(vec![None; batch.len()]);
         let mut seen = HashSet::new();
@@ -115,14 +115,14 @@ impl Appending {
         let is_pooled = matches!(via, AppendRoute::Pool(_));
         let waits = if is_pooled && places.len() > 1 { LockMode::Briefly } else { LockMode::InOrder };
         let mut sent = self.write_together(via, batch, places, waits, results).await;
-        // What an earlier statement has decided stays so, whatever becomes of a later one.
+        // The results of earlier statements stay valid if a later one fails.
         let mut open = results.open(places);
         if waits == LockMode::Briefly && sent.as_ref().is_err_and(StoreError::is_of_a_lock) {
             sent = self.write_together(via, batch, &open, LockMode::InOrder, results).await;
             open = results.open(&open);
         }
         let Err(refused) = sent else { return };
-        // In a caller's transaction nothing more can be done once a statement has failed.
+        // In a caller's transaction, a failed statement ends all further work.
         if refused.is_of_values() && open.len() > 1 && is_pooled {
             for place in &open {
                 let alone = self.write_together(via, batch, &[*place], LockMode::InOrder, results).await;
@@ -137,7 +137,7 @@ impl Appending {
         }
     }
 
-    /// Makes the statement, and says which entries are in it; `None` if none is.
+    /// Creates the statement, and returns its entries; `None` if there are none.
     fn query(
         &self,
         batch: &[RunAppend],
@@ -183,7 +183,7 @@ impl Appending {
         Ok(())
     }
 
-    /// Writes the entries, looks again at those that were not written, and returns the places of those whose head is the expected one.
+    /// Writes the entries, reads the unwritten ones again, and returns the indexes of those with the expected head.
     async fn write_as(
         &self,
         via: &mut AppendRoute<'_>,
@@ -250,7 +250,7 @@ fn chunks<'p>(batch: &[RunAppend], places: &'p [usize]) -> Vec<&'p [usize]> {
     chunks
 }
 
-/// Reads the answer: the places of the entries that were written.
+/// Reads the answer: the indexes of the written entries.
 fn written(rows: &[PgRow], sent: &[usize]) -> Result<Vec<usize>, sqlx::Error> {
     let mut places = Vec::with_capacity(sent.len());
     for row in rows {
@@ -262,7 +262,7 @@ fn written(rows: &[PgRow], sent: &[usize]) -> Result<Vec<usize>, sqlx::Error> {
     Ok(places)
 }
 
-/// The records were not written now, but may have been before, by a try whose reply was lost.
+/// This attempt wrote no records, but an earlier attempt with a lost reply may have.
 fn in_doubt(failed: &StoreError, run: &RunKey) -> Error {
     let message = "whether the records are there already could not be read; retry the same records";
     Error::new(ErrorKind::Indeterminate, message)

@@ -10,7 +10,7 @@ use crate::row::{code, fingerprint_to_uuid};
 use crate::shown::RowWriteMode;
 use crate::statement::{LockMode, Statements};
 
-/// Entries that stand in one statement.
+/// The entries of one statement.
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
     shown: RowWriteMode,
@@ -30,7 +30,7 @@ struct Entry<'a> {
     last: &'a RecordHeader,
 }
 
-/// What is said of a run at its start, and what of it has another form in the tables.
+/// The facts of a new run, with converted values where the tables use another form.
 #[derive(Debug)]
 struct Facts<'a> {
     said: &'a RunFacts,
@@ -43,7 +43,7 @@ struct Facts<'a> {
 pub(crate) const ENTRY_BYTES: usize = 200;
 pub(crate) const RECORD_BYTES: usize = 160;
 
-/// How many parameters a statement has at most.
+/// The maximum number of parameters of a statement.
 const PARAMETERS: usize = 110;
 
 impl<'a> Batch<'a> {

@@ -1,8 +1,8 @@
 //! Values for a statement, column by column: an array, or one value where all are the same.
 //!
-//! Each element of an array costs the server some time to decode and to unfold, and a batch would have some thirty of them. Of a
-//! column that may be shared, the statement therefore has two parameters, an array and a single value, and one of them is empty:
-//! runs of one workflow that go on together share their tenant, owner, status, kind and more.
+//! Each element of an array costs the server time to decode and to unnest, and a batch would have some thirty arrays. So a column that entries may
+//! share has two parameters, an array and a single value, and one of them is empty. Concurrent runs of one workflow share their tenant, owner,
+//! status, kind and more.
 
 use sqlx::encode::Encode;
 use sqlx::postgres::{PgArguments, PgBindIterExt as _, PgHasArrayType};
@@ -33,16 +33,16 @@ pub(crate) fn names(columns: &[&[Column]]) -> String {
     names.join(", ")
 }
 
-/// Rows of values that a statement is given.
+/// The rows of values passed to a statement.
 #[derive(Debug)]
 pub(crate) struct Rows {
-    /// What they come from.
+    /// The text of the FROM clause.
     pub(crate) from: String,
     values: Vec<(&'static str, String)>,
 }
 
 impl Rows {
-    /// Makes rows with these columns, under a name, from the parameters that follow `parameter`.
+    /// Creates rows with these columns, under a name, from the parameters that follow `parameter`.
     pub(crate) fn new(parameter: &mut usize, alias: &str, columns: &[&[Column]]) -> Self {
         let (mut values, mut arrays) = (Vec::new(), Vec::new());
         let mut next = || {

@@ -15,37 +15,37 @@ use sqlx::postgres::PgConnectOptions;
 pub struct PostgresOptions {
     /// The schema of the tables; `ferrata` by default. 1 to 32 of `a-z 0-9 _`; it does not begin with a digit or `pg_`.
     pub schema: String,
-    /// What the names of all tables begin with; empty by default. Up to 20 of `a-z 0-9 _`.
+    /// The prefix of all table names. The default is empty. Up to 20 of `a-z 0-9 _`.
     pub prefix: String,
-    /// How many connections to keep at most; 10 by default. Without meaning for a pool handed in.
+    /// The maximum number of connections. The default is 10. A pool from the application ignores it.
     ///
-    /// Raised: more calls are under way at once, and more of the server's connections are taken (by each process). Lowered:
-    /// the reverse. The runtime itself appends on four at most.
+    /// A higher value allows more concurrent calls, and takes more of the server's connections (in each process). A lower value does the reverse.
+    /// The runtime appends on at most four connections.
     pub connections: NonZeroU32,
-    /// How long to wait for a connection; 10 seconds by default. Without meaning for a pool handed in.
+    /// The timeout for a connection. The default is 10 seconds. A pool from the application ignores it.
     ///
-    /// Raised: an outage is noticed later. Lowered: a burst of calls is taken for an outage. When it ends, the call fails with
-    /// [`ErrorKind::Unavailable`] and nothing was changed.
+    /// A higher value detects an outage later. A lower value mistakes a burst of calls for an outage. At the timeout, the call fails with
+    /// [`ErrorKind::Unavailable`] and changes nothing.
     pub acquire_timeout: Duration,
-    /// How long to wait for an answer; 10 seconds by default, for a pool handed in, too.
+    /// The timeout for an answer. The default is 10 seconds. It also applies to a pool from the application.
     ///
-    /// When it ends, the connection is closed. A read is sent again over another, up to four times in all, and fails with
-    /// [`ErrorKind::Unavailable`] then; an append fails with [`ErrorKind::Indeterminate`] at once. A network that swallows what
-    /// is sent tells neither side. `setup` may take ten times as long, and a purge twice, and once more for each 20,000 records
-    /// of the run; a prune may take once more for each 20,000 records that it removes. Raised: a silent server is noticed later.
-    /// Lowered: one that is slow, or waits for a lock, is taken for silent.
+    /// At the timeout, the connection is closed. A read is sent again over another connection, up to four times in all, and then fails with
+    /// [`ErrorKind::Unavailable`]. An append fails with [`ErrorKind::Indeterminate`] at once. A network that drops packets notifies neither side.
+    /// `setup` may take ten times as long. A purge may take twice as long, plus once for each 20,000 records of the run. A prune may take once more
+    /// for each 20,000 records that it removes. A higher value detects a silent server later. A lower value mistakes a slow server, or one that
+    /// waits for a lock, for a silent one.
     pub response_timeout: Duration,
-    /// Whether to keep prepared statements on each connection; true by default.
+    /// Whether to keep prepared statements on each connection. The default is true.
     ///
-    /// False is for poolers that share connections by transaction and do not know prepared statements (PgBouncer before
-    /// 1.21): each call is then a transaction of its own with four round trips in place of one.
+    /// Set it to false for poolers that share connections by transaction and do not know prepared statements (PgBouncer before 1.21). Each call is
+    /// then its own transaction with four round trips instead of one.
     pub prepared: bool,
-    /// Whether to send and receive notices; true by default.
+    /// Whether to send and receive notices. The default is true.
     ///
     /// False where no subscriber needs to hear of a change within milliseconds. A process that subscribes keeps one connection more.
     pub notices: bool,
-    /// Where to listen for notices, if the store itself is reached through a pooler that shares connections by transaction,
-    /// on which no listener can stay: the URL of the server. Absent by default: where the store is.
+    /// The server's URL for listening, if the store connects through a pooler that shares connections by transaction, which supports no listeners.
+    /// The default is the store's URL.
     pub listen_url: Option<SecretUrl>,
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn read_url(
             "notices" => options.notices = truth()?,
             "listen_url" => {
                 let url = option.text().ok_or_else(|| bad("a URL, with special characters as %26"))?;
-                // Read here, so that a mistake is found where it was made; its error does not show it.
+                // Parse the URL here, so that this call reports a mistake; its error does not show the URL.
                 connect_options(&url)?;
                 options.listen_url = Some(SecretUrl(url));
             }
@@ -278,7 +278,7 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
             assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
         }
-        // What the driver does not know it logs, with its value.
+        // The driver logs unknown options with their values.
         for unknown in [
             "conections=secret",
             "secret",

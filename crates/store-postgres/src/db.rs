@@ -1,4 +1,4 @@
-//! The connections: how a statement comes to the server, and when it is tried again.
+//! Connections: sending statements to the server, and retries.
 
 use std::fmt;
 use std::future::pending;
@@ -22,7 +22,7 @@ use crate::tasks::to_its_end;
 /// A statement with its names filled in; the same text is prepared once on each connection.
 pub(crate) type Sql = Arc<str>;
 
-/// How often a read is tried on another connection when one turns out to be dead: a restart of the server leaves several.
+/// The maximum number of attempts of a read, each on another connection if one is dead: a restart of the server leaves several.
 const READS: u32 = 4;
 
 /// A pool, and how statements are sent through it.
@@ -42,7 +42,7 @@ impl fmt::Debug for Db {
     }
 }
 
-/// Makes a pool that connects when it is first used.
+/// Creates a pool that connects at the first use.
 fn pool(connect: PgConnectOptions, options: &PostgresOptions) -> PgPool {
     let patience = patience(options);
     PgPoolOptions::new()
@@ -57,8 +57,7 @@ fn pool(connect: PgConnectOptions, options: &PostgresOptions) -> PgPool {
         .connect_lazy_with(connect)
 }
 
-/// How long an idle connection may take to say that it is there: so that a call which meets a few dead ones still has the time to make a
-/// new one.
+/// The time for an idle connection's check. It leaves a call that meets a few dead connections enough time to open a new one.
 fn patience(options: &PostgresOptions) -> Duration {
     options.response_timeout.min(options.acquire_timeout / 4)
 }
@@ -86,7 +85,7 @@ pub(crate) fn roomy<'q>(sql: &Sql, values: usize, bytes: usize) -> Query<'q, Pos
 }
 
 impl Db {
-    /// Makes the connections' place; the pool itself is made by the first call, because it needs a runtime to live on.
+    /// Creates the holder of connections. The first call creates the pool, because the pool needs a runtime.
     pub(crate) fn new(connect: PgConnectOptions, options: PostgresOptions) -> Self {
         let idle = Some(Arc::default());
         Self { pool: Arc::default(), idle, connect, options: Arc::new(options) }
@@ -138,7 +137,7 @@ impl Db {
         }
     }
 
-    /// Tries once more to connect, to tell why no attempt of the pool came to anything: the pool keeps it to itself.
+    /// Connects once more to find the reason why every attempt of the pool failed, because the pool does not report it.
     async fn why_none(&self) -> StoreError {
         let attempt = PgConnection::connect_with(&self.connect);
         match within(&SystemClock::new(), patience(&self.options), attempt).await {
@@ -229,7 +228,7 @@ impl Db {
         }
     }
 
-    /// Has the next caller use a connection again on which all is done; the application's pool gets its own back.
+    /// Releases a finished connection to the next caller; a connection of the application's pool goes back to that pool.
     pub(crate) fn keep(&self, mut held: DetachedConnection) {
         held.answered();
         if let Some(idle) = &self.idle {
@@ -248,7 +247,7 @@ impl Db {
         sent
     }
 
-    /// Waits for what is done on a connection, for as long as so many answers may take.
+    /// Waits for work on a connection, for at most the given number of response timeouts.
     pub(crate) async fn in_time<T>(
         &self,
         answers: u32,

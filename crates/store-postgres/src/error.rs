@@ -1,4 +1,4 @@
-//! What the driver and the server say, and what a caller does about it: the one table.
+//! The one table from the errors of the driver and the server to error kinds and advice.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,16 +6,16 @@ use std::fmt;
 use ferrata_store::{Error, ErrorKind, RunKey};
 use sqlx::postgres::PgDatabaseError;
 
-/// What a lost connection leaves open.
+/// The effect that a call with a lost connection may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// Nothing was sent, or what was sent changes nothing: a lost reply is no more than that.
+    /// The call sent nothing, or only a read, so a lost reply has no effect.
     Read,
-    /// What was sent may have been done although the reply was lost.
+    /// The write may have been executed although the reply was lost.
     Write,
 }
 
-/// A failure of the driver or the server, told apart once.
+/// A failure of the driver or the server, classified once.
 #[derive(Debug)]
 pub(crate) struct StoreError {
     kind: ErrorKind,
@@ -24,7 +24,7 @@ pub(crate) struct StoreError {
     obstacle: RetryReason,
 }
 
-/// What stood in the way, as far as the statement is to be made again in another way.
+/// The reason to send the statement again in another form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RetryReason {
     /// A value was refused: the other entries of a batch may be accepted without it.
@@ -34,7 +34,7 @@ enum RetryReason {
     Other,
 }
 
-/// What the server or the driver said: the code and the message, without the detail, which may hold what was to be stored.
+/// The code and the message of the server's or the driver's error, without the detail, which may contain values.
 #[derive(Debug)]
 struct Cause(String);
 
@@ -47,7 +47,7 @@ impl fmt::Display for Cause {
 impl StdError for Cause {}
 
 impl StoreError {
-    /// Says what went wrong in our own words.
+    /// Creates an error with the library's own message.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None, obstacle: RetryReason::Other }
     }
@@ -57,12 +57,12 @@ impl StoreError {
         self.kind
     }
 
-    /// Tells whether a value was refused, so that the other entries of a batch may be accepted without it.
+    /// Returns whether the server refused a value, so that it may accept the other entries of the batch.
     pub(crate) fn is_of_values(&self) -> bool {
         self.obstacle == RetryReason::Values
     }
 
-    /// Tells whether the server rolled the statement back because it waited for another transaction.
+    /// Returns whether the server rolled the statement back because it waited for another transaction.
     pub(crate) fn is_of_a_lock(&self) -> bool {
         self.obstacle == RetryReason::Lock
     }
@@ -100,7 +100,7 @@ impl StoreError {
     }
 }
 
-/// Tells whether the connection is gone, so that another one may do what this one did not.
+/// Returns whether the connection is gone, so that the call may use another one.
 pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
@@ -182,7 +182,7 @@ pub(crate) fn fault(error: &sqlx::Error, call: Call) -> StoreError {
     StoreError { kind, message, source: Some(cause(error)), obstacle }
 }
 
-/// The error of a server to which no connection was made in time, with the reason of the last attempt. Nothing was sent.
+/// Returns the error for a connection timeout, with the reason of the last attempt. Nothing was sent.
 pub(crate) fn unreachable(error: &sqlx::Error, what: &str) -> StoreError {
     let refused = fault(error, Call::Read);
     if refused.kind != ErrorKind::Unavailable {
@@ -214,8 +214,8 @@ enum Verdict {
 
 /// The table: the first row that fits, a code of five or the class it begins with.
 ///
-/// An error of the server rolls the statement back, so that nothing was written, with one exception: what ends the session may
-/// come after the commit and before the reply.
+/// An error of the server rolls the statement back, so that nothing was written. The one exception is an error that ends the session, which may come
+/// after the commit and before the reply.
 const TABLE: &[(&str, Verdict, &str)] = {
     use ErrorKind::{Corrupt, Invalid, TooLarge, Unavailable, Unsupported};
     use Verdict::{Ended, Kind};

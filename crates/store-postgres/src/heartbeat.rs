@@ -1,4 +1,4 @@
-//! Who is alive: one row for each executor, by the server's clock.
+//! Heartbeats of executors: one row for each executor, by the server's clock.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) const SQL: &str = "\
     INSERT INTO {heartbeats} (executor, until) VALUES ($1, {now} + $2) \
     ON CONFLICT (executor) DO UPDATE SET until = EXCLUDED.until";
 
-/// Tells whether an executor is alive.
+/// Tests whether an executor is alive.
 pub(crate) const ALIVE: &str = "SELECT 1 AS alive FROM {heartbeats} WHERE executor = $1 AND until > {now}";
 
 /// The longest time to live, a thousand years: any longer one is as good as that, and the sum stays in range.

@@ -10,8 +10,8 @@ use sqlx::{PgConnection, Postgres};
 use sqlx_core::transaction::TransactionManager as _;
 use tokio::runtime::{Handle, Id};
 
-/// A connection away from the pool. Dropped, it goes back: rolled back if a transaction is open on it, and closed if its holder does not know
-/// what it has under way, because an answer did not come or a call was dropped.
+/// A connection outside the pool. Dropping it returns it to the pool. If a transaction is open on it, the drop rolls back. If its state is unknown,
+/// because an answer is missing or a call was dropped, the drop closes it.
 ///
 /// The driver would give the last kind back, too: within a transaction that no client knows of, or after a wait for the answer that
 /// nothing bounds.
@@ -20,14 +20,14 @@ pub(crate) struct DetachedConnection {
     connection: PoolConnection<Postgres>,
     /// Since when it is away from the pool.
     pub(crate) since: Duration,
-    /// Where it belongs: its tasks run there. Absent where there is none.
+    /// The runtime of the pool's tasks, if there is one.
     runtime: Option<Handle>,
-    /// How long it may take to say that it is there.
+    /// The time for a connection's check.
     patience: Duration,
     under_way: UnderWay,
 }
 
-/// What a connection has under way.
+/// The work in progress on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnderWay {
     Nothing,
@@ -47,17 +47,17 @@ impl DetachedConnection {
         self.runtime.as_ref().map(Handle::id)
     }
 
-    /// Says that something is sent; until it is said what became of it, a drop closes the connection.
+    /// Marks the connection as busy; until its state is known again, a drop closes it.
     pub(crate) fn send(&mut self) {
         self.under_way = UnderWay::Unknown;
     }
 
-    /// Says that all that was sent is answered.
+    /// Marks all requests as answered.
     pub(crate) fn answered(&mut self) {
         self.under_way = UnderWay::Nothing;
     }
 
-    /// Says that all that was sent is answered, and that a transaction is open.
+    /// Marks all requests as answered, with an open transaction.
     pub(crate) fn opened(&mut self) {
         self.under_way = UnderWay::Transaction;
     }
@@ -92,8 +92,8 @@ impl Drop for DetachedConnection {
         }
         let returning = self.connection.return_to_pool();
         match Handle::try_current() {
-            // The pool asks the server whether the connection is well, and waits without a bound for the answer, and the connection's place
-            // with it: one that does not answer in time is closed.
+            // The pool checks the connection with the server, and waits for the answer without a bound, which blocks the connection's slot. So close
+            // a connection that does not answer in time.
             Ok(runtime) if is_known => {
                 let patience = self.patience;
                 runtime.spawn(async move { within(&SystemClock::new(), patience, returning).await });

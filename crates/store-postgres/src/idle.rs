@@ -1,4 +1,4 @@
-//! Idle connections: one that was just used is used again at once, without the pool.
+//! Idle connections: a call uses a recently used connection at once, without the pool.
 //!
 //! The pool asks the server whether a connection is well each time that one comes back: a round trip, and a task, for every
 //! statement and every transaction. So a connection stays here after one that succeeded, or goes to a caller that waits. The pool gets it back
@@ -15,12 +15,12 @@ use tokio::sync::{Notify, oneshot};
 use crate::held::DetachedConnection;
 use crate::tasks::ExclusiveTask;
 
-/// How long a connection may have been idle before it is asked whether it is still there.
+/// The idle time after which a connection is checked before use.
 ///
-/// Asking costs a round trip, so it is not done for each call. A connection used within the last second is as good as sure.
+/// A check costs a round trip, so recently used connections skip it: a connection used within the last second almost certainly works.
 pub(crate) const TRUSTED: Duration = Duration::from_secs(1);
 
-/// How long a connection may be away from the pool: short beside the half hour after which the pool replaces one.
+/// The maximum time of a connection outside the pool: short compared with the half hour after which the pool replaces one.
 const AWAY: Duration = Duration::from_secs(60);
 
 /// The idle connections, and the task that gives them back.
@@ -39,7 +39,7 @@ struct IdleState {
 #[derive(Debug, Default)]
 struct State {
     idle: Vec<IdleConnection>,
-    /// Those who wait, here and at the pool: who came first is first.
+    /// The waiting callers, of this type and of the pool, in order of arrival.
     waiting: VecDeque<WaitingCaller>,
 }
 
@@ -53,15 +53,15 @@ struct IdleConnection {
 /// A caller that waits.
 #[derive(Debug)]
 struct WaitingCaller {
-    /// The runtime that it waits on, if a connection may be handed to it: not while the pool makes one for it, which that would break off,
-    /// so that the pool would never grow.
+    /// The runtime that the caller waits on, if it may receive a connection. `None` while the pool opens one for it: a handover would cancel that,
+    /// so the pool would never grow.
     runtime: Option<Id>,
     place: oneshot::Sender<DetachedConnection>,
 }
 
 impl IdleConnections {
-    /// Takes a connection; without any, returns where one may come that another caller does not need any more, and counts the caller as
-    /// waiting for the pool until that is dropped.
+    /// Takes a connection. If there is none, returns a receiver for a connection that another caller releases, and counts the caller as waiting for
+    /// the pool until the receiver is dropped.
     pub(crate) fn take(
         &self,
         pool_is_full: bool,
@@ -76,7 +76,7 @@ impl IdleConnections {
         if let Some(place) = state.idle.iter().rposition(fits) {
             return Ok(state.idle.swap_remove(place).held);
         }
-        // What does not fit takes a place that the pool may need.
+        // A connection of another kind occupies a slot that the pool may need.
         let odd = std::mem::take(&mut state.idle);
         let (place, comes) = oneshot::channel();
         state.first_in_line();
@@ -87,7 +87,7 @@ impl IdleConnections {
         Err(comes)
     }
 
-    /// Hands a connection on after a call that succeeded, to who waits or to who comes next, unless the pool is to have it.
+    /// Passes a connection on after a successful call, to a waiting or a future caller, unless the pool should get it.
     pub(crate) fn keep(&self, held: DetachedConnection) {
         let used = SystemClock::new().monotonic();
         let Some(runtime) = held.runtime_id() else { return };
@@ -121,14 +121,14 @@ impl IdleState {
 }
 
 impl State {
-    /// Returns who has waited longest of those who still do.
+    /// Returns the active caller that has waited longest.
     fn first_in_line(&mut self) -> Option<&WaitingCaller> {
         while self.waiting.pop_front_if(|waiting| waiting.place.is_closed()).is_some() {}
         self.waiting.front()
     }
 }
 
-/// Gives back what no caller uses, until the store is gone and ends the task.
+/// Returns unused connections to the pool. Ends with the store.
 async fn sweep(kept: Arc<IdleState>) {
     let clock = SystemClock::new();
     loop {

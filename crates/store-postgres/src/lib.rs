@@ -21,12 +21,12 @@
 //! - **Durable** as the server is: an append is acknowledged after its commit. `setup` warns of a server that acknowledges
 //!   commits before they are on its disk.
 //! - **Whole.** A batch of any number of runs is one statement, and one round trip.
-//! - **One winner**, under READ COMMITTED, by a comparison with the run's head while it is locked. A batch of several runs that
-//!   waits for another's lock gives up after a tenth of a second, and then takes the locks in the one order in which all wait
-//!   longer: none is the victim of a deadlock, which the server looks for after a second.
+//! - **One winner**, under READ COMMITTED, by a comparison with the run's locked head. A batch of several runs that waits for another transaction's
+//!   lock gives up after a tenth of a second. It then takes the locks in the one order that all long waits use. So no batch is the victim of a
+//!   deadlock, which the server searches for after a second.
 //! - **Honest about failure.** A connection lost in the middle of an append is
 //!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate), and nothing is sent twice behind the caller's back.
-//! - **The server's clock** alone decides who is alive and what is due.
+//! - **The server's clock** alone decides whether executors are alive and timers are due.
 //!
 //! # Limits
 //!

@@ -86,9 +86,9 @@ pub(crate) async fn run(db: &Db, names: &Names, asked: &RunQuery, page: &Page) -
     let mut items = Vec::with_capacity(rows.len().min(wanted));
     let mut last = None;
     for row in rows.iter().take(wanted) {
-        // The place is taken from the row, so that a page that ends with a run left out goes on after it.
+        // Take the place from the row, so that the next page continues after a skipped run.
         last = Some(place(row).map_err(|error| error.with_operation(OPERATION))?);
-        // What was asked of the time is for the server to compare.
+        // The server compares times.
         let head =
             row::head(row).and_then(|head| match asked.matches(&head, Timestamp::from_unix_ms(i64::MAX)) {
                 true => Ok(head),
@@ -193,8 +193,8 @@ fn plain(conditions: &str, order: &str) -> String {
 
 /// The runs of no owner and of each owner without a heartbeat.
 ///
-/// The owners are found by going from one to the next in the index, so that the cost follows the number of executors and of
-/// orphans, and not that of all runs in progress.
+/// The query steps from owner to owner in the index. So its cost depends on the number of executors and of orphans, and not on the number of runs in
+/// progress.
 fn orphans(conditions: &str, order: &str) -> String {
     let next = |than: &str| {
         format!(
@@ -258,7 +258,7 @@ fn conditions(asked: &RunQuery) -> Option<Conditions> {
     Some(conditions)
 }
 
-/// Where a run stands in listings.
+/// The place of a run in listings.
 type ListPlace = (i64, String, String);
 
 fn place(row: &PgRow) -> Result<ListPlace> {

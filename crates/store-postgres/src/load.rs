@@ -32,8 +32,8 @@ pub(crate) struct LoadStatements {
 
 /// Writes a statement that loads up to `at`, an expression.
 ///
-/// It returns a row also when there is no record to load, so that a run without is told from no run. The base is found in the
-/// index of bases.
+/// It returns a row even if there is no record to load, which distinguishes a run without records from a missing run. The index of bases finds the
+/// base.
 pub(crate) fn statement(at: &str) -> String {
     let header = header_columns();
     format!(
@@ -68,13 +68,13 @@ pub(crate) fn since() -> String {
 }
 
 impl LoadStatements {
-    /// Loads what came after a record, or as much as a load of the head if that record is not kept.
+    /// Loads the records after a record. Loads like a load of the head if that record is gone.
     pub(crate) async fn since(&self, db: &Db, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
         let (tenant, name) = (run.tenant.as_str(), run.run.as_str());
         let make = || query(&self.since).bind(tenant).bind(name).bind(number(known.seq));
         let rows = db.read(make).await.map_err(|failed| failed.of_run(OPERATION, run))?;
         let (first, rest) = match rows.split_first() {
-            // One that cannot be read is told of by the load.
+            // The load reports an unreadable record.
             Some((first, rest))
                 if header(&mut Columns::new(first, OF_SINCE), run)
                     .is_ok_and(|first| first.head() == known) =>

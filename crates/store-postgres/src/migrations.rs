@@ -2,22 +2,22 @@
 
 use crate::names::Names;
 
-/// One step in the life of the tables, for those who run such steps with a tool of their own.
+/// One migration of the tables, for users who run migrations with their own tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Migration {
     /// Its number; they are run in this order, each once.
     pub version: u32,
-    /// What it does, as a name.
+    /// Its effect, as a name.
     pub name: &'static str,
-    /// The statements, with schema and prefix filled in. They note the version in the table `migrations` themselves.
+    /// The statements, with schema and prefix filled in. They record the version in the table `migrations` themselves.
     pub sql: String,
 }
 
 /// The scripts in order. One that was released is never edited; a change is a further one.
 ///
-/// Each ends by writing its version and `usable_by`, the oldest version that may go on using the tables after it: a script
-/// that only adds keeps the `usable_by` of the one before, so that old processes go on during an upgrade.
+/// Each script ends by writing its version and `usable_by`, the oldest version that can use the tables afterwards. A script that only adds keeps the
+/// `usable_by` of the previous one, so old processes continue during an upgrade.
 const SCRIPTS: [(&str, &str); 3] = [
     ("runs_and_records", include_str!("../migrations/0001_runs_and_records.sql")),
     ("heads", include_str!("../migrations/0002_heads.sql")),

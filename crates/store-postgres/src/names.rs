@@ -1,4 +1,4 @@
-//! Where the tables are: a schema and a prefix, checked, and put into the statements.
+//! The names of the tables: a schema and a prefix, checked, and inserted into the statements.
 
 use ferrata_store::{Error, ErrorKind, Result};
 
@@ -62,7 +62,7 @@ impl Names {
         format!("{}.{}runs", self.schema, self.prefix)
     }
 
-    /// Returns the channel of what processes say to each other.
+    /// Returns the channel for messages between processes.
     pub(crate) fn said_channel(&self) -> String {
         format!("{}.{}said", self.schema, self.prefix)
     }
@@ -73,7 +73,7 @@ impl Names {
         for name in TABLES {
             sql = sql.replace(&format!("{{{name}}}"), &self.of(name));
         }
-        // What the server's clock says, in milliseconds: constant within a statement, so that an index can be searched for it.
+        // The server's time in milliseconds. It is constant within a statement, so that an index search can use it.
         sql.replace("{now}", "floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint")
     }
 }

@@ -1,4 +1,4 @@
-//! Notices of changed runs: at once within the process, and to others by NOTIFY, a few times a second at most.
+//! Notices of changed runs: immediate within the process, and to other processes by NOTIFY, a few times a second at most.
 //!
 //! NOTIFY is not part of the append: PostgreSQL lets transactions that notify commit one after the other, which would undo
 //! the grouping of commits. A task sends what has gathered in a small transaction that waits for no disk.
@@ -18,17 +18,17 @@ use crate::db::{Db, Sql, query};
 use crate::error::{Call, fault};
 use crate::tasks::ExclusiveTask;
 
-/// How many notices a slow subscriber may be behind before it is told that it missed some.
+/// The number of notices that a slow subscriber may lag before it gets a notice of missed ones.
 const CAPACITY: usize = 1_024;
 
-/// How long notices gather after some were sent: fifty transactions a second at most, however many runs change.
+/// The time that notices are collected after a send: at most fifty transactions per second, for any number of changed runs.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// How long to wait before listening again after a failure, from the first one on.
+/// The pauses before listening again after a failure, from the first one on.
 const RETRY: [Duration; 4] =
     [Duration::from_millis(100), Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5)];
 
-/// How long nothing may be heard until the server is asked whether it is there.
+/// The silent time after which the listener checks the server.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The most bytes of one notice; the server takes 7,999.
@@ -50,7 +50,7 @@ pub(crate) struct Hub {
     listener: ExclusiveTask,
 }
 
-/// Who is told of what is heard.
+/// Subscribers of incoming notices.
 #[derive(Debug)]
 struct NoticeSubscribers {
     runs: broadcast::Sender<Notice>,
@@ -59,15 +59,15 @@ struct NoticeSubscribers {
     listens: watch::Sender<bool>,
 }
 
-/// What is needed to reach the other processes.
+/// The state for reaching other processes.
 #[derive(Debug)]
 struct Remote {
     db: Db,
     sql: Sql,
     channel: String,
-    /// The channel of what processes say to each other.
+    /// The channel for messages between processes.
     said_channel: String,
-    /// What its own notices begin with, so that they are not heard twice.
+    /// The prefix of this process's own notices, which it ignores.
     tag: String,
     listen: PgConnectOptions,
     changed: Mutex<HashSet<RunKey>>,
@@ -75,7 +75,7 @@ struct Remote {
 }
 
 impl Hub {
-    /// Makes a hub; without `listen`, for this process alone.
+    /// Creates a hub; without `listen`, for this process only.
     pub(crate) fn new(
         db: Db,
         sql: Sql,
@@ -92,7 +92,7 @@ impl Hub {
         Self { heard, remote, sender: ExclusiveTask::default(), listener: ExclusiveTask::default() }
     }
 
-    /// Tells whether notices are sent and received.
+    /// Returns whether notices are sent and received.
     pub(crate) fn is_open(&self) -> bool {
         self.remote.is_some()
     }
@@ -102,7 +102,7 @@ impl Hub {
         self.remote.as_ref().map(|_| format!("- {run}"))
     }
 
-    /// Tells every subscriber that runs changed; those of this process with the head of each.
+    /// Notifies every subscriber of changed runs; those of this process get the head of each.
     pub(crate) fn tell(&self, notices: impl IntoIterator<Item = Notice> + Clone) {
         if self.heard.runs.receiver_count() > 0 {
             for notice in notices.clone() {
@@ -131,14 +131,14 @@ impl Hub {
         Some(Notices::new(receiver))
     }
 
-    /// Says texts to every process, this one included, in a transaction that waits for no disk.
+    /// Sends texts to every process, this one included, in a transaction that waits for no disk.
     pub(crate) async fn say(&self, texts: Vec<String>) -> ferrata_store::Result<()> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let notify = query(&remote.sql).bind(&remote.said_channel).bind(texts);
         remote.db.write(notify).await.map(drop).map_err(|failed| failed.into_error("store.say"))
     }
 
-    /// Begins to listen, if no receiver does yet, and returns a receiver of what is said once the server knows.
+    /// Starts to listen, if no receiver does yet. Returns a receiver once the server has confirmed the subscription.
     pub(crate) async fn hear(&self) -> ferrata_store::Result<Texts> {
         let receiver = self.heard.said.subscribe();
         let refuse = |message| Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.hear"));
@@ -155,7 +155,7 @@ impl Hub {
     }
 }
 
-/// Sends what has gathered, until the store is gone and ends the task.
+/// Sends the collected notices. Ends with the store.
 async fn send(remote: Arc<Remote>) {
     let clock = SystemClock::new();
     loop {
@@ -165,7 +165,7 @@ async fn send(remote: Arc<Remote>) {
         if !payloads.is_empty() {
             let notify = query(&remote.sql).bind(&remote.channel).bind(payloads);
             if let Err(failed) = remote.db.write(notify).await {
-                // A notice is a hint: whoever misses it looks by itself a little later.
+                // A notice is a hint: a process that misses it polls a little later.
                 let error = failed.into_error("store.notify");
                 tracing::debug!(%error, "could not tell others that runs changed");
             }
@@ -174,8 +174,7 @@ async fn send(remote: Arc<Remote>) {
     }
 }
 
-/// Listens to what others send, and begins anew when the connection is lost, until the store is gone and ends the
-/// task.
+/// Listens to other processes' notices, and restarts after a lost connection. Ends with the store.
 async fn listen(remote: Arc<Remote>, to: Arc<NoticeSubscribers>) {
     let clock = SystemClock::new();
     let mut failures = 0;
@@ -213,12 +212,12 @@ async fn hear(remote: &Remote, to: &NoticeSubscribers, failures: &mut usize) -> 
             };
             let Some(notice) = heard? else { return Ok(()) };
             if notice.channel() == remote.said_channel {
-                // Fails when the last listener is gone.
+                // The send fails if the last listener is gone.
                 let _ = to.said.send(notice.payload().into());
                 continue;
             }
             for run in unpack(&remote.tag, notice.payload()) {
-                // Fails when the last subscriber is gone.
+                // The send fails if the last subscriber is gone.
                 let _ = to.runs.send(Notice::new(run));
             }
         }
@@ -228,7 +227,7 @@ async fn hear(remote: &Remote, to: &NoticeSubscribers, failures: &mut usize) -> 
     heard.err().unwrap_or_else(|| std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into())
 }
 
-/// Writes keys into payloads: the tag and then keys, separated by spaces, which stand in no key.
+/// Writes keys into payloads: the tag and then keys, separated by spaces, which no key contains.
 fn pack(tag: &str, runs: &HashSet<RunKey>) -> Vec<String> {
     let mut payloads: Vec<String> = Vec::new();
     for run in runs {
@@ -244,7 +243,7 @@ fn pack(tag: &str, runs: &HashSet<RunKey>) -> Vec<String> {
     payloads
 }
 
-/// Reads the keys of a payload; none of one's own, and none of what is not understood: a notice is a hint.
+/// Reads the keys of a payload. Returns none for this process's own payloads and for unknown ones, because a notice is a hint.
 fn unpack(tag: &str, payload: &str) -> Vec<RunKey> {
     let mut words = payload.split(' ');
     if words.next() == Some(tag) {

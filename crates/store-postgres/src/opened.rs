@@ -11,10 +11,10 @@ use crate::db::Db;
 use crate::error::{Call, StoreError, fault, is_lost};
 use crate::held::DetachedConnection;
 
-/// Begins a transaction and marks it by a setting that ends with it, whatever ends it.
+/// Starts a transaction and marks it by a setting that ends with the transaction in every case.
 const BEGIN: &str = "BEGIN; SET LOCAL ferrata.transaction = 'open'";
 
-/// Tells whether the transaction is the one that was marked.
+/// Tests whether the transaction is the marked one.
 const IS_OPEN: &str = "SELECT coalesce(current_setting('ferrata.transaction', true) = 'open', false)";
 
 /// A connection with a transaction under way, which is rolled back unless it was committed.
@@ -25,7 +25,7 @@ pub(crate) struct OpenTransaction {
 }
 
 impl Db {
-    /// Begins a transaction; nothing was written if this fails.
+    /// Starts a transaction. If this fails, nothing was written.
     pub(crate) async fn begin(&self) -> Result<OpenTransaction, StoreError> {
         let mut held = self.hold().await?;
         held.send();

@@ -17,16 +17,16 @@ use crate::tasks::to_its_end;
 const PRUNE: &str = "store.prune";
 const PURGE: &str = "store.purge";
 
-/// How often a purge looks again because the run was changed between its look and its purge.
+/// The maximum number of repeats of a purge because the run changed between its read and its removal.
 const ATTEMPTS: usize = 16;
 
-/// How many records the server removes in the time of one answer at least, however slow it is.
+/// The minimum number of records that the server removes within one response timeout.
 const RECORDS_PER_ANSWER: i64 = 20_000;
 
 /// The number of columns before those of the header.
 const BEFORE: usize = 4;
 
-/// How many values a prune binds.
+/// The number of values that a prune binds.
 const VALUES: usize = 18;
 
 /// The statements of pruning and purging.
@@ -51,13 +51,12 @@ pub(crate) fn cut() -> String {
     )
 }
 
-/// Puts the base in its place and drops what is before it, where the record at the cut is as the caller has it and no
-/// more than so many go. Without such a record, of this life if one is named, it returns no row.
+/// Inserts the base and drops the records before it, if the record at the cut is the caller's and the number of records to remove is within the
+/// limit. Returns no row if the record is missing, or belongs to another life than the named one.
 ///
-/// One statement, so that it is done or not done. What it removes stands before a record that the statement sees from
-/// its beginning, so that its view of the table, which is from before it waited for the run's head, holds all of it. A
-/// run that was purged while it waited loses nothing in its next life, whose head has another key; nor does one that
-/// another caller has cut further on.
+/// It is one statement, so it is atomic. All records that it removes precede a record that the statement sees from its start. So its snapshot of the
+/// table, from before the wait for the run's head, has all of them. A run purged during the wait loses nothing in its next life, whose head has
+/// another key. A run that another caller cut further loses nothing, either.
 pub(crate) fn prune() -> String {
     format!(
         "WITH found AS MATERIALIZED (SELECT h.key FROM {} JOIN {{records}} c ON c.run = h.key AND c.seq = $3 \
@@ -82,8 +81,8 @@ const SAME: &str = "\
     AND c.visit IS NOT DISTINCT FROM $11 AND c.epoch = $12 AND c.owner IS NOT DISTINCT FROM $13 \
     AND c.wake_at IS NOT DISTINCT FROM $14 AND c.at = $15";
 
-/// Reads the key and the head of a run that is to be purged. A run that cannot be read is purged, too, so the key is that of the row which names
-/// it: its head may lead to another run.
+/// Reads the key and the head of a run to purge. An unreadable run can be purged, too, so the key is that of the row with its name: its head may
+/// lead to another run.
 pub(crate) fn find() -> String {
     format!(
         "SELECT {}, coalesce(u.key, CASE WHEN NOT EXISTS (SELECT FROM {{runs}} o WHERE o.key = h.key) THEN h.key END), h.key, h.seq, h.id \
@@ -94,9 +93,9 @@ pub(crate) fn find() -> String {
     )
 }
 
-/// By the keys, which no other life of the run has: a purge that reaches the server late, after its caller has given it up,
-/// removes what it was meant for and nothing that was started since. The two keys differ only where the head leads to another run.
-/// Whether the head is the expected one is asked of the row as it is once an append that holds it has ended.
+/// It deletes by the keys, which no other life of the run has. So a purge that reaches the server late, after its caller gave up, never removes a
+/// newer run. The two keys differ only if the head leads to another run. The head is compared with the expected one after any append that locks the
+/// row has ended.
 pub(crate) const PURGE_RUN: &str = "\
     WITH gone AS (DELETE FROM {heads} WHERE tenant = $4 AND run = $5 AND key = $6 \
         AND ($2::bigint IS NULL OR (seq = $2 AND id = $3)) RETURNING key) \
@@ -112,7 +111,7 @@ pub(crate) const PURGE_RECORDS: &str = "\
 struct PurgeTarget {
     /// The key of its row and its records.
     key: i64,
-    /// Where its head leads.
+    /// The key in the run's head.
     head_key: Option<i64>,
     last: Option<i64>,
 }
@@ -138,7 +137,7 @@ impl PurgeTarget {
 
 impl PurgeStatements {
     pub(crate) async fn prune(&self, db: &Db, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
-        // A base that no store takes is not sent; the look tells why, or that there is nothing to cut.
+        // Do not send an invalid base; the read reports the reason, or that there is nothing to cut.
         let is_sound =
             |base: &Record| base.header.base && base.header.seq == cut.at && base.verify(run).is_ok();
         if cut.base.as_ref().is_none_or(is_sound)
@@ -155,8 +154,8 @@ impl PurgeStatements {
         Ok(removed.unwrap_or_default())
     }
 
-    /// Prunes where the record at the cut is as it must be and no more than `most` stand before it, in the life with
-    /// this key if one is given; `None` if that is not so.
+    /// Prunes if the record at the cut matches and at most `most` records precede it, in the life with this key if one is given. Returns `None`
+    /// otherwise.
     async fn prune_of(
         &self,
         db: &Db,
@@ -208,7 +207,7 @@ impl PurgeStatements {
                     return Err(refusal::conflict(run, expected, Some(head)).with_operation(PURGE));
                 }
             }
-            // It is one transaction, so that a refused purge removes nothing: it must be done in time as a whole.
+            // It is one transaction, so a refused purge removes nothing. The whole transaction must finish in time.
             let answers = answers_for(found.last.unwrap_or_default()).saturating_add(2);
             let (this, db, named) = (self.clone(), db.clone(), run.clone());
             let work = async move {
@@ -216,7 +215,7 @@ impl PurgeStatements {
                 held.send();
                 let purging = this.purge_on(&mut held, (&named, found), expected, db.options().prepared);
                 let sent = db.in_time(answers, purging).await;
-                // Purging again is right whatever became of this one.
+                // A repeated purge is right for any outcome of this one.
                 let rows = Db::put_back(held, sent).map_err(|error| fault(&error, Call::Read))?;
                 rows.map(|rows| sums(&rows)).transpose()
             };
@@ -229,7 +228,7 @@ impl PurgeStatements {
         Err(Error::new(ErrorKind::Unavailable, message).with_operation(PURGE).with_run(run))
     }
 
-    /// Returns `None` if the run was changed or purged since it was looked at; then nothing was removed.
+    /// Returns `None`, and removes nothing, if the run was changed or purged since it was read.
     async fn purge_on(
         &self,
         connection: &mut PgConnection,
@@ -262,8 +261,7 @@ fn answers_for(records: i64) -> u32 {
     u32::try_from(records / RECORDS_PER_ANSWER).unwrap_or(0)
 }
 
-/// Decides from the record at the cut whether there is anything to do; if so, returns the key of the run's life, and
-/// how many records stand before the cut.
+/// Decides from the record at the cut whether there is work. If so, returns the key of the run's life, and the number of records before the cut.
 fn plan(rows: &[PgRow], run: &RunKey, cut: &PruneCut) -> Result<Option<(i64, i64)>> {
     let Some(row) = rows.first() else {
         return Err(Error::new(ErrorKind::NotFound, "there is no such run; it was purged, or never started"));

@@ -1,4 +1,4 @@
-//! Putting records in other envelopes: a look at what is there, and one statement that replaces it unless it changed meanwhile.
+//! Resealing of records: a read, and one statement that replaces the records unless they changed meanwhile.
 
 use async_trait::async_trait;
 use ferrata_store::{Record, RecordHeader, Resealing, Result, RunKey, check_reseal, has_place, refusal};
@@ -35,7 +35,7 @@ pub(crate) fn look() -> String {
     )
 }
 
-/// Replaces the bodies of records that are as they were read, by the key of their life.
+/// Replaces the bodies of records that are unchanged since they were read, by the key of their life.
 ///
 /// The head is locked first, as by a prune, so that neither waits for the other out of order. A prune that came between makes its record a
 /// base with another checksum, which the server compares in the row as the prune left it.

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::error::{Call, fault};
 use crate::stored_run;
 
-/// The columns of what was said of a run, of the table `r`.
+/// The columns of a run's facts, of the table `r`.
 pub(crate) const FACTS: &str = "r.workflow, r.version, r.graph, r.input, r.created, r.parent_tenant, r.parent_run, \
      r.parent_seq, r.parent_id, r.user_name, r.labels::text";
 
@@ -21,8 +21,8 @@ pub(crate) const FACTS: &str = "r.workflow, r.version, r.graph, r.input, r.creat
 pub(crate) const NAME: usize = 1;
 pub(crate) const CREATED: usize = 17;
 
-/// Returns the columns of a head, of the tables `h` of heads and `r` of runs; whether its owner lives is looked up for each row
-/// that has one. The first says whether the tables agree. The name is that of `r`, so that a row without its head has one, too.
+/// Returns the columns of a head, of the tables `h` of heads and `r` of runs, with a lookup of each owner's heartbeat. The first column tests
+/// whether the tables agree. The name is that of `r`, so a row without its head has a name, too.
 pub(crate) fn head_columns(is_sound: &str) -> String {
     format!(
         "{is_sound}, r.tenant, r.run, h.seq, h.id, h.first_seq, h.format, h.kind, h.status, h.epoch, h.owner, h.wake_at, h.at, \
@@ -31,8 +31,8 @@ pub(crate) fn head_columns(is_sound: &str) -> String {
     )
 }
 
-/// The columns of a header, of the table `c`, and the field that each holds: number first, so that an error names the record, the
-/// others in the order of [`Field::ALL`]. The length comes from the place of the body; the body is not read for it.
+/// The columns of a header, of the table `c`, and their fields: the number first, so that an error names the record, the others in the order of
+/// [`Field::ALL`]. The length comes from the body's metadata, without reading the body.
 const COLUMNS: [(Field, &str); Field::ALL.len()] = [
     (Field::Seq, "c.seq"),
     (Field::Format, "c.format"),
@@ -56,7 +56,7 @@ pub(crate) fn header_columns() -> String {
     COLUMNS.map(|(_, column)| column).join(", ")
 }
 
-/// The fields of the last header that stand in a head's columns behind the number of its first record.
+/// The fields of the last header in a head's columns after the number of its first record.
 const OF_HEAD: [Field; 7] =
     [Field::Format, Field::Kind, Field::Status, Field::Epoch, Field::Owner, Field::WakeAt, Field::At];
 
@@ -72,7 +72,7 @@ impl<'r> Columns<'r> {
         Self { row, at, is_known: false }
     }
 
-    /// Reads those of a row that follows another one of the same answer, of which as many columns were read: their types are the same.
+    /// Reads the header of a later row of the same answer, after `at` columns: all rows have the same types.
     pub(crate) fn of_next(row: &'r PgRow, at: usize) -> Self {
         Self { row, at, is_known: true }
     }
@@ -139,7 +139,7 @@ fn head_of(run: RunKey, columns: &mut Columns<'_>) -> Result<RunHead> {
     last.read(&[Field::Seq, Field::Id], columns)?;
     let first = seq(columns.next()?)?;
     last.read(&OF_HEAD, columns)?;
-    // What a head does not tell is as in no record.
+    // A head has no such field, as in a record without it.
     last.0[Field::Base as usize] = Some(Value::Flag(false));
     last.0[Field::Len as usize] = Some(Value::Number(0));
     last.0[Field::Crc as usize] = Some(Value::Number(0));

@@ -13,7 +13,7 @@ use crate::tasks::to_its_end;
 
 const OPERATION: &str = "store.setup";
 
-/// How often a setup is begun when a connection turns out to be dead.
+/// The maximum number of attempts of a setup on dead connections.
 const TRIES: u32 = 3;
 
 /// The oldest server that the statements work on.
@@ -26,10 +26,10 @@ const LOOK: &str = "SELECT current_setting('server_version_num')::int4, current_
 
 const VERSIONS: &str = "SELECT max(version), max(usable_by) FROM {migrations}";
 
-/// How many answers' time it has: scripts may go over all of a table, and who comes second waits for the first.
+/// The number of response timeouts that it may take: scripts may scan a whole table, and a second caller waits for the first.
 const ANSWERS: u32 = 10;
 
-/// Makes the tables, or brings them up to date.
+/// Creates the tables, or migrates them.
 pub(crate) async fn run(db: &Db, names: &Names) -> Result<()> {
     let (db, names) = (db.clone(), names.clone());
     to_its_end(async move { set_up_on_any(&db, &names).await })
@@ -38,7 +38,7 @@ pub(crate) async fn run(db: &Db, names: &Names) -> Result<()> {
 }
 
 async fn set_up_on_any(db: &Db, names: &Names) -> Result<(), StoreError> {
-    // A setup that found a connection dead begins anew on another: it changes nothing that it has changed before.
+    // A setup on a dead connection restarts on another one: it repeats no change.
     let mut tries = 0;
     loop {
         tries += 1;
@@ -67,7 +67,7 @@ async fn set_up(connection: &mut PgConnection, names: &Names) -> Result<Result<(
             Err(refused) => return Ok(Err(refused)),
         }
     }
-    // Those who come at the same time wait here, and then find what the first one made.
+    // Concurrent callers wait here, and then find the tables of the first one.
     sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))")
         .persistent(false)
         .bind(format!("ferrata setup {}", names.channel()))

@@ -1,7 +1,7 @@
-//! One record after the head of one run: what a run of one node after the other sends, without a single array.
+//! One record after the head of one run, as a run with sequential nodes sends it, without arrays.
 //!
-//! It takes the server a third of the time that the statement for any batch takes, and locks one head, so that there is no
-//! order to keep. The insert is the statement itself and no part beside a query, which would be one more scan.
+//! It takes the server a third of the time of the batch statement, and locks one head, so no lock order is needed. The insert is the main statement
+//! and not a part next to a query, which would be one more scan.
 
 use ferrata_store::RunAppend;
 use sqlx::Postgres;
@@ -23,7 +23,7 @@ const MOVE: &str = "\
 const AS_SHOWN: &str =
     " AND h.status = $9 AND h.owner IS NOT DISTINCT FROM $11 AND h.wake_at IS NOT DISTINCT FROM $12";
 
-/// Has listings find the run as the head has it from now on.
+/// Updates the run's row, so that listings find the run by its new head.
 const SHOW: &str = "\
     shown AS (UPDATE {runs} r SET status = $9, owner = $11, wake_at = $12 FROM moved WHERE r.key = moved.key) ";
 
@@ -40,7 +40,7 @@ pub(crate) struct Single {
     pub(crate) moves: Sql,
 }
 
-/// Writes the statement that leaves the run's row as it is.
+/// Returns the statement that leaves the run's row unchanged.
 pub(crate) fn plain() -> String {
     format!("WITH moved AS ({MOVE}{AS_SHOWN} RETURNING key) {INSERT}")
 }
@@ -50,7 +50,7 @@ pub(crate) fn moves() -> String {
     format!("WITH moved AS ({MOVE} RETURNING key), {SHOW}{INSERT}")
 }
 
-/// How many values that binds.
+/// The number of values that the statement binds.
 const VALUES: usize = 18;
 
 impl Single {

@@ -6,10 +6,10 @@ use crate::columns::{Column, Rows, each, names, shared};
 use crate::db::Sql;
 use crate::names::Names;
 
-/// Which entry of a batch, and of which run.
+/// The entry's index in the batch, and its run.
 const ENTRY: &[Column] = &[each("n", "int4"), shared("tenant", "text"), each("run", "text")];
 
-/// What a record and a head have in common.
+/// The columns that a record and a head share.
 const HEADERS: &[Column] = &[
     shared("seq", "int8"),
     each("id", "uuid"),
@@ -26,7 +26,7 @@ const HEADERS: &[Column] = &[
 const EXPECTED: &[Column] =
     &[shared("expected_seq", "int8"), each("expected_id", "uuid"), shared("shows", "bool")];
 
-/// What is said of a new run.
+/// The facts of a new run.
 const FACTS: &[Column] = &[
     shared("workflow", "text"),
     shared("version", "text"),
@@ -41,7 +41,7 @@ const FACTS: &[Column] = &[
     shared("labels", "text"),
 ];
 
-/// What a record has beside.
+/// The additional columns of a record.
 const BODIES: &[Column] = &[
     each("prev", "uuid"),
     shared("visit", "int4"),
@@ -51,26 +51,26 @@ const BODIES: &[Column] = &[
     each("body", "bytea"),
 ];
 
-/// Of which entry a record is.
+/// The index of a record's entry.
 const OF_ENTRY: &[Column] = &[shared("n", "int4")];
 
-/// What listings look for in the run's row.
+/// The columns of the run's row that listings search.
 const SHOWN: &[Column] = &[shared("status", "\"char\""), shared("owner", "uuid"), shared("wake_at", "int8")];
 
-/// The longest time that a batch waits for another transaction out of order, in milliseconds: above what a commit takes on a
-/// healthy disk, and far below the second after which the server looks for deadlocks.
+/// The longest time that a batch waits for another transaction out of order, in milliseconds. It is above the time of a commit on a healthy disk,
+/// and far below the second after which the server searches for deadlocks.
 const PATIENCE_MS: u32 = 100;
 
 /// How a batch waits for other transactions that hold what it needs.
 ///
-/// A batch that waits in order may hold what an impatient one waits for, and the other way round; but the impatient one gives
-/// up, so no two batches ever wait for each other longer than [`PATIENCE_MS`], whatever runs they share.
+/// A batch that waits in order and an impatient batch may block each other. The impatient batch then gives up, so no two batches wait for each other
+/// longer than [`PATIENCE_MS`], for any shared runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockMode {
-    /// In the order in which the server comes to the rows, and not for long: then nothing is written.
+    /// Locks rows in the server's order, for a short time. At the timeout nothing is written.
     Briefly,
-    /// As long as it takes, in one order that all share: first the heads of the runs that grow are locked, by key; then new runs
-    /// are inserted, by name; what follows waits for no other transaction.
+    /// Waits without a limit, in one order for all batches: first it locks the heads of existing runs, by key; then it inserts new runs, by name;
+    /// the rest waits for no other transaction.
     InOrder,
 }
 
@@ -90,7 +90,7 @@ impl Statements {
         Self { start: sql(false, true, LockMode::InOrder), grow: each(false), both: each(true) }
     }
 
-    /// Returns the statement for entries some of which grow or start.
+    /// Returns the statement for entries that append to runs (`grows`), start runs (`starts`), or both.
     pub(crate) fn of(&self, grows: bool, starts: bool, waits: LockMode) -> &Sql {
         let place = usize::from(waits == LockMode::InOrder);
         match (grows, starts) {
@@ -101,16 +101,16 @@ impl Statements {
     }
 }
 
-/// Writes the statement. It returns the numbers of the entries that were written, as one array.
+/// Returns the statement's text. The statement returns the numbers of the written entries, as one array.
 ///
-/// The head is compared as it is when its row is locked, not as it was when the statement began: the server looks at the
-/// condition of an update again for a row that changed meanwhile. So the comparison is right under READ COMMITTED. The run's row
-/// is changed under the lock of its head alone, so that it is as the statement sees it, or was changed by the one that it waited for.
+/// The head is compared as of the lock on its row, not as of the statement's start: the server evaluates an update's condition again for a row that
+/// changed meanwhile. So the comparison is right under READ COMMITTED. Only a transaction with the lock on the head changes the run's row. So the
+/// row is as the statement sees it, or the transaction that it waited for changed it.
 ///
-/// Where a part is to come after another, its `gate` counts the rows of the other. The gate is passed before the rows are
-/// matched, which keeps it out of what the server evaluates again.
+/// A part that must follow another has a `gate` that counts the rows of the other. The gate is evaluated before the rows are matched, which excludes
+/// it from the server's second evaluation.
 ///
-/// The names of the tables stand early in it: the server shows the beginning of what it does, by which an operator finds it.
+/// The table names come early in the text: the server shows the beginning of active statements, by which an operator identifies them.
 fn statement(grows: bool, starts: bool, waits: LockMode) -> String {
     let mut sql = String::from("WITH ");
     let mut parameter = 0;

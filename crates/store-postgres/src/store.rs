@@ -1,4 +1,4 @@
-//! The store: the contract's methods, each one statement but where it says otherwise.
+//! The store: the contract's methods, each in one statement unless its doc states otherwise.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,8 +29,7 @@ use crate::{heartbeat, list, row, setup, stored_run, tail};
 
 /// Keeps each run as rows of a PostgreSQL database.
 ///
-/// Cheap to clone; clones share their connections. Any number of instances, in any number of processes, may use the same
-/// tables at once.
+/// A clone is cheap and shares connections. Any number of instances, in any number of processes, may use the same tables at once.
 #[derive(Clone)]
 pub struct PostgresStore {
     inner: Arc<Inner>,
@@ -52,12 +51,11 @@ struct Inner {
 }
 
 impl PostgresStore {
-    /// Makes a store in the database of a URL: `postgres://user:password@host:port/database`. Connects when it is first used.
+    /// Creates a store in the database of a URL: `postgres://user:password@host:port/database`. Connects at the first use.
     ///
-    /// The URL may set options, as in `?schema=app&prefix=jobs_`: `schema`, `prefix`, `connections`, `acquire_timeout_ms`,
-    /// `response_timeout_ms`, `prepared`, `notices`, `listen_url`; they count more than `options`. The driver has options of its own,
-    /// `sslmode` and `sslrootcert` among them; any other option is refused. What the URL does not say is taken from the environment as
-    /// other clients do (`PGPASSWORD`, `.pgpass`).
+    /// The URL may set options, as in `?schema=app&prefix=jobs_`: `schema`, `prefix`, `connections`, `acquire_timeout_ms`, `response_timeout_ms`,
+    /// `prepared`, `notices`, `listen_url`. They override `options`. The URL may also have the driver's own options, such as `sslmode` and
+    /// `sslrootcert`; any other option is refused. The environment provides the rest, as for other clients (`PGPASSWORD`, `.pgpass`).
     ///
     /// # Errors
     ///
@@ -69,7 +67,7 @@ impl PostgresStore {
         Self::new(Db::new(connect, options))
     }
 
-    /// Makes a store on a pool of the application's own.
+    /// Creates a store on a pool of the application.
     ///
     /// # Errors
     ///
@@ -152,12 +150,12 @@ impl PostgresStore {
         &self.inner.replacing
     }
 
-    /// Tells everybody that a run has this head.
+    /// Notifies all subscribers that a run has this head.
     pub(crate) fn tell(&self, run: &RunKey, head: HeadRef) {
         self.inner.hub.tell([Notice::new(run.clone()).with_head(head)]);
     }
 
-    /// Returns the scripts that make the tables, in order, for those who run such scripts with a tool of their own.
+    /// Returns the scripts that create the tables, in order, for users who run migrations with their own tool.
     ///
     /// [`setup`](CheckpointStore::setup) does nothing more once they ran. Running one again changes nothing.
     pub fn migrations(&self) -> Vec<Migration> {
@@ -172,20 +170,19 @@ impl PostgresStore {
         format!("BEGIN;\n{}COMMIT;\n", scripts.join("\n"))
     }
 
-    /// Appends to one run within the caller's transaction: the records are there exactly if the transaction commits.
+    /// Appends to one run within the caller's transaction. The records exist exactly if the transaction commits.
     ///
-    /// So the work that a node does in this database and the record of it happen together or not at all. `Ok` says that the
-    /// records will be there once the transaction has committed, and not before.
+    /// So a node's work in this database and its record commit together or not at all. `Ok` means that the records exist once the transaction has
+    /// committed, and not before.
     ///
-    /// The run is locked against other appends until the transaction ends: keep it short, and append to several runs in
-    /// the order of their names, or the server may end one of two such transactions as a deadlock.
+    /// The run is locked against other appends until the transaction ends. Keep the transaction short, and append to several runs in the order of
+    /// their names. Otherwise the server may end one of two such transactions as a deadlock.
     ///
     /// # Errors
     ///
-    /// As for [`append`](CheckpointStore::append). After a `Conflict` or an `Invalid` of the library nothing was written, but the
-    /// transaction can go on: roll it back unless its other work is to stay. After an error of the server the
-    /// transaction has failed as a whole. A transaction of a higher isolation level may be refused with
-    /// [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): begin it anew.
+    /// The errors of [`append`](CheckpointStore::append). After a `Conflict` or an `Invalid` of the library nothing was written, and the transaction
+    /// is still usable: roll it back unless its other work should stay. After an error of the server the whole transaction has failed. A transaction
+    /// of a higher isolation level may fail with [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): start it again.
     ///
     /// # Cancel safety
     ///
@@ -327,7 +324,7 @@ impl CheckpointStore for PostgresStore {
 mod tests {
     use super::*;
 
-    /// What a call needs where something is wrong is not part of what it moves to the heap each time.
+    /// The error paths of a call are not part of the future that each call moves to the heap.
     #[test]
     fn a_call_takes_little_memory() {
         let store = PostgresStore::from_url("postgres://u@localhost/db", PostgresOptions::default()).unwrap();

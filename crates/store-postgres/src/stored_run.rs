@@ -1,8 +1,8 @@
-//! What the tables say of one run, compared before anything is said of it.
+//! A run in the tables, compared for contradictions before any use.
 //!
-//! Three tables speak of a run, each with indexes of its own: its head leads from the name to the key and says where the log ends, its row says
-//! what it is, and its records are the log. The server does not compare an index with the row that it leads to. So each statement that reads a run
-//! by its name compares the three, and a contradiction is `Corrupt`.
+//! Three tables store a run, each with its own indexes. The head maps the name to the key and marks the end of the log, the row has the facts, and
+//! the records are the log. The server does not compare an index with its row. So each statement that reads a run by its name compares the three
+//! tables, and a contradiction is `Corrupt`.
 
 use ferrata_store::{Error, ErrorKind, Result};
 

@@ -1,4 +1,4 @@
-//! The second look at entries that were not written: a repeat of what is there already, or a conflict with whom.
+//! The second read of unwritten entries: finds out whether each is a repeat or a conflict, and with which head.
 
 use ferrata_store::{Error, ErrorKind, HeadRef, RecordId, Result, RunAppend, RunKey, is_repeat, refusal};
 use sqlx::Postgres;
@@ -68,8 +68,7 @@ fn answer(append: &RunAppend, actual: Option<HeadRef>, is_repeat: bool) -> Resul
     }
 }
 
-/// The error of an entry that was not written though its head is the expected one: another caller purged or started the run between
-/// the two looks.
+/// Returns the error of an unwritten entry with the expected head: another caller purged or started the run between the two reads.
 pub(crate) fn changed_back(run: &RunKey) -> Error {
     let message = "the run was changed and changed back while this was written; nothing was written, retry";
     Error::new(ErrorKind::Unavailable, message).with_operation("store.append").with_run(run)

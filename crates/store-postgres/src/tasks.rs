@@ -11,9 +11,8 @@ use crate::error::StoreError;
 
 /// Runs work to its end, also when the caller is dropped meanwhile.
 ///
-/// For everything that begins a transaction: a driver's future that is dropped while `BEGIN` is on its way leaves the connection
-/// in a transaction of which the pool knows nothing, and whatever the next caller writes on it is acknowledged and never
-/// committed.
+/// Use it for every operation that starts a transaction. If a driver's future is dropped while `BEGIN` is on its way, the connection stays in a
+/// transaction that the pool does not know. The next caller's writes on it would be acknowledged and never committed.
 pub(crate) async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
 ) -> Result<T, StoreError> {
@@ -25,7 +24,7 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
     runtime.spawn(work).await.unwrap_or_else(|error| Err(given_up(error)))
 }
 
-/// A task of which there is one at a time; it ends when this is dropped.
+/// A task with at most one instance; it ends when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct ExclusiveTask(Mutex<Option<AbortHandle>>);
 

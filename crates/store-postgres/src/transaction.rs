@@ -31,8 +31,8 @@ impl Database for Postgres {
 
 /// A transaction on one of the store's connections.
 ///
-/// It dereferences to the `sqlx` connection, and is rolled back when it is dropped. A setting of the transaction, `ferrata.transaction`,
-/// marks it: the store refuses the commit if a statement of the caller has ended it.
+/// It dereferences to the `sqlx` connection, and dropping it rolls back. A setting of the transaction, `ferrata.transaction`, marks it: the store
+/// refuses the commit if a statement of the caller has ended it.
 ///
 /// <!-- held by: transactions::ended_transaction_refuses_commit -->
 pub struct PostgresTransaction {
@@ -102,7 +102,7 @@ impl Transactions for PostgresStore {
     }
 }
 
-/// Says of an append whose transaction was not committed that nothing is in doubt.
+/// Marks an append of an uncommitted transaction as certainly not written.
 fn rolled_back(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Indeterminate => {

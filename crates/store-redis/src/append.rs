@@ -1,5 +1,5 @@
-//! Appending: take places in the index, run the script that appends, give places up that are left. Where one server has all
-//! keys, one script does all three, for many runs.
+//! Appends: add places to the index, run the appending script, remove the old places. If one server has all keys, one script does all three, for
+//! many runs.
 
 use std::sync::Arc;
 
@@ -33,9 +33,9 @@ const MAX_BYTES: usize = 64 << 20;
 /// One entry of a batch on its way.
 struct Entry {
     append: RunAppend,
-    /// Where the run will stand with the last record.
+    /// The run's index state after the last record.
     moving: Option<Standing>,
-    /// Where the run stands with the expected head; absent if that is no longer its head, so that nothing will be written.
+    /// The run's index state with the expected head. Absent if that is no longer the head, so that nothing will be written.
     stood: Option<KnownHead>,
     result: Option<Result<HeadRef>>,
 }
@@ -60,7 +60,7 @@ impl Entry {
         })
     }
 
-    /// Where the run will stand, if that is somewhere else than with the expected head.
+    /// Returns the run's new places in the index, if they differ from those of the expected head.
     fn moves(&self) -> Option<Placement<'_>> {
         let stood = self.stood.as_ref()?.moving;
         self.standing().filter(|now| Move::new(stood, now.moving).announced().is_some())
@@ -85,7 +85,7 @@ impl Inner {
         if !together {
             let began = self.clock.monotonic();
             self.announce(index, &mut entries).await;
-            // What was announced lapses when no run is found for it for so long; by half of that it must be on its way.
+            // An announcement lapses if no run is found for it within `stale_after`; the append must be sent within half of that.
             if self.clock.monotonic() > began + self.options.stale_after / 2 {
                 entries
                     .iter_mut()
@@ -95,7 +95,7 @@ impl Inner {
         }
         let after = self.write(index, &mut entries, together).await;
         for reply in self.link.many(after, None).await {
-            // These only tidy up: whoever next lists a run that stands in a place too many takes it out.
+            // These calls only clean up: the next listing that finds a surplus place removes it.
             if let Err(fault) = reply {
                 tracing::debug!(%fault, "left an entry of the index to the next listing");
             }
@@ -124,7 +124,7 @@ impl Inner {
         Entry { append, moving, stood, result: check.err().map(Err) }
     }
 
-    /// Looks up where runs stand that this process did not write last.
+    /// Reads the index state of runs whose last writer was another process.
     async fn look(&self, entries: &mut [Entry]) {
         let unknown: Vec<&mut Entry> =
             entries.iter_mut().filter(|e| e.result.is_none() && e.stood.is_none()).collect();
@@ -132,7 +132,7 @@ impl Inner {
         let replies = self.link.many(calls, None).await;
         for (entry, reply) in unknown.into_iter().zip(replies) {
             match reply.and_then(|reply| Head::read(&entry.append.run, reply)) {
-                // Otherwise it will be refused, or is a repeat: nothing will be written, so nothing is announced.
+                // Otherwise the append will be refused, or is a repeat: it writes nothing, so it announces nothing.
                 Ok(Some(head)) if entry.append.expected == Some(head.last.head()) => {
                     entry.stood = stood(&entry.append.run, &head);
                     if entry.stood.is_none() {
@@ -190,7 +190,7 @@ impl Inner {
         after
     }
 
-    /// What the script that appends is told once for all runs.
+    /// Returns the script's arguments that all runs share.
     pub(crate) fn common(&self) -> Arc<[Bytes]> {
         let replicas = Bytes::from_static(if self.options.replicas > 0 { b"1" } else { b"" });
         let channel = if self.options.notices { self.layout.channel() } else { Bytes::new() };
@@ -219,7 +219,7 @@ impl Inner {
         if let Some((facts, stood)) = facts.as_ref().zip(entry.stood.as_ref()) {
             call.push(RunFactsEntry::write(&stood.placed.member, facts)?);
         }
-        // Where nothing is known of the head, nothing will be written, and the script looks at the id alone.
+        // With an unknown head, the append writes nothing, and the script compares only the id.
         let mut base = entry.stood.as_ref().map_or(Seq::new(0), |stood| stood.base);
         for record in records {
             base = if record.header.base { record.header.seq } else { base };
@@ -229,7 +229,7 @@ impl Inner {
         Ok(call)
     }
 
-    /// How long the run is to be kept, as the script takes it.
+    /// Returns the retention time of the run, as the script's argument.
     fn keep(&self, entry: &Entry, last: &RecordHeader) -> String {
         let Some(stood) = &entry.stood else { return "?".to_owned() };
         match self.options.keep_finished {
@@ -242,7 +242,7 @@ impl Inner {
         }
     }
 
-    /// Reads what was said of one run; `index` is given if its places are still to be given up.
+    /// Reads the reply for one run; `index` is given if its old places must still be removed.
     fn answer(
         &self,
         index: Option<&Index>,
@@ -295,7 +295,7 @@ impl Inner {
     }
 }
 
-/// Where a run stands, from its head; `None` if what is stored of it in the index is not of this store.
+/// Returns a run's index state from its head; `None` if the stored state is not from this store.
 fn stood(run: &RunKey, head: &Head) -> Option<KnownHead> {
     let member = Member::parse(head.said.member.as_bytes())?;
     Some(KnownHead {
@@ -306,7 +306,7 @@ fn stood(run: &RunKey, head: &Head) -> Option<KnownHead> {
     })
 }
 
-/// What is there instead of the expected head.
+/// The actual head instead of the expected one.
 struct ActualHead {
     head: HeadRef,
     said: RunFactsEntry,
@@ -320,7 +320,7 @@ impl ActualHead {
         Ok(Self { head, said, newest_first: reply.parts()?.collect() })
     }
 
-    /// Tells whether the append already is the end of the log.
+    /// Returns whether the append already ends the log.
     fn is_repeat(&self, append: &RunAppend) -> Result<bool, StoreError> {
         let mut kept = Vec::with_capacity(self.newest_first.len());
         for header in &self.newest_first {

@@ -8,56 +8,56 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// The most bytes of a prefix: it stands in every key, and each key of a run holds it twice over in the index.
+/// The maximum length of a prefix: every key contains it, and the index contains it twice for each key of a run.
 const MAX_PREFIX: usize = 64;
 
 /// How a [`RedisStore`](crate::RedisStore) uses its server. The defaults suit most.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RedisOptions {
-    /// What every key and the channel of notices begin with; `ferrata` by default, `?prefix=` in a URL.
+    /// The prefix of every key and of the channel of notices. The default is `ferrata`; `?prefix=` in a URL.
     ///
     /// 1 to 64 of `A-Z a-z 0-9 . _ : -`. Stores with other prefixes on the same server see nothing of each other.
     pub prefix: String,
-    /// How long to wait for a connection; 5 seconds by default.
+    /// The timeout for a connection. The default is 5 seconds.
     ///
-    /// Raised: a dead server is noticed later. Lowered: a slow network is taken for a dead server.
+    /// A higher value detects a dead server later. A lower value mistakes a slow network for a dead server.
     pub connect_timeout: Duration,
-    /// How long to wait for a reply; 10 seconds by default, `?response_timeout_ms=` in a URL.
+    /// The timeout for a reply. The default is 10 seconds; `?response_timeout_ms=` in a URL.
     ///
-    /// When it ends, an append is [`ErrorKind::Indeterminate`]. Raised: a hanging server is noticed later. Lowered: a server
-    /// that is busy with something else (a long script, saving on a slow disk) makes for doubts and repeats.
+    /// At the timeout, an append is [`ErrorKind::Indeterminate`]. A higher value detects a hanging server later. With a lower value, a server that
+    /// is busy (a long script, saving on a slow disk) causes unknown outcomes and repeats.
     pub response_timeout: Duration,
     /// On how many replicas a record must be before it is acknowledged (`WAIT`); 0 by default, `?replicas=` in a URL.
     ///
-    /// Raised: a failover loses less, and every append waits for the slowest of them. A replica says that it has received a
-    /// record, not that it has written it to disk.
+    /// With a higher value, a failover loses less, and every append waits for the slowest of these replicas. A replica confirms that it has received
+    /// a record, not that it has written it to disk.
     pub replicas: u32,
-    /// How long to wait for those replicas; 2 seconds by default. Then the append is [`ErrorKind::Indeterminate`].
+    /// The timeout for those replicas. The default is 2 seconds. At the timeout, the append is [`ErrorKind::Indeterminate`].
     ///
     /// Other calls of this instance to the same server wait as long. At most the response timeout.
     pub replica_timeout: Duration,
-    /// How long finished runs are kept; for good by default, `?keep_secs=` in a URL.
+    /// The retention time of finished runs. The default is unlimited; `?keep_secs=` in a URL.
     ///
-    /// The server removes a run when this time has passed since the record that finished it, as if it were purged. A
-    /// record that makes the run go on again (a retry) keeps it for good.
+    /// The server removes a run when this time has passed since the record that finished it, as if it were purged. A record that makes the run
+    /// active again (a retry) cancels the removal.
     pub keep_finished: Option<Duration>,
-    /// Whether to send and receive notices of changed runs; true by default.
+    /// Whether to send and receive notices of changed runs. The default is true.
     ///
-    /// Each append costs one `PUBLISH` inside its script, which a cluster sends to all of its nodes. Without, executors learn
-    /// of each other's records when they look.
+    /// Each append costs one `PUBLISH` inside its script, which a cluster sends to all of its nodes. Without notices, executors find each other's
+    /// records by polling.
     pub notices: bool,
-    /// How often `setup` has the index compared with the runs; every 6 hours by default.
+    /// The interval at which `setup` compares the index with the runs. The default is 6 hours.
     ///
-    /// One process does it for all, in a task beside its work. It walks over every key of the server and reads the head of
-    /// every run, some thousands in a second. With zero, each `setup` does it before it returns.
+    /// One process does it for all, in a background task. The task scans every key of the server and reads the head of every run, some thousands per
+    /// second. With zero, each `setup` does it before it returns.
     pub repair_every: Duration,
-    /// How long an entry of the index may name a run that is not there before it is removed; 1 hour by default.
+    /// The time that an index entry without a run stays before it is removed. The default is 1 hour.
     ///
-    /// Such an entry is what a process leaves that dies as it starts a run, or what a run leaves that was removed by its time
-    /// to live. It costs a reader one look. It must be longer than a process can stand still in the midst of an append.
+    /// A process that dies while it starts a run leaves such an entry, and so does a run that its time to live removed. The entry costs a reader one
+    /// lookup. The value must be longer than a process can stall in the middle of an append.
     pub stale_after: Duration,
-    /// The certificates (PEM) of the authorities to trust with `rediss:` URLs, instead of the system's; none by default.
+    /// The certificates (PEM) of the authorities to trust with `rediss:` URLs, instead of the system's. The default is `None`.
     pub root_certificates: Option<Vec<u8>>,
 }
 
@@ -108,7 +108,7 @@ impl RedisOptions {
         self
     }
 
-    /// Sets how long finished runs are kept.
+    /// Sets the retention time of finished runs.
     #[must_use]
     pub fn with_keep_finished(mut self, keep: Duration) -> Self {
         self.keep_finished = Some(keep);
@@ -177,7 +177,7 @@ impl RedisOptions {
     }
 }
 
-/// The longest time to live that is given to the server: it adds it to its clock, and refuses what does not fit.
+/// The longest time to live sent to the server, because the server adds it to its clock and refuses an overflow.
 pub(crate) const MAX_KEEP: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
 impl fmt::Debug for RedisOptions {
@@ -191,7 +191,7 @@ impl fmt::Debug for RedisOptions {
     }
 }
 
-/// What a URL names: servers, whether they are a cluster, and options.
+/// The contents of a URL: servers, whether they are a cluster, and options.
 pub(crate) struct Target {
     pub(crate) seeds: Vec<ConnectionInfo>,
     pub(crate) is_cluster: bool,
@@ -255,7 +255,7 @@ pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<Target> {
     Ok(Target { seeds: seeds.collect::<Result<_>>()?, is_cluster, options })
 }
 
-/// Where a server is, as it may be shown.
+/// Returns the address of a server in a form that may be displayed.
 pub(crate) fn address(info: &ConnectionInfo) -> (String, u16) {
     match info.addr() {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => (host.clone(), *port),

@@ -1,4 +1,4 @@
-//! Runs as they are stored: what is said of one, its records, and its head, which is both.
+//! The stored form of runs: the facts, the records, and the head, which is both.
 
 use ferrata_store::{Record, RecordHeader, RunFacts, RunHead, RunKey, Seq};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use crate::header::{header_of, read};
 use crate::layout::{LAYOUT, Member};
 use crate::reply::Parts;
 
-/// What is said of a run at its start: the first element of its list.
+/// The facts of a run: the first element of its list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunFactsEntry {
     layout: u64,
@@ -17,7 +17,7 @@ pub(crate) struct RunFactsEntry {
     pub(crate) facts: RunFacts,
 }
 
-/// What is read of it first, in every version.
+/// The field that is read first, in every version.
 #[derive(Deserialize)]
 struct Version {
     layout: u64,
@@ -30,7 +30,7 @@ impl RunFactsEntry {
             .map_err(|error| StoreError::strange(format!("facts without JSON ({error})")))
     }
 
-    /// Reads what is said of a run in its list, and refuses what is said of another one.
+    /// Reads a run's facts from its list, and refuses the facts of another run.
     pub(crate) fn read(run: &RunKey, text: &[u8]) -> Result<Self, StoreError> {
         let said = Self::read_any(text)?;
         match Member::parse(said.member.as_bytes()).and_then(|member| member.run()) {

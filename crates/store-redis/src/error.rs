@@ -1,4 +1,4 @@
-//! What can go wrong with a server, and the one table that says what a caller does about it.
+//! The errors of a server, and the one table from them to error kinds and advice.
 
 use ferrata_store::{Error, ErrorKind, RunKey, Seq};
 use redis::{RedisError, ServerError};
@@ -13,15 +13,15 @@ pub(crate) enum StoreError {
     /// Something was sent, and no reply came.
     #[error("the connection to {server} was lost before the reply")]
     Lost { server: String, source: RedisError },
-    /// The server refused: nothing of the command was done.
+    /// The server refused the command, which had no effect.
     #[error("{server} answered {code}{}; {}", .detail.as_ref().map(|d| format!(" {d}")).unwrap_or_default(), meaning(.code, .detail.as_deref()).1)]
     Refused { server: String, code: String, detail: Option<String> },
-    /// It was done, but too few replicas have it.
+    /// The command was executed, but too few replicas have it.
     #[error(
         "the record is stored, but {found} of {wanted} replicas have said that they have it; see to the replicas"
     )]
     Replicas { wanted: u32, found: i64 },
-    /// It was done, and the server does not say how many replicas have it.
+    /// The command was executed, and the server does not report how many replicas have it.
     #[error("the record is stored, and it is not known whether a replica has it: {why}")]
     Unwaited { why: String },
     /// The answer is not one of the command's.
@@ -35,7 +35,7 @@ pub(crate) enum StoreError {
     /// Stored data is of a newer version.
     #[error("{what} of a newer version; upgrade this process")]
     Newer { what: String },
-    /// A server cannot keep the contract, as it is set.
+    /// A server cannot fulfill the contract with its settings.
     #[error("{what}")]
     Unfit { what: String },
     /// The process stood still between two steps that belong together.
@@ -43,10 +43,10 @@ pub(crate) enum StoreError {
     StoodStill,
 }
 
-/// What a caller does about a reply that begins so, and the remedy. The first row that fits counts.
+/// The kind and the remedy for a reply with this beginning. The first matching row applies.
 ///
-/// A refusal comes before anything is written: the scripts write only after all their checks, and the server checks memory,
-/// role and disk at the first write of a script and not after it.
+/// A refusal precedes every write: the scripts write only after all their checks, and the server checks memory, role and disk at a script's first
+/// write only.
 const MEANINGS: &[(&str, &str, ErrorKind, &str)] = &[
     ("OOM", "", ErrorKind::Unavailable, "its memory is full: raise maxmemory, or prune and purge runs"),
     (
@@ -108,7 +108,7 @@ const MEANINGS: &[(&str, &str, ErrorKind, &str)] = &[
         ErrorKind::Invalid,
         "it is no cluster: use a redis:// or rediss:// URL",
     ),
-    // What a script says of keys of the index that are on another node, while a slot moves.
+    // A script's error for index keys on another node, while a slot moves.
     ("ERR", "non local key", ErrorKind::Unavailable, "the cluster is moving a part of the index; retry"),
     ("ERR", "during rehashing", ErrorKind::Unavailable, "the cluster is moving a part of the index; retry"),
     ("ERR", "Elements are too large", ErrorKind::TooLarge, "make the record smaller"),
@@ -124,12 +124,12 @@ fn meaning(code: &str, detail: Option<&str>) -> (ErrorKind, &'static str) {
     MEANINGS.iter().find(fits).map_or((ErrorKind::Unsupported, ""), |(_, _, kind, remedy)| (*kind, *remedy))
 }
 
-/// What a lost reply leaves open.
+/// The effect that a call with a lost reply may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doubt {
-    /// It may have been written: retry the same.
+    /// The record may have been written: retry the same append.
     Written,
-    /// Nothing that matters: call again.
+    /// No relevant effect: call again.
     None,
 }
 
@@ -171,7 +171,7 @@ impl StoreError {
         Self::corrupt(None, "the run's list is that of another run")
     }
 
-    /// Tells whether the server says that the call belongs elsewhere or to another time.
+    /// Returns the code of an error reply, such as one that redirects or postpones the call.
     pub(crate) fn code(&self) -> Option<&str> {
         match self {
             Self::Refused { code, .. } => Some(code),
@@ -179,7 +179,7 @@ impl StoreError {
         }
     }
 
-    /// Tells whether the run alone is to blame, so that a listing or a repair goes on with the others.
+    /// Returns whether only this run is at fault, so that a listing or a repair continues with the others.
     pub(crate) fn is_of_run(&self) -> bool {
         let is_unreadable = matches!(
             self,

@@ -1,4 +1,4 @@
-//! Changes of the index: which calls announce where a run will stand, and settle where it stands.
+//! Changes of the index: the calls that announce a run's new places, and the calls that settle them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,25 +11,25 @@ use crate::layout::{Layout, Member, moving_places, place, shard_of};
 use crate::link::Call;
 use crate::scripts::INDEX;
 
-/// Makes calls to the index.
+/// Creates calls to the index.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     layout: Layout,
     shards: u16,
-    /// What the script is told once for all changes: the grace in milliseconds.
+    /// The script's argument that all changes share: the grace in milliseconds.
     common: Arc<[Bytes]>,
 }
 
-/// What a caller knows of a run's place in the index.
+/// A caller's knowledge of a run's places in the index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placement<'a> {
     pub(crate) run: &'a RunKey,
     pub(crate) member: &'a Member,
-    /// The record that brings it there.
+    /// The record that brought the run into this state.
     pub(crate) seq: Seq,
-    /// Where it stands for good.
+    /// The fixed places of the run.
     pub(crate) fixed: &'a [String],
-    /// Where it stands with that record.
+    /// The state of the run with that record.
     pub(crate) moving: Standing,
 }
 
@@ -66,7 +66,7 @@ impl Index {
         fixed.chain(moving).collect()
     }
 
-    /// What the script that appends is told, to keep these places and give up the others in the same step.
+    /// Returns the arguments with which the append's script keeps these places and removes the others in the same step.
     pub(crate) fn beside(&self, standing: &Placement<'_>) -> Vec<Bytes> {
         let member = standing.member.as_str().to_owned();
         let mut parts = vec![self.catalog(standing.run), member.into(), standing.seq.to_string().into()];
@@ -74,7 +74,7 @@ impl Index {
         parts
     }
 
-    /// Takes these places, before the record is written.
+    /// Adds these places, before the record is written.
     pub(crate) fn announce(&self, standing: &Placement<'_>) -> Call {
         self.call("announce", standing.run, standing.member, standing.seq, Self::places(standing))
     }
@@ -89,14 +89,14 @@ impl Index {
         self.call("forget", run, member, Seq::new(0), Vec::new())
     }
 
-    /// Gives up every place of a member that no run was found for by a reader that began to look so long ago, unless it was
-    /// announced lately when the reader began: its record may have come since.
+    /// Removes every place of a member whose run a reader did not find after `waited`. Keeps a member with a recent announcement at the reader's
+    /// start, because its record may have been written since.
     pub(crate) fn lapse(&self, run: &RunKey, member: &Member, waited: Duration) -> Call {
         let waited = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         self.call("lapse", run, member, Seq::new(waited), Vec::new())
     }
 
-    /// Does something to what stands for no run, in one shard.
+    /// Tests an operation with keys that belong to no run, in one shard.
     pub(crate) fn probe(&self, operation: &'static str, shard: u16) -> Call {
         let catalog = format!("{}{}", self.layout.shard(shard), place::CATALOG);
         let call = Call::each(&INDEX, &self.common, catalog.into()).with_more_keys();

@@ -1,4 +1,4 @@
-//! What this process remembers of the runs it writes: where each stood in the index with its last record.
+//! A cache of the runs that this process writes: each run's places in the index with its last record.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +8,10 @@ use ferrata_store::{RecordId, RunKey, Seq};
 
 use crate::layout::Member;
 
-/// How many runs are remembered. One costs some 400 bytes; one that is forgotten costs its next append a look.
+/// The number of cached runs. Each takes some 400 bytes; a forgotten run costs its next append a read.
 const MOST: usize = 10_000;
 
-/// Where a run stood with one record. Right for as long as that record is the head, whoever wrote since.
+/// The places of a run with one record. They are right for as long as that record is the head, for any later writer.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownHead {
     pub(crate) head: RecordId,
@@ -22,7 +22,7 @@ pub(crate) struct KnownHead {
     pub(crate) placed: Arc<IndexEntry>,
 }
 
-/// Where a run stands for good.
+/// The fixed place of a run.
 #[derive(Debug)]
 pub(crate) struct IndexEntry {
     pub(crate) member: Member,
@@ -46,7 +46,7 @@ impl KnownHeads {
             return;
         }
         if runs.len() >= MOST {
-            // All at once: a list of who came last would cost every append more than this costs one in ten thousand.
+            // Clear everything: an order of use would cost every append more than a clear costs one append in ten thousand.
             runs.clear();
         }
         runs.insert(run.clone(), stood);
@@ -57,7 +57,7 @@ impl KnownHeads {
     }
 
     fn runs(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, KnownHead>> {
-        // What is remembered is compared with the head before it is used.
+        // Every use compares the cached value with the head first.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Every key of the store, and how a run stands in the index: nothing else in this crate spells a key.
+//! Every key of the store, and the places of a run in the index. Only this module of the crate builds keys.
 
 use bytes::Bytes;
 use ferrata_store::index::Standing;
@@ -28,12 +28,12 @@ impl Layout {
         Self { prefix }
     }
 
-    /// Which layout this is, and into how many shards the index is divided.
+    /// The key of the layout's version and of the number of index shards.
     pub(crate) fn version(&self) -> Bytes {
         format!("{}:layout", self.prefix).into()
     }
 
-    /// When the index was last compared with the runs; expires when it is to be done again.
+    /// The key of the time of the last index repair; it expires when the next repair is due.
     pub(crate) fn repaired(&self) -> Bytes {
         format!("{}:repaired", self.prefix).into()
     }
@@ -43,7 +43,7 @@ impl Layout {
         format!("{}:notices", self.prefix).into()
     }
 
-    /// The channel of what processes say to each other.
+    /// The channel for messages between processes.
     pub(crate) fn said_channel(&self) -> Bytes {
         format!("{}:said", self.prefix).into()
     }
@@ -63,7 +63,7 @@ impl Layout {
         key.into()
     }
 
-    /// Where the name of a run begins in its key, for Lua, which counts from 1; a brace follows it.
+    /// Returns the offset of the run's name in its key, for Lua, which counts from 1; a brace follows the name.
     pub(crate) fn name_at(&self) -> usize {
         self.prefix.len() + 3
     }
@@ -79,7 +79,7 @@ impl Layout {
         parse_name(key.strip_prefix(&self.prefix)?.strip_prefix(":{")?.strip_suffix('}')?)
     }
 
-    /// What all keys of a shard of the index begin with; a place follows.
+    /// Returns the prefix of all keys of a shard of the index; a place follows.
     pub(crate) fn shard(&self, shard: u16) -> String {
         format!("{}:{{index-{shard}}}:", self.prefix)
     }
@@ -100,7 +100,7 @@ pub(crate) fn shard_of(run: &RunKey, shards: u16) -> u16 {
     crate::link::slot(name(run).as_bytes()) % shards.max(1)
 }
 
-/// One life of a run, as it stands in the index: sorts by creation, tenant and run.
+/// One life of a run in the index: sorts by creation, tenant and run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Member(String);
 
@@ -129,7 +129,7 @@ impl Member {
     }
 }
 
-/// What members of this time of creation begin with.
+/// Returns the prefix of members with this creation time.
 pub(crate) fn place_in_time(created: Timestamp) -> String {
     format!("{:016x}", created.unix_ms().cast_unsigned() ^ SIGN)
 }
@@ -171,7 +171,7 @@ pub(crate) mod place {
     }
 }
 
-/// The places of a run that stands so, each with its score.
+/// Returns the places of a run in this state, each with its score.
 pub(crate) fn moving_places(standing: &Standing) -> impl Iterator<Item = (String, String)> {
     let Standing { status, owner, wake_at } = *standing;
     let owner = match owner {
@@ -183,7 +183,7 @@ pub(crate) fn moving_places(standing: &Standing) -> impl Iterator<Item = (String
     others.map(|place| (place, "0".to_owned())).chain(due)
 }
 
-/// Where a run stands by what was said at its start.
+/// Returns the places of a run that its facts determine.
 pub(crate) fn fixed_places(run: &RunKey, facts: &RunFacts) -> Vec<String> {
     let mut places =
         vec![place::ALL.to_owned(), place::tenant(&run.tenant), place::workflow(&facts.workflow)];

@@ -1,7 +1,7 @@
 //! Keeps the runs of [Ferrata](ferrata_store) in Redis or Valkey: a list per run, on one server or a cluster.
 //!
-//! For services that have a Redis already, and for many short runs whose every step should cost well below a millisecond.
-//! What an acknowledged record survives is up to the server's settings; [`Persistence`] says what they come to.
+//! It fits services that already have a Redis, and many short runs with steps well below a millisecond. The server's settings determine the failures
+//! that an acknowledged record survives; [`Persistence`] describes them.
 //!
 //! ```no_run
 //! use ferrata_store::{CheckpointStore, Page, RunQuery};
@@ -18,26 +18,25 @@
 //!
 //! # Guarantees
 //!
-//! - **One winner.** An append is one step of a script on the run's own key: it compares the head, and writes all or nothing. Of
-//!   several that expect the same head one succeeds, whichever process or node it comes through. One script may do so for many
-//!   runs, each by itself.
-//! - **Durable as the server is.** `setup` reads how the server keeps what it acknowledges, says it in the log and in
-//!   [`capabilities`](ferrata_store::CheckpointStore::capabilities), and refuses a server that removes runs when its memory is full. With
-//!   [`RedisOptions::replicas`] an append waits until so many replicas have it.
-//! - **Honest about doubt.** A command that was never sent is [`Unavailable`](ferrata_store::ErrorKind::Unavailable), one whose
-//!   reply was lost [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate). No command is sent twice by itself, but where
-//!   the server said that it had not run it.
-//! - **No run is lost from listings.** A run's place in the index is taken before or with the record that needs it, and
-//!   every entry is checked against the run itself. A run may stand in a place too many, and is then taken out.
+//! - **One winner.** An append is one step of a script on the run's own key: it compares the head, and writes all or nothing. If several appends
+//!   expect the same head, one succeeds, through any process or node. One script may append to many runs, each independently.
+//! - **Durable as the server is.** `setup` reads the persistence of the server, and reports it in the log and in
+//!   [`capabilities`](ferrata_store::CheckpointStore::capabilities). It refuses a server that evicts runs when its memory is full. With
+//!   [`RedisOptions::replicas`] an append waits until that number of replicas has it.
+//! - **Failures are reported.** An unsent command is [`Unavailable`](ferrata_store::ErrorKind::Unavailable), a command with a lost reply
+//!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate). The store repeats a command by itself only if the server reported that it had not
+//!   run it.
+//! - **Listings include every run.** A run gets its place in the index before or with the record that needs it, and readers check every entry
+//!   against the run itself. A reader removes a surplus place.
 //!
 //! # Limits
 //!
 //! - Redis 7 or later, or Valkey; Lua scripts must be allowed. Every run must fit in the server's memory.
 //! - Redis replicates behind the answer: a failover can lose the last records, and with them the promise. `replicas` makes the
 //!   window small, never nil.
-//! - One append has 64 MiB of bodies at most.
-//! - When the server loses keys of the index (a restore, a failover to a replica that was behind), listings lack those runs until
-//!   [`RedisStore::repair`], which `setup` does every six hours, or the next change of the run.
+//! - One append may have at most 64 MiB of bodies.
+//! - If the server loses keys of the index (a restore, a failover to a lagging replica), listings lack those runs until the next change of the run,
+//!   or until [`RedisStore::repair`], which `setup` runs every six hours.
 //!
 //! # Features
 //!

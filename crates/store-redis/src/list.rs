@@ -20,10 +20,10 @@ use crate::store::Inner;
 
 const OPERATION: &str = "store.runs";
 
-/// The most runs whose heads are read at once: a page and some that do not meet the query.
+/// The maximum number of heads read at once: a page plus some that do not match the query.
 const LOOK: usize = 500;
 
-/// How many entries of the index one listing puts right at most, so that a page never takes long for it.
+/// The maximum number of index entries that one listing repairs, so that a page never takes long.
 const REPAIRS: usize = 200;
 
 impl Inner {
@@ -164,7 +164,7 @@ impl Inner {
         Ok(places)
     }
 
-    /// Tells which executors' heartbeats have not expired.
+    /// Returns the executors whose heartbeats have not expired.
     pub(crate) async fn alive(
         &self,
         executors: &[ExecutorId],

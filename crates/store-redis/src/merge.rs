@@ -21,7 +21,7 @@ pub(crate) struct Candidate {
     pub(crate) place: String,
 }
 
-/// Which members to read, and in which order.
+/// The members to read, and their order.
 #[derive(Clone, Debug)]
 pub(crate) struct Range {
     order: Order,
@@ -41,8 +41,8 @@ impl Range {
         let mut lower = from.map(|from| format!("[{}", place_in_time(from)));
         let mut upper = before.map(|before| format!("({}", place_in_time(before)));
         match (order, after) {
-            // A comma and the life follow a run's name in a member, and a dash is the character after the comma: so the
-            // first bound is behind every life of the run, and before every name that begins with its own.
+            // In a member, a comma and the life follow a run's name, and a dash is the character after the comma. So the first bound is after every
+            // life of the run, and before every longer name with this prefix.
             (Order::OldestFirst | Order::Any, Some(after)) => lower = lower.max(Some(format!("[{after}-"))),
             (Order::NewestFirst, Some(after)) => {
                 let bound = format!("({after},");
@@ -101,7 +101,7 @@ impl Merge {
         Self { sources: sets.map(source).collect(), order: range.clone(), last: None }
     }
 
-    /// Candidates that were read already, in any order.
+    /// Already read candidates, in any order.
     pub(crate) fn listed(mut candidates: Vec<Candidate>, range: &Range) -> Self {
         candidates.retain(|candidate| range.holds(&candidate.member));
         candidates.sort_by(|one, other| match range.order {
@@ -179,7 +179,7 @@ impl Merge {
             source.is_over = count < chunk;
             match source.read.back() {
                 Some(last) => source.range.go_on(last),
-                // Nothing but strange entries: what is behind them cannot be reached from here.
+                // Only foreign entries: the position after them is unknown.
                 None => source.is_over = true,
             }
         }

@@ -1,4 +1,4 @@
-//! Notices of changed runs, and what processes say to each other, by the server's pub/sub.
+//! Notices of changed runs, and messages between processes, by the server's pub/sub.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,25 +17,25 @@ use crate::error::StoreError;
 use crate::layout::{Layout, parse_name};
 use crate::link::Link;
 
-/// How many notices a slow subscriber may be behind before it is told that it missed some.
+/// The number of notices that a slow subscriber may lag before it gets a notice of missed ones.
 const NOTICES: usize = 1_024;
 
-/// How long whoever begins to hear waits for the connection.
+/// The time that a new subscriber waits for the connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What to do about a user that may not use a channel.
+/// The remedy for a user without permission for a channel.
 const REMEDY: &str = "docs/store-redis.md lists what it needs";
 
-/// How long nothing may be heard until the server is asked whether it is there.
+/// The silent time after which the listener checks the server.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// How long to wait before the next attempt after the connection was lost. Executors look by themselves meanwhile.
+/// The pause before the next attempt after a lost connection. Executors poll meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The one connection that hears notices, once there is a subscriber.
 #[derive(Debug)]
 pub(crate) struct NoticeListener {
-    /// The word that ends the notices of this store's own appends, and is no name of a run: they were told here by then, with the head.
+    /// The word at the end of this store's own notices; no run has this name. This process notified its subscribers of them already, with the head.
     tag: String,
     running: Mutex<Option<Running>>,
 }
@@ -48,16 +48,16 @@ struct Running {
     _store: oneshot::Sender<()>,
 }
 
-/// Who is told of what is heard.
+/// Subscribers of incoming notices.
 #[derive(Debug)]
 struct NoticeSubscribers {
     runs: broadcast::Sender<Notice>,
     said: broadcast::Sender<Arc<str>>,
-    /// Whether the server knows that this process listens to what is said.
+    /// Whether the server has confirmed that this process listens for messages.
     listens: watch::Sender<ListenState>,
 }
 
-/// Whether a process listens to what is said.
+/// The state of a process's subscription to messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ListenState {
     /// There is no connection now.
@@ -79,10 +79,10 @@ impl NoticeListener {
         format!(" {}", self.tag).into()
     }
 
-    /// Tells the subscribers of this store that an append gave a run this head.
+    /// Notifies the subscribers of this store that an append gave a run this head.
     pub(crate) fn tell(&self, run: &RunKey, head: HeadRef) {
         if let Some(running) = &*self.running() {
-            // Fails while there is no subscriber: then there is none to be told.
+            // The send fails if there is no subscriber.
             let _ = running.heard.runs.send(Notice::new(run.clone()).with_head(head));
         }
     }
@@ -92,7 +92,7 @@ impl NoticeListener {
         Some(Notices::new(self.listen(link, layout)?.runs.subscribe()))
     }
 
-    /// Returns a receiver of what is said, once the server knows that this process listens.
+    /// Returns a receiver of messages, once the server has confirmed that this process listens.
     pub(crate) async fn hear(&self, link: &Arc<Link>, layout: &Layout) -> ferrata_store::Result<Texts> {
         let refuse = |kind, message: &str| Err(Error::new(kind, message).with_operation("store.hear"));
         let Some(heard) = self.listen(link, layout) else {
@@ -124,7 +124,7 @@ impl NoticeListener {
             return Some(Arc::clone(&running.heard));
         }
         let runtime = Handle::try_current().ok()?;
-        // A runtime that was shut down ended its task; whoever subscribed there hears the next one.
+        // The shutdown of a runtime ended its task; its subscribers continue with the next task.
         let heard = match running.take() {
             Some(ended) => ended.heard,
             None => {
@@ -146,7 +146,7 @@ impl NoticeListener {
     }
 }
 
-/// Passes on notices until the store is gone.
+/// Forwards notices. Ends with the store.
 async fn hear(
     link: Arc<Link>,
     channels: [Bytes; 2],
@@ -182,7 +182,7 @@ async fn listen(
     let lost = |source| StoreError::connecting(&node.name, source);
     let (mut heard, mut messages) = link.in_time(node.subscribe()).await?.split();
     link.in_time(async { heard.subscribe(&channel[..]).await.map_err(lost) }).await?;
-    // The user may have been made for the other channel alone.
+    // The user may have permission for the other channel only.
     match link.in_time(async { Ok(heard.subscribe(&said[..]).await) }).await? {
         Ok(()) => drop(to.listens.send_replace(ListenState::Yes)),
         Err(source) if source.code() == Some("NOPERM") => {
@@ -199,10 +199,10 @@ async fn listen(
             continue;
         };
         let Some(message) = message else { return Ok(()) };
-        // What is no text was not said by a store.
+        // A message that is no text is not from a store.
         let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) else { continue };
         if message.get_channel_name().as_bytes() == &said[..] {
-            // Fails while there is no listener: then there is none to be told.
+            // The send fails if there is no listener.
             let _ = to.said.send(text.into());
             continue;
         }
@@ -210,7 +210,7 @@ async fn listen(
             continue;
         }
         for run in text.split(' ').filter_map(parse_name) {
-            // Fails while there is no subscriber: then there is none to be told.
+            // The send fails if there is no subscriber.
             let _ = to.runs.send(Notice::new(run));
         }
     }

@@ -1,4 +1,4 @@
-//! What the server does to keep what it has acknowledged, as far as it says.
+//! The persistence of acknowledged writes, as the server reports it.
 
 use redis::Value;
 
@@ -6,18 +6,18 @@ use crate::error::StoreError;
 use crate::link::Node;
 use crate::reply;
 
-/// What an acknowledged record survives on the server; the least first.
+/// The failure that an acknowledged record on the server survives, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Persistence {
-    /// Nothing is written to disk: a restart of the server loses every run.
+    /// The server writes nothing to disk: its restart loses every run.
     Memory,
     /// Only snapshots are: a restart of the server loses what came after the last one, minutes or hours.
     Snapshots,
     /// The server does not say; its operator must know.
     Unknown,
-    /// Written to a file, and the server does not say when it syncs that: survives a restart of the server; its crash may lose 2
-    /// seconds, a power cut some 30.
+    /// The server writes to a file and does not report when it syncs. Records survive a restart of the server; a crash of the server may lose 2
+    /// seconds, a power failure some 30.
     SyncUnknown,
     /// Written to a file that the system syncs when it pleases: survives a crash of the server; a power cut loses some 30
     /// seconds.
@@ -30,7 +30,7 @@ pub enum Persistence {
 }
 
 impl Persistence {
-    /// Tells whether an acknowledged record survives a restart of the server.
+    /// Returns whether an acknowledged record survives a restart of the server.
     pub fn is_durable(self) -> bool {
         self >= Self::SyncUnknown
     }
@@ -62,11 +62,11 @@ impl std::fmt::Display for Persistence {
     }
 }
 
-/// What the store needs to know of a server.
+/// The server's settings that the store checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) persistence: Persistence,
-    /// Which keys it removes when its memory is full, if it has a limit and says so.
+    /// The keys that it evicts when its memory is full, if it has a limit and reports the policy.
     pub(crate) eviction: Option<String>,
     /// Its version; servers that call themselves otherwise say here which Redis they are like.
     pub(crate) version: Option<String>,
@@ -140,7 +140,7 @@ fn settings(info: &str, config: &[(String, String)]) -> Settings {
 }
 
 impl Settings {
-    /// Says why the store cannot keep its word on this server, and what to do.
+    /// Returns why the store cannot keep its promises on this server, with the remedy.
     pub(crate) fn objection(&self) -> Option<String> {
         if let Some(policy) = self.eviction.as_deref().filter(|policy| *policy != "noeviction") {
             return Some(format!(
@@ -180,7 +180,7 @@ mod tests {
         let off =
             |save| read("", &[("appendonly", "no"), ("appendfsync", "always"), ("save", save)]).persistence;
         assert_eq!((off(""), off("3600 1")), (Persistence::Memory, Persistence::Snapshots));
-        // Where `CONFIG` is forbidden, only as much as `INFO` says.
+        // If `CONFIG` is forbidden, only `INFO` provides settings.
         assert_eq!(read("aof_enabled:1\r\n", &[]).persistence, Persistence::SyncUnknown);
         assert!(Persistence::SyncUnknown.is_durable());
         assert!(Persistence::SyncUnknown < Persistence::Unsynced, "of a cluster's nodes the weakest counts");
@@ -203,7 +203,7 @@ mod tests {
             "allkeys-random",
             "new-policy",
         ] {
-            // Heartbeats have a time to live: without them living processes are taken for dead.
+            // Heartbeats have a time to live: without it, live processes look dead.
             assert!(with(100, policy).objection().unwrap().contains(policy));
             assert_eq!(with(0, policy).objection(), None);
         }

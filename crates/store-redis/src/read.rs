@@ -15,14 +15,14 @@ use crate::reply::{Parts, bytes};
 use crate::scripts::{HEADERS, LOAD, SINCE};
 use crate::store::Inner;
 
-/// What a script says of a run, before what it was asked for.
+/// The run in a script's reply, before the requested data.
 pub(crate) enum ScriptRun {
     Yes(Parts),
     /// There is no such run.
     Absent,
     /// The run holds no such record.
     Missing,
-    /// A cut was made beyond it.
+    /// A cut beyond it exists.
     Pruned,
     /// A writer changed the run meanwhile.
     Changed,
@@ -88,7 +88,7 @@ impl Inner {
         Ok(Some(records))
     }
 
-    /// Loads what came after a record, or as much as a load of the head if that record is not kept.
+    /// Loads the records after a record. Loads like a load of the head if that record is gone.
     pub(crate) async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
         const OPERATION: &str = "store.load";
         let call = Call::script(&SINCE, self.layout.run(run)).arg(known.seq.to_string());

@@ -15,7 +15,7 @@ use crate::reply::Parts;
 use crate::scripts::{AT, PRUNE, PURGE};
 use crate::store::Inner;
 
-/// How often a prune looks again because another one cut the same run meanwhile.
+/// The maximum number of repeats of a prune because another caller cut the same run meanwhile.
 const ATTEMPTS: usize = 16;
 
 impl Inner {
@@ -35,7 +35,7 @@ impl Inner {
                         .with_operation(OPERATION)
                         .with_run(run));
                 }
-                // Nothing was sent that writes.
+                // The call sent no write.
                 Err(fault) => return Err(fault.of_run(OPERATION, run, Doubt::None)),
             };
             let kept = header_of(&found, Some(cut.at)).map_err(fail)?;
@@ -77,7 +77,7 @@ impl Inner {
         }
     }
 
-    /// Gives up the places in the index of a run whose key is gone.
+    /// Removes the index places of a run whose key is gone.
     async fn purged(&self, run: &RunKey, index: &Index, mut reply: Parts) -> Result<Removed, StoreError> {
         let purged = Removed { records: reply.number()?, bytes: reply.number()? };
         self.known.forget(run);

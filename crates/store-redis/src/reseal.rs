@@ -1,4 +1,4 @@
-//! Putting records in other envelopes: one script for each, which replaces what was read and nothing else.
+//! Resealing of records: one script for each, which replaces only records that are unchanged since they were read.
 
 use ferrata_store::{Record, Result, RunKey, check_reseal, has_place, refusal};
 

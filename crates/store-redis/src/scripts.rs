@@ -1,4 +1,4 @@
-//! The scripts that run inside the server. Each file says what it takes and returns.
+//! The scripts that run inside the server. Each file describes its arguments and its result.
 
 use std::sync::LazyLock;
 

@@ -20,27 +20,24 @@ use crate::reply::{Parts, bytes};
 use crate::scripts::{APPEND, PURGE};
 use crate::store::{Inner, RedisStore};
 
-/// How many keys the server looks at in one step of a walk over all of them: some milliseconds.
+/// The number of keys that the server scans in one step: some milliseconds.
 const STEP: &str = "1000";
 
-/// In how many slots it is tried whether one server has them all: were they divided among two, all of them would be on the same
-/// one in one of 30,000 tries.
+/// The number of slots in the test for a single server. If two servers shared the slots, all of these would be on one server in one of 30,000 tests.
 const PROBES: u16 = 16;
 
-/// How long a process that compares the index with the runs may be silent until another may begin.
+/// The silent time of a repairing process after which another process may start the repair.
 const SILENCE: Duration = Duration::from_secs(600);
 
 impl RedisStore {
-    /// Compares the index with the runs, adds what is missing and takes out what is there no more; returns how many runs
-    /// there are.
+    /// Compares the index with the runs, adds missing entries and removes stale ones. Returns the number of runs.
     ///
-    /// `setup` does this by itself now and then ([`RedisOptions::repair_every`](crate::RedisOptions::repair_every)). To be
-    /// called after entries of the index were lost: after a restore from a backup, or a failover to a replica that was behind.
-    /// Safe at any time; runs go on meanwhile.
+    /// `setup` does this periodically ([`RedisOptions::repair_every`](crate::RedisOptions::repair_every)). Call it after entries of the index were
+    /// lost: after a restore from a backup, or a failover to a lagging replica. It is safe at any time, and runs stay active meanwhile.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): part of it is done; call it again.
+    /// [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): the repair is incomplete; call it again.
     ///
     /// # Cancel safety
     ///
@@ -63,7 +60,7 @@ impl Inner {
                 return Err(StoreError::Unfit { what: format!("{} {objection}", node.name) });
             }
             if self.options.replicas > 0 {
-                // Whether it may be asked at all: zero replicas are not waited for.
+                // Tests the permission for `WAIT` only: zero replicas need no wait.
                 node.ask(redis::cmd("WAIT").arg(0).arg(1).to_owned()).await?;
             }
             found = Some(found.map_or(settings.persistence, |found| found.min(settings.persistence)));
@@ -83,8 +80,8 @@ impl Inner {
         self.repair_if_due().await
     }
 
-    /// Writes runs that are none, enters them in the index and removes them again, in each shard: a user who may not do all of it
-    /// would leave runs half written. And finds out whether one script may use the keys of several runs.
+    /// Writes test runs, adds them to the index and removes them again, in each shard: a user with fewer permissions would leave runs half written.
+    /// Also finds out whether one script may use the keys of several runs.
     async fn probe(&self, index: &Index) -> Result<(), StoreError> {
         // Of its own, since several processes may do this at the same time.
         let id = RandomIds::new().next(self.now().await?);
@@ -111,11 +108,11 @@ impl Inner {
         Ok(())
     }
 
-    /// Tells whether one server has the keys of all these calls, which are in slots of their own: what one script wrote to all of
-    /// them, commands of their own find.
+    /// Returns whether one server has the keys of all these calls, which are in distinct slots: separate commands must find the writes of one script
+    /// to all of them.
     ///
-    /// A proxy that divides keys among servers refuses such a script, or brings all of it to the server of its first key. What lies
-    /// in the wrong place then is gone after a minute.
+    /// A proxy that divides keys among servers refuses such a script, or sends all of it to the server of its first key. Misplaced keys expire after
+    /// a minute.
     async fn are_together(&self, writes: Vec<Call>) -> Result<bool, StoreError> {
         let keys: Vec<Bytes> = writes.iter().map(|call| call.key().clone()).collect();
         for reply in self.link.many_as_one(&writes).await {
@@ -133,7 +130,7 @@ impl Inner {
         Ok(found)
     }
 
-    /// Lets one process do it for all, beside its other work, and not again before it is due.
+    /// Runs a due repair in one process for all, in the background.
     async fn repair_if_due(self: &Arc<Self>) -> Result<(), StoreError> {
         if self.options.repair_every.is_zero() {
             return self.repair().await.map(drop);

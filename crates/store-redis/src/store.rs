@@ -1,4 +1,4 @@
-//! The store: what its parts share, and the contract's methods, each told in a file of its own.
+//! The store: its shared state, and the contract's methods, with each implementation in its own file.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -28,14 +28,13 @@ use crate::reply;
 
 /// Keeps each run as a list on a Redis server or cluster.
 ///
-/// Cheap to clone; clones share their connections. Any number of instances in any number of processes may use the same
-/// servers and prefix at once.
+/// A clone is cheap and shares connections. Any number of instances in any number of processes may use the same servers and prefix at once.
 #[derive(Clone)]
 pub struct RedisStore {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What the clones of a store share.
+/// The state that the clones of a store share.
 pub(crate) struct Inner {
     pub(crate) link: Arc<Link>,
     pub(crate) layout: Layout,
@@ -50,7 +49,7 @@ pub(crate) struct Inner {
 }
 
 impl RedisStore {
-    /// Makes a store on the servers of a URL; what the URL says counts more than `options`. Nothing is sent before it is used.
+    /// Creates a store on the servers of a URL; the URL overrides `options`. Sends nothing before the first use.
     ///
     /// - `redis://[user:password@]host[:port][/database]`: one server; `rediss://` the same with TLS.
     /// - `redis-cluster://host:port,host:port`: a cluster, from any of its nodes; `rediss-cluster://` the same with TLS.
@@ -91,18 +90,18 @@ impl RedisStore {
 }
 
 impl Inner {
-    /// Returns the index, after finding out how it is divided. The first instance on a prefix decides that for good.
+    /// Returns the index, after reading its number of shards. The first instance on a prefix fixes that number.
     pub(crate) async fn index(&self) -> Result<&Index, StoreError> {
         let init = async || {
             let key = self.layout.version();
             let look = Call::plain(&["GET"], key.clone());
-            // Looked at first, so that who may only read can do that.
+            // Read first, so that a user with read permission only succeeds.
             let found = match self.link.call(look.clone()).await? {
                 Value::Nil => {
                     let shards = if self.link.is_cluster() { CLUSTER_SHARDS } else { 1 };
                     let ours = Call::plain(&["SET"], key).arg(format!("{LAYOUT} {shards}")).arg("NX");
                     self.link.call(ours).await?;
-                    // Whoever came first, what is there now is what counts.
+                    // The stored value applies, from any writer.
                     self.link.call(look).await?
                 }
                 found => found,
@@ -138,8 +137,8 @@ impl Inner {
         self.link.call(call).await.map(drop)
     }
 
-    /// Says why the servers are unfit by now, as far as it is known, and has them asked again beside the heartbeats: a process whose
-    /// heartbeat may be removed must not go on, and is to say why.
+    /// Returns why the servers are unfit, if known, and checks them again with the heartbeats: a process whose heartbeat the server may evict must
+    /// stop with an error.
     fn check_again(self: &Arc<Self>) -> Option<String> {
         let now = self.clock.monotonic();
         let mut checked = self.checked();
@@ -157,7 +156,7 @@ impl Inner {
         checked.objection.clone()
     }
 
-    /// Notes that the servers, asked from this time on, were found fit.
+    /// Records that the servers, asked from this time on, are fit.
     pub(crate) fn found_fit(&self, began: Duration) {
         *self.checked() = Checked { began: Some(began), objection: None };
     }
@@ -176,15 +175,15 @@ impl Inner {
     }
 }
 
-/// What the servers said last of settings that an operator may change while they run.
+/// The last answer of the servers about settings that an operator may change at run time.
 #[derive(Debug, Default)]
 struct Checked {
-    /// When they were asked.
+    /// The time of the check.
     began: Option<Duration>,
     objection: Option<String>,
 }
 
-/// How long what the servers said of themselves is relied on: a question beside every heartbeat, as they come.
+/// The time that the servers' last answer stays valid: a check with every heartbeat.
 const CHECK_EVERY: Duration = Duration::from_secs(4);
 
 impl fmt::Debug for RedisStore {
@@ -200,8 +199,7 @@ impl fmt::Debug for RedisStore {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for RedisStore {
-    /// What this says of durability it says for life: what [`setup`](CheckpointStore::setup) found, or that it promises
-    /// nothing if it is asked before.
+    /// The reported durability never changes: the result of [`setup`](CheckpointStore::setup), or no promise if it is called before.
     fn capabilities(&self) -> Capabilities {
         let found = || self.persistence().is_some_and(Persistence::is_durable);
         Capabilities::new("redis")

@@ -15,13 +15,13 @@ use crate::line::Tag;
 use crate::object::{GONE, Head};
 use crate::view::{CachedHead, Look};
 
-/// The most bytes of bodies in one append: an object of this size goes out within the default time on a slow line, and the
-/// server takes it in one request.
+/// The maximum bytes of bodies in one append. A slow connection sends such an object within the default timeout, and the server accepts it in one
+/// request.
 pub(crate) const MOST_BYTES: u64 = 256 * 1_024 * 1_024;
 
-/// What an append is to the head that was found.
+/// The relation of an append to the current head.
 enum AppendVerdict {
-    /// It is written already.
+    /// The append is stored already.
     Repeat(HeadRef),
     /// It comes next.
     Next,
@@ -29,12 +29,12 @@ enum AppendVerdict {
     Lost(StoreError),
 }
 
-/// What the attempts of one append have left behind.
+/// The remains of the attempts of one append.
 #[derive(Default)]
 struct AppendAttempts {
-    /// Why an earlier attempt may have been written without our knowledge.
+    /// The error of an earlier attempt with unknown outcome.
     doubt: Option<StoreError>,
-    /// Where the records were last put.
+    /// The last place of the records.
     place: Option<ObjectPlace>,
     /// The entry of the index that was put before them.
     entry: Option<String>,
@@ -77,8 +77,7 @@ impl Inner {
         }
     }
 
-    /// Finds out whether records that do not end the log are in it all the same, as others went on behind them: an earlier
-    /// attempt, or an earlier call, may have written them.
+    /// Finds out whether the records are in the log with later records after them. An earlier attempt or an earlier call may have written them.
     async fn settle(
         &self,
         append: &RunAppend,
@@ -88,7 +87,7 @@ impl Inner {
     ) -> Result<HeadRef, StoreError> {
         let (run, ours) = (&append.run, append.records.last().map(|record| record.header.head()));
         let Some((place, ours)) = tried.place.zip(ours) else { return Err(conflict) };
-        // Mostly the winner's object is the one that was just looked at.
+        // Usually the winner's object is the one just read.
         let seen = self.cache.get(run).filter(|seen| seen.place == place && seen.last.id != ours.id);
         let is_ours = match seen {
             Some(_) => Some(false),
@@ -104,7 +103,7 @@ impl Inner {
                 stale.extend(tried.entry);
                 Err(conflict)
             }
-            // What was there is pruned or purged. The entry may be that of a run that goes on; if not, a listing removes it.
+            // The records there were pruned or purged. The entry may belong to an active run; if not, a listing removes it.
             None => Err(tried.doubt.map_or(conflict, |doubt| StoreError::Unsure(Box::new(doubt)))),
         }
     }
@@ -118,8 +117,8 @@ impl Inner {
         let run = &append.run;
         let mut known = match (append.expected, self.cache.get(run)) {
             (Some(expected), Some(seen)) => (seen.last.head() == expected).then_some(Look::There(seen)),
-            // Most starts are of ids that were never used, and need not look: the key of the first record of the first life is
-            // never free again. Whoever gets it has begun the run; who does not, looks.
+            // Most starts use new ids and need no read: the key of the first record of the first life is never free again. A writer that gets the
+            // key has started the run; any other writer reads.
             (None, None) => Some(Look::Absent { life: 0, ended: None, at: None }),
             _ => None,
         };
@@ -208,7 +207,7 @@ impl Inner {
         Ok(AppendVerdict::Lost(StoreError::Conflict { expected, actual: Some(actual) }))
     }
 
-    /// Tells whether an append already is the end of the log, reading no more of it than the append has.
+    /// Returns whether an append already ends the log. Reads no more of the log than the append's length.
     async fn is_repeat(&self, seen: &CachedHead, append: &RunAppend) -> Result<bool, StoreError> {
         let run = &append.run;
         let mut key = self.layout.object(run, seen.place);
@@ -283,7 +282,7 @@ impl Inner {
         match (entry, entry_before) {
             (Some(entry), before) => {
                 seen.entry = Some(entry);
-                // What said that the run was finished stays for a while: a listing that passes now may have missed the new one.
+                // Keep the entry of the finished run for a while: a concurrent listing may have missed the new entry.
                 stale.extend(
                     before.filter(|(before, _)| Tree::of(before) == Tree::Live).map(|(_, entry)| entry),
                 );
@@ -294,8 +293,8 @@ impl Inner {
         Ok(actual)
     }
 
-    /// Looks whether what was just written is part of the log: what it rests on was seen so long ago that the log may have been
-    /// pruned or purged beyond it, and its key free for that reason only.
+    /// Checks that the object just written is part of the log. Its base was read so long ago that pruning or purging may have passed it and freed
+    /// its key.
     async fn confirm(
         &self,
         run: &RunKey,
@@ -304,13 +303,13 @@ impl Inner {
         entry: Option<&str>,
     ) -> Result<(), StoreError> {
         self.cache.forget(run);
-        // The records are written, so whatever fails from here on leaves them in doubt.
+        // The records are written, so any later failure leaves the outcome unknown.
         if let Some(entry) = entry {
             self.put_again(entry).await?;
         }
         let log = self.open(run).await.map_err(|fault| StoreError::Unsure(Box::new(fault)))?;
         let is_of_life = log.as_ref().is_some_and(|log| log.life() == place.life);
-        // Who wrote the first object of a life has begun it, whatever was pruned since. And a log may begin within an object.
+        // The writer of a life's first object has started that life, even after pruning. A log may also begin within an object.
         if let Some(log) = log.as_ref().filter(|_| is_of_life)
             && (place.start == 0 || place.start >= log.cut().object)
         {
@@ -331,13 +330,13 @@ impl Inner {
         Err(StoreError::Conflict { expected, actual: log.map(|log| log.seen.last.head()) })
     }
 
-    /// Puts the entry of records that are written once more: a listing may have taken it for what a lost writer left.
+    /// Writes the entry of stored records again, because a listing may have removed it as the remains of a failed writer.
     async fn put_again(&self, entry: &str) -> Result<(), StoreError> {
         let put = self.bucket.put(entry, bytes::Bytes::new()).await;
         put.map(drop).map_err(|fault| StoreError::Unsure(Box::new(fault)))
     }
 
-    /// Removes entries of the index that nothing stands on. What fails is left to the next listing that meets them.
+    /// Removes stale entries from the index. The next listing that meets them retries failures.
     pub(crate) async fn drop_entries(&self, entries: &[String]) {
         let entries: Vec<_> = entries.iter().map(|entry| (entry.clone(), None)).collect();
         let done = match entries.as_slice() {

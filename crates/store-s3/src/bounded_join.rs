@@ -1,4 +1,4 @@
-//! Several requests at once, with a bound, and their answers in order.
+//! Bounded concurrent requests, with their answers in order.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ pub(crate) async fn each<T: Send>(tasks: Vec<Task<'_, T>>, parallel: usize) -> V
     in_order(stream::iter(placed(tasks)).buffer_unordered(parallel).collect().await)
 }
 
-/// Has each task return its place, too.
+/// Adds its index to the result of each task.
 fn placed<'a, T: Send + 'a>(tasks: Vec<Task<'a, T>>) -> Vec<Task<'a, (usize, T)>> {
     let mut placed: Vec<Task<'a, (usize, T)>> = Vec::with_capacity(tasks.len());
     for (place, task) in tasks.into_iter().enumerate() {
@@ -33,7 +33,7 @@ fn placed<'a, T: Send + 'a>(tasks: Vec<Task<'a, T>>) -> Vec<Task<'a, (usize, T)>
     placed
 }
 
-/// Sorts at the end: were answers taken in order, one that is slow would keep those behind it from being asked for.
+/// Sort at the end: collecting in order would let one slow answer block the start of later tasks.
 fn in_order<T>(mut placed: Vec<(usize, T)>) -> Vec<T> {
     placed.sort_unstable_by_key(|(place, _)| *place);
     placed.into_iter().map(|(_, done)| done).collect()

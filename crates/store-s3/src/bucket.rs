@@ -1,4 +1,4 @@
-//! The server as the store uses it: six requests, each with its outcome told apart, and the server's time with every answer.
+//! The store's interface to the server: six requests with distinct outcomes, and the server's time with every answer.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::config::S3Options;
 use crate::error::{S3Operation, StoreError};
 use crate::time::{millis, timed};
 
-/// How many keys one request to delete may name.
+/// The maximum number of keys in one delete request.
 pub(crate) const MOST_DELETED: usize = 1_000;
 
 pub(crate) use crate::time::ServerTime;
@@ -55,12 +55,12 @@ pub(crate) struct Object {
     pub(crate) modified: ServerTime,
 }
 
-/// What became of a conditional write.
+/// The result of a conditional write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PutResult {
-    /// It was written, and has this tag.
+    /// The object was written, and has this tag.
     Done(String),
-    /// The condition does not hold: the key is taken, or the object is another.
+    /// The condition failed: the key is taken, or the object has changed.
     Lost,
     /// The server decided neither for nor against it.
     Undecided,
@@ -78,7 +78,7 @@ pub(crate) struct Version {
 
 /// A bucket on a server.
 ///
-/// Its requests are on the heap: the SDK's futures have some ten kilobytes each, and whatever waits for one would be as large.
+/// Its requests are boxed: the SDK's futures take some ten kilobytes each, and every caller's future would be as large.
 pub(crate) struct Bucket {
     name: String,
     options: S3Options,
@@ -106,12 +106,12 @@ impl Bucket {
         }
     }
 
-    /// Counts what was asked of the server, repeats by the SDK not included.
+    /// Returns the number of requests to the server, without the SDK's retries.
     pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// Makes the clients when they are first needed: the SDK's chain may ask a server for credentials.
+    /// Creates the clients at the first use: the SDK's chain may ask a server for credentials.
     async fn clients(&self) -> &Clients {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.clients
@@ -232,7 +232,7 @@ impl Bucket {
         })
     }
 
-    /// Puts an object, whatever was there.
+    /// Writes an object unconditionally.
     pub(crate) fn put<'a>(&'a self, key: &'a str, bytes: Bytes) -> Task<'a, Result<Answer<()>, StoreError>> {
         Box::pin(async move {
             let request = self.clients().await.patient.put_object().bucket(&self.name).key(key);
@@ -283,7 +283,7 @@ impl Bucket {
         })
     }
 
-    /// Tells whether the bucket keeps old versions of its objects, as far as its answers to writes have shown.
+    /// Returns whether the bucket keeps old versions of its objects, judged by its answers to writes.
     pub(crate) fn keeps_versions(&self) -> bool {
         self.keeps_versions.load(Ordering::Relaxed)
     }
@@ -327,7 +327,7 @@ impl Bucket {
     }
 }
 
-/// Tells a write whose condition decided it from one that failed.
+/// Separates a write that its condition decided from a failed write.
 fn decided(fault: StoreError) -> Result<PutResult, StoreError> {
     match fault.sort() {
         RefusalKind::Lost => Ok(PutResult::Lost),
@@ -388,7 +388,7 @@ where
     }
 }
 
-/// Says why there are no credentials, if that is what an error is about; nothing of them is in it.
+/// Returns the reason for missing credentials, if the error is about them. The text contains no credentials.
 fn no_credentials(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     use aws_credential_types::provider::error::CredentialsError;
     if cause.is::<Unsigned>() {

@@ -1,4 +1,4 @@
-//! What is remembered of runs: bounded, and never more than a guess that the server confirms or refutes.
+//! A bounded cache of run state. Each entry is a guess that the server confirms or refutes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::view::CachedHead;
 #[derive(Debug)]
 pub(crate) struct Cache {
     most: usize,
-    // Held for a look-up or a move, never across an await.
+    // Locked for a lookup or a move, never across an await.
     halves: Mutex<Halves>,
 }
 

@@ -19,13 +19,13 @@ use aws_smithy_types::config_bag::ConfigBag;
 use crate::config::S3Options;
 use crate::time::Dates;
 
-/// How often a request that may be repeated without harm is sent, at most.
+/// The maximum number of attempts of a request that is safe to repeat.
 ///
-/// The SDK waits for up to a second after the first and up to two after the second; who needs more patience has it, as the
-/// runtime retries whole calls.
+/// The SDK waits up to one second after the first attempt and up to two after the second. More patience is the caller's: the runtime retries whole
+/// calls.
 const TRIES: u32 = 3;
 
-/// How long connecting may take: a server that is there answers within a fraction of it, also from another continent.
+/// The timeout of a connection attempt: a reachable server answers within a fraction of it, even from another continent.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// One client in two moods.
@@ -39,7 +39,7 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Takes a client as it is, but for how it retries and waits.
+    /// Wraps a client, and replaces only its retries and timeouts.
     pub(crate) fn of(client: &Client, options: &S3Options) -> Self {
         let timeouts = TimeoutConfig::builder()
             .connect_timeout(CONNECT)
@@ -58,7 +58,7 @@ impl Clients {
         Self { patient: Client::from_conf(patient.build()), once: Client::from_conf(once.build()) }
     }
 
-    /// Makes a client from the environment: `AWS_*` variables, profiles, web identities, the roles of containers and machines.
+    /// Creates a client from the environment: `AWS_*` variables, profiles, web identities, the roles of containers and machines.
     pub(crate) async fn from_environment(options: &S3Options) -> Self {
         let http = http_client();
         let mut loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http);
@@ -78,8 +78,7 @@ impl Clients {
     }
 }
 
-/// Lets no request pass that is not signed. A bucket that any caller may write to would take it, and whoever runs without
-/// credentials would notice elsewhere, and late.
+/// Refuses unsigned requests. A bucket open to any writer would accept them, and missing credentials would show late and elsewhere.
 #[derive(Debug)]
 struct SignedRequests;
 
@@ -104,7 +103,7 @@ impl Intercept for SignedRequests {
     }
 }
 
-/// Makes an HTTP client with the one TLS stack of this library.
+/// Creates an HTTP client with the one TLS stack of this library.
 fn http_client() -> SharedHttpClient {
     Builder::new().tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https()
 }

@@ -1,15 +1,15 @@
-//! What the refusals of S3 mean: the one table from its codes to the kinds of the library.
+//! The table from the error codes of S3 to the error kinds of the library.
 
 use ferrata_store::ErrorKind;
 
-/// What a refusal says of the request.
+/// The outcome of a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusalKind {
-    /// It was not done, and will not be done if sent again as it is.
+    /// The request had no effect, and would fail again unchanged.
     Refused,
-    /// It was not done; later it may be.
+    /// The request had no effect, and may succeed later.
     Busy,
-    /// It may have been done or not.
+    /// The outcome is unknown.
     Unsure,
     /// The condition of a write does not hold.
     Lost,
@@ -19,7 +19,7 @@ pub(crate) enum RefusalKind {
     Absent,
 }
 
-/// What to tell the caller, and what to do about it.
+/// The error for the caller, and the outcome of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) sort: RefusalKind,

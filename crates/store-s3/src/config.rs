@@ -16,29 +16,28 @@ pub struct S3Options {
     pub endpoint: Option<String>,
     /// The region; by default what the SDK finds in the environment or the profile, `us-east-1` with an endpoint of one's own.
     pub region: Option<String>,
-    /// Whether the bucket stands in the path and not in the host's name; off by default, and needed by most servers but AWS.
+    /// Whether the bucket is in the URL's path instead of the host name. The default is false. Most servers except AWS need it.
     pub path_style: bool,
-    /// How many requests of one call are under way at once; 64 by default.
+    /// The maximum number of concurrent requests of one call. The default is 64.
     ///
     /// The runtime has up to four batches of appends under way, of up to 256 runs each: so 256 runs write at the same time.
     ///
     /// Raised: batches, loads and listings end sooner, and more connections are open. Lowered: the reverse. Correct at any
     /// number.
     pub parallel: NonZeroUsize,
-    /// How many heads of runs to remember; 10,000 by default.
+    /// The number of cached heads of runs. The default is 10,000.
     ///
     /// Each takes some 500 bytes. A run that is remembered is appended to with one request, another with three. Correct at
     /// any number, as the server decides every append.
     pub cached_runs: NonZeroUsize,
-    /// How long one request may take; 30 seconds by default, `&request_timeout_ms=` in a URL.
+    /// The timeout of one request. The default is 30 seconds; `&request_timeout_ms=` in a URL.
     ///
-    /// Raised: a server that hangs is noticed later. Lowered: large bodies on a slow line fail. A write that took too long is
-    /// looked for, and reported as [`ErrorKind::Indeterminate`] if it is not found.
+    /// A higher value detects a hanging server later. With a lower value, large bodies fail on a slow line. After a timeout, the store searches for
+    /// the write and reports [`ErrorKind::Indeterminate`] if it does not find it.
     pub request_timeout: Duration,
-    /// How many writers race for one object in each round of [`setup`](ferrata_store::CheckpointStore::setup)'s probe;
-    /// 16 by default.
+    /// The number of concurrent writers of one object in each round of [`setup`](ferrata_store::CheckpointStore::setup)'s probe. The default is 16.
     pub probe_writers: NonZeroUsize,
-    /// How many rounds the probe has; 3 by default. More find a server that is seldom wrong more surely.
+    /// The number of rounds of the probe. The default is 3. More rounds detect rare faults of a server more reliably.
     pub probe_rounds: NonZeroUsize,
 }
 
@@ -75,14 +74,14 @@ impl S3Options {
         self
     }
 
-    /// Sets whether the bucket stands in the path.
+    /// Sets whether the bucket is in the URL's path.
     #[must_use]
     pub fn with_path_style(mut self, path_style: bool) -> Self {
         self.path_style = path_style;
         self
     }
 
-    /// Sets how many requests of one call are under way at once.
+    /// Sets the maximum number of concurrent requests of one call.
     #[must_use]
     pub fn with_parallel(mut self, parallel: NonZeroUsize) -> Self {
         self.parallel = parallel;
@@ -163,7 +162,7 @@ pub(crate) fn read_url(url: &str, mut options: S3Options) -> Result<(Target, S3O
     let (path, given) = url::split(rest);
     let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
     if bucket.contains('@') {
-        // Nothing of it is shown: this is where people put keys.
+        // Do not show the value, because users put keys in it.
         return Err(bad("credentials do not belong in the URL; the SDK finds them in the environment"));
     }
     let prefix = url::decode(prefix).and_then(|prefix| String::from_utf8(prefix).ok());

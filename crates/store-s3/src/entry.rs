@@ -10,8 +10,8 @@ use crate::layout::Tree;
 
 /// The last part of an entry's key. The object itself is empty.
 ///
-/// An entry belongs to the record that brought the run there, and no two records share one: so removing what has become
-/// stale never takes away what another writer, or the same state at a later time, stands on.
+/// An entry belongs to the record that brought the run into this state, and no two records share an entry. So removing a stale entry never removes
+/// the entry of another writer, or of the same state at a later time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) life: u32,

@@ -1,10 +1,10 @@
-//! What can go wrong here, one variant each, and how it becomes an error of the library.
+//! The errors of this store, one variant each, and their conversion into errors of the library.
 
 use ferrata_store::{At, Error, ErrorKind, HeadRef, Listing, RunKey, Seq, refusal};
 
 use crate::codes::{RefusalKind, Verdict, verdict};
 
-/// What the store was asking the server for.
+/// The operation of a request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum S3Operation {
     Get,
@@ -85,7 +85,7 @@ impl StoreError {
         }
     }
 
-    /// Says what became of the request that failed so.
+    /// Returns the outcome of the failed request.
     pub(crate) fn sort(&self) -> RefusalKind {
         match self {
             Self::Unreached { was_sent: true, .. } | Self::Nonsense { .. } | Self::Unsure(_) => {
@@ -96,18 +96,18 @@ impl StoreError {
         }
     }
 
-    /// Tells whether what was read is not as it should be, which another's prune or purge may explain.
+    /// Returns whether the data read is damaged, which a concurrent prune or purge may explain.
     pub(crate) fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::Missing { .. })
     }
 
-    /// Tells whether the run alone is to blame, so that a listing goes on with the others.
+    /// Returns whether only this run is at fault, so that a listing continues with the others.
     pub(crate) fn is_of_run(&self) -> bool {
         self.is_damage() || matches!(self, Self::Newer { .. } | Self::Older { .. } | Self::NewerRecord { .. })
     }
 
-    /// Tells whether the server refuses an object of the run, or the run changes without a pause. If it is so with this run alone,
-    /// a listing goes on with the others.
+    /// Returns whether the server refuses an object of the run, or the run changes constantly. If only this run is affected, a listing continues
+    /// with the others.
     pub(crate) fn may_be_of_run(&self) -> bool {
         matches!(self, Self::Refused { doing: S3Operation::Get, status: 403, .. } | Self::Restless { .. })
     }

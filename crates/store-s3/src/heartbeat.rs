@@ -1,4 +1,4 @@
-//! Who is alive: one object for each executor, dated by the server.
+//! Heartbeats of executors: one object for each executor, dated by the server.
 
 use std::time::Duration;
 
@@ -9,11 +9,10 @@ use crate::bucket::ServerTime;
 use crate::error::StoreError;
 use crate::inner::Inner;
 
-/// How long a heartbeat counts beyond its time: the server's dates leave out the fraction of a second, and no executor is to be
-/// taken for dead before.
+/// The extra time that a heartbeat counts. The server's dates omit the fraction of a second, and an executor must not look dead too early.
 const GRAIN: ServerTime = 1_000;
 
-/// For how long after its end the object of an executor that never said goodbye is left, before a setup removes it.
+/// The time after its expiry that the object of an executor without a goodbye stays, before a setup removes it.
 const REMEMBERED: ServerTime = 24 * 60 * 60 * 1_000;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -22,7 +21,7 @@ struct Heartbeat {
 }
 
 impl Inner {
-    /// Says that an executor is alive, or has ended.
+    /// Records that an executor is alive, or has ended.
     pub(crate) async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), StoreError> {
         let key = self.layout.executor(executor);
         if ttl.is_zero() {
@@ -33,7 +32,7 @@ impl Inner {
         self.bucket.put(&key, json.into()).await.map(drop)
     }
 
-    /// Tells whether an executor's heartbeat has not expired.
+    /// Returns whether an executor's heartbeat has not expired.
     pub(crate) async fn is_alive(&self, executor: &ExecutorId) -> Result<bool, StoreError> {
         Ok(self.time_left(&self.layout.executor(executor)).await?.is_some_and(|left| left > 0))
     }

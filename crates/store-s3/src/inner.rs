@@ -1,4 +1,4 @@
-//! What every part of the store works with: the bucket, its keys, the clock for waiting, and what is remembered.
+//! Shared state of the store's parts: the bucket, its keys, the clock for waiting, and caches.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,22 +12,22 @@ use crate::cache::Cache;
 use crate::config::{S3Options, Target};
 use crate::layout::Layout;
 
-/// For how long, by the server's clock, the key of an object stays taken after it was written, whatever becomes of the object.
+/// The time, by the server's clock, that the key of an object stays taken after the write, even if the object is pruned or purged.
 ///
-/// This and [`TRUSTED`] keep out a writer that was asleep. It saw head n, and writes n + 1 where nothing is. If n + 1 was there
-/// once, and was pruned or purged since, the writer must not find the key free. So either its look is younger than `TRUSTED`:
-/// then n + 1 was written after it, is younger than `KEPT`, and its key is still taken. Or it is older: then the writer looks
-/// again after the write, before it believes in it. Both times are the server's, so no clock of a client, stopped or wrong,
-/// matters; the clocks of the server's own machines may differ by the 20 minutes between the two.
+/// This and [`TRUSTED`] keep out a writer that slept. Such a writer saw head n, and writes n + 1 to a free key. If n + 1 existed and was pruned or
+/// purged since, the writer must not find its key free. If the writer's read is younger than `TRUSTED`, then n + 1 was written after the read, is
+/// younger than `KEPT`, and its key is still taken. If the read is older, the writer reads again after the write and confirms it. Both times are the
+/// server's, so a stopped or wrong client clock has no effect. The clocks of the server's own machines may differ by the 20 minutes between the two
+/// constants.
 pub(crate) const KEPT: ServerTime = 30 * 60 * 1_000;
 
 /// How old, by the server's clock, what a writer last saw of a log may be when its write is answered.
 pub(crate) const TRUSTED: ServerTime = 10 * 60 * 1_000;
 
-/// How often a conditional write is tried when the server does not decide it or does not answer.
+/// The maximum number of attempts of a conditional write that the server does not decide or answer.
 pub(crate) const ATTEMPTS: u32 = 6;
 
-/// How often a read starts again because what it reads is pruned, purged or started anew meanwhile.
+/// The maximum number of restarts of a read whose run is pruned, purged or started again meanwhile.
 pub(crate) const READS: u32 = 8;
 
 /// The bucket, its keys, and what is remembered of it.
@@ -63,8 +63,7 @@ impl Inner {
         }
     }
 
-    /// Waits before a further attempt: 10 ms and twice as long each time, and up to as much again, so that those who met once
-    /// do not meet again.
+    /// Waits before a further attempt: 10 ms, doubled each time, plus as much random jitter, so that colliding writers separate.
     pub(crate) async fn pause(&self, attempt: u32) {
         let delay = 10 << attempt.min(6);
         // The last two bytes of an id are random.

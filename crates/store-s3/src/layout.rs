@@ -1,25 +1,25 @@
-//! Where everything lies: every key of the store is made and read here, and only from validated ids.
+//! The layout of keys. Only this module builds and parses keys, and only from validated ids.
 
 use ferrata_store::index::Standing;
 use ferrata_store::{ExecutorId, RunId, RunKey, TenantId, Timestamp};
 
 use crate::entry::Entry;
 
-/// The version of keys and objects that this library writes, and the only one it reads: the first was never released, and
-/// did not keep the key that a start relies on.
+/// The version of keys and objects that this library writes, and the only version that it reads. Version 1 was never released, and did not keep the
+/// key that a start relies on.
 pub(crate) const LAYOUT: u32 = 3;
 
-/// Which half of the index a run stands in: what recovery asks for again and again is kept apart from what has ended.
+/// A half of the index. Active runs, which recovery lists repeatedly, are apart from ended runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tree {
-    /// Runs that may go on, or are to be woken.
+    /// Runs that may continue, or wait for a wake-up.
     Live,
     /// Runs that are finished and have nothing left to deliver.
     Done,
 }
 
 impl Tree {
-    /// The half in which a run stands.
+    /// Returns the half of the index for a run in this state.
     pub(crate) fn of(standing: &Standing) -> Self {
         if standing.status.is_finished() && standing.wake_at.is_none() { Self::Done } else { Self::Live }
     }
@@ -40,16 +40,15 @@ pub(crate) struct ObjectPlace {
 }
 
 impl ObjectPlace {
-    /// Where a run begins whose id was never used before. Once written, the key stays taken for good: by the first record, or
-    /// by a mark. So a start that gets it need not look whether there is, or was, such a run.
+    /// The first key of a run with a new id. Once written, the key stays taken forever: by the first record, or by a mark. So a start that gets it
+    /// need not check for an existing or former run.
     pub(crate) const FIRST: Self = Self { life: 0, start: 0 };
 }
 
 /// The keys below one prefix.
 ///
-/// Ids hold neither a slash nor a character that keys must not have, and never start with a dot; so an id is a part of a key
-/// as it stands, and two runs never share a part. Numbers that count up are written inverted, in hexadecimal digits of one
-/// width, because a listing only goes up and the newest is what is asked for.
+/// Ids contain no slash and no character that keys forbid, and never start with a dot. So each id is one part of a key without escapes, and two runs
+/// never share a part. Counters are inverted, in hexadecimal digits of fixed width, because a listing only ascends and callers ask for the newest.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     /// Empty, or ending in a slash.
@@ -63,12 +62,12 @@ impl Layout {
         Self { prefix }
     }
 
-    /// Says which layout the bucket has.
+    /// Returns the key of the marker, which names the bucket's layout.
     pub(crate) fn marker(&self) -> String {
         format!("{}ferrata.json", self.prefix)
     }
 
-    /// What the probe of the server writes; `name` is like no other.
+    /// Returns a key for the probe of the server; `name` is unique.
     pub(crate) fn probe(&self, name: &str, number: usize) -> String {
         format!("{}probe/{name}/{number}", self.prefix)
     }
@@ -104,7 +103,7 @@ impl Layout {
         Some(ObjectPlace { life: !life, start: !start })
     }
 
-    /// Where an object of a log belongs, whatever the prefix: what its key has after the folder of logs.
+    /// Returns the part of an object's key after the folder of logs, for any prefix.
     pub(crate) fn below_logs<'k>(&self, key: &'k str) -> &'k str {
         key.strip_prefix(&self.logs()).unwrap_or(key)
     }
@@ -121,12 +120,12 @@ impl Layout {
         format!("{}index/{}/", self.prefix, tree.as_str())
     }
 
-    /// What the index holds of runs created at this time, in one half.
+    /// Returns the index prefix of the runs created at this time, in one half.
     pub(crate) fn created(&self, tree: Tree, created: Timestamp) -> String {
         format!("{}index/{}/{:016x}/", self.prefix, tree.as_str(), inverted(created))
     }
 
-    /// What the index holds of one run, in one half.
+    /// Returns the index prefix of one run, in one half.
     pub(crate) fn entries(&self, tree: Tree, created: Timestamp, run: &RunKey) -> String {
         format!("{}{}/{}/", self.created(tree, created), run.tenant, run.run)
     }

@@ -1,7 +1,6 @@
 //! Keeps the runs of [Ferrata](ferrata_store) as objects in a bucket of S3, or of a server that speaks it.
 //!
-//! Nothing to run beside the bucket: no database, no lock service. One conditional write (`If-None-Match: *`) decides each
-//! append, from whatever machine it comes.
+//! The bucket needs no companion: no database, no lock service. One conditional write (`If-None-Match: *`) decides each append, from any machine.
 //!
 //! ```no_run
 //! use ferrata_store::{CheckpointStore, Page, RunQuery};
@@ -20,16 +19,15 @@
 //!
 //! - **Durable.** An append is acknowledged when the server has acknowledged the object, which is worth what the server's word
 //!   is worth: on AWS, copies in several places.
-//! - **Whole.** The records of an append are one object, so they are there together or not at all.
+//! - **Whole.** The records of an append are one object, so either all of them exist or none.
 //! - **One winner.** The key of an object is the number of its first record. Two appends after the same head want the same key,
 //!   and the server gives it to one of them. [`setup`](ferrata_store::CheckpointStore::setup) tries with a race whether
 //!   it does, and refuses servers that ignore the condition or let several writers win.
-//! - **No doubt is passed on that reading can settle.** After a lost reply, a `409` or a `412` the log is read, and the records
-//!   are recognised by their ids. Only if that fails as well is the result
-//!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate).
-//! - **No sleeper comes back.** What was pruned or purged leaves its keys taken for half an hour, and a writer whose knowledge is
-//!   older than ten minutes looks again after it wrote. Both by the server's clock; see `docs/store-s3.md`.
-//! - **Listings lack no run.** The entry of the index is written before the log.
+//! - **Reads settle doubtful writes.** After a lost reply, a `409` or a `412`, the store reads the log and recognizes its records by their ids. Only
+//!   if the read fails too is the result [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate).
+//! - **Stale writers cannot write.** The keys of pruned and purged objects stay taken for half an hour. A writer whose knowledge is older than ten
+//!   minutes reads again after its write. Both times are by the server's clock; see `docs/store-s3.md`.
+//! - **Listings include every run.** The store writes the index entry before the log.
 //!
 //! # Limits
 //!
@@ -37,8 +35,8 @@
 //! - Each append is a request, some 10 to 50 ms away: fit for steps that take seconds, not for a thousand steps a second.
 //! - Heartbeats and wake-ups are exact to a second.
 //! - Listing the oldest runs first, and loading at a record's id, read much; see `docs/store-s3.md`.
-//! - One append may have 256 MiB of bodies.
-//! - No notices: a bucket sends none, so the runtime polls.
+//! - One append may have at most 256 MiB of bodies.
+//! - No notices: a bucket sends no notices, so the runtime polls.
 //! - A purged run leaves two marks of 18 bytes under its id, which keep writers of its old life out.
 //!
 //! `docs/store-s3.md` has the keys and objects byte by byte, what requests cost, and how to operate a bucket.

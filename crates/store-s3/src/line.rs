@@ -1,4 +1,4 @@
-//! The head of an object in JSON, as short as it can be read: what follows from the place, or is as before, is left out.
+//! The head of an object in compact JSON. It omits fields that follow from the key or repeat the previous value.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::object::{Cut, Head};
 
-/// Tells one log from another under the same key, by 24 bits of a checksum of its first record's id: all objects of a log have
-/// the same.
+/// Distinguishes logs under the same key, by 24 bits of a checksum of the first record's id. All objects of a log have the same tag.
 ///
 /// The first object of a log is never deleted while its life lasts. Should it be lost all the same, a start would find the key
 /// free and the older objects would seem to be its own.
@@ -25,7 +24,7 @@ impl Tag {
     }
 }
 
-/// A head, as it is kept.
+/// A head in its stored form.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Json<'a> {
     log: Tag,
@@ -57,7 +56,7 @@ impl JsonLayout for Line {
     }
 }
 
-/// What a header may leave out: what the one before it says, and at first what most objects begin with. The time is that in the id.
+/// The values that a header may omit: those of the previous header, and for the first one those that most objects begin with. The time is in the id.
 fn assumed(before: Option<&RecordHeader>, seq: u64, at: Option<Value>) -> impl Fn(Field) -> Option<Value> {
     move |field| match (field, before) {
         (Field::Format, _) => Some(Value::Number(1)),
@@ -108,7 +107,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// Makes the head; an error is the field that a header lacks, or has a wrong value of.
+    /// Creates the head. The error is the field that is missing in a header, or invalid.
     pub(crate) fn head(self) -> Result<Head, Field> {
         let first = self.from.unwrap_or(self.seq);
         let mut headers: Vec<RecordHeader> = Vec::with_capacity(self.records.len());

@@ -1,4 +1,4 @@
-//! Listing runs: the index says who may be meant, the run's own log says who is.
+//! Listing of runs. The index provides candidates, and each run's own log decides.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -16,11 +16,11 @@ use crate::inner::Inner;
 use crate::layout::Tree;
 use crate::view::Look;
 
-/// How long, by the server's clock, an entry stays after the log has moved on: longer than any one listing takes, so that
-/// none can miss both what was and what is.
+/// The time, by the server's clock, that an entry stays after the log has moved on. It is longer than any one listing takes, so a listing cannot
+/// miss both the old and the new entry.
 const SETTLED: ServerTime = 10 * 60 * 1_000;
 
-/// How long an entry without a run stays: longer than a start can lie between its entry and its log.
+/// The time that an entry without a run stays: longer than the time of a start between its entry and its log.
 const ABANDONED: ServerTime = 60 * 60 * 1_000;
 
 /// A run as the index shows it.
@@ -30,7 +30,7 @@ struct Candidate {
     entries: Vec<(String, Entry, ServerTime)>,
 }
 
-/// A stretch of the index, the newest runs first, of which every entry was seen.
+/// A range of the index, newest runs first, with every entry read.
 #[derive(Debug, Default)]
 struct Window {
     candidates: Vec<Candidate>,
@@ -41,14 +41,14 @@ struct Window {
 struct Windows<'a> {
     inner: &'a Inner,
     trees: &'a [Tree],
-    /// Where the next stretch begins: with runs created then, or before.
+    /// The start of the next range: runs created then, or earlier.
     from: Option<Timestamp>,
     /// Runs created before this are of no interest.
     until: Option<Timestamp>,
     is_over: bool,
 }
 
-/// What one half of the index holds of a stretch.
+/// The entries of one half of the index in a range.
 struct IndexRange {
     entries: Vec<(Timestamp, RunKey, String, Entry, ServerTime)>,
     /// The time of creation up to which all was seen, itself not included; none if that is the end.
@@ -56,20 +56,20 @@ struct IndexRange {
     now: Option<ServerTime>,
 }
 
-/// What is asked, and what has been found out for it.
+/// A query and the results so far.
 struct Inquiry<'a> {
     query: &'a RunQuery,
     alive: Mutex<HashMap<ExecutorId, bool>>,
-    /// Why the server refused an object of a run, and whether it gave out one of any other.
+    /// The server's refusal of an object of a run, and whether it returned any other object.
     refused: Option<StoreError>,
     is_any_read: bool,
 }
 
-/// What came of looking at a run that the index shows.
+/// The result of reading a run from the index.
 enum LookupResult {
-    /// Its head, if it meets the query and can be read.
+    /// The run's head, if it matches the query and is readable.
     At(Option<Box<RunHead>>),
-    /// The server was asked for no object of it, as it has none.
+    /// The server has no object of the run.
     Absent,
     /// The server refuses an object of it.
     Refused(StoreError),
@@ -119,7 +119,7 @@ impl Inner {
             Order::OldestFirst => self.oldest(&mut inquiry, after, wanted).await?,
         };
         match inquiry.refused {
-            // All that was looked at, so that it is no matter of a run.
+            // The server refused every object that was read, so no single run is at fault.
             Some(refused) if !inquiry.is_any_read => Err(refused),
             _ => Ok(listing.cut(page, items)),
         }
@@ -221,7 +221,7 @@ impl Inner {
         }
     }
 
-    /// Leaves out the runs that cannot meet the query, whatever their logs say: one of a run's entries is right.
+    /// Removes the runs that cannot match the query in any state: one of a run's entries is right.
     async fn meant(
         &self,
         inquiry: &Inquiry<'_>,
@@ -244,8 +244,7 @@ impl Inner {
         Ok(candidates.into_iter().filter(may_meet).collect())
     }
 
-    /// Tells whether what was said of a run at its start may meet the query. It never changes, so what is remembered of it is
-    /// right, if it is of the same life.
+    /// Returns whether the run's facts may match the query. They never change, so cached facts of the same life are right.
     fn may_be_said(&self, query: &RunQuery, candidate: &Candidate) -> bool {
         let run = &candidate.place.run;
         let is_about_facts = query.workflow.is_some()
@@ -274,7 +273,7 @@ impl Inner {
     ) -> Result<(), StoreError> {
         let parallel = self.options.parallel.get();
         let mut rest = candidates.as_slice();
-        // Most candidates meet most queries, so no more are read at first than are wanted; if few do, more at a time.
+        // Most candidates match most queries, so the first batch reads only as many as requested. If few match, the batches grow.
         let mut count = (wanted - found.len()).min(parallel);
         while !rest.is_empty() {
             let (now_read, later) = rest.split_at(count.min(rest.len()));
@@ -362,9 +361,9 @@ impl Inner {
         Ok(ended.is_some())
     }
 
-    /// Tells whether an executor is alive, asking once in a listing.
+    /// Returns whether an executor is alive. Asks the server once per listing.
     async fn alive(&self, inquiry: &Inquiry<'_>, owner: ExecutorId) -> Result<bool, StoreError> {
-        // A panic within leaves a map as it is. Never held across an await.
+        // A panic leaves the map valid. No caller holds the lock across an await.
         let known = inquiry.alive.lock().unwrap_or_else(PoisonError::into_inner).get(&owner).copied();
         if let Some(known) = known {
             return Ok(known);
@@ -376,11 +375,11 @@ impl Inner {
 }
 
 impl Inquiry<'_> {
-    /// Tells which halves of the index may hold what is asked for.
+    /// Returns the halves of the index that may contain matches.
     fn trees(&self) -> Vec<Tree> {
         let RunQuery { statuses, filter, .. } = self.query;
         let may_be_finished = statuses.is_empty() || statuses.iter().any(|status| status.is_finished());
-        // A finished run that has something left to deliver stands where recovery looks.
+        // A finished run with undelivered messages is in the half that recovery lists.
         let mut trees = vec![Tree::Live];
         if may_be_finished && *filter == RunFilter::Any {
             trees.push(Tree::Done);
@@ -388,7 +387,7 @@ impl Inquiry<'_> {
         trees
     }
 
-    /// Tells whether a run that stands so may meet the query.
+    /// Returns whether a run in this state may match the query.
     fn may_meet(&self, standing: &Standing, now: Option<ServerTime>) -> bool {
         let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
         let is_alive = standing.owner.is_some_and(|owner| alive.get(&owner).copied().unwrap_or(false));

@@ -15,16 +15,16 @@ use crate::line::{Json, Tag};
 /// The first word of every object.
 const NAME: &str = "ferrata-s3";
 
-/// What lies where a life of a run ended, and in place of objects whose key must stay taken for a while.
+/// The mark at the end of a run's life, and in place of objects whose key must stay taken for a while.
 pub(crate) const GONE: &[u8] = b"ferrata-s3 3 gone\n";
 
 /// The longest first line that can be: the name, and three numbers.
 const LONGEST_LINE: usize = 64;
 
-/// What an object says before its bodies.
+/// The part of an object before its bodies.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Head {
-    /// Which log it belongs to, of those that may have begun under one key.
+    /// The log of the object, among those that may have started under one key.
     pub(crate) log: Tag,
     /// The number that the key names: that of the first record at the time of writing.
     pub(crate) start: u64,
@@ -32,27 +32,27 @@ pub(crate) struct Head {
     pub(crate) from: Option<u64>,
     /// The object that holds the newest base before this one.
     pub(crate) base: u64,
-    /// How many bytes the bodies of the run had, up to the last of this object, when it was written.
+    /// The total bytes of the run's bodies, up to the last of this object, at the time of the write.
     pub(crate) bytes: u64,
-    /// What was said of the run at its start; in the object with number 0.
+    /// The run's facts; only in the object with number 0.
     pub(crate) facts: Option<RunFacts>,
-    /// Where the log begins, if it was pruned; in the object with number 0.
+    /// The start of a pruned log; in the object with number 0.
     pub(crate) cut: Option<Cut>,
     pub(crate) headers: Vec<RecordHeader>,
 }
 
-/// Where a pruned log begins.
+/// The start of a pruned log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cut {
     /// The oldest record kept, which is a base.
     pub(crate) first: u64,
     /// The object it is in.
     pub(crate) object: u64,
-    /// What of the bytes counted by objects is not kept; negative if a base is longer than all that it replaced.
+    /// The counted bytes that are no longer stored; negative if a base is longer than everything that it replaced.
     pub(crate) dropped: i64,
 }
 
-/// Why bytes are no object of a log.
+/// The reason why bytes are no object of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InvalidObject {
     /// There is a head, and it has this many bytes, its line included.
@@ -70,7 +70,7 @@ pub(crate) enum InvalidObject {
 }
 
 impl Head {
-    /// Makes the head of an object that is appended.
+    /// Creates the head of an appended object.
     pub(crate) fn new(
         records: &[Record],
         log: Tag,
@@ -111,7 +111,7 @@ impl Head {
         self.headers.last()
     }
 
-    /// Tells whether a record of this object is a base.
+    /// Returns whether a record of this object is a base.
     pub(crate) fn has_base(&self) -> bool {
         self.headers.iter().any(|header| header.base)
     }

@@ -13,10 +13,10 @@ use crate::layout::ObjectPlace;
 use crate::object::{GONE, Head};
 use crate::view::{Log, invalid_object};
 
-/// How many objects a page of a listing holds at most.
+/// The maximum number of objects on a page of a listing.
 const PAGE: usize = 1_000;
 
-/// How many heads are read at once in search of a record: what is looked for is mostly near the end.
+/// The number of heads read at once in search of a record, which is usually near the end.
 const SEARCHED: usize = 32;
 
 /// An object of a log, whole.
@@ -40,7 +40,7 @@ impl Inner {
         Err(StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Loads what came after a record, or as much as a load of the head if that record is not kept, or not the last of an object.
+    /// Loads the records after a record. Loads like a load of the head if that record is gone, or is not the last of an object.
     pub(crate) async fn load_since(
         &self,
         run: &RunKey,
@@ -52,7 +52,7 @@ impl Inner {
         }
         match self.news(run, &log, known).await {
             Ok(Some(records)) => Ok(Some(records)),
-            // What is damaged, or was pruned meanwhile, is told of by the load.
+            // The load reports damage and concurrent pruning.
             Ok(None) => self.load(run, At::Latest).await,
             Err(fault) if fault.is_damage() => self.load(run, At::Latest).await,
             Err(fault) => Err(fault),
@@ -127,7 +127,7 @@ impl Inner {
         let key = self.layout.object(run, ObjectPlace { life: log.life(), start: seq });
         let item = items.into_iter().next().ok_or_else(|| missing(&key, seq))?;
         let chunk = self.chunk(item).await?;
-        // Emptied by pruning, or the one before an object that is gone.
+        // The object is empty after pruning, or precedes a missing object.
         if (chunk.head.first()..chunk.head.end()).contains(&seq) {
             Ok(chunk)
         } else {
@@ -146,7 +146,7 @@ impl Inner {
         let life = log.life();
         let start = seq.checked_add(1);
         let key = |start| self.layout.object(run, ObjectPlace { life, start });
-        // What comes after the key of the next record in a listing begins before it.
+        // Start the listing before the key of the next record.
         let listed = match start.map(key) {
             Some(after) => self.bucket.list(&self.layout.run(run), Some(&after), most).await?,
             None => self.bucket.list(&self.layout.run(run), None, most).await?,
@@ -189,7 +189,7 @@ impl Inner {
 
     async fn chunk(&self, item: Item) -> Result<Chunk, StoreError> {
         let Item { key, size, .. } = item;
-        // What is only a mark needs no look at its words: what is missing is missing.
+        // An object of the mark's size is treated as missing without reading it.
         if size == GONE.len() as u64 {
             return Err(StoreError::Missing { key, seq: None });
         }
@@ -220,7 +220,7 @@ impl Inner {
             let is_kept = |item: &Item| {
                 self.layout.place_of(run, &item.key).is_some_and(|place| place.start >= log.cut().object)
             };
-            // What pruning has left below is no part of the log.
+            // Remains of pruning below the cut do not belong to the log.
             items.truncate(items.iter().take_while(|item| is_kept(item)).count());
             let heads = self.heads(&items).await?;
             for head in &heads {

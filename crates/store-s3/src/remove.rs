@@ -1,4 +1,4 @@
-//! Pruning and purging: what stays is written first, and keys stay taken for as long as a sleeping writer could want them.
+//! Pruning and purging. Both write the remaining data first, and keep keys taken for as long as a sleeping writer could use them.
 
 use bytes::Bytes;
 use ferrata_store::{HeadRef, PruneCut, Record, Removed, RunKey, Seq, check_prune};
@@ -13,20 +13,20 @@ use crate::object::{Cut, GONE};
 use crate::read::Chunk;
 use crate::view::{Log, Look};
 
-/// How often a purge tries to end a run that is appended to meanwhile: more often than a row of marks leaves room for appends.
+/// The maximum number of attempts of a purge to end a run that receives appends meanwhile. It exceeds the appends that fit before a row of marks.
 const ENDS: u32 = 600;
 
-/// How many of these tries put a single mark at the end of the log; then comes a row of them ahead of it.
+/// The number of these attempts with a single mark at the end of the log; later attempts use a row of marks ahead of it.
 const STRAIGHT: u32 = 10;
 
-/// How far ahead of the log the row is put the first time: more than a writer appends while the row is written.
+/// The first distance of the end mark from the log's end: more than a writer appends while the marks are written.
 const AHEAD: u64 = 256;
 
-/// How many marks make a row: as many records as an append may have while its writer is in a hurry, or it jumps over.
+/// The number of marks in a row. It equals the maximum number of records of an urgent append, which would otherwise jump over the row.
 const ROW: u64 = 64;
 
 impl Inner {
-    /// Makes the record at the cut a base, lets the log begin there, and removes what is before it.
+    /// Makes the record at the cut a base, starts the log there, and removes the earlier records.
     pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed, StoreError> {
         for attempt in 0..READS {
             let log = self.open(run).await?.ok_or(StoreError::NoRun)?;
@@ -87,7 +87,7 @@ impl Inner {
         Ok(Some(pruned))
     }
 
-    /// Writes an object again with its records from this one on; tells whether it was as it had been read.
+    /// Rewrites an object with only its records from `from` on. Returns whether the object was unchanged since it was read.
     pub(crate) async fn rewrite(&self, chunk: &mut Chunk, from: usize) -> Result<bool, StoreError> {
         chunk.records.drain(..from);
         chunk.head = chunk.head.clone().with_records(&chunk.records);
@@ -101,7 +101,7 @@ impl Inner {
         }
     }
 
-    /// Says in the first object where the log begins; tells whether the object was as it had been read.
+    /// Records in the first object where the log begins. Returns whether the object was unchanged since it was read.
     async fn move_cut(
         &self,
         run: &RunKey,
@@ -157,7 +157,7 @@ impl Inner {
         if items.is_empty() { Ok(None) } else { Ok(self.items(run, 1).await?.at) }
     }
 
-    /// Removes objects that no log needs: the young ones leave their key taken for a while, the first of all for good.
+    /// Removes objects that no log needs. The keys of young objects stay taken for a while, the key of the first object forever.
     async fn retire(&self, run: &RunKey, items: &[Item], now: Option<ServerTime>) -> Result<(), StoreError> {
         let first = self.layout.object(run, ObjectPlace::FIRST);
         let is_old = |item: &Item| {
@@ -172,8 +172,8 @@ impl Inner {
         self.bucket.delete_all(&old).await
     }
 
-    /// Removes a run and every trace of it but two marks: its newest key stays taken, and says that this life has ended; and so
-    /// does its first, for a start would take it.
+    /// Removes a run except for two marks. The newest key stays taken and marks the end of this life. The first key stays taken because a start
+    /// would use it.
     pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed, StoreError> {
         for attempt in 0..READS {
             let purged = match expected {
@@ -183,7 +183,7 @@ impl Inner {
             self.cache.forget(run);
             let ended = self.clear(run).await?;
             match purged {
-                // Others have appended and pruned before the mark came, so that it stands below where the log begins.
+                // Other callers have appended and pruned before the mark arrived, so the mark is below the start of the log.
                 Some((life, _)) if ended.is_none_or(|ended| ended < life) => self.pause(attempt).await,
                 purged => return Ok(purged.map(|(_, purged)| purged).unwrap_or_default()),
             }
@@ -191,8 +191,8 @@ impl Inner {
         Err(StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Ends the life of a run with a mark after the expected head, where the next append would go: whichever of the two takes
-    /// the key is the one that counts. Returns the life, and what it had; `None` if there is no run.
+    /// Ends the life of a run with a mark after the expected head, at the key of the next append. The first writer of that key wins. Returns the
+    /// life and its contents; `None` if there is no run.
     async fn end_at(&self, run: &RunKey, expected: HeadRef) -> Result<Option<(u32, Removed)>, StoreError> {
         let Some(log) = self.open(run).await? else { return Ok(None) };
         let conflict = |actual| StoreError::Conflict { expected: Some(expected), actual };
@@ -217,7 +217,7 @@ impl Inner {
             match self.open(run).await {
                 Ok(Some(log)) => return self.end_of(run, &log).await,
                 Ok(None) => return Ok(None),
-                // It cannot be read, but it can go.
+                // An unreadable run can still be purged.
                 Err(fault) if fault.is_of_run() => {
                     if let Some((place, purged)) = self.end_of_unreadable(run).await? {
                         self.put_mark(run, place).await?;
@@ -234,7 +234,7 @@ impl Inner {
         let (life, cut) = (log.life(), log.cut());
         let mut end = log.seen.last.seq.next().get();
         let mut purged = count(log);
-        // Where a row of marks begins that no append can pass.
+        // The start of a row of marks that no append can pass.
         let mut row: Option<u64> = None;
         for attempt in 0..ENDS {
             if row.is_none_or(|row| end < row) && self.put_mark(run, ObjectPlace { life, start: end }).await?
@@ -242,11 +242,11 @@ impl Inner {
                 return Ok(Some((life, purged)));
             }
             if attempt >= STRAIGHT && row.is_none() {
-                // A writer that appends as fast as it can is always a step ahead of who looks where it is.
+                // A fast writer always appends past the position just read, so place the mark further ahead.
                 let ahead = end.saturating_add(AHEAD << (attempt - STRAIGHT).min(8));
                 row = self.put_row(run, ObjectPlace { life, start: ahead }).await?.then_some(ahead);
             }
-            // A writer appended, so the next try is behind that.
+            // A writer appended, so the next attempt uses the key after that.
             let after = row.map(|start| self.layout.object(run, ObjectPlace { life, start }));
             let listed = self.bucket.list(&self.layout.run(run), after.as_deref(), 1).await?;
             let newest = listed.value.items.into_iter().next();
@@ -274,7 +274,7 @@ impl Inner {
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_new(&key, Bytes::from_static(GONE)).await.map(|told| told.value) {
                 Ok(PutResult::Done(_)) => return Ok(true),
-                // After a try whose end is not known it may be ours: a mark is a mark, whoever put it.
+                // After an attempt with unknown outcome, the mark may be ours. Any mark counts, from any writer.
                 Ok(PutResult::Lost) => return Ok(attempt > 0 && self.head_of(&key).await?.is_none()),
                 Ok(PutResult::Undecided) => {}
                 Err(fault) if matches!(fault.sort(), RefusalKind::Busy | RefusalKind::Unsure) => {
@@ -297,11 +297,11 @@ impl Inner {
         Ok(marks.into_iter().all(|is_put| is_put))
     }
 
-    /// Finds a place after everything of a run that cannot be read, and counts its objects; `None` if there is nothing, or if what hid the run
-    /// is removed.
+    /// Finds a place after all objects of an unreadable run, and counts the objects. Returns `None` if there are none, or after removing the object
+    /// that hid the run.
     async fn end_of_unreadable(&self, run: &RunKey) -> Result<Option<(ObjectPlace, Removed)>, StoreError> {
         if let Ok(Look::There(seen)) = self.look(run).await {
-            // The head can be read, so it is known where the next append would go.
+            // The head is readable, so the key of the next append is known.
             let start = seen.last.seq.next().get();
             let counted = Removed { records: start, bytes: seen.bytes };
             return Ok(Some((ObjectPlace { life: seen.place.life, start }, counted)));
@@ -309,7 +309,7 @@ impl Inner {
         let listed = self.items(run, 1_000).await?.value.items;
         let Some(newest) = listed.first() else { return Ok(None) };
         let Some(ObjectPlace { life, .. }) = self.layout.place_of(run, &newest.key) else {
-            // Not ours, but it stands where the run's objects do, and the run behind it may be alive.
+            // A foreign object among the run's objects: the run after it may be alive.
             self.bucket.delete(&newest.key).await?;
             return Ok(None);
         };
@@ -341,7 +341,7 @@ impl Inner {
             after = last.key.clone();
             is_first_taken |= last.key == first;
             if !is_ended && kept.is_empty() {
-                // The mark of the life before the one that goes on.
+                // The mark of the life before the active one.
                 kept.push(items.remove(0).key);
             }
             items.reverse();
@@ -351,7 +351,7 @@ impl Inner {
             }
         }
         if !is_first_taken {
-            // It was lost, and the run could not be read; no writer may begin below the mark.
+            // The mark was lost, and the run was unreadable. No writer may start below the mark.
             self.put_mark(run, ObjectPlace::FIRST).await?;
         }
         self.clear_versions(run).await?;

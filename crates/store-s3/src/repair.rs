@@ -1,4 +1,4 @@
-//! Mending: making the index anew from the logs, and clearing away what purged runs have left.
+//! Repair: rebuilding the index from the logs, and removing the remains of purged runs.
 
 use ferrata_store::RunKey;
 
@@ -7,17 +7,17 @@ use crate::error::StoreError;
 use crate::inner::Inner;
 use crate::view::Look;
 
-/// What mending found and did.
+/// The result of a repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Repaired {
-    /// How many runs there are.
+    /// The number of runs.
     pub runs: u64,
-    /// How many of them the index did not show as they are, and shows now.
+    /// The number of runs with a wrong index entry, which the repair corrected.
     pub indexed: u64,
-    /// How many purged runs had remains to be looked at.
+    /// The number of purged runs with remains.
     pub cleared: u64,
-    /// How many runs cannot be read, as they are damaged or the server refuses their objects, and were left as they are.
+    /// The number of unreadable runs, skipped because they are damaged or the server refuses their objects.
     pub unreadable: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Putting records in other envelopes: the object that holds them is written again, if it is as it was read.
+//! Resealing of records: rewrites the object that holds them, if it is unchanged since it was read.
 
 use ferrata_store::{Record, RunKey, has_place};
 

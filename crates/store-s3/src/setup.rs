@@ -13,7 +13,7 @@ use crate::error::StoreError;
 use crate::inner::{ATTEMPTS, Inner};
 use crate::layout::LAYOUT;
 
-/// What the mark says.
+/// The contents of the marker.
 #[derive(Debug, Serialize, Deserialize)]
 struct Marker {
     layout: u32,
@@ -24,7 +24,7 @@ fn unfit(what: impl Into<String>) -> StoreError {
 }
 
 impl Inner {
-    /// Makes the place ready; changes nothing that is there.
+    /// Sets up the bucket; changes no existing object.
     pub(crate) async fn set_up(&self) -> Result<(), StoreError> {
         self.mark().await?;
         let name = self.ids.next(self.clock.now()).to_string();
@@ -36,7 +36,7 @@ impl Inner {
         self.sweep_executors().await
     }
 
-    /// Looks at the layout before the first read or write; writes nothing, as a reader may have no right to.
+    /// Checks the layout before the first read or write. Writes nothing, because a reader may lack the permission.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         if self.is_marked.load(Ordering::Relaxed) {
             return Ok(());
@@ -50,7 +50,7 @@ impl Inner {
             if self.read_mark().await? {
                 return Ok(());
             }
-            // Whoever is first; all would write the same.
+            // All processes write the same marker, so the winner is irrelevant.
             match self.bucket.put_new(&self.layout.marker(), json.clone().into()).await {
                 Ok(_) => {}
                 Err(fault) if matches!(fault.sort(), RefusalKind::Busy | RefusalKind::Unsure) => {}
@@ -129,7 +129,7 @@ impl Inner {
         Err(unfit("it never decides a conditional write, though there is no other writer"))
     }
 
-    /// Lets many writers put the same key at once: there are servers that look first and write then.
+    /// Tests many concurrent writers of one key, because some servers check first and write afterwards.
     async fn race(&self, key: &str) -> Result<(), StoreError> {
         let writers = self.options.probe_writers.get();
         let put = async |number: usize| {
@@ -138,8 +138,7 @@ impl Inner {
             Ok(matches!(put.value, PutResult::Done(_)).then_some(text))
         };
         let tasks = (0..writers).map(|number| Box::pin(put(number)) as Task<'_, _>);
-        // All at once, whatever is set for other calls: that is what is tried. And all to their end, as one that is dropped
-        // on the way may still write.
+        // Send all puts at once, regardless of the configured limit, because that is the test. Await all of them: a dropped put may still write.
         let puts = bounded_join::each(tasks.collect(), writers).await;
         let puts: Vec<Option<Bytes>> = puts.into_iter().collect::<Result<_, StoreError>>()?;
         let winners: Vec<Bytes> = puts.into_iter().flatten().collect();
@@ -150,7 +149,7 @@ impl Inner {
         let found = self.bucket.get(key, None).await?.map(|object| object.value.bytes);
         match (winners.first(), found) {
             (Some(winner), Some(found)) if *winner == found => Ok(()),
-            // All may have been told to try again.
+            // The server may have asked every writer to retry.
             (None, None) => Ok(()),
             _ => Err(unfit("what is in an object is not what the one writer wrote that succeeded")),
         }

@@ -20,19 +20,19 @@ use crate::repair::Repaired;
 
 /// Keeps each run as objects in a bucket of S3, or of a server that speaks it and keeps conditional writes apart.
 ///
-/// Cheap to clone; clones share their connections and what they remember of runs. Any number of instances, in any number of
-/// processes and machines, may use a prefix at once.
+/// A clone is cheap and shares connections and cached runs. Any number of instances, in any number of processes and machines, may use a prefix at
+/// once.
 #[derive(Clone)]
 pub struct S3Store {
     inner: Arc<Inner>,
 }
 
 impl S3Store {
-    /// Makes a store below a prefix of a bucket, with credentials by the SDK's chain. Asks nothing of any server yet.
+    /// Creates a store below a prefix of a bucket, with credentials from the SDK's chain. Sends no request yet.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if a name or the endpoint is none that can be.
+    /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if a name or the endpoint is invalid.
     ///
     /// <!-- held by: config::a_url_names_bucket_prefix_and_server -->
     pub fn open(bucket: &str, prefix: &str, options: S3Options) -> Result<Self> {
@@ -40,9 +40,9 @@ impl S3Store {
         Ok(Self::new(Target::new(bucket, prefix)?, options, None))
     }
 
-    /// Makes a store of a URL: `s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true`.
+    /// Creates a store from a URL: `s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true`.
     ///
-    /// What stands in the URL replaces what `options` says. Credentials do not belong there and are refused.
+    /// The URL's parts override `options`. A URL with credentials is refused.
     ///
     /// # Errors
     ///
@@ -66,8 +66,7 @@ impl S3Store {
         Ok(Self::new(target, options, None))
     }
 
-    /// Makes a store that uses a client of yours: its credentials, endpoint and region. How it retries and how long it waits
-    /// are the store's own.
+    /// Creates a store with the caller's client: its credentials, endpoint and region. The store sets its own retries and timeouts.
     ///
     /// # Errors
     ///
@@ -88,16 +87,15 @@ impl S3Store {
         self.inner.bucket.requests()
     }
 
-    /// Makes the index anew from the logs, and clears away what purged runs have left.
+    /// Rebuilds the index from the logs, and removes the remains of purged runs.
     ///
-    /// To be called after objects were lost, restored or copied by other means, and now and then where many young runs are
-    /// purged. Safe while the store is used. Takes some five requests for each run. A run that cannot be read is left as it is,
-    /// with a warning.
+    /// Call it after objects were lost, restored or copied by other means, and regularly where many young runs are purged. It is safe while the
+    /// store is in use. It takes about five requests for each run. It skips an unreadable run with a warning.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): call it again; what is repaired stays so. If the server
-    /// refuses the objects of all runs, what it says.
+    /// [`ErrorKind::Unavailable`](ferrata_store::ErrorKind::Unavailable): call it again; the finished part stays repaired. If the server refuses the
+    /// objects of all runs, the server's error.
     ///
     /// # Cancel safety
     ///

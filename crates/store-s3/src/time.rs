@@ -1,4 +1,4 @@
-//! The server's time, as it stands in its answers: what ages are reckoned by, whatever the clocks of clients say.
+//! The server's time, from its responses. Ages use this clock only, never a client's.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -14,8 +14,8 @@ use aws_smithy_types::config_bag::ConfigBag;
 pub(crate) type ServerTime = i64;
 
 tokio::task_local! {
-    /// Where the answer that is being waited for leaves its time. The SDK hands over nothing of an answer but what its operation
-    /// knows of; an interceptor of its own for each request would have it put together its configuration anew each time.
+    /// The time of the pending response. The SDK returns only the parts of a response that its operation knows, and an interceptor for each request
+    /// would rebuild the configuration each time.
     static ANSWERED: Cell<Option<ServerTime>>;
 }
 

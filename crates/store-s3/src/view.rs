@@ -1,4 +1,4 @@
-//! Looking at a run: its newest object, which says what its head is, and its first, which says what was said at its start.
+//! Reads of a run's head, from its newest object, and of its facts, from its first object.
 
 use std::sync::Arc;
 
@@ -12,34 +12,34 @@ use crate::layout::{LAYOUT, ObjectPlace};
 use crate::line::Tag;
 use crate::object::{Cut, GONE, Head, InvalidObject};
 
-/// How much of an object is fetched to read its head: the heads of some 30 records.
+/// The number of bytes fetched to read an object's head: the heads of some 30 records.
 const HEAD_BYTES: usize = 8 * 1_024;
 
-/// A head as it was once seen.
+/// A cached head.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedHead {
-    /// Where the newest object is.
+    /// The place of the newest object.
     pub(crate) place: ObjectPlace,
     pub(crate) etag: String,
-    /// When that object was written, by the server's clock.
+    /// The time of that object's write, by the server's clock.
     pub(crate) modified: ServerTime,
     /// The header of the last record.
     pub(crate) last: RecordHeader,
-    /// Which log it is the head of.
+    /// The log of this head.
     pub(crate) log: Tag,
     /// The object that holds the newest base.
     pub(crate) base: u64,
-    /// What the bodies had in all, as they were written.
+    /// The total bytes of all bodies, as written.
     pub(crate) bytes: u64,
-    /// When this was the head for the last time that is known, by the server's clock.
+    /// The last time at which this was known to be the head, by the server's clock.
     pub(crate) confirmed: Option<ServerTime>,
-    /// What was said at the start, if that is known.
+    /// The run's facts, if known.
     pub(crate) facts: Option<Arc<RunFacts>>,
-    /// The entry of the index that stands for this head, if that is known.
+    /// The index entry of this head, if known.
     pub(crate) entry: Option<String>,
 }
 
-/// What there is of a run.
+/// The state of a run in the bucket.
 #[derive(Clone, Debug)]
 pub(crate) enum Look {
     /// No run; this is the life that a start would begin.
@@ -48,7 +48,7 @@ pub(crate) enum Look {
     There(Arc<CachedHead>),
 }
 
-/// A run as it is read: its head, and what its first object says.
+/// An opened run: its head, and the contents of its first object.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     pub(crate) seen: Arc<CachedHead>,
@@ -116,7 +116,7 @@ impl Log {
     }
 }
 
-/// Says of which object, and record, bytes are no object.
+/// Reports that bytes are not a valid object, with the object's key and the record.
 pub(crate) fn invalid_object(key: &str, seq: Option<u64>, invalid: InvalidObject) -> StoreError {
     let (key, seq) = (key.to_owned(), seq.map(Seq::new));
     match invalid {
@@ -135,7 +135,7 @@ impl Inner {
         self.bucket.list(&self.layout.run(run), None, most).await
     }
 
-    /// Looks at the head of a run: one listing, and one object unless it is the one remembered.
+    /// Reads the head of a run: one listing, and one object unless it is cached.
     pub(crate) async fn look(&self, run: &RunKey) -> Result<Look, StoreError> {
         for _ in 0..READS {
             let listed = self.items(run, 1).await?;
@@ -150,7 +150,7 @@ impl Inner {
         Err(StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Looks at what was the newest object a moment ago; `None` if it is not there any more.
+    /// Reads the object that was the newest a moment ago; `None` if it is gone.
     async fn look_at(
         &self,
         run: &RunKey,
@@ -193,7 +193,7 @@ impl Inner {
         let mut seen = CachedHead::of(place, etag, newest.modified, &head, last);
         seen.confirmed = at;
         if let Some(before) = self.cache.get(run).filter(|before| before.place.life == place.life) {
-            // What was said at the start does not change within a life.
+            // The facts do not change within a life.
             seen.facts = seen.facts.or_else(|| before.facts.clone());
         }
         let seen = Arc::new(seen);
@@ -201,7 +201,7 @@ impl Inner {
         Ok(Some(Look::There(seen)))
     }
 
-    /// Reads the head of an object, and its tag; `None` if there is none, or only a mark that it is gone.
+    /// Reads the head of an object, and its tag. Returns `None` if the object is missing or only a mark.
     pub(crate) async fn head_of(&self, key: &str) -> Result<Option<(Head, String)>, StoreError> {
         let mut most = HEAD_BYTES;
         for _ in 0..READS {
@@ -209,7 +209,7 @@ impl Inner {
             match Head::decode(self.layout.below_logs(key), &object.value.bytes) {
                 Ok((head, _)) => return Ok(Some((head, object.value.etag))),
                 Err(InvalidObject::Gone) => return Ok(None),
-                // Not all of the head was asked for, or it was written anew meanwhile, and is longer.
+                // The first request read only part of the head, or the object was rewritten meanwhile and is longer.
                 Err(InvalidObject::Short(needed)) if needed > most => most = needed,
                 Err(other) => return Err(invalid_object(key, None, other)),
             }
@@ -275,7 +275,7 @@ impl Inner {
         Err(StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Tells whether a log was pruned or purged since it was opened, which explains what a reader did not find.
+    /// Returns whether a log was pruned or purged since it was opened, which explains missing records.
     pub(crate) async fn has_changed(&self, run: &RunKey, log: &Log) -> Result<bool, StoreError> {
         let Some(now) = self.open(run).await? else { return Ok(true) };
         Ok(now.life() != log.life() || now.first_object.etag != log.first_object.etag)

@@ -1,10 +1,9 @@
 //! Appending to runs in several shards: a batch goes to each shard at the same time, in as many rounds as a start needs.
 //!
-//! A run that goes on is appended where it is. A run that starts goes to its home by the newest generation; but another process
-//! may not know that generation, and start the same run where it was at home before. So the start first puts a *signpost* into
-//! each such place, by the same "append if next" that starts a run: either it is there before, and the run can no longer be
-//! started there by any process, or the run is, and is found. However many processes know however many generations, only one of
-//! them starts the run.
+//! A run that exists is appended in its shard. A new run starts at its home by the newest generation. Another process may not know that generation,
+//! and start the same run at an earlier home. So the start first writes a *signpost* to each earlier home, by the same "append if next" that starts
+//! a run. If the signpost wins, no process can start the run there. If a run wins, the start finds it. So only one process starts the run, for any
+//! mix of known generations.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,29 +13,29 @@ use crate::store::{ShardedStore, beyond};
 use crate::together::together;
 use ferrata_store::{Error, ErrorKind, HeadRef, Result, RunAppend, RunKey, check_append};
 
-/// How often a start looks again at a run that is there and then is not, as one is that is being purged.
+/// The maximum number of reads of a run that exists and then does not, as during a purge.
 const LOOKS: u8 = 4;
 
 /// One entry of a batch on its way.
 struct Entry {
     run: RunKey,
-    /// What to append; taken out when it is sent for the last time.
+    /// The append; taken by the last send.
     append: Option<RunAppend>,
     is_start: bool,
     places: Places,
-    /// Which of the places is next.
+    /// The index of the next place.
     at: usize,
     looks: u8,
     next: Next,
 }
 
-/// What an entry does next.
+/// The next step of an entry.
 enum Next {
     /// Look in every place for the run, which exists.
     Find,
     /// Put a signpost there.
     Signpost,
-    /// Append there; `true` says that whatever comes back is the answer.
+    /// Append at this place; with `true`, its result is final.
     Append(bool),
     /// Look what is there already, with the refusal of the append if it was one.
     Look(Option<Error>),
@@ -77,7 +76,7 @@ impl ShardedStore {
             next =
                 refusal("workflows named `ferrata:…` are the library's own; give the workflow another name");
         } else if is_start {
-            // What the home would refuse must not leave signposts behind.
+            // Check first: an append that the home refuses must leave no signposts.
             next = match check_append(&append) {
                 Err(error) if places.home > 0 => Next::Done(Err(error)),
                 _ => step(&places, 0),
@@ -89,7 +88,7 @@ impl ShardedStore {
         Entry { run, append: Some(append), is_start, places, at, looks: 0, next }
     }
 
-    /// Does all that is to be read.
+    /// Executes the pending reads.
     async fn read_places(&self, entries: &mut [Entry]) {
         let looks = entries.iter_mut().filter(|entry| matches!(entry.next, Next::Find | Next::Look(_)));
         together(looks.map(|entry| async move {
@@ -129,7 +128,7 @@ impl ShardedStore {
                 let busy = || Error::new(ErrorKind::Unavailable, message).with_operation("store.append");
                 Next::Done(Err(refusal.unwrap_or_else(|| busy().with_run(&entry.run))))
             }
-            // A run that cannot be read exists, too.
+            // An unreadable run exists, too.
             (Ok(Some(_)), Some(refusal)) => Next::Done(Err(refusal)),
             (Ok(Some(_)), None) => Next::Append(true),
             (Err(error), refusal) if exists(&error) => match refusal {
@@ -140,7 +139,7 @@ impl ShardedStore {
         }
     }
 
-    /// Does all that is to be written: one batch to each shard, all of them at the same time.
+    /// Executes the pending writes: one batch to each shard, concurrently.
     async fn send(&self, entries: &mut [Entry]) {
         let mut batches: BTreeMap<usize, (Vec<usize>, Vec<RunAppend>)> = BTreeMap::new();
         for (index, entry) in entries.iter_mut().enumerate() {
@@ -182,7 +181,7 @@ impl ShardedStore {
             (Next::Append(false), Err(error)) if error.kind() == ErrorKind::Conflict && entry.is_start => {
                 Next::Look(Some(error))
             }
-            // What was remembered is not so any more: the run was purged there.
+            // The remembered place is stale: the run was purged there.
             (Next::Append(false), Err(error)) if error.actual_head() == Some(None) && is_many => {
                 self.known.forget(&entry.run);
                 Next::Find
@@ -193,11 +192,11 @@ impl ShardedStore {
 }
 
 impl Entry {
-    /// What to send to the place that is next, if anything.
+    /// Returns the append for the next place, if any.
     fn outgoing(&mut self) -> Option<Result<RunAppend>> {
         let append = match self.next {
             Next::Signpost => self.append.as_ref().map(signpost),
-            // Nothing comes after it, so nothing need be copied.
+            // This is the last send, so no copy is needed.
             Next::Append(true) => self.append.take().map(Ok),
             Next::Append(false) if !self.is_start && self.places.only().is_some() => {
                 self.append.take().map(Ok)
@@ -210,12 +209,12 @@ impl Entry {
     }
 }
 
-/// What a start does at a place: where the run is no more to begin, a signpost.
+/// Returns the step of a start at a place: a signpost at an earlier home, the run at its home.
 fn step(places: &Places, at: usize) -> Next {
     if at < places.home { Next::Signpost } else { Next::Append(false) }
 }
 
-/// Tells whether the error says that there is a run.
+/// Returns whether the error reports an existing run.
 pub(crate) fn exists(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }

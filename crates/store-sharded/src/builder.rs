@@ -40,7 +40,7 @@ impl ShardedStoreBuilder {
         self
     }
 
-    /// Checks the names and makes the store. Nothing is read or written.
+    /// Checks the names and builds the store. Reads and writes nothing.
     ///
     /// # Errors
     ///

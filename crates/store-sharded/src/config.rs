@@ -10,7 +10,7 @@ use ferrata_store::{CheckpointStore, Error, ErrorKind, Result, url};
 
 use crate::store::ShardedStore;
 
-/// The largest file that is read: tens of thousands of shards, and never a file of something else that fills the memory.
+/// The maximum size of the file. It fits tens of thousands of shards, and protects memory from a wrong file.
 const MAX_FILE: u64 = 4 << 20;
 
 impl ShardedStore {
@@ -25,12 +25,12 @@ impl ShardedStore {
     /// generation north south
     /// ```
     ///
-    /// A relative `file:` URL in it starts at the folder of the file. The file is read once; no store is read or written.
+    /// A relative `file:` URL in it starts at the folder of the file. The call reads the file once, and reads and writes no store.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`]: the URL names no file, the file cannot be read, or a line of it is wrong; the message has file,
-    ///   line and what to write. No message repeats the URL of a shard, as it may hold a password.
+    /// - [`ErrorKind::Invalid`]: the URL names no file, the file is unreadable, or one of its lines is wrong. The message names file and line, and
+    ///   the correct form. No message repeats the URL of a shard, because it may contain a password.
     /// - what `open` returns, with file and line.
     ///
     /// <!-- held by: config::a_file_names_shards_and_generations, config::a_line_that_is_wrong_is_named_with_its_remedy -->
@@ -119,7 +119,7 @@ struct ShardLine<'a> {
     url: Cow<'a, str>,
 }
 
-/// What the file says.
+/// The parsed file.
 #[derive(Debug, Default)]
 struct File<'a> {
     shards: Vec<ShardLine<'a>>,
@@ -206,7 +206,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// Has a relative `file:` URL start at the folder of the file that names it, wherever the process runs.
+/// Resolves a relative `file:` URL against the folder of the file that names it, independent of the working directory.
 fn anchored<'a>(path: &Path, scheme: &str, url: &'a str) -> Cow<'a, str> {
     let folder = path.parent().and_then(Path::to_str).filter(|folder| !folder.is_empty());
     match (folder, url.get(scheme.len() + 1..)) {

@@ -1,19 +1,19 @@
-//! Where runs were found: what spares looking for them again.
+//! A cache of the places of runs, which saves searches.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferrata_store::RunKey;
 
-/// How many runs are remembered in each of two halves. A place costs some 100 bytes, so all of them some 13 MB; a process that
-/// drives more runs at once looks for some of them again, which costs one read each.
+/// The number of runs remembered in each of two halves. A place takes about 100 bytes, and both halves about 13 MB. A process that drives more runs
+/// at once finds some of them again, with one read each.
 const HALF: usize = 65_536;
 
-/// Where runs of more than one possible place were found. A hint: a run that was purged may be started anew elsewhere.
+/// The known places of runs with more than one possible place. An entry is a hint: a purged run may start again elsewhere.
 #[derive(Debug, Default)]
 pub(crate) struct KnownPlaces(Mutex<Halves>);
 
-/// When the young half is full it becomes the old one, whose runs are forgotten unless they were asked for since.
+/// A full young half becomes the old half. The runs of the old half are forgotten unless a caller used them since.
 #[derive(Debug, Default)]
 struct Halves {
     young: HashMap<RunKey, usize>,
@@ -22,7 +22,7 @@ struct Halves {
 
 impl KnownPlaces {
     fn halves(&self) -> MutexGuard<'_, Halves> {
-        // Held for a few look-ups; what a panic leaves is still a hint.
+        // Locked for a few lookups. After a panic, the content is still a hint.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,7 +1,7 @@
 //! Listing the runs of all shards in one order.
 //!
-//! The cursor is the place of the last run returned, and nothing of any shard: each shard is asked anew from the millisecond
-//! of that run on, and what was returned before is left out. So a cursor survives the process, and a further shard.
+//! The cursor is the position of the last run returned and holds no state of a shard. A listing asks each shard again from the millisecond of that
+//! run, and skips the runs returned before. So a cursor survives the process, and an additional shard.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use ferrata_store::{
     Timestamp, within,
 };
 
-/// What is left of one shard's listing.
+/// The unread rest of one shard's listing.
 struct Feed<'a> {
     index: usize,
     shard: &'a Shard,
@@ -23,7 +23,7 @@ struct Feed<'a> {
     page: Page,
     heads: VecDeque<RunHead>,
     is_over: bool,
-    /// How long its shard may take; as long as it likes if that is absent.
+    /// The patience for its shard; unlimited if absent.
     patience: Option<Duration>,
 }
 
@@ -51,7 +51,7 @@ impl ShardedStore {
         let share = (wanted * 2).div_ceil(self.shards.len()).min(wanted) + 1;
         let share = u32::try_from(share).unwrap_or(Page::MAX);
         let asks = |shard: &Shard| match query.filter {
-            // Who looks for work is not to wait for a shard that is silent.
+            // Recovery must not wait for a silent shard.
             RunFilter::Orphaned | RunFilter::Due => shard.patience().map(Some),
             _ => Some(None),
         };
@@ -97,7 +97,7 @@ impl ShardedStore {
         Ok(listing.cut(&page, items))
     }
 
-    /// Asks every shard of which nothing is left for its next page, all at the same time.
+    /// Requests the next page of every exhausted shard, concurrently.
     async fn fill(&self, feeds: &mut [Feed<'_>]) -> Result<()> {
         let empty = feeds.iter_mut().filter(|feed| feed.heads.is_empty() && !feed.is_over);
         let clock = &*self.clock;
@@ -105,7 +105,7 @@ impl ShardedStore {
             together(empty.map(|feed| feed.fill(clock))).await.into_iter().filter_map(Result::err).collect();
         let is_all = failures.len() == feeds.len();
         for error in failures {
-            // Who looks for work looks again soon, and must not leave the work of all shards for want of one.
+            // Recovery repeats its listing soon, and must not miss the work of all shards because one is silent.
             let is_left_out = feeds.first().is_some_and(|feed| {
                 matches!(feed.query.filter, RunFilter::Orphaned | RunFilter::Due) && !is_all
             });

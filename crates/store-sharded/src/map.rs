@@ -1,4 +1,4 @@
-//! Which shard is a run's home: rendezvous hashing over the shards of a generation.
+//! The home shard of a run: rendezvous hashing over the shards of a generation.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use ferrata_store::{Error, ErrorKind, Result, RunKey};
 
-/// The longest name of a shard: it stands in every error of the shard.
+/// The maximum length of a shard's name, which is in every error of the shard.
 const MAX_NAME: usize = 64;
 
 /// The names of the shards, and the generations: which of them new runs were spread over, the oldest generation first.
@@ -17,7 +17,7 @@ pub(crate) struct ShardMap {
     generations: Vec<Vec<usize>>,
 }
 
-/// The generations as they are written into each shard, by name.
+/// The generations, by shard name, as stored in each shard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Generations(pub(crate) Vec<Vec<String>>);
@@ -69,8 +69,8 @@ impl ShardMap {
 
     /// Returns the shards in which a run may be, in the order in which they became its home, and which of them is so now.
     ///
-    /// A map that begins with the same generations gives a list that begins with the same shards: that is what makes two
-    /// processes of which one knows more generations agree.
+    /// A map that begins with the same generations returns a list that begins with the same shards. So two processes agree even if only one knows
+    /// the newest generations.
     pub(crate) fn places(&self, run: &RunKey) -> Places {
         let mut places = Places { shards: Vec::with_capacity(1), home: 0 };
         for generation in &self.generations {
@@ -104,12 +104,12 @@ impl ShardMap {
     }
 }
 
-/// Where a run may be.
+/// The possible places of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Places {
     /// The shards, each once; at least one.
     pub(crate) shards: Vec<usize>,
-    /// Which of `shards` is the run's home by the newest generation.
+    /// The index in `shards` of the run's home by the newest generation.
     pub(crate) home: usize,
 }
 
@@ -213,7 +213,7 @@ mod tests {
     /// Guarantees: SHARD-3.
     #[test]
     fn homes_stay_where_they_are_from_version_to_version() {
-        // What is stored rests on this: another value would lose every run.
+        // Stored data depends on this value: a change would lose every run.
         let map = map(&["abc"]);
         let home: Vec<usize> = runs().take(12).map(|run| map.places(&run).shards[0]).collect();
         assert_eq!(home, [0, 1, 1, 2, 1, 2, 1, 1, 2, 1, 2, 2]);

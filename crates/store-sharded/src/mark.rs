@@ -1,6 +1,6 @@
-//! What a sharded store writes for itself: the map in each shard, and the signposts of runs that are elsewhere.
+//! The store's own records: the map in each shard, and the signposts of runs in other shards.
 //!
-//! Both are runs, because a store keeps nothing else; their workflows tell them from the runs of users.
+//! Both are runs, because a store contains only runs; their workflows distinguish them from the runs of users.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -16,19 +16,19 @@ use ferrata_store::{
 /// The workflow of a signpost.
 pub(crate) const ELSEWHERE: &str = "ferrata:elsewhere";
 
-/// Tells whether a run is none of a user's: by what it is, and not by its workflow's name alone.
+/// Returns whether a run belongs to the store itself. The workflow's name alone does not decide it.
 pub(crate) fn is_mark(head: &RunHead) -> bool {
     let is_of = |name| head.facts.workflow.as_str() == name;
     let is_still = head.status == RunStatus::Cancelled && head.epoch == Epoch::default();
     is_still && (is_of(ELSEWHERE) && head.seq == Seq::new(0) || is_of(MAP) && head.run.run.as_str() == MAP)
 }
 
-/// Tells whether a log may be a signpost: no log of a user is cancelled by its only record.
+/// Returns whether a log may be a signpost: the only record of a user's log never cancels the run.
 pub(crate) fn may_be_signpost(header: &RecordHeader) -> bool {
     header.kind == RecordKind::Start && header.status == RunStatus::Cancelled
 }
 
-/// Makes the signpost that is put where `start` may no longer begin its run.
+/// Creates the signpost for a place where `start` must not start its run.
 ///
 /// Its record has the id of the run's first, so that a repeated start finds its own signpost and not a stranger's.
 pub(crate) fn signpost(start: &RunAppend) -> Result<RunAppend> {
@@ -39,7 +39,7 @@ pub(crate) fn signpost(start: &RunAppend) -> Result<RunAppend> {
     elsewhere(&start.run, (first.header.id, first.header.at), facts)
 }
 
-/// Makes the signpost to a run that was begun and has lost it.
+/// Creates the signpost to an existing run that has lost it.
 pub(crate) fn signpost_to(head: &RunHead) -> Result<RunAppend> {
     elsewhere(&head.run, (head.id, head.updated), &head.facts)
 }
@@ -55,7 +55,7 @@ pub(crate) fn map_key() -> Result<RunKey> {
     Ok(RunKey::from(RunId::new(MAP)?))
 }
 
-/// What is written into a shard: which one it is, and the generations.
+/// The record in each shard: the shard's identity, and the generations.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShardMark {
     pub(crate) shard: String,
@@ -63,9 +63,9 @@ pub(crate) struct ShardMark {
 }
 
 impl ShardMark {
-    /// Makes the append that writes it after `head`.
+    /// Creates the append that writes it after `head`.
     ///
-    /// The record's id is a hash of what it says and follows, so that processes that write the same map at once agree.
+    /// The record's id is a hash of its content and its predecessor, so processes that write the same map at once agree.
     pub(crate) fn append(&self, head: Option<HeadRef>) -> Result<RunAppend> {
         let body = serde_json::to_vec(self).map_err(|source| {
             Error::new(ErrorKind::Invalid, "the map of the shards cannot be written").with_source(source)
@@ -97,7 +97,7 @@ impl ShardMark {
     }
 }
 
-/// Makes a record that no process goes on with: of a cancelled run without owner or wake-up.
+/// Creates a record that no process continues: of a cancelled run without owner or wake-up.
 fn record(id: RecordId, after: Option<HeadRef>, at: Timestamp, body: Bytes) -> Result<Record> {
     let header = RecordHeader {
         format: FORMAT,

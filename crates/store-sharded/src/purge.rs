@@ -1,4 +1,4 @@
-//! Removing a run of which there may be signposts in other shards.
+//! Removes a run that may have signposts in other shards.
 
 use ferrata_store::{ErrorKind, HeadRef, RecordId, Removed, Result, RunHead, RunKey, Seq};
 
@@ -37,7 +37,7 @@ impl ShardedStore {
         }
         self.known.forget(run);
         let mut purged = Removed::default();
-        // The run before anything else: a refusal for its head leaves all as it was.
+        // Purge the run first: if its head is refused, everything stays unchanged.
         for shard in runs {
             let one = shard.store.purge(run, expected).await.map_err(|error| shard.named(error))?;
             purged.records += one.records;
@@ -52,7 +52,7 @@ impl ShardedStore {
         for (shard, head) in &signposts {
             remove_at(shard, run, *head).await?;
         }
-        // A start that met one of them before it was gone has begun the run behind it.
+        // A start that met a signpost before its removal has started the run after it.
         for (at, index) in places.shards.iter().enumerate() {
             if let Some(head) = self.shards[*index].head(run).await?.filter(|head| !is_mark(head)) {
                 for index in &places.shards[..at] {

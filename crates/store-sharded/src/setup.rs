@@ -7,7 +7,7 @@ use crate::store::ShardedStore;
 use crate::together::together;
 use ferrata_store::{At, Error, ErrorKind, Result};
 
-/// How often the map is read again because another process wrote it meanwhile: each may write what this one lacks.
+/// The maximum number of reads of the map if other processes write it meanwhile. Each write may lack generations of another.
 const TURNS: u8 = 10;
 
 const OPERATION: &str = "store.setup";
@@ -48,7 +48,7 @@ async fn write_mark(shard: &Shard, generations: &Generations) -> Result<()> {
     Err(shard.named(busy.with_operation(OPERATION)))
 }
 
-/// Tells whether nothing need be written: the shard knows these generations. An error if one of the maps must be wrong.
+/// Returns whether the shard already stores these generations. Fails if one of the maps must be wrong.
 fn agree(shard: &Shard, ours: &ShardMark, written: &ShardMark) -> Result<bool> {
     let refuse =
         |message: String| Err(shard.named(Error::new(ErrorKind::Invalid, message).with_operation(OPERATION)));

@@ -1,4 +1,4 @@
-//! One of the stores: its name in every error, and the heartbeats that it missed.
+//! One shard: its store, its name for errors, and the heartbeats that it missed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,8 +8,8 @@ use ferrata_store::{
     CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunAppend, RunHead, RunKey, within,
 };
 
-/// Which part of the time that a heartbeat lasts a shard may take to answer it. Less than the quarter after which the runtime gives up
-/// all of a heartbeat, and as long as a store may take that is well.
+/// The fraction of a heartbeat's lifetime that a shard may take to answer it. It is less than the quarter after which the runtime cancels a
+/// heartbeat, and as long as a healthy store may take.
 const SHARE: u32 = 6;
 
 #[derive(Debug)]
@@ -21,20 +21,19 @@ pub(crate) struct Shard {
     slow: Mutex<SlowShardCounter>,
 }
 
-/// How often a shard did not answer in time which runs need a process.
+/// Counts the recovery listings that a shard did not answer in time.
 #[derive(Debug, Default)]
 struct SlowShardCounter {
     times: u32,
-    /// How often it is not asked until it is asked again.
+    /// The number of listings that skip this shard before the next attempt.
     pass: u32,
 }
 
-/// How long a listing of runs that need a process waits for a shard: at first, and when it is asked again and again. The runtime gives up all
-/// of a listing after a minute.
+/// The time that a recovery listing waits for a shard: the first time, and on repeated failures. The runtime cancels a whole listing after a minute.
 const FIRST_LISTING: Duration = Duration::from_secs(5);
 const DOUBLINGS: u32 = 3;
 
-/// How often a shard is passed over at most that did not answer: the others look every second, and wait for it once in so many times.
+/// The maximum number of listings that skip a silent shard. Listings run every second and wait for the shard once in this number of times.
 const MOST_PASSES: u32 = 32;
 
 impl Shard {
@@ -51,7 +50,7 @@ impl Shard {
         self.store.head(run).await.map_err(|error| self.named(error))
     }
 
-    /// Appends, after the heartbeats that the owners in the batch owe this shard: whoever may count as dead here must not go on.
+    /// Appends, after the missed heartbeats of the batch's owners. An owner that looks dead in this shard must not append.
     pub(crate) async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let lost = self.catch_up(&batch).await;
         let mut results: Vec<Option<Result<HeadRef>>> = Vec::with_capacity(batch.len());
@@ -88,7 +87,7 @@ impl Shard {
 
     /// Sends a heartbeat, and waits for its answer for a part of the time that it is to last: the other shards are not to miss theirs.
     ///
-    /// Without an answer it is missed, also if whoever waits for it gives up before.
+    /// A heartbeat without an answer counts as missed, even if the caller stops waiting first.
     pub(crate) async fn heartbeat(
         &self,
         executor: &ExecutorId,
@@ -111,7 +110,7 @@ impl Shard {
         result.map_err(|error| self.named(error))
     }
 
-    /// Sends the heartbeats that were missed of those who append, and returns whose failed again.
+    /// Sends the missed heartbeats of the appending owners, and returns the owners with another failure.
     async fn catch_up(&self, batch: &[RunAppend]) -> HashMap<ExecutorId, Error> {
         let owed: Vec<(ExecutorId, Duration)> = {
             let missed = self.missed();
@@ -132,7 +131,7 @@ impl Shard {
         lost
     }
 
-    /// Returns for how long to wait for a listing of runs that need a process; none if the shard is passed over, as it was silent before.
+    /// Returns the time to wait for a recovery listing; `None` if the listing skips the shard, because it was silent before.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
         if slow.pass > 0 {
@@ -151,7 +150,7 @@ impl Shard {
     }
 
     fn missed(&self) -> MutexGuard<'_, HashMap<ExecutorId, Duration>> {
-        // Held for a look-up, never across an await.
+        // Locked for a lookup, never across an await.
         self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -174,7 +173,7 @@ impl Drop for Beat<'_> {
     }
 }
 
-/// Who owns the run after the append.
+/// Returns the run's owner after the append.
 fn owner(append: &RunAppend) -> Option<ExecutorId> {
     append.records.last().and_then(|record| record.header.owner)
 }

@@ -20,9 +20,8 @@ use ferrata_store::{
 
 /// A store that spreads runs over several others, its *shards*.
 ///
-/// Each run is in one shard, chosen by its key. Where new runs go may change: the shards of a *generation* are those that new
-/// runs are spread over, and the last generation counts. What was started in an earlier one stays where it is and is found
-/// there, so that adding a shard moves nothing:
+/// Each run is in one shard, chosen by its key. A *generation* lists the shards that share new runs, and the last generation applies. Runs of an
+/// earlier generation stay in their shard and are found there, so adding a shard moves no data:
 ///
 /// ```
 /// use ferrata_store::{CheckpointStore, MemoryStore};
@@ -41,12 +40,12 @@ use ferrata_store::{
 /// # Ok::<(), ferrata_store::Error>(()) }).unwrap();
 /// ```
 ///
-/// Every process must name the shards alike and list the same generations, except that some may not know the last ones yet:
-/// [`setup`](CheckpointStore::setup) writes the generations into each shard and refuses what contradicts them. A run never
-/// has two logs, also while processes disagree about the last generation; one that lacks it is refused what it cannot find.
-/// `docs/sharding.md` says how, what it costs, and what a shard that is away harms.
+/// Every process must use the same shard names and list the same generations, but may lack the newest ones. [`setup`](CheckpointStore::setup) writes
+/// the generations into each shard and refuses contradictions. A run never has two logs, even while processes disagree about the last generation. A
+/// process that lacks the last generation gets an error for a run that it cannot find. `docs/sharding.md` explains the method, its cost, and the
+/// effect of an unavailable shard.
 ///
-/// Errors of a shard name it. What differs from a single store:
+/// Errors of a shard name it. The differences from a single store:
 ///
 /// - a heartbeat is `Ok` when one shard has it, and waits for no shard longer than a sixth of the time that it lasts. A shard that
 ///   missed it gets it again before the next append of that executor to that shard, which is [`ErrorKind::Unavailable`] until then;
@@ -97,7 +96,7 @@ impl ShardedStore {
         Ok(found.map(|(shard, by)| (&self.shards[shard], by)))
     }
 
-    /// Looks for a run in every place where it may be.
+    /// Searches for a run in every possible place.
     pub(crate) async fn locate(&self, run: &RunKey, places: &Places) -> Result<Option<usize>> {
         let (mut failed, mut is_beyond) = (None, false);
         for shard in places.likely() {
@@ -105,7 +104,7 @@ impl ShardedStore {
                 Ok(Some(head)) if is_mark(&head) => is_beyond |= places.shards.last() == Some(&shard),
                 Ok(None) => {}
                 Err(error) if !crate::append::exists(&error) => failed = failed.or(Some(error)),
-                // One that cannot be read is there, too.
+                // An unreadable run exists, too.
                 Ok(Some(_)) | Err(_) => {
                     self.known.put(run, shard);
                     return Ok(Some(shard));
@@ -119,7 +118,7 @@ impl ShardedStore {
         }
     }
 
-    /// Tells whether a run that is not there is to be looked for: because it was only remembered.
+    /// Returns whether to search for a missing run, because its place was only remembered.
     fn is_stale(&self, run: &RunKey, by: ShardSource) -> bool {
         by == ShardSource::Memory && self.known.forget(run)
     }
@@ -144,7 +143,7 @@ impl ShardedStore {
         Ok(None)
     }
 
-    /// Tells whether what was read is a signpost and so no run; an error if the run is where this process cannot look.
+    /// Returns whether the log is a signpost and not a run. Fails if the run is in a shard that this process does not know.
     async fn is_signpost(
         &self,
         (shard, by): (&Shard, ShardSource),
@@ -188,7 +187,7 @@ impl fmt::Debug for ShardedStore {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for ShardedStore {
-    /// What all shards can do.
+    /// Returns the capabilities that all shards share.
     fn capabilities(&self) -> Capabilities {
         let all =
             |can: fn(&Capabilities) -> bool| self.shards.iter().all(|shard| can(&shard.store.capabilities()));
@@ -200,8 +199,8 @@ impl CheckpointStore for ShardedStore {
 
     /// Sets up every shard, and writes into each which one it is and the generations.
     ///
-    /// Besides the errors of the contract: [`ErrorKind::Invalid`] if a store was set up as another shard, or with generations
-    /// of which neither are a beginning of the others.
+    /// Besides the errors of the contract: [`ErrorKind::Invalid`] if a store was set up as another shard, or if its generations and the map's
+    /// contradict: neither list is a beginning of the other.
     async fn setup(&self) -> Result<()> {
         self.prepare().await
     }
@@ -272,7 +271,7 @@ impl CheckpointStore for ShardedStore {
 
     /// Removes the run, and then the signposts to it.
     ///
-    /// Without an expected head, a run that was begun anew in another shard meanwhile stays.
+    /// Without an expected head, a run that started again in another shard meanwhile stays.
     ///
     /// <!-- held by: starts::a_purge_removes_no_later_life_of_the_id_in_another_shard -->
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
@@ -327,8 +326,8 @@ impl CheckpointStore for ShardedStore {
         self.shards.iter().all(|shard| shard.store.resealing().is_some()).then_some(self)
     }
 
-    /// That of one shard, which all processes know, if all shards have one: a text is of any run, and one of a shard
-    /// that encrypts must not pass through another.
+    /// Returns the relay of a shard that all processes know, if every shard has a relay. A message may belong to any run, and a message of an
+    /// encrypting shard must not pass through another.
     ///
     /// <!-- held by: silence::chunks_pass_through_no_shard_while_another_lets_none_through -->
     fn relay(&self) -> Option<&dyn ferrata_store::Relay> {

@@ -1,4 +1,4 @@
-//! Awaiting several futures at once, in one task: a store starts no tasks of its own.
+//! Awaits several futures concurrently in one task: a store starts no tasks of its own.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

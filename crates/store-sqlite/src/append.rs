@@ -1,4 +1,4 @@
-//! Appending: what is looked at under the lock, what is decided of each entry, and the rows that are written.
+//! Appending: the reads under the lock, the decision on each entry, and the rows to write.
 
 use ferrata_store::index::Standing;
 use ferrata_store::{Error, HeadRef, Record, Result, RunAppend, RunKey, Seq, is_repeat, refusal};
@@ -11,13 +11,13 @@ use crate::stored_run::{self, StoredRun, standing_values};
 
 const OPERATION: &str = "store.append";
 
-/// How many rows of values one text has at most: SQLite bounds the values and the length of a text.
+/// The maximum number of rows of values in one text: SQLite limits the values and the length of a text.
 const MAX_ROWS: usize = 2_000;
 
 /// The columns before those of a run: the place of the entry, and the greatest keys of the runs and of the records.
 const BEFORE: usize = 3;
 
-/// Reads the run of each entry, and the greatest key in use. What a damaged run has left counts as in use.
+/// Reads the run of each entry, and the greatest key in use. The remains of a damaged run count as in use.
 pub(crate) fn look(entries: &[RunAppend]) -> Statement {
     let columns = stored_run::columns();
     let before = format!(
@@ -38,8 +38,8 @@ pub(crate) fn look(entries: &[RunAppend]) -> Statement {
     look
 }
 
-/// Appends to a run whose head is the expected one and which these records move between no listings: it writes all rows or none. `None`
-/// for an entry for which more than this is to be done.
+/// Appends to a run if its head is the expected one and the run stays in the same listings. Writes all rows or none. Returns `None` for an entry
+/// that needs more work.
 pub(crate) fn step(entry: &RunAppend) -> Option<(Statement, HeadRef)> {
     let (expected, last) = (entry.expected?, &entry.records.last()?.header);
     let mut rows = Vec::with_capacity(entry.records.len());
@@ -48,7 +48,7 @@ pub(crate) fn step(entry: &RunAppend) -> Option<(Statement, HeadRef)> {
         rows.push(rest);
     }
     let mut step = Statement::default();
-    // Without the plus, SQLite takes these values for a hint that a partial index might do, and prepares the text anew for each of them.
+    // Without the plus, SQLite takes these values for a hint that a partial index might fit, and prepares the text again for each of them.
     let after = ") v JOIN ferrata_heads h JOIN ferrata_runs r ON r.key = h.key JOIN ferrata_records c ON c.run = h.key AND c.seq = h.seq \
          WHERE h.tenant = ? AND h.run = ? AND h.seq = ? AND +r.tenant = h.tenant AND +r.run = h.run \
          AND CASE WHEN json_valid(c.header) THEN c.header ->> '$.id' END = ? \
@@ -76,8 +76,8 @@ fn row_of(run: &RunKey, key: i64, record: &Record) -> Result<[Value; 6]> {
     Ok([key.into(), seq.into(), base.into(), text.into(), sum.into(), Value::Bytes(record.body.to_vec())])
 }
 
-/// Decides on each entry by the rows of [`look`], and returns what is to be written. A start that no caller awaits any more is not: the next life
-/// of the run may have come and gone meanwhile.
+/// Decides on each entry by the rows of [`look`], and returns the rows to write. Skips a start whose caller has stopped waiting: the next life of
+/// the run may have ended meanwhile.
 pub(crate) async fn decide(
     connection: &mut SqliteConnection,
     entries: &[RunAppend],
@@ -126,12 +126,12 @@ fn unanswered(run: &RunKey) -> Error {
     failed.of_run(OPERATION, run)
 }
 
-/// Tells whether the last record of the entry is the head of its run.
+/// Returns whether the last record of the entry is the head of its run.
 fn is_end(entry: &RunAppend, found: &StoredRun) -> bool {
     entry.records.last().is_some_and(|last| last.header.id == found.last.id)
 }
 
-/// Tells whether the entry is the end of the log already, so that it is a repeat after a lost reply.
+/// Returns whether the entry already ends the log, as in a repeat after a lost reply.
 async fn is_written(
     connection: &mut SqliteConnection,
     entry: &RunAppend,

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use ferrata_store::{Error, ErrorKind, Result, url};
 
-/// What an acknowledged record survives.
+/// The failure that an acknowledged record survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Synchronous {
     /// The end of the process, and the failure of power: the log is synced before an append is acknowledged.
     #[default]
     Full,
-    /// The end of the process. When power fails, what was acknowledged since the last checkpoint may be gone, always the newest
-    /// transactions and never a part of one: the log is synced with checkpoints only.
+    /// The end of the process. A power failure may lose the transactions since the last checkpoint, always the newest ones and never a part of one,
+    /// because only checkpoints sync the log.
     Normal,
 }
 
@@ -22,18 +22,18 @@ pub enum Synchronous {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SqliteOptions {
-    /// What an acknowledged record survives; [`Synchronous::Full`] by default.
+    /// The failure that an acknowledged record survives. The default is [`Synchronous::Full`].
     pub synchronous: Synchronous,
-    /// How long to wait for a lock that another process or instance holds; 10 seconds by default.
+    /// The timeout for a lock of another process or instance. The default is 10 seconds.
     ///
-    /// It is held for one transaction. Raised: a stopped process is noticed later. Lowered: a busy one is taken for a stopped one. When
-    /// it ends, the call fails with [`ErrorKind::Unavailable`] and nothing was changed.
+    /// A writer locks the file for one transaction. A higher value detects a stopped process later. A lower value mistakes a busy process for a
+    /// stopped one. At the timeout, the call fails with [`ErrorKind::Unavailable`] and changes nothing.
     pub lock_wait: Duration,
-    /// How many calls read at the same time; 4 by default.
+    /// The number of concurrent reads. The default is 4.
     ///
     /// Raised: more connections with a thread and a cache of up to 2 MB each. Lowered: long listings hold up short reads.
     pub readers: NonZeroUsize,
-    /// Whether to open the file for reading only, as a backup that must not change; false by default.
+    /// Whether to open the file read-only, such as a backup that must not change. The default is false.
     ///
     /// Every write is [`ErrorKind::Unavailable`] then. On a file system that is mounted read-only, a file with records in its write-ahead log is
     /// [`ErrorKind::Unsupported`].

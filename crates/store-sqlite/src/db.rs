@@ -26,7 +26,7 @@ use crate::statement::Statement;
 /// The version of the layout that this library makes and uses.
 pub(crate) const VERSION: i64 = 1;
 
-/// How long SQLite itself waits for the lock of a writer before the wait is counted and begun again.
+/// The time that SQLite itself waits for a writer's lock, before the store counts the wait and repeats it.
 ///
 /// Its pauses grow with the time it has waited, up to 100 ms, in which a writer with much to do is never met between two transactions.
 /// Begun again every few milliseconds, they stay at one or two.
@@ -41,13 +41,13 @@ const KEPT_LOG: &str = "4194304";
 /// Begins with the lock of the writer, so that no statement after it is refused for want of it.
 const BEGIN: &str = "BEGIN IMMEDIATE";
 
-/// How many connections of transactions are kept: all but one wait for the lock.
+/// The number of pooled connections for transactions: all but one wait for the lock.
 const WRITERS: usize = 4;
 
 /// The size of a page, SQLite's own default.
 const PAGE: u64 = 4_096;
 
-/// Tells whether nothing can be written to the file system of this file, by any process.
+/// Returns whether the file system of this file is read-only for every process.
 fn is_read_only_mount(path: &Path) -> bool {
     use rustix::fs::StatVfsMountFlags;
     rustix::fs::statvfs(path).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
@@ -60,7 +60,7 @@ fn ident(path: &Path) -> Ident {
     std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Read,
@@ -73,11 +73,11 @@ pub(crate) enum Purpose {
 pub(crate) struct OpenConnection {
     pub(crate) connection: SqliteConnection,
     files: [Ident; 2],
-    /// Whether it was opened as a file that nobody changes, without locks and without the write-ahead log.
+    /// Whether the file was opened as immutable, without locks and without the write-ahead log.
     is_frozen: bool,
 }
 
-/// The thread on which reads go on, whatever the runtimes of their callers do. It ends with this.
+/// The thread that executes reads, independent of the callers' runtimes. It ends when this value is dropped.
 #[derive(Debug)]
 struct ReaderThread {
     runtime: Handle,
@@ -144,7 +144,7 @@ impl Db {
         std::fs::metadata(self.log_path()).map_or(0, |metadata| metadata.len())
     }
 
-    /// Tells whether the files that the connection has open still are those of their names. What is written to others is lost.
+    /// Returns whether the connection's open files still have their names. Writes to other files are lost.
     pub(crate) fn is_there(&self, opened: &OpenConnection) -> bool {
         opened.files == self.files() && (!opened.is_frozen || is_read_only_mount(&self.path))
     }
@@ -163,13 +163,13 @@ impl Db {
                 ),
             });
         }
-        // SQLite needs a second file to read one that has a write-ahead log, unless it knows that nobody writes.
+        // SQLite needs a second file to read a file with a write-ahead log, unless the file is declared immutable.
         let is_frozen = self.options.read_only && is_read_only_mount(&self.path) && self.log_bytes() == 0;
         let lost = |error: sqlx::Error| self.explained(fault(&error, Call::Read));
         let options = self.connect_options(purpose).immutable(is_frozen);
         let mut connection = options.connect().await.map_err(lost)?;
         if purpose == Purpose::SetUp {
-            // What is read first opens the write-ahead log.
+            // The first read opens the write-ahead log.
             let read = sqlx::query("SELECT count(*) FROM sqlite_schema").execute(&mut connection).await;
             read.map_err(lost)?;
         } else {
@@ -179,7 +179,7 @@ impl Db {
         Ok(OpenConnection { connection, files: self.files(), is_frozen })
     }
 
-    /// Says why a file that is only to be read cannot be opened.
+    /// Explains why a read-only file cannot be opened.
     fn explained(&self, failed: StoreError) -> StoreError {
         if !self.options.read_only || !failed.is_cannot_open() {
             return failed;
@@ -324,7 +324,7 @@ async fn check_layout(connection: &mut SqliteConnection) -> Result<(), StoreErro
 mod tests {
     use super::*;
 
-    /// What each connection promises is set by the connection itself, whatever the file or another connection says.
+    /// Each connection sets its own sync level, independent of the file and other connections.
     ///
     /// Guarantees: SQLITE-1.
     #[tokio::test]

@@ -1,19 +1,19 @@
-//! What the driver and SQLite say, and what a caller does about it: the one table.
+//! The one table from the errors of the driver and SQLite to error kinds and advice.
 
 use std::path::Path;
 
 use ferrata_store::{Error, ErrorKind, RunKey};
 
-/// What a failure leaves open.
+/// The effect that a failed call may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// Nothing was to be written, or nothing of it was begun.
+    /// The call writes nothing, or has not started to write.
     Read,
     /// It may have been committed although that failed.
     Write,
 }
 
-/// A failure of the driver or of SQLite, told apart once.
+/// A failure of the driver or of SQLite, classified once.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreError {
     kind: ErrorKind,
@@ -29,7 +29,7 @@ const READ_ONLY: i32 = 8;
 const CANNOT_OPEN: i32 = 14;
 
 impl StoreError {
-    /// Says what went wrong in our own words.
+    /// Creates an error with the library's own message.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), cause: None, code: 0 }
     }
@@ -82,7 +82,7 @@ impl StoreError {
         self.code & 0xff == CORRUPT
     }
 
-    /// It is about what one entry writes, or the pages that one entry needs: the others may be written without it.
+    /// Returns whether the error concerns only one entry's values or pages, so that the other entries can be written without it.
     pub(crate) fn is_of_one(&self) -> bool {
         matches!(self.kind, ErrorKind::Corrupt | ErrorKind::TooLarge)
     }
@@ -130,7 +130,7 @@ pub(crate) fn fault(error: &sqlx::Error, call: Call) -> StoreError {
 
 /// The table: by the primary code, which is the low byte.
 ///
-/// Within a transaction every error but one leaves it undone: `IOERR` may come of the sync after the commit was written.
+/// Within a transaction every error but one leaves no effect: `IOERR` may come from the sync after the commit was written.
 fn verdict(code: i32, message: &str, lost: ErrorKind) -> (ErrorKind, &'static str) {
     use ErrorKind::{Corrupt, Invalid, TooLarge, Unavailable, Unsupported};
     match code & 0xff {

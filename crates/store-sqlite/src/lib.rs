@@ -1,7 +1,7 @@
 //! Keeps the runs of [Ferrata](ferrata_store) in an SQLite database: one file on a disk of this machine.
 //!
-//! Nothing to run and nothing to install: SQLite is built in. `sqlite3` reads the file, and the views `ferrata_run_list`,
-//! `ferrata_record_list` and `ferrata_failed_today` are made for that.
+//! The store needs no server and no installation: SQLite is built in. `sqlite3` reads the file, with the views `ferrata_run_list`,
+//! `ferrata_record_list` and `ferrata_failed_today`.
 //!
 //! ```
 //! use ferrata_store::{CheckpointStore, Page, RunQuery};
@@ -20,24 +20,24 @@
 //!
 //! # Guarantees
 //!
-//! - **Durable.** An append is acknowledged after its transaction was committed and the write-ahead log synced
-//!   ([`Synchronous::Full`]). What that is worth is up to the disk: one that acknowledges before it has written loses what it lied about.
-//! - **Whole.** An append is a part of one transaction. What a crash leaves of one is not read.
-//! - **One winner.** Each transaction takes the lock of the file before it looks at a head, also among processes.
-//! - **Compared.** The head, the row and the records of a run lie in three trees of the file. What one of them lost contradicts the others, and that is
-//!   [`Corrupt`](ferrata_store::ErrorKind::Corrupt): no run is read as another one, and none shorter than it is.
+//! - **Durable.** An append is acknowledged after its transaction is committed and the write-ahead log is synced ([`Synchronous::Full`]). This
+//!   relies on the disk: a disk that acknowledges a write too early can lose it.
+//! - **Whole.** An append is a part of one transaction. Readers never see the remains of a crashed transaction.
+//! - **One winner.** Each transaction locks the file, across processes, before it reads a head.
+//! - **Compared.** The head, the row and the records of a run are in three trees of the file. If one of them loses data, it contradicts the others,
+//!   and the read fails with [`Corrupt`](ferrata_store::ErrorKind::Corrupt). So a read never returns another run's data, and never a shortened run.
 //! - **Appends of many runs in one commit.** What waits while a transaction is committed goes into the next one, so that one sync serves
 //!   all of them.
-//! - **Honest about failure.** A lock that does not come free within `lock_wait`, a full disk and a read-only file are
-//!   [`Unavailable`](ferrata_store::ErrorKind::Unavailable): nothing was written. A disk that fails during the commit is
+//! - **Failures are reported.** A lock that is not free within `lock_wait`, a full disk and a read-only file are
+//!   [`Unavailable`](ferrata_store::ErrorKind::Unavailable): nothing was written. A disk failure during the commit is
 //!   [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate), and so is a file that was removed or replaced meanwhile.
 //!
 //! # Limits
 //!
 //! - Unix, and processes of one machine, on a local file system. `setup` refuses network file systems on Linux.
-//! - One transaction at a time writes, whatever the number of processes. A process that is suspended within a commit stops the writes of all.
-//! - Never open the file with anything but SQLite in a process that uses the store, not even to copy it: when any open file of a
-//!   process is closed, POSIX ends all locks that the process holds on it. Use [`SqliteStore::back_up`].
+//! - Only one transaction writes at a time, across all processes. A process that is suspended within a commit stops all writes.
+//! - In a process that uses the store, open the file only with SQLite, and do not copy it by other means: when a process closes any open file of it,
+//!   POSIX releases all locks of the process on that file. Use [`SqliteStore::back_up`].
 //! - The connections of a process do not survive `fork`: open the store after it.
 //! - A body may have a billion bytes.
 //!

@@ -15,7 +15,7 @@ use crate::stored_run::{self, StoredRun};
 
 const OPERATION: &str = "store.runs";
 
-/// What a listing reads of a run's row, or of the index that stands for it.
+/// The columns that a listing reads of a run's row, or of the matching index.
 const PLACE: &str = "r.key, r.created, r.tenant, r.run";
 
 /// The condition of the index `ferrata_runs_to_adopt`, word for word.
@@ -37,7 +37,7 @@ pub(crate) async fn run(
     let statement =
         |columns: Columns| statement(columns, asked, page.order, after.as_ref(), wanted + 1, now.unix_ms());
     let whole = db.read(statement(Columns::Heads)).await;
-    // A damaged page of one run must not hide the others: by their keys, which stand in the indexes, they are read one by one.
+    // A damaged page of one run must not hide the others: read the runs one by one, by their keys from the indexes.
     let (rows, is_whole) = match whole {
         Err(failed) if failed.is_damage() => (db.read(statement(Columns::Names)).await, false),
         whole => (whole, true),
@@ -47,7 +47,7 @@ pub(crate) async fn run(
     let mut items = Vec::with_capacity(rows.len().min(wanted));
     let mut last = None;
     for row in rows.iter().take(wanted) {
-        // The place is taken from the index, so that a page that ends with a run left out goes on after it.
+        // Take the place from the index, so that the next page continues after a skipped run.
         last = Some((get::<i64>(row, 1)?, get::<String>(row, 2)?, get::<String>(row, 3)?));
         let head = match is_whole {
             true => listed(row).map(Some),
@@ -72,10 +72,10 @@ pub(crate) async fn run(
     Ok(Paged { items, next })
 }
 
-/// Which columns a listing reads.
+/// The columns that a listing reads.
 #[derive(Clone, Copy)]
 enum Columns {
-    /// What the index says: key, creation and name.
+    /// The columns of the index: key, creation and name.
     Names,
     /// The same, and after it the columns of a run, and whether its owner is alive.
     Heads,
@@ -139,8 +139,8 @@ fn statement(
     match asked.filter {
         RunFilter::Any => {}
         RunFilter::Orphaned => {
-            // The owners are found by going from one to the next in the index: the cost follows the number of executors and of
-            // orphans, and not that of all runs in progress.
+            // The query steps from owner to owner in the index. So its cost depends on the number of executors and of orphans, and not on the number
+            // of runs in progress.
             index = "INDEXED BY ferrata_runs_to_adopt";
             let next = |than: &str| {
                 format!("SELECT min(r.owner) FROM ferrata_runs r {index} WHERE {TO_ADOPT}{than}")

@@ -16,7 +16,7 @@ const HEAD_OF: &str = "store.head";
 const LOAD: &str = "store.load";
 const HEADERS: &str = "store.headers";
 
-/// Tells whether the owner of a run is alive at the time that the statement names so.
+/// Returns a column that tests whether the owner of a run is alive at the time named `now`.
 pub(crate) fn alive_column(now: &str) -> String {
     format!(
         "coalesce((SELECT b.until > {now} AND b.twin = -b.until FROM ferrata_heartbeats b WHERE b.executor = r.owner), 0)"
@@ -67,7 +67,7 @@ pub(crate) async fn load(db: &Arc<Db>, run: &RunKey, at: At) -> Result<Option<Ve
     }
 }
 
-/// What a load found.
+/// The result of a load.
 enum LoadedRun {
     NoRun,
     NoRecord,
@@ -94,8 +94,7 @@ fn sorted(run: &RunKey, rows: &[SqliteRow]) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Looks for a record by its id in every header of a run. The search in the database passes by what is damaged, and ends at it; this is refused by
-/// what is damaged.
+/// Searches for a record by its id in every header of a run. The search in the database skips damaged records, while this search fails at them.
 async fn find(db: &Arc<Db>, run: &RunKey, id: RecordId) -> Result<Option<Seq>> {
     let mut range = Some(HeaderRange::oldest(HeaderRange::MAX));
     while let Some(asked) = range {
@@ -112,7 +111,7 @@ async fn find(db: &Arc<Db>, run: &RunKey, id: RecordId) -> Result<Option<Seq>> {
     Ok(None)
 }
 
-/// Loads what came after a record, or as much as a load of the head if that record is not kept.
+/// Loads the records after a record. Loads like a load of the head if that record is gone.
 pub(crate) async fn load_since(db: &Arc<Db>, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
     let look = with_records(
         named(run).bind(number(known.seq)),
@@ -127,7 +126,7 @@ pub(crate) async fn load_since(db: &Arc<Db>, run: &RunKey, known: HeadRef) -> Re
     }
 }
 
-/// Reads what came after a record; `None` if that is not kept, or cannot be read, which a load tells.
+/// Reads the records after a record. Returns `None` if that record is gone or unreadable; a load then reports the reason.
 fn news(run: &RunKey, known: HeadRef, rows: &[SqliteRow]) -> Result<Option<Vec<Record>>> {
     let Some((first, rest)) = rows.split_first() else { return Ok(None) };
     let Some(stored) = StoredRun::read(first, 0)? else { return Ok(None) };

@@ -23,8 +23,8 @@ pub(crate) fn look_prune(run: &RunKey, cut: &PruneCut) -> Statement {
     ))
 }
 
-/// Reads a run, and counts its records. A run that cannot be read is purged, too, so its key is taken from the row that names it: what leads there
-/// may lead to another run.
+/// Reads a run, and counts its records. An unreadable run can be purged, too, so take its key from the row that names it: its head may lead to
+/// another run.
 pub(crate) fn look_purge(run: &RunKey) -> Statement {
     let (columns, tables) = (stored_run::columns(), stored_run::tables(NAMED));
     let by_name = "SELECT n.key FROM ferrata_runs n WHERE n.tenant = v.tenant AND n.run = v.run";
@@ -86,7 +86,7 @@ pub(crate) fn plan_prune(
     Ok((removed(row, LEN + HEADER_LEN)?, vec![statement]))
 }
 
-/// Decides what a purge removes, and how. A run whose records cannot be read can be purged, if no head is expected.
+/// Decides which rows a purge removes, and how. A run with unreadable records can be purged if the caller expects no head.
 pub(crate) fn plan_purge(
     rows: &[SqliteRow],
     run: &RunKey,

@@ -18,7 +18,7 @@ pub(crate) fn header_columns(table: &str) -> String {
 /// The number of [`header_columns`].
 pub(crate) const HEADER_LEN: usize = 4;
 
-/// What a column says without the JSON: the number and whether it is a base have columns of their own.
+/// The fields stored as columns instead of JSON: the number, and whether the record is a base.
 enum Columns {}
 
 impl JsonLayout for Columns {
@@ -56,19 +56,19 @@ pub(crate) fn header_text(run: &RunKey, header: &RecordHeader) -> Result<(String
     Ok((text, sum))
 }
 
-/// Writes what is said of a run as JSON.
+/// Serializes the facts of a run as JSON.
 pub(crate) fn facts_text(facts: &RunFacts) -> Result<String> {
     serde_json::to_string(facts).map_err(|error| {
         Error::new(ErrorKind::Invalid, "what is said of the run cannot be written as JSON").with_source(error)
     })
 }
 
-/// The checksum of a header: also of whose it is, so that no record is read as another run's.
+/// Returns the checksum of a header. It includes the run, so no record is read as another run's.
 fn header_sum(run: &RunKey, seq: Seq, base: bool, text: &str) -> i64 {
     crc32c::crc32c(format!("{run} {seq} {} {text}", u8::from(base)).as_bytes()).into()
 }
 
-/// The checksum of a run's row: of whose it is, where its log begins, and what is said of it.
+/// Returns the checksum of a run's row: its identity, the start of its log, and its facts.
 pub(crate) fn run_sum(run: &RunKey, first: Seq, facts: &str) -> i64 {
     crc32c::crc32c(format!("{run} {first} {facts}").as_bytes()).into()
 }
@@ -110,7 +110,7 @@ pub(crate) fn header(row: &SqliteRow, at: usize, run: &RunKey) -> Result<RecordH
         if header_sum(run, seq, base, text) != get::<i64>(row, at + 3)? {
             return Err(corrupt("the header is not what was written to this run"));
         }
-        // Before anything else is read: a newer format may say what this version does not know.
+        // Check the version first: a newer format may have fields that this version does not know.
         let said: serde_json::Result<JsonHeader<Columns>> = serde_json::from_str(text);
         let format = match &said {
             Ok(said) => said.get(Field::Format).cloned(),

@@ -1,4 +1,4 @@
-//! The connection that writes: transactions that take the lock at their beginning, so that none fails half-way for want of it.
+//! The writing connection: transactions take the lock at their start, so none fails midway for lack of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::{append, prune, reseal, setup};
 
 const APPEND: &str = "store.append";
 
-/// How long to wait before a setup is tried again that needed the file alone.
+/// The pause before another attempt of a setup that needed the file alone.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The writer's connection, once it is needed.
@@ -32,8 +32,8 @@ impl Session {
         Self { db, opened: None, log: LogBound::default() }
     }
 
-    /// Takes the connection, which is opened unless it is open to the file that has the name now. It is put back by whoever is done with it: that
-    /// of a caller that is dropped meanwhile is closed, which rolls back.
+    /// Takes the connection, and opens it unless it is open to the file that has the name now. The caller puts it back. If the caller is dropped
+    /// meanwhile, the connection is closed, which rolls back.
     async fn take(&mut self) -> Result<OpenConnection, StoreError> {
         match self.opened.take() {
             Some(opened) if self.db.is_there(&opened) => Ok(opened),
@@ -41,9 +41,9 @@ impl Session {
         }
     }
 
-    /// Begins a transaction with the lock of the one writer, and reads within it.
+    /// Starts a transaction with the writer's lock, and reads within it.
     ///
-    /// Here alone a writer waits for others: what holds the lock is refused no more, so every `BUSY` says that nothing was written.
+    /// Only this statement waits for other writers. With the lock, no statement is refused, so every `BUSY` means that nothing was written.
     async fn begin(&mut self, look: Statement) -> Result<Vec<SqliteRow>, StoreError> {
         let begin = Statement::new("BEGIN IMMEDIATE;").join(look);
         self.lock(begin, Call::Read, async |begin, connection| begin.query().fetch_all(connection).await)
@@ -95,7 +95,7 @@ impl Session {
         StoreError::moved(self.db.path(), Call::Read)
     }
 
-    /// Says of a transaction that was committed whether it went to the file of that name.
+    /// Checks that a committed transaction went to the file of that name.
     fn still_there(&mut self) -> Result<(), StoreError> {
         match self.opened.take_if(|opened| !self.db.is_there(opened)) {
             Some(_) => Err(StoreError::moved(self.db.path(), Call::Write)),
@@ -125,12 +125,12 @@ impl Session {
         results
     }
 
-    /// Appends a step of one run, as one statement and so a transaction of its own: one way to the driver's thread and back. `None` if more is to be
-    /// done, and nothing was written.
+    /// Appends a step of one run in one statement, which is its own transaction: one round trip to the driver's thread. Returns `None`, and writes
+    /// nothing, if the entry needs more work.
     ///
     /// # Cancel safety
     ///
-    /// The statement may be carried out; the connection is closed, whatever became of it.
+    /// The statement may be executed even if this is dropped; the connection is then closed.
     pub(crate) async fn step(&mut self, entry: &RunAppend) -> Option<Result<HeadRef>> {
         let (step, head) = append::step(entry)?;
         // The driver wakes the caller once for each row, so this statement returns none.
@@ -195,8 +195,8 @@ impl Session {
         self.change(reseal::RESEAL, run, reseal::look(run, records), planned, is_awaited).await
     }
 
-    /// Looks at a run, and does in the same transaction what follows; nothing if no caller awaits it any more, as the next life of the run may
-    /// have begun while the lock was waited for.
+    /// Reads a run, and changes it in the same transaction. Does nothing if the caller has stopped waiting, because the next life of the run may
+    /// have started during the wait for the lock.
     async fn change<T>(
         &mut self,
         operation: &'static str,
@@ -228,7 +228,7 @@ impl Session {
         self.still_there()
     }
 
-    /// Makes the file and its tables; writes nothing where they are.
+    /// Creates the file and its tables; writes nothing if they exist.
     pub(crate) async fn set_up(&mut self) -> Result<(), StoreError> {
         setup::make_directory(self.db.path(), self.db.options.read_only)?;
         let deadline = Deadline::after(self.db.options.lock_wait);
@@ -246,7 +246,7 @@ impl Session {
     async fn try_set_up(&mut self) -> Result<(), StoreError> {
         self.opened = None;
         let read_only = self.db.options.read_only;
-        // Where all is there, no lock is needed, which another may hold for long.
+        // If everything exists, the setup needs no lock, which another process may have for long.
         match self.db.open(Purpose::Write).await {
             Ok(mut opened) => {
                 if read_only || setup::check_journal(&mut opened.connection).await.is_ok() {
@@ -288,8 +288,8 @@ impl Session {
     }
 }
 
-/// When a write-ahead log is long enough for a checkpoint that waits for readers, and how long that waits. It holds the lock of the writer
-/// meanwhile, so that every other writer of the file waits, too.
+/// The size of the write-ahead log that triggers a checkpoint that waits for readers, and its timeout. The checkpoint has the writer's lock
+/// meanwhile, so every other writer of the file waits, too.
 ///
 /// A reader that never ends makes each of them wait in vain. So the next one comes when the log is half as long again: they are few, however
 /// long the log becomes. Each waits twice as long as the one before, because the readers may be slow ones.

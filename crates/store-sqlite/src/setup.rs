@@ -12,8 +12,8 @@ use crate::error::{Call, StoreError, fault};
 /// The script that makes the tables of the layout. Running it again changes nothing.
 pub(crate) const LAYOUT: &str = include_str!("layout.sql");
 
-/// Makes the directory of the file, durably, and refuses one on a network: processes of two machines do not see each other's locks there,
-/// nor the memory that they share.
+/// Creates the directory of the file, durably. Refuses a network file system: processes of two machines do not see each other's locks there, nor
+/// their shared memory.
 pub(crate) fn make_directory(path: &Path, read_only: bool) -> Result<(), StoreError> {
     let Some(directory) = path.parent() else {
         return Err(StoreError::new(ErrorKind::Invalid, "the path names no file; correct the store's URL"));
@@ -54,8 +54,8 @@ fn is_network(_directory: &Path) -> bool {
     false
 }
 
-/// Refuses a file system without the shared memory that the write-ahead log needs: SQLite goes on without the log there, and says so
-/// in the answer alone.
+/// Refuses a file system without the shared memory that the write-ahead log needs: SQLite then continues without the log, and reports it only in the
+/// answer.
 pub(crate) async fn check_journal(connection: &mut SqliteConnection) -> Result<(), StoreError> {
     let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
         .fetch_one(connection)

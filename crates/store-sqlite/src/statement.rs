@@ -110,7 +110,7 @@ impl Statement {
         self.text.push_str(after);
     }
 
-    /// Makes what the driver takes.
+    /// Creates the driver's query.
     pub(crate) fn query(self) -> Query<'static, Sqlite, SqliteArguments> {
         let is_kept = self.rows <= KEPT;
         let query = sqlx::query(AssertSqlSafe(self.text)).persistent(is_kept);

@@ -1,4 +1,4 @@
-//! The store: the contract's methods, writes through the one writer and reads through the pool.
+//! The store: the contract's methods, with writes through the one writer and reads through the pool.
 
 use std::fmt;
 use std::path::Path;
@@ -23,13 +23,13 @@ use crate::{append, list, load, prune, reseal};
 /// The longest time to live, a thousand years: any longer one is as good as that, and the sum stays in range.
 const LONGEST: Duration = Duration::from_secs(1_000 * 365 * 86_400);
 
-/// For how long a heartbeat that has expired is kept: it means nothing, and goes without haste.
+/// The time that an expired heartbeat stays. It has no meaning, so removal may be slow.
 const KEEP_EXPIRED_MS: i64 = 3_600_000;
 
 /// Keeps each run as rows of an SQLite database, which is one file.
 ///
-/// Cheap to clone; clones share their connections and their writer. Any number of instances, in any number of processes of one machine,
-/// may use the file at once.
+/// A clone is cheap and shares connections and the writer. Any number of instances, in any number of processes of one machine, may use the file at
+/// once.
 #[derive(Clone)]
 pub struct SqliteStore {
     db: Arc<Db>,
@@ -38,7 +38,7 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Makes a store in a file, which [`setup`](CheckpointStore::setup) creates. Touches no file.
+    /// Creates a store in a file, which [`setup`](CheckpointStore::setup) creates. Touches no file.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl SqliteStore {
         Ok(Self::with(Arc::new(Db::new(path, options)), Arc::new(SystemClock::new())))
     }
 
-    /// Makes a store in the file of a URL: `sqlite:///absolute/path.db`, or `sqlite:relative/path.db`.
+    /// Creates a store in the file of a URL: `sqlite:///absolute/path.db`, or `sqlite:relative/path.db`.
     ///
     /// The URL may set options, as in `?synchronous=normal`: `synchronous` (`full` or `normal`), `lock_wait_ms`, `readers`, `read_only`,
     /// `max_bytes`; they count more than `options`. Any other is refused.
@@ -71,8 +71,7 @@ impl SqliteStore {
         Self::open(path, options)
     }
 
-    /// Takes the time from another clock than the machine's, which must be the same for every process that uses the file; to be called
-    /// before the store is used or cloned.
+    /// Replaces the machine's clock. The clock must be the same for every process that uses the file. Call it before the store is used or cloned.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock, ..self }
@@ -82,16 +81,16 @@ impl SqliteStore {
         Self { writer: Arc::new(Writer::new(Arc::clone(&db))), db, clock }
     }
 
-    /// Appends to one run within the caller's transaction on the same file: the records are there exactly if the transaction commits.
+    /// Appends to one run within the caller's transaction on the same file. The records exist exactly if the transaction commits.
     ///
-    /// So the work that a node does in tables of this database and the record of it happen together or not at all. `Ok` says that the
-    /// records will be there once the transaction has committed, and not before. Begin the transaction with `BEGIN IMMEDIATE`: one that
-    /// has read before its first write may be refused for good. It holds the one lock of the file, so keep it short.
+    /// So a node's work in tables of this database and its record commit together or not at all. `Ok` means that the records exist once the
+    /// transaction has committed, and not before. Start the transaction with `BEGIN IMMEDIATE`: SQLite may refuse the first write of a transaction
+    /// that has read before, even on retries. The transaction has the one lock of the file, so keep it short.
     ///
     /// # Errors
     ///
-    /// As for [`append`](CheckpointStore::append). After a `Conflict` or an `Invalid` nothing was written, but the transaction can go
-    /// on: roll it back unless its other work is to stay. After any other error roll it back.
+    /// The errors of [`append`](CheckpointStore::append). After a `Conflict` or an `Invalid` nothing was written, and the transaction is still
+    /// usable: roll it back unless its other work should stay. After any other error roll it back.
     ///
     /// # Cancel safety
     ///
@@ -117,16 +116,16 @@ impl SqliteStore {
         &self.db
     }
 
-    /// Copies the database as it is at one moment into a file that does not exist yet, compact and synced, while it is in use.
+    /// Copies a consistent snapshot of the database into a new file, compact and synced. The database stays in use meanwhile.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::AlreadyExists`] if there is such a file, [`ErrorKind::Unavailable`] if it cannot be written to, and
-    /// [`ErrorKind::Corrupt`]. What was written of it may stay.
+    /// [`ErrorKind::AlreadyExists`] if the file exists, [`ErrorKind::Unavailable`] if it cannot be written, and [`ErrorKind::Corrupt`]. A partial
+    /// file may remain.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: remove what was written of the file.
+    /// Cancel safe: remove the partial file.
     ///
     /// <!-- held by: files::a_backup_taken_under_load_is_a_whole_store -->
     pub async fn back_up(&self, to: impl AsRef<Path>) -> Result<()> {
@@ -155,7 +154,7 @@ impl SqliteStore {
         }
     }
 
-    /// Has the writer do something to one run.
+    /// Sends the writer a job for one run.
     async fn ask<T>(
         &self,
         operation: &'static str,

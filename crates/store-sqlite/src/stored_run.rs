@@ -1,8 +1,8 @@
-//! A run as the file holds it: found by its name, and checked for contradictions before anything is said of it.
+//! A run as stored: found by its name, and checked for contradictions before any use.
 //!
-//! Three tables speak of a run, and each is a tree of its own: its head leads from the name to the key and says where the log ends, its row
-//! says what it is, and its records are the log. What one of them lost or changed contradicts the others, and that is `Corrupt`. The index over the
-//! names in the table of rows is asked only where there is no head: it tells a run that has lost its head from one that is not there.
+//! Three tables store a run, each in its own tree. The head maps the name to the key and marks the end of the log, the row has the facts, and the
+//! records are the log. If one of them lost or changed data, it contradicts the others, and the read fails with `Corrupt`. The index of names on the
+//! table of rows is read only if the head is missing: it distinguishes a run without its head from a missing run.
 
 use ferrata_store::index::Standing;
 use ferrata_store::{RecordHeader, Result, RunFacts, RunHead, RunKey, Seq, Timestamp, refusal};
@@ -64,7 +64,7 @@ pub(crate) fn columns() -> String {
     format!("{}, {}", COLUMNS.map(|(_, column)| column).join(", "), header_columns("c"))
 }
 
-/// Joins what is kept of the runs whose names stand in the columns `tenant` and `run` of `names`.
+/// Returns the join of the tables for the runs named in the columns `tenant` and `run` of `names`.
 pub(crate) fn tables(names: &str) -> String {
     format!(
         "{names} v LEFT JOIN ferrata_heads h ON h.tenant = v.tenant AND h.run = v.run \
@@ -94,7 +94,7 @@ pub(crate) fn with_records(values: Statement, more: &str, body: &str, range: &st
     ))
 }
 
-/// Tells whether the name that was asked for has a head.
+/// Returns whether the requested name has a head.
 pub(crate) fn has_head(row: &SqliteRow) -> Result<bool> {
     Ok(get::<Option<i64>>(row, Column::HeadKey as usize)?.is_some())
 }
@@ -106,12 +106,12 @@ pub(crate) struct StoredRun {
     pub(crate) key: i64,
     pub(crate) first: Seq,
     pub(crate) last: RecordHeader,
-    /// What was said of it at its start, as the row holds it.
+    /// The run's facts as stored in the row.
     pub(crate) facts_text: String,
     listed: ListedFacts,
 }
 
-/// What the row of a run repeats of its facts, for listings.
+/// The columns of a run's row that repeat its facts, for listings.
 #[derive(Debug, PartialEq)]
 struct ListedFacts {
     created: i64,
@@ -185,7 +185,7 @@ impl StoredRun {
         Ok(Some(Self { name: name.clone(), key, first, last, facts_text, listed }))
     }
 
-    /// Reads what was said of the run at its start.
+    /// Reads the run's facts.
     pub(crate) fn facts(&self) -> Result<RunFacts> {
         let odd = |error| corrupt("what was said of the run at its start is not valid").with_source(error);
         let facts: RunFacts = serde_json::from_str(&self.facts_text).map_err(odd)?;
@@ -202,7 +202,7 @@ impl StoredRun {
     }
 }
 
-/// What the row of a run says of where it stands.
+/// Returns the columns of a run's row that describe its state.
 pub(crate) fn standing_values(standing: &Standing) -> [Value; 3] {
     let Standing { status, owner, wake_at } = *standing;
     let owner = owner.map(|owner| owner.to_string()).unwrap_or_default();

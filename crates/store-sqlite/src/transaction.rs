@@ -32,12 +32,12 @@ impl Database for Sqlite {
     type Transaction = SqliteTransaction;
 }
 
-/// A transaction on the store's file, which holds the one lock of the file.
+/// A transaction on the store's file. It has the one lock of the file.
 ///
-/// It dereferences to the `sqlx` connection, and is rolled back when it is dropped. Two hooks of the connection belong to the store: the
-/// commit hook refuses every commit before that of the run, and the rollback hook notices that the transaction has ended. SQLite may roll
-/// back by itself after a failed statement, and a statement of the caller may do so. A savepoint or a `BEGIN` after that opens another
-/// transaction, in which the record must not be committed.
+/// It dereferences to the `sqlx` connection, and dropping it rolls back. Two hooks of the connection belong to the store: the commit hook refuses
+/// every commit before that of the run, and the rollback hook detects that the transaction has ended. SQLite may roll back by itself after a failed
+/// statement, and a statement of the caller may do so. A savepoint or a `BEGIN` after that opens another transaction, in which the record must not
+/// be committed.
 ///
 /// <!-- held by: transactions::database_rollback_refuses_commit, transactions::ended_transaction_refuses_commit -->
 pub struct SqliteTransaction {

@@ -17,16 +17,16 @@ use crate::error::StoreError;
 use crate::session::Session;
 use crate::statement::Statement;
 
-/// How many entries one transaction takes, and how many bytes of bodies, unless one call alone brings more: others wait for its end.
+/// The maximum number of entries of one transaction, and of bytes of bodies, unless one call has more: others wait for its end.
 const MAX_ENTRIES: usize = 1_000;
 const MAX_BYTES: usize = 16 << 20;
 
-/// For how long a writer with more to do goes on before it leaves the lock free, and for how long it does: longer than the pauses of
-/// one who waits for it.
+/// The time that a busy writer works before it releases the lock, and the time that it then pauses. The pause is longer than the polling interval of
+/// a waiting writer.
 const TURN: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// What the writer is to do, and who waits for it.
+/// A job of the writer, and its waiting caller.
 pub(crate) enum Job {
     Append(Vec<RunAppend>, oneshot::Sender<Vec<Result<HeadRef>>>),
     Prune(RunKey, PruneCut, oneshot::Sender<Result<Removed>>),
@@ -42,14 +42,14 @@ pub(crate) struct Writer {
     shared: Arc<Shared>,
 }
 
-/// What callers and the thread write with.
+/// State that callers share with the writer thread.
 #[derive(Debug)]
 struct Shared {
     db: Arc<Db>,
     session: tokio::sync::Mutex<Session>,
     /// The connection of heartbeats.
     beats: tokio::sync::Mutex<Session>,
-    /// How many jobs the thread has or will have: a caller that passed them would be let in before its turn, and alone.
+    /// The number of pending jobs of the thread. A caller must not overtake them.
     waiting: AtomicUsize,
     /// Whether the last transaction was of several callers: then the next ones are about to come, too, and one of them alone would have them wait for
     /// a commit more.
@@ -83,7 +83,7 @@ impl Writer {
     ///
     /// # Cancel safety
     ///
-    /// It may be written; the connection is closed, whatever became of it.
+    /// If dropped, the heartbeat may still be written; the connection is closed.
     pub(crate) async fn beat(&self, statement: Statement) -> Result<(), StoreError> {
         match self.shared.beats.try_lock() {
             Ok(mut session) => session.write(statement).await,
@@ -91,13 +91,13 @@ impl Writer {
         }
     }
 
-    /// Hands a job over and waits for its end. A caller that is dropped does not stop it once it has the lock of the file; a start, a prune and a
-    /// purge that still wait for the lock come to nothing.
+    /// Sends a job to the thread and waits for its result. Dropping the caller does not stop a job that has the lock of the file. A start, a prune
+    /// or a purge that still waits for the lock then does nothing.
     pub(crate) async fn run<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
         let (reply, replied) = oneshot::channel();
         self.shared.waiting.fetch_add(1, Ordering::AcqRel);
         self.send(job(reply)).inspect_err(|_| self.shared.done(1))?;
-        // A thread that ended says nothing of what it had begun.
+        // A thread that ended leaves the outcome of its job unknown.
         let ended = |_| StoreError::new(ErrorKind::Indeterminate, "the writer of the database ended; retry");
         replied.await.map_err(ended)
     }
@@ -231,7 +231,7 @@ impl Group {
         None
     }
 
-    /// Tells whether the caller of the entry at this place still waits for it.
+    /// Returns whether the caller of the entry at this index still waits.
     fn is_awaited(&self, place: usize) -> bool {
         let mut end = 0;
         let caller = self.waiting.iter().find(|(count, _)| {

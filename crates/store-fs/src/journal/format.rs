@@ -1,25 +1,25 @@
-//! What a journal holds: a heading, and groups of what was appended to logs. `docs/format-fs.md` has it byte by byte.
+//! The format of a journal: a heading, and groups of log appends. `docs/format-fs.md` describes it byte by byte.
 
 use ferrata_store::{RecordId, RunId, RunKey, TenantId};
 use serde::{Deserialize, Serialize};
 
 use crate::line::{self, Flaw, check_sum, content, write_sum};
 
-/// The version of journals that is written, and the newest that is read.
+/// The version of journals that this library writes, and the newest that it reads.
 pub(crate) const JOURNAL: u64 = 1;
 
-/// Where headings and groups begin: the least that a disk writes whole or not at all.
+/// The alignment of headings and groups: the smallest unit that a disk writes atomically.
 pub(crate) const SECTOR: usize = 512;
 
-/// What stands in the first sector.
+/// The contents of the first sector.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Heading {
     journal: u64,
-    /// Which groups are meant: those that were written since the journal was last begun again from its start.
+    /// The current lap: only groups since the journal last restarted from its beginning count.
     lap: u64,
-    /// The number of the file that it stands in: a copy has another.
+    /// The inode of the journal's file: a copy has another.
     inode: u64,
-    /// Which start of the machine it was written after, where the system tells.
+    /// The machine's start before the write, where the system reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     boot: Option<String>,
 }
@@ -29,13 +29,13 @@ pub(crate) struct Heading {
 struct GroupLine {
     lap: u64,
     at: usize,
-    /// Up to where the journal was on stable storage when this was written.
+    /// The durable length of the journal at the time of this write.
     safe: usize,
     len: usize,
     crc: u32,
 }
 
-/// The line that stands before what was appended to one log.
+/// The line before the bytes appended to one log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct EntryLine {
     tenant: TenantId,
@@ -48,7 +48,7 @@ struct EntryLine {
     len: usize,
 }
 
-/// What was written to one log by one append.
+/// The bytes of one append to one log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     pub(crate) run: RunKey,
@@ -57,12 +57,12 @@ pub(crate) struct Entry<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// What the bytes of an entry begin behind.
+/// The position before an entry's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryAnchor {
     /// The line of this record.
     Record(RecordId),
-    /// Nothing: the log was made with them, at this time in nanoseconds since the machine was started.
+    /// No record: the log was created with these bytes, at this time in nanoseconds since the machine's start.
     Nothing(u64),
 }
 
@@ -72,16 +72,16 @@ pub(crate) struct Group {
     payload: Vec<u8>,
 }
 
-/// What a journal was found to hold.
+/// The contents of a journal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct JournalContents<'a> {
     pub(crate) heading: Heading,
     pub(crate) entries: Vec<Entry<'a>>,
-    /// Where a group cannot be read that was acknowledged, or that a copy was made too early for.
+    /// The offset of an unreadable group that was acknowledged, or that a copy missed.
     pub(crate) gap: Option<usize>,
 }
 
-/// Why a journal cannot be read, and where.
+/// The reason why a journal cannot be read, and the offset.
 pub(crate) type JournalDamage = (usize, Flaw);
 
 impl Heading {
@@ -89,12 +89,12 @@ impl Heading {
         Self { journal: JOURNAL, lap, inode, boot: boot.map(str::to_owned) }
     }
 
-    /// Tells whether it stands in the file that it was written to.
+    /// Returns whether the heading belongs to the file with this inode.
     pub(crate) fn is_of(&self, inode: u64) -> bool {
         self.inode == inode
     }
 
-    /// Tells whether the machine was not started since.
+    /// Returns whether the machine has not restarted since.
     pub(crate) fn is_since(&self, boot: Option<&str>) -> bool {
         boot.is_some() && self.boot.as_deref() == boot
     }
@@ -137,7 +137,7 @@ impl Group {
         (self.payload.len() + SECTOR).next_multiple_of(SECTOR)
     }
 
-    /// Returns what is to be written at `at`, a multiple of a sector.
+    /// Returns the bytes to write at `at`, a multiple of a sector.
     pub(crate) fn placed(&self, lap: u64, at: usize, safe: usize) -> Vec<u8> {
         let line = GroupLine { lap, at, safe, len: self.payload.len(), crc: crc32c::crc32c(&self.payload) };
         let mut bytes = Vec::with_capacity(self.room());
@@ -150,8 +150,8 @@ impl Group {
 
 /// Reads a journal: what it is, and what was appended, in order; `None` if it was never begun.
 ///
-/// It ends where a crash cut a group short that was never acknowledged. A group that was known to be safe when a later one was
-/// written cannot be that: there is a gap.
+/// The read ends at a group that a crash cut short and that was never acknowledged. An unreadable group that a later group marks as durable is a
+/// gap.
 pub(crate) fn read(bytes: &[u8]) -> Result<Option<JournalContents<'_>>, JournalDamage> {
     let Some(heading) = Heading::read(bytes)? else { return Ok(None) };
     let (mut entries, mut at) = (Vec::new(), SECTOR);
@@ -159,7 +159,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Option<JournalContents<'_>>, JournalD
         read_entries(payload, &mut entries).map_err(|flaw| (at, flaw))?;
         at = end_of(at, &line, payload);
     }
-    // Looked for in every sector, as it is not known how long the group is that cannot be read.
+    // Search every sector, because the length of the unreadable group is unknown.
     let mut later = (at..bytes.len()).step_by(SECTOR).skip(1);
     let is_gap =
         later.any(|later| group_at(bytes, later, heading.lap).is_some_and(|(line, _)| line.safe > at));
@@ -226,7 +226,7 @@ mod tests {
         Entry { run: key(run), behind, at, bytes }
     }
 
-    /// A journal of some groups, each known to be safe when the next was written.
+    /// A journal of some groups; each group was durable at the write of the next.
     fn journal(groups: &[&[Entry<'_>]]) -> (Vec<u8>, Vec<usize>) {
         let mut bytes = Heading::new(7, 1, Some("b")).sector();
         let mut places = Vec::new();
@@ -273,7 +273,7 @@ mod tests {
             flipped[at] ^= 1;
             match read(&flipped) {
                 Ok(found) => match found.unwrap() {
-                    // Between a group's end and the next sector stands nothing.
+                    // The bytes between a group's end and the next sector are unused.
                     JournalContents { entries: found, gap: None, .. } => {
                         assert!(found == entries, "flipped at {at}")
                     }

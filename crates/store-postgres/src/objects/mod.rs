@@ -1,7 +1,7 @@
 //! Large values in tables beside the records: an object store in the database that there is anyway.
 //!
-//! A writer writes the chunks of a value under a tag of its own, and one statement then gives it the name: a reader has all of one value or of
-//! another, and a name is given only to a value that is there to its last byte.
+//! A writer writes the chunks of a value under its own tag, and one statement then names the value. So a reader gets one whole value, and only
+//! complete values get a name.
 
 mod read;
 mod upload;
@@ -27,10 +27,10 @@ use crate::names::Names;
 use crate::store::PostgresStore;
 use upload::Upload;
 
-/// What errors of an object store call this one.
+/// The store's name in errors of the object store.
 const STORE: &str = "postgres";
 
-/// The most bytes in a row. A part of one is read without the rest.
+/// The maximum size of a row. A part of a row is read without the rest.
 const CHUNK: usize = 256 << 10;
 
 /// Writes chunks of a value that has no name yet.
@@ -42,11 +42,11 @@ const WRITE: &str = "\
 const COPY: &str = "\
     INSERT INTO {chunks} (tag, start, at, body) SELECT $1, start, {now}, body FROM {chunks} WHERE tag = $2";
 
-/// Tells whether all that a value is to hold has been written.
+/// Tests whether the whole value was written.
 const WHOLE: &str = "\
     whole AS MATERIALIZED (SELECT coalesce(sum(octet_length(body)), 0) = $3 AS yes FROM {chunks} WHERE tag = $2)";
 
-/// What naming a value says: whether it was whole, and how many were named.
+/// Returns whether the value was whole, and the number of named values.
 const SAID: &str = "SELECT whole.yes, (SELECT count(*) FROM named) FROM whole";
 
 /// Removes some chunks that have been without a name for long.
@@ -54,7 +54,7 @@ const SWEEP: &str = "\
     DELETE FROM {chunks} WHERE (tag, start) IN (SELECT c.tag, c.start FROM {chunks} c WHERE c.at < {now} - $1 \
     AND NOT EXISTS (SELECT FROM {objects} o WHERE o.tag = c.tag) LIMIT 1000) RETURNING tag";
 
-/// Removes what was written of one value that was refused its name.
+/// Removes the chunks of a value whose name was refused.
 const FORGET: &str = "\
     DELETE FROM {chunks} WHERE tag = $1 AND NOT EXISTS (SELECT FROM {objects} o WHERE o.tag = $1)";
 
@@ -70,9 +70,9 @@ fn name_free() -> String {
     )
 }
 
-/// Gives a name, whatever had it before.
+/// Returns the statement that names a value unconditionally.
 fn name_over() -> String {
-    // The value before is found before its name is taken from it: the server passes over what the same statement has changed.
+    // The statement finds the old value before it renames: the server skips rows that the same statement has changed.
     format!(
         "WITH {WHOLE}, before AS MATERIALIZED (SELECT o.tag FROM {{objects}} o, whole WHERE yes AND o.path = $1 FOR UPDATE OF o), \
          named AS (INSERT INTO {{objects}} (path, tag, size, at) SELECT $1, $2, $3, {{now}} FROM whole, (SELECT count(*) FROM before) b \
@@ -90,7 +90,7 @@ fn name_instead() -> String {
     )
 }
 
-/// What is to become of whatever has the name.
+/// The condition on the current value of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NamePrecondition {
     /// There must be nothing.
@@ -102,9 +102,9 @@ enum NamePrecondition {
 
 /// Large values in tables of a [`PostgresStore`]: the place for `Blobs` where there is a database and neither a bucket nor a folder that all share.
 ///
-/// An [`ObjectStore`] of the crate `object_store`; [`setup`](ferrata_store::CheckpointStore::setup) makes its tables. What `put` or `complete` acknowledged is as durable as
-/// a record. A value is written and read in parts of 8 MiB, and a part of it is read without the rest. Attributes and old versions
-/// are not kept.
+/// An [`ObjectStore`] of the crate `object_store`; [`setup`](ferrata_store::CheckpointStore::setup) creates its tables. A `put` or `complete` is as
+/// durable as a record. Values are written and read in parts of 8 MiB, and a part of a value is read without the rest. The store discards attributes
+/// and old versions.
 ///
 /// # Examples
 ///
@@ -171,8 +171,7 @@ impl PostgresObjects {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Removes what uploads left behind that did not come to their end, and says how many rows that were. An upload that still goes on after
-    /// `longest` fails.
+    /// Removes the remains of unfinished uploads, and returns the number of rows. An upload that continues after `longest` fails.
     ///
     /// # Errors
     ///
@@ -180,7 +179,7 @@ impl PostgresObjects {
     ///
     /// <!-- held by: objects::what_an_upload_left_behind_is_swept -->
     pub async fn sweep(&self, longest: Duration) -> ferrata_store::Result<u64> {
-        // Before the year 0 nothing was written.
+        // No value is older than the year 0.
         let ms = i64::try_from(longest.as_millis()).unwrap_or(i64::MAX).min(1 << 46);
         let mut swept = 0;
         loop {
@@ -207,7 +206,7 @@ impl PostgresObjects {
         self.inner.db.write(write).await.map(drop).map_err(|failed| fault(failed, "objects.write", path))
     }
 
-    /// Names what was written.
+    /// Names a written value.
     async fn name(&self, path: &Path, tag: Uuid, size: u64, before: NamePrecondition) -> Result<PutResult> {
         let inner = &*self.inner;
         let sql = match before {
@@ -246,7 +245,7 @@ impl PostgresObjects {
         upload.finish().await
     }
 
-    /// Removes what was written and has no name.
+    /// Removes the chunks of a value without a name.
     async fn forget(&self, path: &Path, tag: Uuid) -> Result<()> {
         let forgotten = self.inner.db.write(query(&self.inner.forget).bind(tag)).await;
         forgotten.map(drop).map_err(|failed| fault(failed, "objects.forget", path))
@@ -368,7 +367,7 @@ fn generic(message: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Erro
     Error::Generic { store: STORE, source: message.into() }
 }
 
-/// What a failure of the database means to a caller of an object store.
+/// Converts a failure of the database into an error of the object store.
 fn fault(failed: StoreError, operation: &'static str, path: &Path) -> Error {
     let error: StoreFault = failed.into_error(operation);
     match error.kind() {

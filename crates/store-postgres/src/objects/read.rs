@@ -27,14 +27,14 @@ pub(super) const READ: &str = "\
     SELECT substring(body FROM (greatest($2 - start, 0) + 1)::int4 FOR ($3 - greatest(start, $2))::int4) FROM {chunks} \
     WHERE tag = $1 AND start > $2 - $4 AND start < $3 ORDER BY start";
 
-/// How many bytes are read at once, and how many names.
+/// The number of bytes read at once, and of names.
 const AT_ONCE: u64 = 32 * CHUNK as u64;
 const NAMES: usize = 1_000;
 
-/// How often a value is looked for that was replaced before it was read.
+/// The maximum number of lookups of a value that is replaced before it is read.
 const TRIES: u32 = 16;
 
-/// Reads a row of names: what is there, and the tag under which it is written.
+/// Reads a row of names: the metadata, and the tag of the chunks.
 fn meta(row: &PgRow) -> Result<(ObjectMeta, Uuid), Box<dyn std::error::Error + Send + Sync>> {
     let (path, tag): (String, Uuid) = (row.try_get(0)?, row.try_get(1)?);
     let (size, at): (i64, i64) = (row.try_get(2)?, row.try_get(3)?);
@@ -55,7 +55,7 @@ impl PostgresObjects {
         meta(rows.first().ok_or_else(|| missing(path))?).map_err(generic)
     }
 
-    /// Reads a part of a value; `None` if it is gone.
+    /// Reads a part of a value; `None` if the value is gone.
     async fn part(&self, path: &Path, tag: Uuid, part: Range<u64>) -> Result<Option<Bytes>> {
         let make = || {
             let read = query(&self.inner.read).bind(tag).bind(number(part.start)).bind(number(part.end));
@@ -74,7 +74,7 @@ impl PostgresObjects {
         Ok((bytes.len() == length).then(|| bytes.freeze()))
     }
 
-    /// Reads what is asked for: the first of it at once, so that what was replaced meanwhile is looked for again, and the rest as it is taken.
+    /// Reads the requested range. It reads the first part at once, so that a value replaced meanwhile is looked up again, and the rest on demand.
     pub(super) async fn get(&self, path: &Path, options: &GetOptions) -> Result<GetResult> {
         for _ in 0..TRIES {
             let (meta, tag) = self.found(path).await?;

@@ -1,4 +1,4 @@
-//! A value that is written in parts, and named at the end.
+//! An upload of a value in parts, named at the end.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use uuid::Uuid;
 
 use super::{NamePrecondition, PostgresObjects};
 
-/// A value that has no name yet. What was written of one that is dropped is [swept](PostgresObjects::sweep).
+/// A value without a name. Dropping it leaves chunks for the [sweep](PostgresObjects::sweep).
 pub(super) struct Upload {
     objects: PostgresObjects,
     path: Path,
     tag: Uuid,
     before: NamePrecondition,
-    /// How many bytes it has so far.
+    /// The current size in bytes.
     size: u64,
 }
 
@@ -26,7 +26,7 @@ impl Upload {
         Self { objects, path, tag, before, size: 0 }
     }
 
-    /// One of which all is written.
+    /// Creates an upload that is completely written.
     pub(super) fn written(
         objects: PostgresObjects,
         path: Path,
@@ -37,10 +37,10 @@ impl Upload {
         Self { size, ..Self::new(objects, path, tag, before) }
     }
 
-    /// Names it; what was written of one that is refused its name goes.
+    /// Names the value. If the name is refused, removes the chunks.
     pub(super) async fn finish(&self) -> Result<PutResult> {
         let named = self.objects.name(&self.path, self.tag, self.size, self.before).await;
-        // After any other error it may have its name, or be given it at this moment.
+        // After any other error the value may have its name, or get it at this moment.
         if matches!(named, Err(Error::AlreadyExists { .. } | Error::Precondition { .. }))
             && let Err(error) = self.objects.forget(&self.path, self.tag).await
         {

@@ -36,7 +36,7 @@ pub(crate) struct Call {
 enum CommandKind {
     Plain(&'static [&'static str]),
     Script(&'static Script),
-    /// A script that does the same for several keys, with what is said to it once for all of them.
+    /// A script that repeats one operation for several keys, with shared arguments.
     Each(&'static Script, Arc<[Bytes]>),
 }
 
@@ -61,14 +61,14 @@ impl Call {
         Self { what, key, has_key: true, has_more: false, args: Vec::with_capacity(4) }
     }
 
-    /// Leaves the key out of the command: it only says where to go.
+    /// Omits the key from the command: it only routes the call.
     #[must_use]
     pub(crate) fn without_keys(mut self) -> Self {
         self.has_key = false;
         self
     }
 
-    /// Says that it uses other keys of the slot, too.
+    /// Marks that the call uses other keys of the slot, too.
     #[must_use]
     pub(crate) fn with_more_keys(mut self) -> Self {
         self.has_more = true;
@@ -103,7 +103,7 @@ impl Call {
         !matches!(self.what, CommandKind::Plain(_))
     }
 
-    /// Tells whether the reply is a list of what is said of each key, or a number if there is nothing to say.
+    /// Returns whether the reply is a list with an item for each key, or a number if there are no items.
     pub(crate) fn is_each(&self) -> bool {
         matches!(self.what, CommandKind::Each(..))
     }

@@ -1,4 +1,4 @@
-//! The way through a cluster: which node has the keys, and where a call goes on that a node did not run.
+//! Routing through a cluster: the node of each key, and the next node of a call that a node did not run.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -10,15 +10,15 @@ use super::slots::{Address, SlotMap};
 use super::{Call, Link, Wait};
 use crate::error::StoreError;
 
-/// How often a call follows a cluster from node to node, and may be sent again after refusals that came before it was run.
+/// The maximum number of redirects of a call in a cluster, and of repeats after refusals that preceded its execution.
 ///
 /// One redirection is usual while slots move, two when the map was old as well; more says that the cluster is at odds.
 const REDIRECTIONS: usize = 5;
 
-/// Where a call goes next.
+/// The next target of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum RedirectTarget {
-    /// To whoever has its slot, unless that is the one that did not take it.
+    /// To the owner of its slot, unless that is the server that just refused it.
     BySlot { not: Option<Address> },
     /// To a node that another one named.
     To(Address),
@@ -27,8 +27,8 @@ enum RedirectTarget {
 }
 
 impl Link {
-    /// Sends calls round by round: what a round leaves over goes on in the next, after the map was read anew at most once. So
-    /// a thousand calls to a node that is gone cost no more attempts than one.
+    /// Sends calls in rounds. The next round continues with the remaining calls, after at most one refresh of the map. So a thousand calls to a dead
+    /// node cost no more attempts than one.
     pub(super) async fn many_in_cluster(
         &self,
         calls: &[Call],
@@ -59,7 +59,7 @@ impl Link {
                 break;
             }
             if is_map_old && self.refresh(&unreachable).await.is_err() {
-                // What a node named can still be reached; for the others nothing better is known.
+                // A redirect to a named node is still valid; the other calls have no better target.
                 hops.retain(|(_, hop)| !matches!(hop, RedirectTarget::BySlot { .. }));
             }
         }
@@ -131,7 +131,7 @@ impl Link {
         Arc::clone(&self.slots.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads anew which server has which slots, from the first that answers; those to avoid are asked last.
+    /// Reads the slot map again, from the first server that answers; servers to avoid come last.
     pub(super) async fn refresh(&self, avoid: &[Address]) -> Result<(), StoreError> {
         let before = self.map();
         let _refreshing = self.refreshing.lock().await;
@@ -160,13 +160,13 @@ impl Link {
     }
 }
 
-/// Tells where a call goes on. Every refusal that is followed came before the call was run.
+/// Returns the next target of a call. Every refusal that leads to another target precedes the call's execution.
 fn next_hop(call: &Call, reply: &Result<Value, StoreError>, asked: &Address) -> Option<RedirectTarget> {
     match reply.as_ref().err()? {
         StoreError::Refused { code, detail, .. } if code == "MOVED" => {
             redirection(detail.as_deref()?, asked).map(RedirectTarget::To)
         }
-        // Where some keys of the slot are, and others not yet, it would make those anew, in the way of the move.
+        // If only some keys of the slot have moved, the call would create the others again, which blocks the move.
         StoreError::Refused { code, .. } if code == "ASK" && call.has_more_keys() => None,
         StoreError::Refused { code, detail, .. } if code == "ASK" => {
             redirection(detail.as_deref()?, asked).map(RedirectTarget::Asking)

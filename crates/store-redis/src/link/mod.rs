@@ -32,7 +32,7 @@ pub(crate) struct Link {
     slots: RwLock<Arc<SlotMap>>,
     // Set once it is known that one server has every key.
     together: OnceLock<()>,
-    // Held while the map is read anew, so that calls that come meanwhile share the answer.
+    // Locked during a refresh of the map, so that concurrent calls share the answer.
     refreshing: tokio::sync::Mutex<()>,
 }
 
@@ -65,7 +65,7 @@ impl Link {
             together: OnceLock::new(),
             refreshing: tokio::sync::Mutex::default(),
         };
-        // A certificate that cannot be read is found here and not at the first call.
+        // An unreadable certificate fails here and not at the first call.
         link.node(&link.seeds[0]).map_err(|fault| {
             Error::new(ErrorKind::Invalid, "the root certificates are no PEM of certificates")
                 .with_source(fault)
@@ -77,14 +77,14 @@ impl Link {
         self.is_cluster
     }
 
-    /// Tells whether one script may use keys of several runs: it is known that one server has them all.
+    /// Returns whether one script may use keys of several runs, because one server has them all.
     ///
-    /// A plain URL does not say so: behind it may stand a proxy that divides keys among servers.
+    /// A plain URL does not prove it: a proxy may divide keys among servers.
     pub(crate) fn is_together(&self) -> bool {
         self.together.get().is_some()
     }
 
-    /// Notes that one server has every key.
+    /// Records that one server has every key.
     pub(crate) fn found_together(&self) {
         let _ = self.together.set(());
     }
@@ -95,7 +95,7 @@ impl Link {
     }
 
     fn node(&self, address: &Address) -> Result<Arc<Node>, StoreError> {
-        // A map of connections is whole after a panic, whoever had it.
+        // A panic leaves the map of connections valid.
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(node) = nodes.get(address) {
             return Ok(Arc::clone(node));
@@ -168,7 +168,7 @@ impl Link {
         within(&SystemClock::new(), self.connect_timeout, step).await.unwrap_or_else(|| Err(late()))
     }
 
-    /// Says texts on a channel; a server of a cluster passes them on to the others.
+    /// Publishes texts on a channel; a server of a cluster forwards them to the others.
     pub(crate) async fn say(&self, channel: &[u8], texts: &[String]) -> Result<(), StoreError> {
         let known = self.map().servers().first().filter(|_| self.is_cluster).cloned();
         let node = match known {
@@ -184,7 +184,7 @@ impl Link {
         replies.into_iter().try_for_each(|reply| node.result(reply).map(drop))
     }
 
-    /// Returns a server to hear notices from: in a cluster every node passes on what any of them is told.
+    /// Returns a server for a subscription: in a cluster every node forwards the messages of all nodes.
     pub(crate) async fn listener(&self, attempt: usize) -> Result<Arc<Node>, StoreError> {
         let primaries = self.primaries().await?;
         let node = primaries.get(attempt % primaries.len().max(1));

@@ -1,7 +1,7 @@
-//! One server and the connection to it, which is made when it is needed and shared by all calls.
+//! One server with its connection, which opens on demand and is shared by all calls.
 //!
-//! The driver's own connection manager is not used: it does not tell a command that was never sent from one whose reply was
-//! lost, and that is the difference between `Unavailable` and `Indeterminate`.
+//! The driver's own connection manager is not used: it does not distinguish an unsent command from a lost reply, and so `Unavailable` from
+//! `Indeterminate`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use super::call::{Call, cmd, joined};
 use super::slots::Address;
 use crate::error::StoreError;
 
-/// How long a server that could not be reached is taken for unreachable without trying again.
+/// The time that an unreachable server counts as unreachable without another attempt.
 ///
 /// Long enough that a thousand waiting calls make one attempt, short enough that no call waits for it after a restart.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// One server.
 pub(crate) struct Node {
-    /// As it is shown: host and port.
+    /// The displayed name: host and port.
     pub(crate) name: String,
     client: Client,
     config: AsyncConnectionConfig,
@@ -34,12 +34,12 @@ pub(crate) struct Node {
 #[derive(Default)]
 struct State {
     connection: Option<MultiplexedConnection>,
-    /// Counts connections, so that only the one that failed is given up.
+    /// Counts connections, so that only the failed connection is dropped.
     generation: u64,
     failed: Option<(Duration, StoreError)>,
 }
 
-/// How many replicas must have what a connection wrote, and for how long to wait for them.
+/// The number of replicas that must have a connection's writes, and the timeout for them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     pub(crate) replicas: u32,
@@ -94,7 +94,7 @@ impl Node {
         results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
     }
 
-    /// Gives each call of a group what was said of it.
+    /// Distributes a group's reply to its calls.
     fn divide(
         &self,
         calls: &[Call],
@@ -130,7 +130,7 @@ impl Node {
         waited(result.unwrap_or_else(|| Err(StoreError::strange("no reply"))), unwaited.as_ref())
     }
 
-    /// Returns the reply to each group, and what is to be said of those that were done, if the replicas do not have all of it.
+    /// Returns the reply to each group, and the error of executed calls if too few replicas have them.
     async fn run_once(
         &self,
         calls: &[Call],
@@ -150,7 +150,7 @@ impl Node {
     ) -> Result<(Vec<Result<Value, StoreError>>, Option<StoreError>), StoreError> {
         if let Some(wait) = wait {
             let mut wait_for = redis::cmd("WAIT");
-            // Zero would wait for good.
+            // Zero would wait without a limit.
             wait_for.arg(wait.replicas).arg(wait.timeout.as_millis().max(1).to_string());
             commands.push(wait_for);
         }
@@ -166,7 +166,7 @@ impl Node {
         Ok((results, unwaited))
     }
 
-    /// Makes an error of a refusal.
+    /// Converts a refusal into an error.
     pub(crate) fn result(&self, value: Value) -> Result<Value, StoreError> {
         match value {
             Value::ServerError(error) => Err(StoreError::refused(&self.name, &error)),
@@ -245,7 +245,7 @@ impl Node {
     }
 }
 
-/// Says of a call that was done that it is not yet where it was asked to be; what was refused stays refused.
+/// Replaces the result of an executed call that lacks replicas; a refusal stays unchanged.
 fn waited(result: Result<Value, StoreError>, unwaited: Option<&StoreError>) -> Result<Value, StoreError> {
     match (result, unwaited) {
         (Ok(reply), Some(fault)) if !is_refusal(&reply) => Err(fault.clone()),
@@ -253,7 +253,7 @@ fn waited(result: Result<Value, StoreError>, unwaited: Option<&StoreError>) -> R
     }
 }
 
-/// Tells whether the script that appends says of one run that it wrote nothing. A repeat, which names its headers, writes.
+/// Returns whether the append's script reports for a run that it wrote nothing. A repeat, which names its headers, writes.
 fn is_refusal(reply: &Value) -> bool {
     let Value::Array(said) = reply else { return false };
     match (said.first(), said.last()) {
@@ -265,7 +265,7 @@ fn is_refusal(reply: &Value) -> bool {
     }
 }
 
-/// Tells whether a reply says, of one key or of all, that the server is a replica.
+/// Returns whether a reply reports, for one key or for all, that the server is a replica.
 fn is_of_replica(reply: &Value) -> bool {
     match reply {
         Value::ServerError(error) => error.code() == "READONLY",

@@ -1,11 +1,11 @@
-//! Which server of a cluster holds which keys.
+//! The mapping of keys to the servers of a cluster.
 
 use redis::Value;
 
-/// How many slots every cluster has.
+/// The number of slots of every cluster.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// Returns the slot of a key: the CRC-16 (XMODEM) of what stands between its first `{` and the next `}`, or of all of it.
+/// Returns the slot of a key: the CRC-16 (XMODEM) of the text between its first `{` and the next `}`, or of the whole key.
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|b| *b == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -22,7 +22,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Where a server is: host and port.
+/// The address of a server: host and port.
 pub(crate) type Address = (String, u16);
 
 /// The server of each slot.
