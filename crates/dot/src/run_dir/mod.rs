@@ -1,4 +1,4 @@
-//! The directory of a run, for people and programs that read files: views of the log, made from it and made again if they are lost.
+//! The directory of a run, for people and programs that read files: views of the log, which are rebuilt if they are lost.
 
 mod artifacts;
 mod events;
@@ -26,16 +26,16 @@ use crate::variable::expand;
 pub use self::restore::RestorePoint;
 pub use self::view::{Artifact, Manifest, ReplanEntry, Snapshot, VisitedNode};
 
-/// Where the directory keeps the log itself, if it is to hold everything: no node has a name with a dot.
+/// The directory of the log itself, if the run directory contains it: no node has a name with a dot.
 const STORE: &str = ".ferrata";
 
-/// Where the directory keeps the views of other runs of its store.
+/// The directory for views of other runs of its store.
 const BESIDE: &str = ".runs";
 
-/// How large a manifest may be.
+/// Maximum size of a manifest.
 const MOST_MANIFEST: u64 = 1 << 20;
 
-/// How much of a file is read that commands can write to: more than any of them should have, and less than harms.
+/// Maximum size read from a file that commands can write: more than any should have, and small enough to be harmless.
 const MOST_READ: u64 = 256 << 20;
 
 /// The directory of a run.
@@ -52,13 +52,13 @@ const MOST_READ: u64 = 256 << 20;
 ///
 /// # Guarantees
 ///
-/// - The log is the truth; these are views of it. [`refresh`](Self::refresh) brings them up to the log, whatever is missing, stale
-///   or damaged, and leaves alone what is right.
-/// - A file appears whole or not at all. `events.jsonl` alone grows at its end.
-/// - Whatever a node is called, its files are inside. Links that commands make in the directory are not followed but replaced.
+/// - The log is the truth, and these files are views of it. [`refresh`](Self::refresh) rewrites missing, stale and damaged views and leaves correct
+///   ones alone.
+/// - A file appears whole or not at all. Only `events.jsonl` grows at its end.
+/// - Every node's files are inside the directory, whatever its name. Links that commands create in the directory are replaced and not followed.
 ///
-/// What the log does not have cannot be made again: the output of attempts that failed, and prompts as they were given where the
-/// history of the run was part of them. Those files are written by the attempts themselves.
+/// Files with data that the log lacks cannot be rebuilt: the output of failed attempts, and prompts that contained the history of the run. The
+/// attempts write those files themselves.
 #[derive(Debug)]
 pub struct RunDirectory {
     root: PathBuf,
@@ -67,22 +67,22 @@ pub struct RunDirectory {
     state: Option<State>,
 }
 
-/// What is known of the run that the directory is of.
+/// The state of the directory's run.
 #[derive(Debug)]
 struct State {
     run: RunKey,
     fold: Fold,
     listed: Vec<Artifact>,
-    /// How much of `events.jsonl` is right.
+    /// Length of the correct part of `events.jsonl`.
     events: Option<u64>,
 }
 
 impl RunDirectory {
-    /// A directory for a run of a pipeline as it was compiled, transforms applied. Nothing is written yet.
+    /// Creates the directory for a run of a compiled pipeline with transforms applied. It writes nothing yet.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the path cannot be made absolute.
+    /// Returns [`ErrorKind::Invalid`] if the path cannot be made absolute.
     pub fn new(root: impl AsRef<Path>, pipeline: Arc<Pipeline>) -> Result<Self, Error> {
         let root =
             std::path::absolute(root.as_ref()).map_err(|source| failed("name", root.as_ref(), source))?;
@@ -90,12 +90,12 @@ impl RunDirectory {
         Ok(Self { root, pipeline, artifacts, state: None })
     }
 
-    /// Returns where it is.
+    /// Returns the path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Returns where a store of files belongs whose only run this is, so that the directory holds everything.
+    /// Returns the path for a file store with this run as its only run, so that the directory contains everything.
     pub fn store_directory(root: impl AsRef<Path>) -> PathBuf {
         root.as_ref().join(STORE)
     }
