@@ -32,7 +32,7 @@ impl Context {
         store: &dyn CheckpointStore,
         runs: impl IntoIterator<Item = &RunKey>,
     ) {
-        // Nobody would read it; and a fork of a damaged log's copy is not in this store.
+        // The note would have no reader; and a fork of a damaged log's copy is not in this store.
         if self.global.quiet || self.real_store.is_some() {
             return;
         }

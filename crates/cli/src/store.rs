@@ -177,7 +177,7 @@ pub(crate) fn remove_empty(store: &Path) -> bool {
     [&executors, &journals, store].into_iter().all(|folder| std::fs::remove_dir(folder).is_ok())
 }
 
-/// Returns the URL for display: without a password or a token, and with only harmless options of its query.
+/// Returns the URL for display: without a password or a token, and with `***` for secret options of its query.
 pub(crate) fn shown(url: &str) -> String {
     let unnamed = unnamed(url);
     let (main, query) =

@@ -105,8 +105,8 @@ pub fn select(edges: &[Candidate], outcome: &StageOutcome, facts: &Facts<'_>) ->
     Some(Choice { edge, reason: if tied { Reason::Lexical } else { Reason::Weight } })
 }
 
-/// Chooses as [`select`] does, with `selection=random`: the `drawn` number chooses within a tier, with the weight of an edge as its probability. A
-/// weight of 0 or less counts as 1. The same number chooses the same edge.
+/// Chooses as [`select`] does, with `selection=random`: the `drawn` number chooses within a tier, in proportion to the edges' weights. A weight of 0
+/// or less counts as 1. The same number chooses the same edge. A choice by condition is never random.
 pub fn choose(
     edges: &[Candidate],
     outcome: &StageOutcome,

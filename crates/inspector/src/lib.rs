@@ -9,8 +9,8 @@
 //! The page is then at `/ferrata`. By default the router only reads, and answers only clients that reach it as `localhost`, `127.0.0.1` or `[::1]`.
 //! [`Inspector`] changes these defaults, uses the service's own authentication, separates tenants, and hides fields of the state.
 //!
-//! The page gets all its data from the JSON API below `api/v1`, which `api/v1/openapi.json` describes. Reads change nothing: only requests below
-//! `acts` append records. No request sends a heartbeat or sets up a store.
+//! The page gets all its data from the JSON API below `api/v1`, which `api/v1/openapi.json` describes. Only requests below
+//! `acts` append records, send heartbeats or set a store up.
 
 mod access;
 mod api;
