@@ -1,4 +1,4 @@
-//! Changes of a state as they are typed, as the patch that is recorded.
+//! Changes of a state from the command line, as the recorded patch.
 
 use ferrata::state::{Channels, Op};
 use ferrata::{Patch, RunKey};
@@ -10,20 +10,20 @@ use crate::find::shown;
 use crate::input;
 
 impl Changes {
-    /// Tells whether nothing is to change.
+    /// Returns whether there is no change.
     pub(crate) fn is_empty(&self) -> bool {
         self.set.is_empty() && self.remove.is_empty() && self.patch.is_none()
     }
 
-    /// Makes the patch of the changes to this state.
+    /// Returns the patch of the changes to this state.
     ///
-    /// The code of the run is not asked whether it can read what comes of it, so a value of another kind than the one that is
-    /// there, and a channel that is not there, take `--force`.
+    /// The run's code cannot check whether it can read the result. So a value of another kind than the current one, and a missing channel, require
+    /// `--force`.
     pub(crate) fn patch(&self, run: &RunKey, state: &Channels) -> Result<Patch, Failure> {
         self.checked(run, state, false)
     }
 
-    /// Makes the patch of the changes that a node has made to this state. A node may make new channels.
+    /// Returns the patch of a node's changes to this state. A node may create channels.
     pub(crate) fn patch_of_node(&self, run: &RunKey, state: &Channels) -> Result<Patch, Failure> {
         self.checked(run, state, true)
     }
@@ -75,7 +75,7 @@ impl Changes {
     }
 }
 
-/// Returns the channel that a place is in, and the JSON pointer from there on.
+/// Splits a path into the channel and the JSON pointer inside it.
 fn split(place: &str) -> (String, String) {
     let Some(pointer) = place.strip_prefix('/') else { return (place.to_owned(), String::new()) };
     let (channel, rest) = pointer.split_once('/').map_or((pointer, ""), |(channel, rest)| (channel, rest));
@@ -83,7 +83,7 @@ fn split(place: &str) -> (String, String) {
     (channel.replace("~1", "/").replace("~0", "~"), rest)
 }
 
-/// Returns a value with another one at a place that is there, or that is a new name in an object or the end of a list.
+/// Returns a value with another one at an existing path, a new name in an object, or the end of a list.
 fn placed(there: &Value, pointer: &str, value: Value) -> Option<Value> {
     let mut whole = there.clone();
     if let Some(place) = whole.pointer_mut(pointer) {
@@ -101,7 +101,7 @@ fn placed(there: &Value, pointer: &str, value: Value) -> Option<Value> {
     Some(whole)
 }
 
-/// Says which channel becomes what its code would hardly expect.
+/// Fails if a channel becomes a value that its code hardly expects.
 fn check(before: &Channels, after: &Channels, new_channels: bool) -> Result<(), String> {
     for (name, value) in after {
         match before.get(name) {

@@ -1,4 +1,4 @@
-//! The runs that a verb is for: named one by one, or chosen by what is known of them.
+//! The runs for a verb: named one by one, or selected by a filter.
 
 use std::fmt;
 
@@ -17,11 +17,11 @@ use crate::input;
 use crate::output::Format;
 use crate::unreadable::UnreadableRuns;
 
-/// Which run is meant.
+/// Identifies a run.
 pub(crate) enum RunSelector {
-    /// The one that a person's word stands for: an id, or a beginning of one.
+    /// The run for a typed word: an id, or a prefix of one.
     Named(String),
-    /// This one alone. Where it is gone, no other that begins so is meant.
+    /// Exactly this run. If it is gone, no other run with that prefix is selected.
     Exactly(RunKey),
 }
 
@@ -34,15 +34,15 @@ impl fmt::Display for RunSelector {
     }
 }
 
-/// The runs that a verb is for.
+/// The runs for a verb.
 pub(crate) struct SelectedRuns {
     pub(crate) runs: Vec<RunSelector>,
-    /// Whether they were chosen and not named.
+    /// Whether a filter selected them.
     pub(crate) by_filter: bool,
 }
 
 impl SelectedRuns {
-    /// Says which runs are meant, in a few words.
+    /// Describes the selection in a few words.
     pub(crate) fn told(&self) -> String {
         match (self.by_filter, self.runs.len()) {
             (false, _) => self.runs.iter().map(RunSelector::to_string).collect::<Vec<_>>().join(" "),
@@ -53,7 +53,7 @@ impl SelectedRuns {
 }
 
 impl Context {
-    /// Returns the runs that are meant. Chosen without a status, they are those that stand as the verb is for.
+    /// Returns the selected runs. A filter without a status selects the statuses that suit the verb.
     pub(crate) async fn chosen(
         &self,
         store: &dyn CheckpointStore,
@@ -74,7 +74,7 @@ impl Context {
         })
     }
 
-    /// Returns the runs that words name; `-` stands for those on stdin, one a line, which a command printed in full.
+    /// Returns the runs for words; `-` stands for ids on stdin, one per line, which a command printed in full.
     fn named(&self, words: &[String]) -> Result<Vec<RunSelector>, Failure> {
         let mut all = Vec::new();
         for word in words {
@@ -90,7 +90,7 @@ impl Context {
         Ok(all)
     }
 
-    /// Prints the runs that are meant, and does nothing.
+    /// Prints the selected runs, and changes nothing.
     pub(crate) async fn print_chosen(
         &self,
         store: &dyn CheckpointStore,
@@ -132,7 +132,7 @@ impl Context {
         if filter.roots {
             heads.retain(RunOrigin::is_root);
         }
-        // A verb for all runs is not meant for queues and schedules.
+        // A verb for all runs excludes queues and schedules.
         heads.retain(|head| filter.workflow.is_some() || !is_spared(head));
         Ok(heads)
     }

@@ -1,4 +1,4 @@
-//! What every verb works with: the global options, the output, the store.
+//! The context of every verb: the global options, the output, the store.
 
 use std::sync::Arc;
 
@@ -9,47 +9,47 @@ use crate::failure::Failure;
 use crate::output::{Output, completed};
 use crate::store;
 
-/// What every verb works with.
+/// The context of every verb.
 #[derive(Debug)]
 pub(crate) struct Context {
     /// The options that every verb takes.
     pub(crate) global: Global,
-    /// Where data and notes go.
+    /// The output for data and notes.
     pub(crate) out: Output,
-    /// The store of the run, where a copy of its log is read because it is damaged.
+    /// The store of the run, if the command reads a copy of a damaged log.
     pub(crate) real_store: Option<String>,
     /// The one clock.
     pub(crate) clock: SystemClock,
 }
 
 impl Context {
-    /// Makes the context of a command line.
+    /// Creates the context of a command line.
     pub(crate) fn new(global: Global) -> Self {
         let out = Output::new(&global);
         Self { global, out, real_store: None, clock: SystemClock::new() }
     }
 
-    /// Returns what the time is.
+    /// Returns the current time.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Tells which command one would type now.
+    /// Returns the command to type next.
     pub(crate) fn next(&self, command: &str) {
         self.out.note(&format!("next: {}", completed(command, &self.global)));
     }
 
-    /// Opens the store, which has to be there. Nothing is read or written yet.
+    /// Opens the store, which must exist. It reads and writes nothing yet.
     pub(crate) fn store(&self) -> Result<Arc<dyn CheckpointStore>, Failure> {
         store::open_existing(&self.global.store)
     }
 
-    /// Opens the store, also one that is still to be made. Nothing is read or written yet.
+    /// Opens the store, which need not exist yet. It reads and writes nothing yet.
     pub(crate) fn new_store(&self) -> Result<Arc<dyn CheckpointStore>, Failure> {
         store::open_soon(&self.global.store)
     }
 
-    /// Opens the store for reading and steering runs. Nothing is read or written yet.
+    /// Opens the store for reading and steering runs. It reads and writes nothing yet.
     pub(crate) fn runtime(&self) -> Result<Runtime, Failure> {
         Ok(Runtime::builder_with(self.store()?).operator())
     }

@@ -1,4 +1,4 @@
-//! A run named by its directory: `ferrata show runs/42` is about the run that `ferrata run --run-dir runs/42` keeps there.
+//! A run named by its directory: `ferrata show runs/42` is about the run that `ferrata run --run-dir runs/42` stores in it.
 
 use ferrata_dot::run_dir::RunDirectory;
 
@@ -10,7 +10,7 @@ use crate::output::quoted;
 use crate::run::place;
 use crate::store;
 
-/// Puts the run's id, and its store if that is in the directory and no other was named, in the place of a directory.
+/// Replaces a directory by the run's id, and selects the store in the directory unless the command line names another.
 pub(crate) fn resolve(cli: &mut Cli) -> Result<(), Failure> {
     let Some(word) = named(&mut cli.command) else { return Ok(()) };
     let directory = std::path::PathBuf::from(word.as_str());
@@ -33,7 +33,7 @@ pub(crate) fn resolve(cli: &mut Cli) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the run that a command line names, if it names one.
+/// Returns the run in a command line, if any.
 fn named(command: &mut Command) -> Option<&mut String> {
     match command {
         Command::Show(args) => Some(&mut args.run),

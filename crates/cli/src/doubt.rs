@@ -1,9 +1,9 @@
-//! Work that must not be done twice and may have been done: how an operator says what became of it, as commands to type.
+//! Work with an unknown outcome that must not repeat: the commands with which an operator resolves it.
 
 use crate::output::quoted;
 
-/// Returns what may have become of it, each with the words that follow `ferrata answer RUN`. Doing it again comes last: whoever
-/// takes the first that is offered must not pay twice.
+/// Returns the possible resolutions, each with the words after `ferrata answer RUN`. Repeating the work is last: an operator who takes the first must
+/// not pay twice.
 pub(crate) fn ways(question: &str) -> [(&'static str, String); 4] {
     let how = |resolution: &str| format!("{} --resolve {}", quoted(question), quoted(resolution));
     let supply = format!("{} --set CHANNEL=VALUE", how("supply"));

@@ -1,4 +1,4 @@
-//! Whether any process moves a run: what is recorded for a run that no process serves has no effect until one does.
+//! Detects runs without a process: a record for such a run has no effect until a process drives it.
 
 use std::time::Duration;
 
@@ -11,28 +11,28 @@ use crate::find::shown;
 use crate::output::quoted;
 use crate::table::clean_lines;
 
-/// How long a process that serves the workflow is given to take a run up: it looks for such runs every second unless set otherwise.
+/// How long a process that serves the workflow may take to claim a run: by default it polls for such runs every second.
 pub(crate) const TAKE_UP: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether it did.
+/// Interval of the check for a claim.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The label under which a pipeline keeps where its file is: such a run is resumed by this command.
+/// The label with a pipeline's file: this command resumes such a run.
 pub(crate) const PIPELINE: &str = "ferrata.file";
 
-/// Tells whether a run is to go on now and no live process drives it.
+/// Returns whether a run should continue now and no live process drives it.
 pub(crate) fn is_idle(head: &RunHead) -> bool {
     head.status == RunStatus::InProgress && !head.owner_alive && head.wake_at.is_none()
 }
 
 impl Context {
-    /// Says of runs for which something was recorded that no process takes them up, if none does within a moment.
+    /// Reports runs with a new record that no process claims within a moment.
     pub(crate) async fn tell_idle(
         &self,
         store: &dyn CheckpointStore,
         runs: impl IntoIterator<Item = &RunKey>,
     ) {
-        // It would have no reader; and what was forked from a copy of a damaged log is not in this store.
+        // The note would have no reader; and a fork of a damaged log's copy is not in this store.
         if self.global.quiet || self.real_store.is_some() {
             return;
         }
@@ -41,7 +41,7 @@ impl Context {
         }
     }
 
-    /// Says that a look after something was recorded failed. It is no failure of the command: a script would record the same again.
+    /// Reports a failed read after a record. The command succeeds: a script would otherwise record the same again.
     pub(crate) fn tell_unseen(&self, failure: &Failure) {
         let why = clean_lines(failure.message());
         self.out.note(&format!("it is recorded; what comes of it cannot be seen: {why}"));
@@ -70,7 +70,7 @@ impl Context {
         Ok(())
     }
 
-    /// Returns the head of a run that no process has taken up by then.
+    /// Returns the head of a run that no process has claimed in time.
     async fn idle(
         &self,
         store: &dyn CheckpointStore,
@@ -87,7 +87,7 @@ impl Context {
     }
 }
 
-/// Says that no process drives a run, and what would.
+/// Returns that no process drives a run, and the remedy.
 pub(crate) async fn why_idle(store: &dyn CheckpointStore, head: &RunHead) -> Result<String, Failure> {
     let (name, workflow) = (shown(&head.run), &head.facts.workflow);
     if head.facts.labels.get(PIPELINE).is_some() {
@@ -96,13 +96,13 @@ pub(crate) async fn why_idle(store: &dyn CheckpointStore, head: &RunHead) -> Res
     let mut others = RunQuery::default();
     others.workflow = Some(workflow.clone());
     others.statuses = vec![RunStatus::InProgress];
-    // A store lists the processes that have runs, and no idle ones.
+    // A store lists processes with runs only.
     let found = store.runs(&others, Page::first(Page::MAX)).await?;
     Ok(match found.items.iter().any(|head| head.owner_alive) {
         true => {
             format!("no process has claimed {name} yet; a live process drives other runs of `{workflow}`")
         }
-        // Idle processes are in no listing.
+        // No listing includes idle processes.
         false => format!(
             "no process has claimed {name} yet; an idle process that serves `{workflow}` claims it at its next sweep; if there is none, start one"
         ),

@@ -1,11 +1,11 @@
-//! One thing done for many runs: several at a time, and told in the order in which the runs were given.
+//! Performs an operation on many runs concurrently, and reports results in the order of the runs.
 
 use futures_util::stream::{self, Stream, StreamExt as _};
 
-/// For how many runs at a time: enough that a store's round trips overlap, and no more than its pool of connections serves at once.
+/// Number of concurrent operations: enough to overlap a store's round trips, and within its pool of connections.
 const AT_ONCE: usize = 16;
 
-/// Begins the work for the next item as soon as one of those at work is done, and returns what came of each in the order of the items.
+/// Starts the next operation as soon as a running one ends, and returns all results in the order of the items.
 pub(crate) fn each<'a, T, F: Future + 'a>(
     items: &'a [T],
     work: impl FnMut(&'a T) -> F + 'a,
@@ -22,7 +22,7 @@ mod tests {
 
     use super::*;
 
-    /// They were done one after the other: a thousand runs took a thousand round trips.
+    /// Operations overlap: sequentially, a thousand runs took a thousand round trips.
     ///
     /// Guarantees: CLI-11.
     #[tokio::test]
@@ -32,9 +32,9 @@ mod tests {
         let work = async |item: &usize| {
             at_work.set(at_work.get() + 1);
             most.set(most.get().max(at_work.get()));
-            // Goes on when so many are here, which is never if fewer are at work at once.
+            // Continues once this many operations run, which never happens if fewer are concurrent.
             all.wait().await;
-            // And the later ones end first.
+            // The later ones end first.
             for _ in 0..AT_ONCE - item % AT_ONCE {
                 tokio::task::yield_now().await;
             }

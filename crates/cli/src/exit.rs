@@ -1,14 +1,14 @@
-//! How the command ends: the one table of exit codes.
+//! The exit codes of the command, in one table.
 
 use std::process::ExitCode;
 
 use ferrata::ErrorKind;
 use ferrata::RunStatus;
 
-/// Why the command ended, as its exit code tells.
+/// The reason of the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It did what it was asked for.
+    /// The command succeeded.
     Done,
     /// The run failed, or a check found something.
     RunFailed,
@@ -16,7 +16,7 @@ pub(crate) enum Exit {
     Usage,
     /// A pipeline's file is wrong.
     InvalidFile,
-    /// There is no such run, record, question or file.
+    /// The run, record, question or file does not exist.
     NotFound,
     /// The run waits for an answer or a message.
     Waiting,
@@ -24,7 +24,7 @@ pub(crate) enum Exit {
     Cancelled,
     /// It took longer than `--timeout` allows.
     TimedOut,
-    /// Something is in the way: another process, the run's status, a changed graph, a used id.
+    /// A conflict: another process, the run's status, a changed graph, a used id.
     Conflict,
     /// The store or the command itself failed.
     Internal,
@@ -33,7 +33,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// Every end, in the order of the codes.
+    /// All reasons, in the order of the codes.
     pub(crate) const ALL: [Self; 11] = [
         Self::Done,
         Self::RunFailed,
@@ -65,7 +65,7 @@ impl Exit {
         }
     }
 
-    /// Says what the code means, in a few words.
+    /// Describes the code in a few words.
     pub(crate) const fn meaning(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -82,7 +82,7 @@ impl Exit {
         }
     }
 
-    /// Returns how the command ends on an error of this kind.
+    /// Returns the reason for an error of this kind.
     pub(crate) fn of(kind: ErrorKind) -> Self {
         match kind {
             ErrorKind::NotFound => Self::NotFound,
@@ -92,12 +92,12 @@ impl Exit {
             | ErrorKind::Fenced
             | ErrorKind::GraphChanged
             | ErrorKind::WrongStatus => Self::Conflict,
-            // Unavailable, Indeterminate, Unsupported, Corrupt, Closed, and kinds that are not known yet.
+            // Unavailable, Indeterminate, Unsupported, Corrupt, Closed, and unknown kinds.
             _ => Self::Internal,
         }
     }
 
-    /// Returns how a command that waits for a run ends when the run stands so; none while it goes on.
+    /// Returns the reason for a command that waits for a run, from the run's status; `None` for a run in progress.
     pub(crate) fn of_status(status: RunStatus) -> Option<Self> {
         match status {
             RunStatus::Completed => Some(Self::Done),

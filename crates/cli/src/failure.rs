@@ -1,4 +1,4 @@
-//! A command that came to nothing: why, with which exit code, and what to type next.
+//! The failure of a command: reason, exit code, and the next command to type.
 
 use std::fmt::Write;
 
@@ -7,26 +7,26 @@ use ferrata::{Error, ErrorKind};
 use crate::exit::Exit;
 use crate::table::clean_lines;
 
-/// Why a command came to nothing.
+/// The failure of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
     /// The stable code of an error of the library.
     code: Option<&'static str>,
     message: String,
-    /// What else could have been meant, one a line.
+    /// Other candidates, one per line.
     details: Vec<String>,
     /// The command to type next.
     next: String,
 }
 
 impl Failure {
-    /// Makes a failure; `next` is a command line, as in `ferrata ls`.
+    /// Creates a failure; `next` is a command line, as in `ferrata ls`.
     pub(crate) fn new(exit: Exit, message: impl Into<String>, next: impl Into<String>) -> Self {
         Self { exit, code: None, message: message.into(), details: Vec::new(), next: next.into() }
     }
 
-    /// The command line is wrong in a way that clap does not see.
+    /// A mistake in the command line that clap does not detect.
     pub(crate) fn usage(message: impl Into<String>, next: impl Into<String>) -> Self {
         Self { code: Some(ErrorKind::Invalid.code()), ..Self::new(Exit::Usage, message, next) }
     }
@@ -43,7 +43,7 @@ impl Failure {
         self
     }
 
-    /// Says which kind of error of the library it is like.
+    /// Sets the equivalent error kind of the library.
     #[must_use]
     pub(crate) fn with_code(mut self, kind: ErrorKind) -> Self {
         self.code = Some(kind.code());
@@ -57,7 +57,7 @@ impl Failure {
         self
     }
 
-    /// Writes the message and the details as lines of text, for what is watched.
+    /// Formats the message and the details as lines of text, for a watched screen.
     pub(crate) fn lines(&self) -> String {
         std::iter::once(&self.message)
             .chain(&self.details)
@@ -93,7 +93,7 @@ impl From<Error> for Failure {
         let mut message = error.to_string();
         let mut cause = std::error::Error::source(&error);
         while let Some(error) = cause {
-            // Errors of drivers often repeat what they wrap.
+            // Errors of drivers often repeat the error that they wrap.
             let text = error.to_string();
             if !message.contains(&text) {
                 // Writing to a string never fails.
@@ -109,7 +109,7 @@ impl From<Error> for Failure {
             && run.is_none()
             && error.operation().is_some_and(|operation| operation.starts_with("store."));
         if unset {
-            // The command line is right; the store behind its URL is not what it should be.
+            // The command line is correct; the store behind its URL is in the wrong state.
             let prepared = error.message().contains("`setup`");
             let next =
                 if prepared { "ferrata store check --setup" } else { "ferrata store check --store URL" };
@@ -119,7 +119,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Returns what to type where a run cannot be read without a key.
+/// Returns the next command if a run is unreadable without a key.
 #[cfg(feature = "envelope")]
 pub(crate) fn missing_key(error: &Error) -> Option<&'static str> {
     let is_encrypted = error.message().contains("is encrypted with the key");
@@ -131,7 +131,7 @@ pub(crate) fn missing_key(_: &Error) -> Option<&'static str> {
     None
 }
 
-/// Says which command helps on, for an error of the library.
+/// Returns the next command for an error of the library.
 fn next(kind: ErrorKind, run: Option<&str>) -> String {
     let with = |verb: &str, alone: &str| {
         run.map_or_else(|| format!("ferrata {alone}"), |run| format!("ferrata {verb} {run}"))

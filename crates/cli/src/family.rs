@@ -1,4 +1,4 @@
-//! Who started whom: the run tree that a run is in, as the labels of its runs tell.
+//! The run tree of a run, from the labels of its runs.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use ferrata::{CheckpointStore, RunKey, Timestamp};
 
 use crate::failure::Failure;
 
-/// How much later than its child the clock of another machine may say that a parent was started.
+/// Maximum clock skew: how much later than its child a parent may seem to have started.
 const SKEW_MS: i64 = 24 * 3_600_000;
 
 /// Lists the runs below `head` that have the label, the oldest first.
@@ -21,7 +21,7 @@ async fn labelled(
     let mut query = RunQuery::default();
     query.tenant = Some(head.run.tenant.clone());
     query.labels = vec![(key.to_owned(), of.run.to_string())];
-    // A child is younger than its parent. A store that has no index of labels reads no older heads than it has to.
+    // A child is younger than its parent. A store without an index of labels then reads no older heads than necessary.
     query.created_from = Some(Timestamp::from_unix_ms(head.facts.created.unix_ms().saturating_sub(SKEW_MS)));
     let mut page = Page::first(Page::MAX).with_order(Order::NewestFirst);
     let mut found = Vec::new();
@@ -37,7 +37,7 @@ async fn labelled(
     Ok(found)
 }
 
-/// Lists the runs that nodes of a run have started, the oldest first, also those that are detached.
+/// Lists the runs that nodes of a run have started, oldest first, including detached ones.
 pub(crate) async fn children(store: &dyn CheckpointStore, head: &RunHead) -> Result<Vec<RunHead>, Failure> {
     labelled(store, head, RunOrigin::PARENT_LABEL, &head.run).await
 }
@@ -50,7 +50,7 @@ pub(crate) struct RunTree {
 }
 
 impl RunTree {
-    /// Reads the part of a family that begins with a run.
+    /// Reads the part of a run tree that begins with a run.
     pub(crate) async fn below(store: &dyn CheckpointStore, head: RunHead) -> Result<Self, Failure> {
         let mut of: BTreeMap<RunKey, Vec<RunHead>> = BTreeMap::new();
         for member in labelled(store, &head, RunOrigin::ROOT_LABEL, &RunOrigin::root_of(&head)).await? {
@@ -61,7 +61,7 @@ impl RunTree {
         Ok(Self::collect(head, &mut of))
     }
 
-    /// Counts the runs below that have not ended, and that a pause or a cancellation of the first reaches.
+    /// Counts the unfinished runs below that a pause or a cancellation of the first reaches.
     pub(crate) fn bound(&self) -> usize {
         let is_bound =
             |child: &&Self| RunOrigin::of(&child.head).is_some_and(|origin| origin.bond == "cancel");
@@ -69,7 +69,7 @@ impl RunTree {
         self.children.iter().filter(is_bound).filter(going).map(|child| 1 + child.bound()).sum()
     }
 
-    /// Takes from the list what it uses, so that labels which go in a circle end it.
+    /// Removes used runs from the list, so that circular labels end the recursion.
     fn collect(head: RunHead, of: &mut BTreeMap<RunKey, Vec<RunHead>>) -> Self {
         let own = of.remove(&head.run).unwrap_or_default();
         Self { children: own.into_iter().map(|child| Self::collect(child, of)).collect(), head }

@@ -1,4 +1,4 @@
-//! Which run is meant: its id, or a beginning of it that no other run has.
+//! Finds a run by its id, or by a unique prefix of it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,11 +10,11 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::quoted;
 
-/// How many runs are named when several could be meant.
+/// Maximum number of candidates in a message.
 const NAMED: usize = 10;
 
 impl Context {
-    /// Finds the run that is meant.
+    /// Finds the selected run.
     pub(crate) async fn find_meant(
         &self,
         store: &dyn CheckpointStore,
@@ -26,7 +26,7 @@ impl Context {
         }
     }
 
-    /// Returns the run whose id is written in full: that of a directory, or with its tenant, or of that of `--tenant`.
+    /// Returns the run with the full id: that of a directory, with its tenant, or with that of `--tenant`.
     pub(crate) fn exactly(&self, name: &str) -> Result<RunKey, Failure> {
         if let Some(run) = self.global.of_directory.as_ref().filter(|run| shown(run) == name) {
             return Ok(run.clone());
@@ -36,11 +36,11 @@ impl Context {
             Some((tenant, id)) => (TenantId::new(tenant).map_err(unfit)?, id),
             None => (self.global.tenant.clone().unwrap_or_default(), name),
         };
-        // What is no id is no beginning of one either.
+        // A text that is not an id is no prefix of one either.
         Ok(RunKey::new(tenant, RunId::new(id).map_err(unfit)?))
     }
 
-    /// Finds the run that is meant by `name`: an id, a beginning of one, or either after a tenant and a slash.
+    /// Finds the run for `name`: an id, a prefix of one, or either after a tenant and a slash.
     pub(crate) async fn find(&self, store: &dyn CheckpointStore, name: &str) -> Result<RunHead, Failure> {
         let exact = self.exactly(name)?;
         if self.global.of_directory.as_ref() == Some(&exact) {
@@ -49,7 +49,7 @@ impl Context {
         if let Some(head) = store.head(&exact).await? {
             return Ok(head);
         }
-        // Without a tenant, the runs of all are looked at.
+        // Without a tenant, the search covers all tenants.
         let is_of_one = self.global.tenant.is_some() || name.contains('/');
         let (tenant, id) = (is_of_one.then(|| exact.tenant.clone()), exact.run.as_str());
         let mut found = begins_with(store, tenant, id).await?;
@@ -68,7 +68,7 @@ impl Context {
     }
 }
 
-/// Returns the head of a run that is named in full, by whatever did.
+/// Returns the head of a run by its full name.
 async fn head(store: &dyn CheckpointStore, run: &RunKey) -> Result<RunHead, Failure> {
     let gone = || missing(run, "there is no such run, and none whose id begins so is meant");
     store.head(run).await?.ok_or_else(gone)
@@ -115,20 +115,20 @@ fn ambiguous(name: &str, count: usize, found: &[RunHead]) -> Failure {
     Failure::usage(message, next).with_details(details)
 }
 
-/// Whether the command line or the environment says a tenant: what is written without one is of that.
+/// Whether the command line or the environment sets a tenant: names without a tenant then belong to it.
 static OF_A_TENANT: AtomicBool = AtomicBool::new(false);
 
-/// Notes whether a tenant is said, for whatever is shown from now on.
+/// Records whether a tenant is set, for all later output.
 pub(crate) fn note_tenant(tenant: Option<&TenantId>) {
     OF_A_TENANT.store(tenant.is_some(), Ordering::Relaxed);
 }
 
-/// Tells whether a name alone stands for what this tenant has.
+/// Returns whether a name alone refers to this tenant.
 pub(crate) fn goes_without_saying(tenant: &TenantId) -> bool {
     *tenant == TenantId::default() && !OF_A_TENANT.load(Ordering::Relaxed)
 }
 
-/// Writes a run's key as people type it: with its tenant unless that goes without saying.
+/// Writes a run's key as people type it: with its tenant unless the tenant is implied.
 pub(crate) fn shown(run: &RunKey) -> String {
     if goes_without_saying(&run.tenant) { run.run.to_string() } else { run.to_string() }
 }

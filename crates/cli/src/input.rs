@@ -1,4 +1,4 @@
-//! What comes in: files, stdin, and a person at the terminal.
+//! Input: files, stdin, and a person at the terminal.
 
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::to_stderr;
 
-/// How much is read of a file that should hold one value: far more than any record takes.
+/// Maximum size of a file with one value: far more than any record allows.
 const MOST: u64 = 256 * 1024 * 1024;
 
 /// Reads a file, or stdin for `-`.
@@ -35,7 +35,7 @@ pub(crate) fn text(path: &str) -> Result<String, Failure> {
         .map_err(|_| Failure::usage(format!("{path} is no UTF-8 text"), "ferrata --help"))
 }
 
-/// Says that a file cannot be read.
+/// Returns the error for an unreadable file.
 pub(crate) fn unread(path: &str, error: &io::Error) -> Failure {
     let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Internal };
     let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -43,7 +43,7 @@ pub(crate) fn unread(path: &str, error: &io::Error) -> Failure {
     Failure::new(exit, format!("{path} cannot be read: {error}"), format!("ls -l {folder}"))
 }
 
-/// Reads a value of the command line: as it stands, from a file for `@FILE`, from stdin for `-`.
+/// Reads a value of the command line: literal, from a file for `@FILE`, from stdin for `-`.
 pub(crate) fn value(word: &str) -> Result<String, Failure> {
     match word.strip_prefix('@') {
         Some(path) => text(path),
@@ -52,19 +52,19 @@ pub(crate) fn value(word: &str) -> Result<String, Failure> {
     }
 }
 
-/// Takes a text as JSON, or as itself if it is none.
+/// Parses a text as JSON, or uses it as a text if it is not JSON.
 pub(crate) fn json_or_text(text: &str) -> Value {
     serde_json::from_str(text)
         .unwrap_or_else(|_| Value::String(text.trim_end_matches(['\n', '\r']).to_owned()))
 }
 
 impl Context {
-    /// Tells whether there is a person to ask.
+    /// Returns whether a person can answer.
     pub(crate) fn is_attended(&self) -> bool {
         !self.global.no_input && io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
-    /// Asks a person something on the terminal; none if no terminal is there or nothing is said.
+    /// Asks a person a question on the terminal; `None` without a terminal or an answer.
     pub(crate) fn ask(&self, question: &str) -> Result<Option<String>, Failure> {
         if !self.is_attended() {
             return Ok(None);
@@ -76,7 +76,7 @@ impl Context {
         Ok(Some(line).filter(|line| !line.is_empty()))
     }
 
-    /// Goes on only if `--yes` was given or a person says so.
+    /// Continues only with `--yes`, or if a person agrees.
     pub(crate) fn confirm(&self, yes: bool, what: &str, next: &str) -> Result<(), Failure> {
         if yes {
             return Ok(());

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
                     done => done,
                 }
             });
-            // What still reads from the terminal or writes to a store that is away must not hold up the end.
+            // A pending read of the terminal, or a write to an unreachable store, must not delay the exit.
             runtime.shutdown_background();
             done
         }
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does again what a damaged log refused, on a copy of what stands before the damage, if there is one to be made.
+/// Repeats a command that a damaged log refused, on a copy of the log up to the damage, if possible.
 async fn salvaged(failure: Failure) -> Result<Exit, Failure> {
     let Ok(mut cli) = args::parse() else { return Err(failure) };
     directory::resolve(&mut cli)?;
@@ -87,14 +87,14 @@ async fn salvaged(failure: Failure) -> Result<Exit, Failure> {
     commands::run(&context, cli.command).await
 }
 
-/// Says what clap has to say: the help on stdout, a mistake on stderr.
+/// Prints clap's message: the help on stdout, a mistake on stderr.
 fn refused(error: &clap::Error) -> ExitCode {
     let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
     if exit == Exit::Done {
-        // stdout has no reader: there is no one to tell.
+        // stdout has no reader, so nobody would see the error.
         let _ = error.print();
     } else {
-        // A mistake repeats what was typed, or what a script had from somewhere.
+        // A mistake repeats typed words, or words from a script.
         let color = Output::of_mistakes();
         let said = error.render();
         output::to_stderr(&if color { said.ansi().to_string() } else { said.to_string() }, color);

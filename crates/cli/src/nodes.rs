@@ -1,4 +1,4 @@
-//! The activations of a run as lines for people: each one, or where there are many, those that are alike as one.
+//! The activations of a run as lines for people: one each, or one for equal ones if there are many.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::table::{Cell, Table, clean};
 use crate::time::short;
 use crate::verdict::{self, NodeVerdict};
 
-/// From how many lines on those that are alike become one: more than a screen.
+/// Number of lines from which equal ones are combined: more than a screen.
 const FOLDED: usize = 30;
 
-/// What tells, beside the log, what activations do that have not ended.
+/// The information about open activations that the log lacks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
-    /// Whether a live process has the run.
+    /// Whether a live process drives the run.
     is_driven: bool,
     now: Timestamp,
 }
 
 impl Moment {
-    /// Makes it of a checkpoint: of the newest record as of now, of an older one as of then.
+    /// Creates it from a checkpoint: the newest record uses the current time, an older one its own.
     pub(crate) fn of(checkpoint: &Checkpoint, head: &RunHead, now: Timestamp) -> Self {
         match checkpoint.record == head.id {
             true => Self { is_driven: head.owner_alive, now },
@@ -34,30 +34,30 @@ impl Moment {
 }
 
 impl Moment {
-    /// Returns what an activation does that has not ended.
+    /// Returns the phase of an open activation.
     pub(crate) fn phase(self, run: &Checkpoint, pending: &PendingActivation) -> ActivationPhase {
         run.phase(pending, self.is_driven, self.now)
     }
 }
 
-/// One activation, or several that came to the same.
+/// One activation, or several with the same result.
 #[derive(Debug)]
 struct Line {
     node: String,
-    /// Which visit; none where it stands for several, or for a node without any.
+    /// The number of the visit; `None` for several, or for a node without visits.
     visit: Option<u32>,
     times: usize,
     rank: Rank,
     outcome: String,
     color: AnsiColor,
     attempts: String,
-    /// The shortest and the longest time that it took.
+    /// The minimum and maximum duration.
     took: Option<(Duration, Duration)>,
     at: Option<Timestamp>,
     details: String,
 }
 
-/// What is looked at first where there are many.
+/// Order of lines if there are many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Failed,
@@ -66,8 +66,8 @@ enum Rank {
     Skipped,
 }
 
-/// Makes a table of the activations of a run: in the order in which they ended, or, where there are many, what failed and what is open
-/// first, and those that came to the same as one line.
+/// Formats the activations of a run as a table in the order of their ends. If there are many, failed and open ones come first, and those with the
+/// same result share a line.
 pub(crate) fn table(now: &Checkpoint, moment: Moment, at: impl Fn(Timestamp) -> String) -> Option<Table> {
     let mut lines = lines(now, moment);
     if lines.is_empty() {
@@ -96,7 +96,7 @@ pub(crate) fn table(now: &Checkpoint, moment: Moment, at: impl Fn(Timestamp) -> 
     Some(table)
 }
 
-/// Makes a table of what nodes made elsewhere, by node.
+/// Formats external results of nodes as a table, by node.
 pub(crate) fn artifacts(now: &Checkpoint) -> Option<Table> {
     let mut table = Table::new(["NODE", "ARTIFACT", "BYTES", "TYPE", "WHERE"]).sparing(["TYPE", "BYTES"]);
     for (node, artifact) in
@@ -115,7 +115,7 @@ pub(crate) fn artifacts(now: &Checkpoint) -> Option<Table> {
 
 fn lines(now: &Checkpoint, moment: Moment) -> Vec<Line> {
     let ended = now.history.iter().map(ended);
-    // That an activation stopped the run is said by its end.
+    // The end of an activation shows that it stopped the run.
     let has_ended = |one: &PendingActivation| {
         now.history.iter().any(|past| !past.ok && past.node == one.node && past.visit == one.visit)
     };
@@ -142,7 +142,7 @@ fn ended(past: &PastActivation) -> Line {
     let came = NodeVerdict::of(past);
     let shown = match (came, verdict::word(past)) {
         (NodeVerdict::Done, "success") => "done",
-        // What failed for good is told from what the run went on after.
+        // A permanent failure differs from one after which the run continued.
         (NodeVerdict::Failed, _) if !past.ok => "failed",
         (_, word) => word,
     };
@@ -196,7 +196,7 @@ fn going(now: &Checkpoint, moment: Moment, pending: &PendingActivation) -> Line 
     }
 }
 
-/// Writes how far attempts have come, on one line and not long.
+/// Formats the progress of attempts as one short line.
 fn come_to(progress: &Value) -> String {
     const WIDTH: usize = 60;
     let text = match progress {
@@ -210,7 +210,7 @@ fn come_to(progress: &Value) -> String {
     }
 }
 
-/// Makes one line of those of a node that came to the same, for the same reason where they failed.
+/// Combines a node's lines with the same result, and the same reason if they failed.
 fn folded(lines: Vec<Line>) -> Vec<Line> {
     let mut folded: Vec<Line> = Vec::new();
     let mut known = std::collections::HashMap::new();
@@ -222,13 +222,13 @@ fn folded(lines: Vec<Line>) -> Vec<Line> {
             Some(same) => same.add(&line),
         }
     }
-    // Of equals, the order in which they ended stays.
+    // Equal lines keep the order of their ends.
     folded.sort_by_key(|line| line.rank);
     folded
 }
 
 impl Line {
-    /// Takes in another one that came to the same.
+    /// Adds another line with the same result.
     fn add(&mut self, other: &Self) {
         self.visit = None;
         self.times += other.times;
@@ -246,7 +246,7 @@ impl Line {
     }
 }
 
-/// Writes the shortest and the longest of several times, with the unit once where it is the same.
+/// Formats the minimum and maximum of several durations, with a common unit once.
 fn range((least, most): (Duration, Duration)) -> String {
     let (least, most) = (short(least), short(most));
     if least == most {

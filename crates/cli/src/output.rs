@@ -1,4 +1,4 @@
-//! Where things go: data to stdout, everything else to stderr.
+//! Output: data to stdout, everything else to stderr.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,37 +53,37 @@ impl Color {
     }
 }
 
-/// What is kept of the one stdout while it is watched.
+/// Buffered stdout of a watched command.
 fn screen() -> MutexGuard<'static, Option<String>> {
     static SCREEN: Mutex<Option<String>> = Mutex::new(None);
     SCREEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns how many columns a line has on stdout: as many as `COLUMNS` says, or those of the terminal.
+/// Returns the width of stdout in columns: from `COLUMNS`, or that of the terminal.
 pub(crate) fn room() -> Option<usize> {
     let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let seen = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
     said.or_else(seen).filter(|&columns| columns > 0)
 }
 
-/// Where data and notes go.
+/// The output for data and notes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
-    /// In which form data is written.
+    /// The format of data.
     pub(crate) format: Format,
-    /// How times are written for people.
+    /// The format of times for people.
     pub(crate) time: TimeFormat,
-    /// Whether data is coloured.
+    /// Whether data is colored.
     pub(crate) color: bool,
-    /// How many columns a line of data has; none where it goes to no terminal.
+    /// The width of a line of data in columns; `None` without a terminal.
     pub(crate) room: Option<usize>,
-    /// Whether notes are coloured.
+    /// Whether notes are colored.
     pub(crate) color_notes: bool,
     quiet: bool,
 }
 
 impl Output {
-    /// Makes the output that the options ask for.
+    /// Creates the output for the options.
     pub(crate) fn new(global: &Global) -> Self {
         Self {
             format: global.output,
@@ -95,21 +95,21 @@ impl Output {
         }
     }
 
-    /// Keeps what is written from now on, until [`end_screen`](Self::end_screen).
+    /// Buffers all output from now on, until [`end_screen`](Self::end_screen).
     pub(crate) fn begin_screen(&self) {
         *screen() = Some(String::new());
     }
 
-    /// Forgets what was kept: what stands on the terminal stays.
+    /// Discards the buffer: the terminal stays unchanged.
     pub(crate) fn drop_screen(&self) {
         screen().take();
     }
 
-    /// Writes what was kept: on a terminal in the place of what was there.
+    /// Writes the buffer, and on a terminal replaces the previous screen.
     pub(crate) fn end_screen(&self) -> Result<(), Failure> {
         let kept = screen().take().unwrap_or_default();
         if io::stdout().is_terminal() {
-            // Each line is overwritten, so that nothing flickers, and what is below is cleared.
+            // Each line is overwritten, so that the screen does not flicker, and the lines below are cleared.
             let lines: String = kept.lines().map(|line| format!("{line}\u{1b}[K\n")).collect();
             to_stdout(&format!("\u{1b}[H{lines}\u{1b}[J"))
         } else {
@@ -117,7 +117,7 @@ impl Output {
         }
     }
 
-    /// Tells whether a mistake on the command line is coloured: it is not known then what the options say.
+    /// Returns whether a mistake on the command line is colored: its options are unknown.
     pub(crate) fn of_mistakes() -> bool {
         Color::Auto.on(io::stderr().is_terminal())
     }
@@ -132,7 +132,7 @@ impl Output {
         to_stdout(&text)
     }
 
-    /// Tells whether stdout has a reader, as far as it is known: a verb without an end of its own ends with its reader.
+    /// Returns whether stdout still has a reader, if that is known: an endless verb ends with its reader.
     pub(crate) fn is_read(&self) -> bool {
         !UNREAD.load(Ordering::Relaxed)
     }
@@ -152,7 +152,7 @@ impl Output {
         self.line(&clean_json(&serde_json::to_string(value).map_err(unserialised)?))
     }
 
-    /// Writes one thing: as JSON if that is asked for, by its name, or as people read it.
+    /// Writes one item: as JSON, by its name, or for people.
     pub(crate) fn one<T: Serialize>(
         &self,
         value: &T,
@@ -167,12 +167,12 @@ impl Output {
         }
     }
 
-    /// Whether each of several things is written as soon as it is known.
+    /// Returns whether each of several items is written immediately.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.format, Format::Jsonl | Format::Ids)
     }
 
-    /// Writes several things of a kind.
+    /// Writes several items of a kind.
     pub(crate) fn all<T: Serialize>(
         &self,
         values: &[T],
@@ -188,7 +188,7 @@ impl Output {
         }
     }
 
-    /// Shows on a terminal how far something long has come; the text is set with `set_message`. Elsewhere it shows nothing.
+    /// Shows a long operation's progress on a terminal; set the text with `set_message`. Without a terminal it shows nothing.
     pub(crate) fn progress(&self) -> ProgressBar {
         let target = if self.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(None, target);
@@ -199,12 +199,12 @@ impl Output {
         bar
     }
 
-    /// Tells people something that is no data, unless they want quiet.
+    /// Writes a note for people, unless `--quiet` is set.
     pub(crate) fn note(&self, text: &str) {
         if self.quiet {
             return;
         }
-        // What is watched is looked at as a whole, and programs want the data alone.
+        // A watched screen has only its own content, and programs want only data.
         let mut kept = screen();
         if let Some(kept) = kept.as_mut() {
             if self.format == Format::Table {
@@ -215,7 +215,7 @@ impl Output {
         }
     }
 
-    /// Says why the command came to nothing, and what to type next.
+    /// Writes why the command failed, and the next command to type.
     pub(crate) fn failure(&self, failure: &Failure, global: &Global) {
         let next = completed(failure.next(), global);
         if matches!(self.format, Format::Json | Format::Jsonl) {
@@ -229,7 +229,7 @@ impl Output {
             return to_stderr(&clean_json(&format!("{error}\n")), false);
         }
         let bold = |color: AnsiColor| Style::new().bold().fg_color(Some(color.into()));
-        // A question is no fault of anything.
+        // A question is not an error.
         let mut text = match failure.exit() {
             Exit::Waiting => paint("waiting", bold(AnsiColor::Yellow), self.color_notes),
             _ => paint("error", bold(AnsiColor::Red), self.color_notes),
@@ -245,7 +245,7 @@ impl Output {
     }
 }
 
-/// Adds the store and the tenant to a command to type, if they were given on the command line of this one.
+/// Adds the store and the tenant to a command to type, if this command line has them.
 pub(crate) fn completed(next: &str, global: &Global) -> String {
     let mut next = next.to_owned();
     if !next.starts_with("ferrata ") {
@@ -265,7 +265,7 @@ pub(crate) fn completed(next: &str, global: &Global) -> String {
     next
 }
 
-/// Returns a word as a shell reads it as one.
+/// Quotes a word for a shell.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -275,17 +275,17 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// Writes to stderr what people are to be told.
+/// Writes a message for people to stderr.
 pub(crate) fn to_stderr(text: &str, color: bool) {
     let mut stderr = io::stderr().lock();
-    // When stderr has no reader, there is no one left to tell.
+    // If stderr has no reader, nobody can be notified.
     let _ = stderr.write_all(safe(text, color).as_bytes()).and_then(|()| stderr.flush());
 }
 
 /// Whether the reader of stdout has gone, as in `ferrata ls | head`.
 static UNREAD: AtomicBool = AtomicBool::new(false);
 
-/// Writes data to stdout. A reader that has gone is no failure, and changes nothing of how the command ends.
+/// Writes data to stdout. A closed pipe is no failure, and does not change the exit code.
 fn to_stdout(text: &str) -> Result<(), Failure> {
     if UNREAD.load(Ordering::Relaxed) {
         return Ok(());

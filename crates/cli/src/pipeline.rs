@@ -1,4 +1,4 @@
-//! Pipelines from files: read, judged, and shown with the place of each mistake.
+//! Pipelines from files: parsed, checked, and shown with the location of each mistake.
 
 use std::path::{Path, PathBuf};
 
@@ -18,34 +18,34 @@ use crate::input;
 
 /// A pipeline's file.
 pub(crate) struct Read {
-    /// What it is called.
+    /// Its name.
     pub(crate) name: String,
-    /// What stands in it.
+    /// Its content.
     pub(crate) source: Vec<u8>,
-    /// The same as a terminal may show it, byte for byte in the same place.
+    /// The content made safe for a terminal, with the same byte positions.
     shown: String,
 }
 
-/// The longest line that is shown whole; of a longer one, the part around the place.
+/// Maximum length of a line that is shown whole; of a longer one, the part around the location appears.
 const LINE: usize = 400;
 
-/// Something to say of a pipeline's file.
+/// A finding in a pipeline's file.
 pub(crate) struct Mark {
-    /// The rule that says so.
+    /// The rule.
     pub(crate) rule: String,
-    /// How bad it is.
+    /// The severity.
     pub(crate) severity: Severity,
-    /// What is wrong.
+    /// The problem.
     pub(crate) message: String,
     /// The node it is about.
     pub(crate) node: Option<String>,
     /// The edge it is about.
     pub(crate) edge: Option<(String, String)>,
-    /// Where, if it is about a place.
+    /// The line, if it has a location.
     pub(crate) line: Option<usize>,
     /// The character in the line, from 1.
     pub(crate) column: Option<usize>,
-    /// What to do about it.
+    /// The remedy.
     pub(crate) fix: Option<String>,
     labels: Vec<(Span, String)>,
 }
@@ -63,7 +63,7 @@ pub(crate) fn read(path: &Path) -> Result<Read, Failure> {
     Ok(Read { name, source, shown })
 }
 
-/// Makes what compiles pipelines as `ferrata run` does, children looked for in the folder of the file.
+/// Creates the compiler of `ferrata run`, with children from the folder of the file.
 fn compiler(folder: Option<PathBuf>) -> Compiler {
     let transforms = Transforms::in_directory(folder.clone());
     let manager = Manager::with(Registry::default(), transforms, folder);
@@ -71,13 +71,13 @@ fn compiler(folder: Option<PathBuf>) -> Compiler {
 }
 
 impl Read {
-    /// Returns where the files are that the pipeline names.
+    /// Returns the folder of files that the pipeline names.
     fn folder(&self) -> Option<PathBuf> {
         Path::new(&self.name).parent().map(Path::to_owned)
     }
 }
 
-/// Judges a pipeline: what is wrong with it, the worst first, and the pipeline if it could be read.
+/// Checks a pipeline: returns the findings, the worst first, and the pipeline if it could be parsed.
 pub(crate) fn check(read: &Read) -> (Option<Pipeline>, Vec<Mark>) {
     let mut pipeline = match Pipeline::parse(&read.source) {
         Ok(pipeline) => pipeline,
@@ -134,11 +134,11 @@ pub(crate) fn check(read: &Read) -> (Option<Pipeline>, Vec<Mark>) {
     (Some(pipeline), marks)
 }
 
-/// Reads a pipeline that runs; otherwise its mistakes are shown on stderr.
+/// Parses a pipeline that can run; otherwise writes its mistakes to stderr.
 pub(crate) fn load(context: &Context, path: &Path) -> Result<Pipeline, Failure> {
     let read = read(path)?;
     let (pipeline, marks) = check(&read);
-    // What compiling refuses can be drawn, and is told by compiling.
+    // A pipeline that does not compile can still be drawn; compiling reports the reason.
     let is_mistake = |mark: &&Mark| mark.severity == Severity::Error && mark.rule != "runs";
     let errors: Vec<&Mark> = marks.iter().filter(is_mistake).collect();
     match pipeline {
@@ -153,7 +153,7 @@ pub(crate) fn load(context: &Context, path: &Path) -> Result<Pipeline, Failure> 
     }
 }
 
-/// Compiles a pipeline with the handlers that are built in.
+/// Compiles a pipeline with the built-in handlers.
 pub(crate) fn compile(context: &Context, path: &Path) -> Result<Graph<State>, Failure> {
     let pipeline = load(context, path)?;
     compiler(path.parent().map(Path::to_owned)).compile(&pipeline).map_err(|error| {
@@ -163,7 +163,7 @@ pub(crate) fn compile(context: &Context, path: &Path) -> Result<Graph<State>, Fa
 }
 
 impl Mark {
-    /// Shows it with its place.
+    /// Formats a finding with its location.
     pub(crate) fn render(&self, read: &Read, color: bool) -> String {
         let severity = match self.severity {
             Severity::Error => miette::Severity::Error,
@@ -204,25 +204,25 @@ impl Mark {
         let handler = GraphicalReportHandler::new_themed(theme).with_width(100).with_links(false);
         match handler.render_report(&mut shown, report.as_ref()) {
             Ok(()) => format!("{}\n", shown.trim_end()),
-            // A place that cannot be shown must not hide what is wrong.
+            // A location that cannot be shown must not hide the problem.
             Err(_) => format!("{} [{}]: {}\n", self.severity, self.rule, self.message),
         }
     }
 }
 
-/// Returns what stands for a character on a terminal, in as many bytes.
+/// Returns a visible replacement for a character on a terminal, with the same number of bytes.
 fn visible(c: char) -> char {
     if c.is_ascii_control() && !matches!(c, '\n' | '\t') { ' ' } else { c }
 }
 
-/// Returns the line that a place is in.
+/// Returns the line of a location.
 fn line_around(text: &str, at: usize) -> &str {
     let at = (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     let start = text[..at].rfind('\n').map_or(0, |before| before + 1);
     &text[start..at + first_line(text, at)]
 }
 
-/// Returns how many bytes are left of the line: what spans lines would show them all.
+/// Returns the number of bytes left in the line: a span over several lines would show them all.
 fn first_line(text: &str, start: usize) -> usize {
     text.get(start..).map_or(0, |rest| rest.find('\n').unwrap_or(rest.len()))
 }

@@ -1,4 +1,4 @@
-//! Why a run stands as it does, as a line for people.
+//! The reason for a run's status, as a line for people.
 
 use ferrata::Timestamp;
 use ferrata::runtime::RunReason;

@@ -1,4 +1,4 @@
-//! What stands in a log before its damage: read from a copy in files that ends there, since the store refuses the whole log.
+//! Reads a damaged log up to the damage: from a shorter copy in files, since the store refuses the whole log.
 
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -10,22 +10,22 @@ use crate::args::{Cli, Command};
 use crate::failure::Failure;
 use crate::store;
 
-/// How a log of files is called.
+/// The file extension of logs.
 const SUFFIX: &str = "jsonl";
 
-/// A copy of a log up to its damage; it is removed when this is dropped.
+/// A copy of a log up to its damage. Dropping it removes the copy.
 #[derive(Debug)]
 pub(crate) struct SalvagedLog {
     folder: PathBuf,
-    /// The store that the log is in.
+    /// The store of the log.
     pub(crate) store: String,
-    /// What is to be said of it.
+    /// The note for the user.
     pub(crate) note: String,
 }
 
 impl Drop for SalvagedLog {
     fn drop(&mut self) {
-        // What cannot be removed is a copy in the folder for such things.
+        // If removal fails, a copy stays in the temporary folder.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -44,7 +44,7 @@ fn read_only(command: &Command) -> Option<&str> {
     }
 }
 
-/// Has the command read a copy of the log up to its damage, if the run that it names in full is damaged; otherwise changes nothing.
+/// If the run with the full name is damaged, makes the command read a copy of its log up to the damage.
 pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, Failure> {
     let Some(name) = read_only(&cli.command) else { return Ok(None) };
     let key = match name.split_once('/') {
@@ -53,7 +53,7 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, Failur
         }
         None => RunId::new(name).map(|id| RunKey::new(cli.global.tenant.clone().unwrap_or_default(), id)),
     };
-    // What is no id is told by the command.
+    // The command itself reports an invalid id.
     let Ok(run) = key else { return Ok(None) };
     let Err(error) = whole(&cli.global.store, &run).await else { return Ok(None) };
     let Some(source) = Source::of(&cli.global.store, &run).filter(|_| error.kind() == ErrorKind::Corrupt)
@@ -97,21 +97,21 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, Failur
             Err(_) => break,
         }
     }
-    // Nothing can be read: the command says why.
+    // Nothing is readable: the command reports the reason.
     cli.global.store.clone_from(&salvaged.store);
     Ok(None)
 }
 
-/// Where the records before the damage are taken from.
+/// The source of the records before the damage.
 enum Source {
-    /// A log of files, which its store refuses whole.
+    /// A log in files, which its store refuses as a whole.
     File { root: PathBuf, log: PathBuf, text: Vec<u8> },
-    /// A store that reads what it is asked for alone.
+    /// A store that reads single records.
     Elsewhere,
 }
 
 impl Source {
-    /// Finds the source of a run; none if its file cannot be read.
+    /// Finds the source of a run; `None` if its file is unreadable.
     fn of(url: &str, run: &RunKey) -> Option<Self> {
         let Some(root) = store::folder(url) else { return Some(Self::Elsewhere) };
         let log = Path::new("runs").join(run.tenant.as_str()).join(format!("{}.{SUFFIX}", run.run));
@@ -120,7 +120,7 @@ impl Source {
     }
 }
 
-/// Makes a store of files with that much of a log.
+/// Creates a file store with the beginning of a log.
 fn copy_file(root: &Path, folder: &Path, log: &Path, kept: &[u8]) -> std::io::Result<()> {
     if let Some(directory) = folder.join(log).parent() {
         std::fs::create_dir_all(directory)?;
@@ -129,7 +129,7 @@ fn copy_file(root: &Path, folder: &Path, log: &Path, kept: &[u8]) -> std::io::Re
     std::fs::write(folder.join(log), kept)
 }
 
-/// Brings the records before a damaged one into a store of files. A copy that could not be read is replaced.
+/// Copies the records before a damaged one into a file store. An earlier unreadable copy is replaced.
 async fn copy_records(from: &str, to: &str, run: &RunKey, damaged: Seq) -> Result<(), Error> {
     let operator = |store| ferrata::Runtime::builder_with(store).operator();
     let text = operator(ferrata::connect(from)?).export_before(run, damaged).await?;
@@ -140,7 +140,7 @@ async fn copy_records(from: &str, to: &str, run: &RunKey, damaged: Seq) -> Resul
     Ok(())
 }
 
-/// Reads a log whole.
+/// Reads a whole log.
 async fn whole(url: &str, run: &RunKey) -> Result<(), Error> {
     let store = ferrata::connect(url)?;
     store.head(run).await?;
@@ -151,7 +151,7 @@ async fn whole(url: &str, run: &RunKey) -> Result<(), Error> {
     }
 }
 
-/// Returns the lines of a log before that of a record.
+/// Returns the lines of a log before a record.
 fn before(text: &[u8], seq: Seq) -> &[u8] {
     let mut end = 0;
     for line in text.split_inclusive(|&byte| byte == b'\n') {

@@ -1,4 +1,4 @@
-//! Saying one thing to many runs: each is tried, and the exit code is that of the first that refused.
+//! Sends a signal to many runs: each is tried, and the exit code is that of the first refusal.
 
 use std::pin::pin;
 
@@ -17,10 +17,10 @@ use crate::family::RunTree;
 use crate::find::shown;
 use crate::table::Table;
 
-/// Of how many runs it is told what a signal reaches below them.
+/// Maximum number of runs with a report about the runs below them.
 const FAMILIES: usize = 10;
 
-/// What became of one run.
+/// The result for one run.
 #[derive(Debug, Serialize)]
 pub(crate) struct BulkOutcome {
     run: RunKey,
@@ -28,14 +28,14 @@ pub(crate) struct BulkOutcome {
 }
 
 impl BulkOutcome {
-    /// Says what was done to a run.
+    /// Creates a result.
     pub(crate) fn new(run: RunKey, done: &'static str) -> Self {
         Self { run, done }
     }
 }
 
 impl Context {
-    /// Finds the runs, says something to each, and prints those that took it.
+    /// Finds the runs, signals each, and prints those that accepted.
     pub(crate) async fn say(
         &self,
         target: &Runs,
@@ -46,7 +46,7 @@ impl Context {
         self.say_to(target, done, chosen, what).await.map(|(_, exit)| exit)
     }
 
-    /// As [`say`](Self::say), and returns the runs that took it.
+    /// As [`say`](Self::say), and returns the runs that accepted.
     pub(crate) async fn say_to(
         &self,
         target: &Runs,
@@ -86,7 +86,7 @@ impl Context {
                 }
             }
         }
-        // What was begun for others is carried out whether or not it can be told.
+        // Finish the other signals even if the output fails.
         written?;
         if !self.out.is_stream() {
             self.print_done(&told)?;
@@ -95,9 +95,9 @@ impl Context {
         Ok((told.into_iter().map(|done| done.run).collect(), refused.unwrap_or(Exit::Done)))
     }
 
-    /// Tells how many runs below these a signal reaches with them.
+    /// Reports how many runs below these the signal reaches.
     pub(crate) async fn tell_below(&self, runs: &[RunKey], what: &str) {
-        // Each is a listing of its own.
+        // Each needs its own listing.
         if self.global.quiet || runs.len() > FAMILIES {
             return;
         }
@@ -121,7 +121,7 @@ impl Context {
         Ok(())
     }
 
-    /// Prints what was done to runs.
+    /// Prints the results for runs.
     pub(crate) fn print_done(&self, done: &[BulkOutcome]) -> Result<(), Failure> {
         self.out.all(
             done,

@@ -1,4 +1,4 @@
-//! Which store is meant, and how it is named without its secrets.
+//! Selects the store, and formats its URL without secrets.
 
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,21 +10,21 @@ use ferrata::{CheckpointStore, ErrorKind};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// The store unless another is named: files beside the pipelines that use them.
+/// The default store: files next to the pipelines that use them.
 pub(crate) const DEFAULT: &str = "file:.ferrata/store";
 
-/// The file that says which layout a store of files has.
+/// The file with the layout of a file store.
 pub(crate) const MARKER: &str = "ferrata.json";
 
-/// How long an operator's command waits for a connection: a person at a terminal wants to hear of a dead server at once.
+/// How long an operator's command waits for a connection: a person at a terminal should learn quickly that a server is down.
 const PATIENCE: &str = "acquire_timeout_ms=1500";
 
-/// Opens a store by its URL to look at runs and to steer them: one that has to be there.
+/// Opens an existing store by its URL for reading and steering runs.
 pub(crate) fn open_existing(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
     unwrapped(open_as_stored(url)?)
 }
 
-/// Opens a store by its URL, which has to be there, with its records as they are stored: also compressed, also encrypted.
+/// Opens an existing store by its URL, with its records as stored: compressed or encrypted.
 pub(crate) fn open_as_stored(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
     if file(url).is_some_and(|path| !path.exists()) {
         let message = format!("there is no store at {}; set FERRATA_STORE or --store", shown(url));
@@ -34,12 +34,12 @@ pub(crate) fn open_as_stored(url: &str) -> Result<Arc<dyn CheckpointStore>, Fail
     connect(&soon(url))
 }
 
-/// Opens a store by its URL for a command that a person waits for.
+/// Opens a store by its URL for a command with a waiting person.
 pub(crate) fn open_soon(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
     open(&soon(url))
 }
 
-/// Returns the URL with the bound on how long a person waits for a connection.
+/// Returns the URL with the limit for connecting.
 pub(crate) fn soon(url: &str) -> Cow<'_, str> {
     if is_postgres(url) && !url.contains("acquire_timeout_ms=") {
         return format!("{url}{}{PATIENCE}", if url.contains('?') { '&' } else { '?' }).into();
@@ -47,12 +47,12 @@ pub(crate) fn soon(url: &str) -> Cow<'_, str> {
     url.into()
 }
 
-/// Tells whether a URL names a Postgres database.
+/// Returns whether a URL is that of a Postgres database.
 pub(crate) fn is_postgres(url: &str) -> bool {
     url.starts_with("postgres:") || url.starts_with("postgresql:")
 }
 
-/// Returns the folder or file that a URL names, if it is written plainly.
+/// Returns the folder or file of a URL without escapes.
 fn file(url: &str) -> Option<PathBuf> {
     folder(url).or_else(|| {
         let path = url.strip_prefix("sqlite:")?;
@@ -69,7 +69,7 @@ pub(crate) fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
 fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
     ferrata::connect(url).map_err(|error| {
         let scheme = url.split(':').next().unwrap_or_default();
-        // The scheme is known, so that its feature was off when this program was built.
+        // The scheme is known, so its feature was off in this build.
         let feature = match scheme.to_ascii_lowercase().as_str() {
             "postgres" | "postgresql" => Some("postgres"),
             "nats" | "tls" => Some("nats"),
@@ -86,11 +86,11 @@ fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
     })
 }
 
-/// What to type where keys are wanted, or cannot be read.
+/// The next command if keys are missing or unreadable.
 #[cfg(feature = "envelope")]
 pub(crate) const KEYS: &str = "export FERRATA_KEYS=FILE  # a line for each: name = 64 hex digits";
 
-/// Reads the keys that `FERRATA_KEYS` names; none if it names none.
+/// Reads the keys in `FERRATA_KEYS`; `None` if it is unset.
 #[cfg(feature = "envelope")]
 pub(crate) fn keys() -> Result<Option<ferrata::Keyring>, Failure> {
     let path = std::env::var_os("FERRATA_KEYS").filter(|path| !path.is_empty());
@@ -98,14 +98,14 @@ pub(crate) fn keys() -> Result<Option<ferrata::Keyring>, Failure> {
     path.map(read).transpose()
 }
 
-/// Reads what is compressed, and with the keys that `FERRATA_KEYS` and `FERRATA_LABEL_KEY` name what is encrypted; with them, what is written is
-/// encrypted, too.
+/// Wraps the store to decompress records, and to decrypt them with the keys in `FERRATA_KEYS` and `FERRATA_LABEL_KEY`. With keys, it also encrypts
+/// new records.
 #[cfg(feature = "envelope")]
 fn unwrapped(store: Arc<dyn CheckpointStore>) -> Result<Arc<dyn CheckpointStore>, Failure> {
     let mut options = ferrata::EnvelopeOptions::default();
     match keys()? {
         Some(keys) => options = options.with_keys(keys),
-        // A service may do without compression, and then finds what it expects.
+        // A service may work without compression, and then finds the format that it expects.
         None => options = options.with_compress_from(None),
     }
     if let Some(path) = std::env::var_os("FERRATA_LABEL_KEY").filter(|path| !path.is_empty()) {
@@ -123,7 +123,7 @@ fn unwrapped(store: Arc<dyn CheckpointStore>) -> Result<Arc<dyn CheckpointStore>
     Ok(store)
 }
 
-/// Writes a path as a URL.
+/// Formats a path as a URL.
 pub(crate) fn of_folder(path: &Path) -> String {
     use std::fmt::Write as _;
     let mut url = String::from("file:");
@@ -139,33 +139,33 @@ pub(crate) fn of_folder(path: &Path) -> String {
     if url.starts_with("file://") { url.replacen("file:/", "file:///", 1) } else { url }
 }
 
-/// Returns the folder that a URL of files names, if it is written plainly.
+/// Returns the folder of a file store's URL without escapes.
 pub(crate) fn folder(url: &str) -> Option<std::path::PathBuf> {
     let path = url.strip_prefix("file:")?;
     let path = path.strip_prefix("//").map_or(path, |rest| rest);
     (!path.contains(['%', '?'])).then(|| path.into())
 }
 
-/// Removes a store of files in which no run is left: its folders, and the heartbeats of ended processes. Tells whether it is gone.
+/// Removes a file store without runs: its folders, and the heartbeats of ended processes. Returns whether it is gone.
 ///
-/// A listing leaves out runs that cannot be read, and a process may start a run meanwhile. So only empty folders are removed before the folder
-/// of the logs itself is gone. A store that a live process has open stays whole, because the process takes a folder that is missing for a loss.
+/// A listing omits unreadable runs, and a process may start a run meanwhile. So only empty folders are removed before the folder of the logs itself
+/// is gone. A store that a live process has open stays whole, because the process interprets a missing folder as a loss.
 pub(crate) fn remove_empty(store: &Path) -> bool {
     let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let (runs, executors) = (store.join("runs"), store.join("executors"));
     // A live process has a lock on its file.
     let is_dead = |path: &Path| std::fs::File::open(path).is_ok_and(|file| file.try_lock().is_ok());
     let journals = store.join("journals");
-    // A journal that is left is of a process that is alive, or holds what a log may lack.
+    // A remaining journal belongs to a live process, or has records that a log may lack.
     let is_used = !entries(&executors).all(|executor| is_dead(&executor.path()));
     if is_used || entries(&journals).next().is_some() {
         return false;
     }
     for tenant in entries(&runs) {
-        // It stays if anything is in it.
+        // It stays if it has any content.
         let _ = std::fs::remove_dir(tenant.path());
     }
-    // The marker next: as long as it stands there, a missing folder of logs is a loss.
+    // The marker goes next: while it exists, a missing folder of logs is a loss.
     if std::fs::remove_dir(&runs).is_err() || std::fs::remove_file(store.join(MARKER)).is_err() {
         return false;
     }
@@ -177,7 +177,7 @@ pub(crate) fn remove_empty(store: &Path) -> bool {
     [&executors, &journals, store].into_iter().all(|folder| std::fs::remove_dir(folder).is_ok())
 }
 
-/// Returns the URL as it may be shown: without a password or a token, and without what follows a question mark but for names.
+/// Returns the URL for display: without a password or a token, and with `***` for secret options of its query.
 pub(crate) fn shown(url: &str) -> String {
     let unnamed = unnamed(url);
     let (main, query) =
@@ -197,14 +197,14 @@ pub(crate) fn shown(url: &str) -> String {
     shown
 }
 
-/// Returns the URL with `***` in the place of what lets a caller in before an `@`.
+/// Returns the URL with `***` instead of credentials before an `@`.
 ///
-/// A password may hold an `@`, and a person may have left a `?`, a `/` or a `#` in it as they are: it ends at the last `@`.
+/// A password may contain an `@`, and a person may have left a `?`, a `/` or a `#` unescaped: it ends at the last `@`.
 fn unnamed(url: &str) -> Cow<'_, str> {
     let Some((scheme, rest)) = url.split_once(':') else { return url.into() };
     let is = |names: &[&str]| names.iter().any(|name| scheme.eq_ignore_ascii_case(name));
     let rest = rest.trim_start_matches('/');
-    // The name of a file may hold anything, and lets no caller in.
+    // The name of a file may contain anything, and is no credential.
     let Some((who, host)) = rest.rsplit_once('@').filter(|_| !is(&["file", "sqlite", "sharded"])) else {
         return url.into();
     };
@@ -213,14 +213,14 @@ fn unnamed(url: &str) -> Cow<'_, str> {
     if who[name.len()..].starts_with(':') {
         return format!("{begin}{name}:***@{host}").into();
     }
-    // What stands alone is a token for NATS, and a user for others.
+    // A single word is a token for NATS, and a user for others.
     match is(&["nats", "tls"]) {
         true => format!("{begin}***@{host}").into(),
         false => url.into(),
     }
 }
 
-/// Tells whether the value under a key may be a secret.
+/// Returns whether the value of a key may be a secret.
 fn secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     ["pass", "secret", "key", "token", "credential"].iter().any(|word| key.contains(word))
@@ -243,7 +243,7 @@ mod tests {
             ("postgres://me:s3/c:r@db", "postgres://me:***@db"),
             ("postgres://db/app?password=s3:c@ret&schema=a", "postgres://db/app?password=***&schema=a"),
             ("postgres:/me:s3cret@db", "postgres:/me:***@db"),
-            // A token stands alone.
+            // A token without a user.
             ("nats://s3cret@host:1?namespace=a", "nats://***@host:1?namespace=a"),
             ("TLS://s3?c@ret@host:1,host:2", "TLS://***@host:1,host:2"),
             ("nats://s3cret@a:1,s3cret@b:2", "nats://***@b:2"),

@@ -1,4 +1,4 @@
-//! Tables for people: columns as wide as what stands in them, and none wider than the terminal.
+//! Tables for people: columns as wide as their content, and at most as wide as the terminal.
 
 use std::borrow::Cow;
 
@@ -6,16 +6,16 @@ use anstyle::{AnsiColor, Style};
 use ferrata::RunStatus;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// What stands between two columns.
+/// Number of blanks between two columns.
 const GAP: usize = 2;
 
-/// How much of the last column, which has what was said, is kept before a column that may go is left out.
+/// Minimum width of the last column, which has free text; below it an optional column is omitted.
 const LAST: usize = 16;
 
-/// How narrow a column gets where nothing else can go: a name is told from others by less than this.
+/// Minimum width of a column: shorter names are hard to distinguish.
 const LEAST: usize = 8;
 
-/// A cell: its text, and how it looks.
+/// A cell: its text, and its style.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     text: String,
@@ -23,7 +23,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// Makes a cell that looks so.
+    /// Creates a cell with a style.
     pub(crate) fn styled(text: impl Into<String>, style: Style) -> Self {
         Self { text: text.into(), style }
     }
@@ -35,41 +35,41 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// A table with a line of names above it.
+/// A table with a header.
 #[derive(Debug)]
 pub(crate) struct Table {
     names: Vec<&'static str>,
-    /// The columns to leave out where there is no room, the first of them first.
+    /// Columns to omit if space is short, in this order.
     spare: Vec<&'static str>,
-    /// The columns to cut last.
+    /// Columns to cut last.
     whole: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
 }
 
 impl Table {
-    /// Makes a table with these columns.
+    /// Creates a table with these columns.
     pub(crate) fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
         Self { names: names.into_iter().collect(), spare: Vec::new(), whole: Vec::new(), rows: Vec::new() }
     }
 
-    /// Says which columns to leave out where there is no room, the first of them first.
+    /// Sets the columns to omit if space is short, in this order.
     pub(crate) fn sparing(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
         self.spare = names.into_iter().collect();
         self
     }
 
-    /// Says which columns to cut only where all others are as narrow as they get: names that are typed again, and times.
+    /// Sets the columns to cut only after all others are at their minimum: names to type again, and times.
     pub(crate) fn whole(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
         self.whole = names.into_iter().collect();
         self
     }
 
-    /// Adds a row of as many cells as there are columns.
+    /// Adds a row with one cell per column.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Writes the table in lines of at most `room` columns, if that is given. Columns in which nothing stands are left out.
+    /// Formats the table in lines of at most `room` columns, if given. Empty columns are omitted.
     pub(crate) fn render(&self, color: bool, room: Option<usize>) -> String {
         let widths = self.widths(room);
         let mut text = String::new();
@@ -90,7 +90,7 @@ impl Table {
         text
     }
 
-    /// Returns how wide each column is; none for those that are left out.
+    /// Returns the width of each column; `None` for omitted ones.
     fn widths(&self, room: Option<usize>) -> Vec<Option<usize>> {
         let mut widths: Vec<Option<usize>> = (0..self.names.len())
             .map(|at| {
@@ -112,7 +112,7 @@ impl Table {
                 widths[at] = None;
             }
         }
-        // What was said is cut first, then whatever is widest.
+        // Free text is cut first, then the widest column.
         let mut over = all(&widths).saturating_sub(room);
         if let Some(last) = widths.iter_mut().rev().find_map(Option::as_mut) {
             let less = over.min(last.saturating_sub(LAST));
@@ -134,7 +134,7 @@ impl Table {
     }
 }
 
-/// Returns as much of a text as has room, with a mark where the rest was cut off.
+/// Returns as much of a text as fits, with a mark where it is cut.
 fn cut(text: &str, room: usize) -> String {
     if text.width() <= room {
         return text.to_owned();
@@ -147,7 +147,7 @@ fn cut(text: &str, room: usize) -> String {
     text.chars().take_while(fits).chain(['…']).collect()
 }
 
-/// Writes a text in a style, if there is to be colour.
+/// Applies a style to a text if color is on.
 pub(crate) fn paint(text: &str, style: Style, color: bool) -> String {
     if color && style != Style::new() {
         format!("{}{text}{}", style.render(), style.render_reset())
@@ -156,17 +156,17 @@ pub(crate) fn paint(text: &str, style: Style, color: bool) -> String {
     }
 }
 
-/// Returns a text as it may go to a terminal: on one line, and without what could steer the terminal.
+/// Returns a text that is safe for a terminal: on one line, and without control characters.
 pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if steers(c) { ' ' } else { c }).collect()
 }
 
-/// Returns a text of several lines as it may go to a terminal.
+/// Returns a text of several lines that is safe for a terminal.
 pub(crate) fn clean_lines(text: &str) -> String {
     text.chars().map(|c| if steers(c) && c != '\n' { ' ' } else { c }).collect()
 }
 
-/// Returns JSON as it may go to a terminal: what could steer it stands in texts only, and is escaped there.
+/// Returns JSON that is safe for a terminal: control characters occur only in texts, and are escaped there.
 pub(crate) fn clean_json(json: &str) -> String {
     let escaped = |c: char| match steers(c) && c != '\n' {
         true => format!("\\u{:04x}", u32::from(c)),
@@ -175,8 +175,8 @@ pub(crate) fn clean_json(json: &str) -> String {
     json.chars().map(escaped).collect()
 }
 
-/// Returns a text without whatever could steer a terminal and is left in it, but for colours where there are any: the last door before
-/// the terminal, for a text that was not made clean where it was put together.
+/// Removes remaining control characters from a text, except colors if they are on: the last check before the terminal, for a text that was not
+/// cleaned earlier.
 pub(crate) fn safe(text: &str, color: bool) -> Cow<'_, str> {
     if !text.contains(|c| steers(c) && c != '\n') {
         return text.into();
@@ -197,7 +197,7 @@ pub(crate) fn safe(text: &str, color: bool) -> Cow<'_, str> {
     safe.into()
 }
 
-/// Returns how long the change of colour is with which a text begins. One that hides what follows is none.
+/// Returns the length of the color code at the beginning of a text. A code that hides text does not count.
 fn color_length(text: &str) -> Option<usize> {
     let codes = text.strip_prefix("\u{1b}[")?;
     let end = codes.find('m')?;
@@ -205,13 +205,13 @@ fn color_length(text: &str) -> Option<usize> {
     codes[..end].split(';').all(is_color).then_some(end + 3)
 }
 
-/// Tells whether a character could steer a terminal: a control, or a mark that changes the order of the others.
+/// Returns whether a character could control a terminal: a control character, or one that changes the order of others.
 pub(crate) fn steers(c: char) -> bool {
     let reorders = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || reorders(c)
 }
 
-/// Returns the word that a value has in JSON.
+/// Returns the JSON word of a value.
 pub(crate) fn word(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -219,7 +219,7 @@ pub(crate) fn word(value: &impl serde::Serialize) -> String {
     }
 }
 
-/// Returns the look of a status.
+/// Returns the style of a status.
 pub(crate) fn of_status(status: RunStatus) -> Style {
     let color = match status {
         RunStatus::Completed => AnsiColor::Green,

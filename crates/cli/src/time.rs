@@ -1,11 +1,11 @@
-//! Times and durations as people and programs read them.
+//! Times and durations for people and programs.
 
 use std::time::Duration;
 
 use clap::ValueEnum;
 use ferrata::Timestamp;
 
-/// How times are written in tables.
+/// The format of times in tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TimeFormat {
     /// How long ago, or in how long.
@@ -18,7 +18,7 @@ pub(crate) enum TimeFormat {
 }
 
 impl TimeFormat {
-    /// Writes a time as it is to be shown at `now`.
+    /// Formats a time relative to `now`.
     pub(crate) fn write(self, at: Timestamp, now: Timestamp) -> String {
         match self {
             Self::Relative if at > now => format!("in {}", short(at.since(now))),
@@ -31,7 +31,7 @@ impl TimeFormat {
 
 pub(crate) use ferrata_core::wording::duration as short;
 
-/// Reads a duration: a number with `ms`, `s`, `m`, `h`, `d` or `w`, several of them in a row.
+/// Parses a duration: a number with `ms`, `s`, `m`, `h`, `d` or `w`, several of them in a row.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let bad = || format!("`{}` is no duration; write it as 90s, 15m, 2h30m or 30d", text.escape_debug());
     let (mut rest, mut sum) = (text, Duration::ZERO);

@@ -1,4 +1,4 @@
-//! What runs wait for in queues, and what they hold there.
+//! Waits and slots of runs in queues.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,12 +12,12 @@ use tokio::sync::Mutex;
 use crate::context::Context;
 use crate::table::clean;
 
-/// The queues of the store, read again only as far as they have changed.
+/// The queues of the store. Later reads fetch only changes.
 #[derive(Default)]
 pub(crate) struct QueueCache(Mutex<QueueOverview>);
 
 impl QueueCache {
-    /// Says what runs of a listing wait for. No queue is read for runs that cannot wait.
+    /// Returns the waits of the runs in a listing. It reads no queue for runs that cannot wait.
     pub(crate) async fn of(
         &self,
         context: &Context,
@@ -37,19 +37,19 @@ impl QueueCache {
     }
 }
 
-/// Whether a run may wait for its turn, or a node of it, as far as its head says.
+/// Returns whether a run or its node may wait for a slot, according to its head.
 fn may_wait(head: &RunHead) -> bool {
     matches!(head.status, RunStatus::InProgress | RunStatus::Interrupted) && head.wake_at.is_none()
 }
 
-/// Reads the queues. What cannot be read hides nothing else.
+/// Reads the queues. An unreadable one hides no other.
 pub(crate) async fn look(context: &Context, runtime: &Runtime, overview: &mut QueueOverview) {
     if let Err(error) = overview.look(runtime).await {
         context.out.note(&format!("the queues cannot be read: {}", clean(&error.to_string())));
     }
 }
 
-/// Says which slot a run holds.
+/// Describes the slot of a run.
 pub(crate) fn held(one: &QueueMembership, since: &str) -> String {
     let slots = match one.places {
         1 => "a slot".to_owned(),
@@ -59,7 +59,7 @@ pub(crate) fn held(one: &QueueMembership, since: &str) -> String {
 }
 
 impl QueueCache {
-    /// As [`explain`], of what was read last.
+    /// As [`explain`], with the last read.
     pub(crate) async fn explain(
         &self,
         reasons: &mut Vec<RunReason>,
@@ -72,7 +72,7 @@ impl QueueCache {
     }
 }
 
-/// Puts what queues say into the reasons why a run stands as it does.
+/// Adds the data of queues to the reasons for a run's status.
 pub(crate) fn explain(
     reasons: &mut Vec<RunReason>,
     standings: &[QueueMembership],

@@ -1,4 +1,4 @@
-//! Runs that a listing came upon and could not read: they are counted and named, and the command does not end as if all were well.
+//! Unreadable runs in a listing: the command counts and names them, and ends with a failure.
 
 use ferrata::store::{Page, Paged, RunHead, RunQuery};
 use ferrata::{CheckpointStore, Error, ErrorKind, RunKey};
@@ -11,18 +11,18 @@ use crate::find::shown;
 use crate::output::quoted;
 use crate::watch::PollResult;
 
-/// How many runs are named.
+/// Maximum number of named runs.
 const NAMED: usize = 10;
 
-/// Runs that could not be read, each with the reason.
+/// Unreadable runs, each with the reason.
 #[derive(Debug, Default)]
 pub(crate) struct UnreadableRuns {
     named: Vec<(Option<RunKey>, Error)>,
-    /// Whether a listing left out more than it names.
+    /// Whether a listing omitted more runs than it names.
     has_more: bool,
 }
 
-/// Tells whether an error says that the log of one run cannot be read, so that others can.
+/// Returns whether an error means that the log of one run is unreadable while others are readable.
 pub(crate) fn is_unreadable(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }
@@ -37,7 +37,7 @@ impl UnreadableRuns {
         self.named.push((error.run().cloned(), error));
     }
 
-    /// Lists a page of runs. A store leaves out what it cannot read, and names the first of these only when it is asked for all.
+    /// Lists a page of runs. A store omits unreadable runs, and names the first of them only in a full listing.
     pub(crate) async fn page(
         &mut self,
         store: &dyn CheckpointStore,
@@ -57,7 +57,7 @@ impl UnreadableRuns {
         }
     }
 
-    /// Returns what the command saw: what could not be read, if there is any. `missing` says what of these runs is not listed.
+    /// Returns the result of a poll: a partial one if runs are unreadable. `missing` describes the missing part of the listing.
     pub(crate) fn seen(self, missing: &str) -> PollResult {
         match self.failure(missing) {
             Some(failure) => PollResult::Partly(failure),

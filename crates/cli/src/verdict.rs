@@ -1,23 +1,23 @@
-//! What a node of a pipeline came to, as people see it: a run goes on after many a failure, and none of them is shown as success.
+//! The result of a pipeline's node for people: a run continues after many failures, and none of them appears as success.
 
 use anstyle::AnsiColor;
 use ferrata::runtime::PastActivation;
 
-/// What a node came to.
+/// The result of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeVerdict {
-    /// It did what it was to do, or ended with a word of its own.
+    /// It did its work, or ended with an outcome of its own.
     Done,
-    /// It did a part, and the run goes on.
+    /// It did a part, and the run continues.
     Partial,
-    /// It failed, whether the run went on or not.
+    /// It failed, whether or not the run continued.
     Failed,
-    /// It did nothing, or was left.
+    /// It did nothing, or was abandoned.
     Skipped,
 }
 
 impl NodeVerdict {
-    /// Reads the word of an outcome.
+    /// Converts the word of an outcome.
     pub(crate) fn of_word(word: &str) -> Self {
         match word {
             "fail" | "retry" => Self::Failed,
@@ -27,7 +27,7 @@ impl NodeVerdict {
         }
     }
 
-    /// Reads it off an activation that ended.
+    /// Derives the result from an ended activation.
     pub(crate) fn of(past: &PastActivation) -> Self {
         match &past.verdict {
             _ if !past.ok => Self::Failed,
@@ -36,7 +36,7 @@ impl NodeVerdict {
         }
     }
 
-    /// Returns a sign for it.
+    /// Returns its symbol.
     pub(crate) const fn sign(self) -> &'static str {
         match self {
             Self::Done => "✓",
@@ -46,7 +46,7 @@ impl NodeVerdict {
         }
     }
 
-    /// Returns its colour.
+    /// Returns its color.
     pub(crate) const fn color(self) -> AnsiColor {
         match self {
             Self::Done => AnsiColor::Green,
@@ -56,7 +56,7 @@ impl NodeVerdict {
         }
     }
 
-    /// Returns the word of one line of progress.
+    /// Returns the word for a line of progress.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -67,7 +67,7 @@ impl NodeVerdict {
     }
 }
 
-/// Returns the word of an activation's outcome: what it said itself, or what the runtime knows.
+/// Returns the word for an activation's outcome: its own, or that of the runtime.
 pub(crate) fn word(past: &PastActivation) -> &str {
     match &past.verdict {
         Some(verdict) if past.ok => &verdict.outcome,
@@ -76,7 +76,7 @@ pub(crate) fn word(past: &PastActivation) -> &str {
     }
 }
 
-/// Returns why it came to that; empty if none was given.
+/// Returns the reason; empty if there is none.
 pub(crate) fn reason(past: &PastActivation) -> &str {
     let said = past.verdict.as_ref().map(|verdict| &*verdict.reason).filter(|reason| !reason.is_empty());
     let failed = past.failure.as_ref().map(|failure| &*failure.message);

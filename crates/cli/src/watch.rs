@@ -1,4 +1,4 @@
-//! `--watch`: what a verb prints, again and again in the same place.
+//! `--watch`: the output of a verb, repeated in the same place.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Does what a verb does once, or until it says that nothing more will change.
+    /// Runs a verb once, or until it reports that nothing more will change.
     pub(crate) async fn run(
         self,
         context: &Context,
@@ -36,13 +36,13 @@ impl Watch {
     ) -> Result<Exit, Failure> {
         let Some(every) = self.every else {
             return match once().await? {
-                // What was printed is not all that there is.
+                // The output is incomplete.
                 PollResult::Partly(failure) => Err(failure),
                 PollResult::Over(_) | PollResult::MayChange => Ok(Exit::Done),
             };
         };
         let mut first = true;
-        // One and the same from the beginning, so that a key pressed during a look is not lost.
+        // One future from the beginning, so that a key pressed during a poll is not lost.
         let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
         loop {
             context.out.begin_screen();
@@ -51,7 +51,7 @@ impl Watch {
                 && !first
                 && failure.code() == Some(ErrorKind::Unavailable.code())
             {
-                // A store that is away for a moment is looked at again; what was seen last stays until then.
+                // A store that is briefly unreachable is polled again; the last output stays until then.
                 context.out.drop_screen();
                 context.out.failure(failure, &context.global);
             } else {
@@ -78,19 +78,19 @@ impl Watch {
     }
 }
 
-/// What a look saw.
+/// The result of a poll.
 #[derive(Debug)]
 pub(crate) enum PollResult {
-    /// Something that may change.
+    /// The output may change.
     MayChange,
-    /// A run that has ended: so the command ends if it watches.
+    /// The run has ended: a watching command ends, too.
     Over(Exit),
-    /// Something that may change, without what could not be read.
+    /// The output may change, and lacks unreadable runs.
     Partly(Failure),
 }
 
 impl PollResult {
-    /// Tells of a run whether it may change.
+    /// Returns whether a run may change.
     pub(crate) fn of(head: &RunHead) -> Self {
         let exit = Exit::of_status(head.status).filter(|_| head.status.is_finished());
         exit.map_or(Self::MayChange, Self::Over)

@@ -1,4 +1,4 @@
-//! Going on with a run at a node of one's choice: as a fork, so that what was recorded stays as it is.
+//! Continues a run at a chosen node, as a fork, so that its records stay unchanged.
 
 use ferrata_core::runtime::{ForkRequest, Position, Runtime};
 use ferrata_core::{Error, ErrorKind, RunKey};
@@ -7,19 +7,18 @@ use crate::compile::Compiler;
 use crate::pipeline::Pipeline;
 use crate::suggest::closest;
 
-/// Prepares a run that begins at `node` with the context which `run` has at `at`.
+/// Prepares a run that begins at `node` with the context of `run` at `at`.
 ///
-/// It is a run of its own with the other as its parent; nothing of that one is changed, so what it had under way is not ended:
-/// cancel it if it is not to go on. Give the new run an id to be able to repeat this safely, edit the context by the request's own methods,
-/// and [drive](ForkRequest::drive) it with the compiled pipeline.
+/// The new run is a fork of the other, which stays unchanged: its running nodes continue, so cancel it if it should stop. Set an id for the new run
+/// to make repetition safe. Edit the context with the request's methods, and [drive](ForkRequest::drive) the fork with the compiled pipeline.
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::NotFound`]: there is no such node; the message names the closest.
-/// - [`ErrorKind::Invalid`]: a run cannot begin there: the node is in a branch of a parallel node, or is its fan-in, where there
-///   would be no branch. The message names the fork to begin at instead.
+/// - [`ErrorKind::NotFound`]: the node does not exist; the message names the closest one.
+/// - [`ErrorKind::Invalid`]: a run cannot begin at this node: it is in a branch of a parallel node, or is its fan-in, which would have no branch. The
+///   message names the fork to begin at instead.
 ///
-/// Awaiting the request gives those of a fork.
+/// Awaiting the request returns the errors of a fork.
 ///
 /// # Examples
 ///
@@ -56,11 +55,11 @@ pub fn begin_at(
     Ok(runtime.fork(run, at).start_at(node))
 }
 
-/// Tells whether a run of a pipeline can begin at a node.
+/// Checks whether a run of a pipeline can begin at a node.
 ///
 /// # Errors
 ///
-/// As [`begin_at`], but for those of a fork.
+/// As [`begin_at`], except for the errors of a fork.
 pub fn check(compiler: &Compiler, pipeline: &Pipeline, node: &str) -> Result<(), Error> {
     let refuse = |kind, message: String| Err(Error::new(kind, message).with_operation("dot.entry"));
     let Some(at) = pipeline.position(node) else {

@@ -1,7 +1,7 @@
-//! Pipelines written as Graphviz DOT files: read, checked, and compiled to [Ferrata](ferrata_core) graphs.
+//! Pipelines written as Graphviz DOT files, parsed, checked, and compiled to [Ferrata](ferrata_core) graphs.
 //!
-//! The dialect is that of the Attractor specification: a strict subset of DOT whose shapes stand for kinds of work, whose
-//! edges carry conditions, and whose attributes are typed. `docs/dot.md` describes it.
+//! The dialect follows the Attractor specification: a strict subset of DOT in which shapes stand for kinds of work, edges carry conditions, and
+//! attributes are typed. `docs/dot.md` describes it.
 //!
 //! ```
 //! use ferrata_dot::Pipeline;
@@ -25,9 +25,9 @@
 //!
 //! # Guarantees
 //!
-//! - Reading takes time and memory proportional to the source, whatever it holds, and never panics.
-//! - A [`Document`] that is printed and read again is the same document.
-//! - A mistake names its place, and wherever possible what to write instead.
+//! - Parsing takes time and memory proportional to the source, whatever its content, and never panics.
+//! - Printing a [`Document`] and parsing the text again returns an equal document.
+//! - A mistake has its location, and wherever possible a replacement.
 
 pub mod attribute;
 pub mod compile;

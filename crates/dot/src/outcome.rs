@@ -1,4 +1,4 @@
-//! What a node of a pipeline came to: the status that edges ask for, and what it hands on.
+//! The outcome of a pipeline node: the status that edges test, and the data for later nodes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,19 +9,19 @@ use serde_json::Value;
 
 use crate::suggest::shown;
 
-/// How a node ended.
+/// The status with which a node ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It did what it was to do.
+    /// The node did its work.
     Success,
-    /// It did a part of it, and that is enough to go on.
+    /// The node did a part of its work, enough to continue.
     PartialSuccess,
-    /// It wants to be tried again.
+    /// The node requests another attempt.
     Retry,
-    /// It failed; trying again would not help.
+    /// The node failed; a retry would not help.
     Fail,
-    /// It had nothing to do.
+    /// The node had nothing to do.
     Skipped,
 }
 
@@ -29,7 +29,7 @@ pub enum Status {
 const STATUSES: [Status; 5] =
     [Status::Success, Status::PartialSuccess, Status::Retry, Status::Fail, Status::Skipped];
 
-/// What other dialects call them, in lower case.
+/// Their names in other dialects, in lower case.
 const ALIASES: [(&str, Status); 9] = [
     ("succeeded", Status::Success),
     ("ok", Status::Success),
@@ -43,7 +43,7 @@ const ALIASES: [(&str, Status); 9] = [
 ];
 
 impl Status {
-    /// Returns the name, as conditions compare it.
+    /// Returns the name that conditions compare.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -54,14 +54,14 @@ impl Status {
         }
     }
 
-    /// Reads the name, or one that other dialects have for it, as `succeeded` and `FAILED`; upper and lower case alike.
+    /// Parses the name, or one of other dialects such as `succeeded` and `FAILED`, in any case.
     pub fn of_word(word: &str) -> Option<Self> {
         let word = word.trim().to_lowercase();
         let named = STATUSES.into_iter().find(|status| status.as_str() == word);
         named.or_else(|| ALIASES.iter().find(|(alias, _)| *alias == word).map(|(_, status)| *status))
     }
 
-    /// Tells whether it satisfies a goal gate.
+    /// Returns whether it satisfies a goal gate.
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Success | Self::PartialSuccess)
     }
@@ -83,10 +83,9 @@ impl<'de> Deserialize<'de> for Status {
     }
 }
 
-/// What a node came to.
+/// The outcome of a node.
 ///
-/// The same as JSON is what an external program may write into `status.json` or `outcome.json`; only the status, named
-/// `outcome` or `status`, is required there.
+/// An external program may write it as JSON into `status.json` or `outcome.json`; only the status, named `outcome` or `status`, is required there.
 ///
 /// # Examples
 ///
@@ -101,38 +100,38 @@ impl<'de> Deserialize<'de> for Status {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct StageOutcome {
-    /// How it ended.
+    /// The status.
     #[serde(rename = "outcome", alias = "status")]
     pub status: Status,
-    /// The word for it if the pipeline has outcomes of its own, as an edge with `outcome=has_dod` shows: conditions compare it in the place
-    /// of the status, which is then success.
+    /// The pipeline's own word for the outcome, as in an edge with `outcome=has_dod`. Conditions then compare it instead of the status, which is
+    /// success.
     #[serde(default, deserialize_with = "nothing", skip_serializing_if = "String::is_empty")]
     pub own_outcome: String,
-    /// The label of the edge that it would take.
+    /// The label of the preferred edge.
     #[serde(default, deserialize_with = "nothing")]
     pub preferred_label: String,
-    /// The nodes that it would go on to, the best first.
+    /// The suggested next nodes, the best first.
     #[serde(default, deserialize_with = "nothing")]
     pub suggested_next_ids: Vec<String>,
-    /// What it sets in the context.
+    /// The changes of the context.
     #[serde(default, deserialize_with = "nothing")]
     pub context_updates: BTreeMap<String, Value>,
     /// Text for people.
     #[serde(default, deserialize_with = "nothing")]
     pub notes: String,
-    /// Why it failed.
+    /// The reason of a failure.
     #[serde(default, deserialize_with = "nothing")]
     pub failure_reason: String,
-    /// What it has spent, for the budget of the pipeline.
+    /// The usage, for the budget of the pipeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// Whether the status is an exit status alone: the work left no other word for how it ended.
+    /// Whether the status comes from an exit status alone.
     #[serde(skip)]
     pub(crate) is_exit_status: bool,
 }
 
-/// What work has spent. In JSON each part may be left out; `cost_usd` and `total_tokens` are read as well, and without a sum
-/// `input_tokens` and `output_tokens`.
+/// The usage of work. Every JSON field is optional. `cost_usd` and `total_tokens` are accepted as well, and `input_tokens` and `output_tokens`
+/// without a sum.
 ///
 /// # Examples
 ///
@@ -149,24 +148,24 @@ pub struct StageOutcome {
 pub struct Usage {
     /// Money, in the currency of the pipeline's `max_cost`.
     pub cost: f64,
-    /// Tokens of models, in and out.
+    /// Tokens of models, input and output.
     pub tokens: u64,
     /// Time, in seconds.
     pub seconds: f64,
 }
 
 impl Usage {
-    /// What work has spent of money, tokens and seconds. What is no number, or below zero, counts as nothing.
+    /// Creates a usage of money, tokens and seconds. A value below zero, or one that is not a number, counts as zero.
     pub fn new(cost: f64, tokens: u64, seconds: f64) -> Self {
         let amount = |value: f64| if value.is_finite() && value > 0.0 { value } else { 0.0 };
         Self { cost: amount(cost), tokens, seconds: amount(seconds) }
     }
 
-    /// Returns what both have spent together.
+    /// Returns the sum of both.
     #[must_use]
     pub(crate) fn plus(self, other: Self) -> Self {
         let tokens = self.tokens.saturating_add(other.tokens);
-        // A sum that is too large for a number is over each limit.
+        // A sum that exceeds the number range exceeds each limit.
         let sum = |a: f64, b: f64| (a + b).min(f64::MAX);
         Self::new(sum(self.cost, other.cost), tokens, sum(self.seconds, other.seconds))
     }
@@ -203,7 +202,7 @@ impl TryFrom<Reported> for Usage {
     }
 }
 
-/// Reads `null` as if nothing had been written.
+/// Reads `null` as a missing value.
 fn nothing<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -213,7 +212,7 @@ where
 }
 
 impl StageOutcome {
-    /// An outcome with this status and nothing else.
+    /// Creates an outcome with this status and nothing else.
     pub fn new(status: Status) -> Self {
         Self {
             status,
@@ -228,17 +227,17 @@ impl StageOutcome {
         }
     }
 
-    /// A success.
+    /// Creates a success.
     pub fn success() -> Self {
         Self::new(Status::Success)
     }
 
-    /// A failure that trying again would not help.
+    /// Creates a failure that a retry would not cure.
     pub fn fail(reason: impl Into<String>) -> Self {
         Self { failure_reason: reason.into(), ..Self::new(Status::Fail) }
     }
 
-    /// Returns what conditions compare: the word of its own, else the status.
+    /// Returns the word that conditions compare: the pipeline's own, or the status.
     pub fn word(&self) -> &str {
         if self.own_outcome.is_empty() { self.status.as_str() } else { &self.own_outcome }
     }
@@ -250,50 +249,50 @@ impl StageOutcome {
         self
     }
 
-    /// Prefers the edge with a label.
+    /// Sets the label of the preferred edge.
     #[must_use]
     pub fn prefer(mut self, label: impl Into<String>) -> Self {
         self.preferred_label = label.into();
         self
     }
 
-    /// Suggests a node to go on to, after those suggested before.
+    /// Adds a suggested next node, after earlier suggestions.
     #[must_use]
     pub fn suggest(mut self, node: impl Into<String>) -> Self {
         self.suggested_next_ids.push(node.into());
         self
     }
 
-    /// Says what it has spent.
+    /// Sets the usage.
     #[must_use]
     pub fn with_usage(mut self, usage: Usage) -> Self {
         self.usage = Some(usage);
         self
     }
 
-    /// Adds text for people.
+    /// Sets the text for people.
     #[must_use]
     pub fn with_notes(mut self, notes: impl Into<String>) -> Self {
         self.notes = notes.into();
         self
     }
 
-    /// Adds a note to those that are there.
+    /// Adds a note to the existing ones.
     pub(crate) fn add_note(&mut self, note: &str) {
         let separator = if self.notes.is_empty() { "" } else { "; " };
         self.notes += &format!("{separator}{note}");
     }
 
-    /// Reads an outcome that an external program wrote.
+    /// Parses an outcome that an external program wrote.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if it is no JSON object with a status that there is.
+    /// Returns [`ErrorKind::Invalid`] if it is not a JSON object with a known status.
     pub fn from_json(json: &[u8]) -> Result<Self, Error> {
         Self::from_json_with(json, |_| false)
     }
 
-    /// As [`from_json`](Self::from_json), but takes a word that `is_own` knows for a success that prefers the edge of that name.
+    /// As [`from_json`](Self::from_json), but treats a word accepted by `is_own` as a success that prefers the edge of that name.
     pub(crate) fn from_json_with(json: &[u8], is_own: impl Fn(&str) -> bool) -> Result<Self, Error> {
         let read = || -> serde_json::Result<Self> {
             let mut said: Value = serde_json::from_slice(json)?;

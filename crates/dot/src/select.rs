@@ -1,14 +1,14 @@
-//! Which edge a run takes after a node: five tiers, the first that yields an edge wins.
+//! Selects the edge that a run follows after a node: the first of five tiers with a match wins.
 
 use std::fmt;
 
 use crate::condition::{Condition, Facts};
 use crate::outcome::StageOutcome;
 
-/// An edge as the selection sees it.
+/// An edge, as the input of the selection.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Where it leads.
+    /// Its target.
     pub to: String,
     /// Its label, empty if it has none.
     pub label: String,
@@ -18,7 +18,7 @@ pub struct Candidate {
     pub weight: i64,
 }
 
-/// Why an edge was chosen.
+/// The reason for the choice of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -32,7 +32,7 @@ pub enum Reason {
     Weight,
     /// It is one of the heaviest edges without a condition, and its target comes first by name.
     Lexical,
-    /// Chance has chosen it, among edges with the preferred label, to a suggested node, or without a condition.
+    /// A random choice among edges with the preferred label, to a suggested node, or without a condition.
     Random,
 }
 
@@ -49,12 +49,12 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The edge that was chosen, by its place among the candidates.
+/// The chosen edge, by its index among the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Which one.
+    /// The index.
     pub edge: usize,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
@@ -66,7 +66,7 @@ pub struct Choice {
 /// 4. of the edges without a condition, the heaviest;
 /// 5. of several as heavy, the first target by name.
 ///
-/// `None` if there is no such edge. It depends on nothing but its arguments.
+/// Returns `None` if no edge matches. The result depends only on the arguments.
 ///
 /// # Examples
 ///
@@ -105,8 +105,8 @@ pub fn select(edges: &[Candidate], outcome: &StageOutcome, facts: &Facts<'_>) ->
     Some(Choice { edge, reason: if tied { Reason::Lexical } else { Reason::Weight } })
 }
 
-/// Chooses as [`select`] does, but for `selection=random`: then the number that was `drawn` chooses within a tier, each edge as
-/// often as it is heavy, and one of weight 0 or less as if its weight were 1. The same number chooses the same edge.
+/// Chooses as [`select`] does, with `selection=random`: the `drawn` number chooses within a tier, in proportion to the edges' weights. A weight of 0
+/// or less counts as 1. The same number chooses the same edge. A choice by condition is never random.
 pub fn choose(
     edges: &[Candidate],
     outcome: &StageOutcome,
@@ -155,7 +155,7 @@ fn best(edges: &[Candidate], eligible: impl Fn(&Candidate) -> bool) -> Option<(u
     best
 }
 
-/// Returns a label as it is compared: lower case, trimmed, without an accelerator as in `[Y] Yes`, `Y) Yes` or `Y - Yes`.
+/// Returns the normalized label for comparison: lower case, trimmed, without an accelerator as in `[Y] Yes`, `Y) Yes` or `Y - Yes`.
 pub fn normal_label(label: &str) -> String {
     let label = label.trim().to_lowercase();
     match accelerator(&label) {

@@ -1,21 +1,21 @@
-//! The variables of a shell command: where they stand, how they are quoted there, and which names the command sets itself.
+//! The variables of a shell command: their positions, their quotes, and the names that the command sets itself.
 
 use std::collections::BTreeSet;
 
 use crate::variable::{VariableForm, VariableRef, variable_at};
 
-/// How a place in a command is quoted.
+/// The quoting at a position of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShellQuote {
     /// Not at all.
     Plain,
     /// By `"`.
     Double,
-    /// By `'`: the shell replaces nothing there.
+    /// By `'`: the shell replaces no variable inside.
     Single,
     /// In a here-document.
     HereDocument,
-    /// In a here-document whose end is quoted: the shell replaces nothing there.
+    /// In a here-document with a quoted end: the shell replaces no variable inside.
     QuotedHereDocument,
     /// In a comment.
     Comment,
@@ -28,19 +28,19 @@ pub(crate) struct ShellVariable<'a> {
     pub(crate) quote: ShellQuote,
 }
 
-/// What a command says of variables.
+/// The variables of a command.
 #[derive(Debug, Default)]
 pub(crate) struct ShellVariables<'a> {
-    /// Those that stand in it, in order.
+    /// The variables in it, in order.
     pub(crate) found: Vec<ShellVariable<'a>>,
     /// The names that it sets.
     assigned: BTreeSet<&'a str>,
-    /// Whether it runs text that is not here: then it may set any name.
+    /// Whether it runs a text from elsewhere, which may set any name.
     is_open: bool,
 }
 
 impl ShellVariables<'_> {
-    /// Tells whether the command may set a name itself.
+    /// Returns whether the command may set a name itself.
     pub(crate) fn may_set(&self, name: &str) -> bool {
         self.is_open || self.assigned.contains(name)
     }
@@ -74,12 +74,12 @@ const OF_SHELLS: [&str; 24] = [
     "UID",
 ];
 
-/// Tells whether shells set a name themselves.
+/// Returns whether shells set a name themselves.
 pub(crate) fn is_of_shells(name: &str) -> bool {
     OF_SHELLS.contains(&name)
 }
 
-/// Reads a command.
+/// Parses a command.
 pub(crate) fn read(command: &str) -> ShellVariables<'_> {
     let mut reader = Reader {
         text: command,
@@ -94,7 +94,7 @@ pub(crate) fn read(command: &str) -> ShellVariables<'_> {
     result
 }
 
-/// What is open around a place.
+/// The open constructs around a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Open {
     Double,
@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
                 '"' if is_plain => self.open(Open::Double, 1),
                 '"' => self.close(1),
                 '`' if self.quotes.contains(&Open::Backtick) => {
-                    // Whatever is still open within it ends with it.
+                    // Anything still open inside ends with it.
                     while self.quotes.pop().is_some_and(|open| open != Open::Backtick) {}
                     self.at += 1;
                 }
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
         self.text[..self.at].chars().next_back().is_none_or(|c| c.is_whitespace() || ";|&(`".contains(c))
     }
 
-    /// Takes a variable if one begins here.
+    /// Consumes a variable if one begins here.
     fn variable(&mut self, quote: ShellQuote) -> bool {
         let rest = self.rest();
         if rest.starts_with("${{") {
@@ -198,7 +198,7 @@ impl<'a> Reader<'a> {
         true
     }
 
-    /// Reads what is in single quotes; the first one is here.
+    /// Consumes a text in single quotes, from the first quote.
     fn single(&mut self, has_escapes: bool) {
         self.at += 1;
         while let Some(c) = self.rest().chars().next() {
@@ -214,7 +214,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the rest of the line.
+    /// Consumes the rest of the line.
     fn through_line(&mut self, quote: ShellQuote) {
         while let Some(c) = self.rest().chars().next().filter(|c| *c != '\n') {
             if !self.variable(quote) {
@@ -269,7 +269,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Commands that set the names behind them.
+/// Commands that set the names after them.
 const SETTERS: [&str; 11] = [
     "read",
     "export",
@@ -284,7 +284,7 @@ const SETTERS: [&str; 11] = [
     "let",
 ];
 
-/// Finds the names that a command sets, by the words that it consists of: one too many costs a warning, one too few a run.
+/// Finds the names that a command sets, from its words: one too many costs a warning, one too few a run.
 fn find_assignments<'a>(command: &'a str, result: &mut ShellVariables<'a>) {
     let is_name = |word: &str| {
         word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -306,7 +306,7 @@ fn find_assignments<'a>(command: &'a str, result: &mut ShellVariables<'a>) {
     }
 }
 
-/// Tells whether a variable is one that the shell looks up: a plain name that it would replace there.
+/// Returns whether the shell looks a variable up: a plain name at a position where it replaces variables.
 pub(crate) fn is_looked_up(one: &ShellVariable<'_>) -> bool {
     !matches!(one.quote, ShellQuote::Single | ShellQuote::QuotedHereDocument | ShellQuote::Comment)
         && match one.variable.form {
@@ -316,7 +316,7 @@ pub(crate) fn is_looked_up(one: &ShellVariable<'_>) -> bool {
         }
 }
 
-/// Returns the name that the shell looks up: of `$a.b` that is `a`.
+/// Returns the name that the shell looks up: for `$a.b` it is `a`.
 pub(crate) fn looked_up<'a>(one: &ShellVariable<'a>) -> &'a str {
     one.variable.name.split('.').next().unwrap_or_default()
 }
@@ -359,7 +359,7 @@ mod tests {
                 expected.iter().map(|(name, quote)| ((*name).to_owned(), *quote)).collect();
             assert_eq!(quotes(command), expected, "{command}");
         }
-        // Whatever is not closed is read to its end.
+        // An unclosed construct extends to the end.
         for open in ["'", "\"", "`", "$(", "cat <<EOF", "cat <<", "\\", "echo ${", "{{", "$"] {
             assert_eq!(quotes(open), [], "{open}");
         }

@@ -1,8 +1,8 @@
-//! Where something stands in a source, and how that place is shown.
+//! Locations in a source, and how they are displayed.
 
 use std::fmt;
 
-/// How much of a long line a snippet shows on either side of its place: a line of garbage may be the whole file.
+/// How much of a long line a snippet shows on either side of its position: a line of garbage may be the whole file.
 const WINDOW: usize = 60;
 
 /// A range of bytes of a source.
@@ -15,31 +15,31 @@ pub struct Span {
 }
 
 impl Span {
-    /// The range from `start` up to, but without, `end`.
+    /// Creates the range from `start` up to, but without, `end`.
     pub const fn new(start: usize, end: usize) -> Self {
         Self { start, end }
     }
 
-    /// Returns the smallest span that holds both.
+    /// Returns the smallest span with both.
     #[must_use]
     pub fn to(self, other: Self) -> Self {
         Self { start: self.start.min(other.start), end: self.end.max(other.end) }
     }
 }
 
-/// Something with its place in the source.
+/// A value with its location in the source.
 ///
-/// Two of them are equal if they say the same; where it was said is no part of that.
+/// Equality ignores the location.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpannedValue<T> {
-    /// What stands there.
+    /// The value.
     pub value: T,
-    /// Where it stands; empty for what no source says, as a transform's additions.
+    /// The location; empty for values without a source, such as a transform's additions.
     pub span: Span,
 }
 
 impl<T> SpannedValue<T> {
-    /// Says that `value` stands at `span`.
+    /// Creates a value at a span.
     pub const fn new(value: T, span: Span) -> Self {
         Self { value, span }
     }
@@ -53,7 +53,7 @@ impl<T: PartialEq> PartialEq for SpannedValue<T> {
 
 impl<T: Eq> Eq for SpannedValue<T> {}
 
-/// A place as people count it.
+/// A position in lines and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The line, from 1.
@@ -68,25 +68,25 @@ impl fmt::Display for Position {
     }
 }
 
-/// One place of a source with what is to be said of it: what a terminal underlines.
+/// One location of a source with a label: the part that a terminal underlines.
 ///
-/// A snippet is one line of the source, or a part of it if the line is long; bytes that are no text are shown as `U+FFFD`.
+/// A snippet is one line of the source, or a part of it if the line is long; bytes that are not text appear as `U+FFFD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snippet {
-    /// Where the place begins.
+    /// The position where the location begins.
     pub position: Position,
-    /// The place in bytes of the source.
+    /// The location in bytes of the source.
     pub span: Span,
-    /// The line that the place begins in, or the part of it around the place.
+    /// The line where the location begins, or the part of it around the location.
     pub text: String,
-    /// The characters of `text` that are meant: at least one, unless the place is at its end.
+    /// The underlined characters of `text`: at least one, unless the location is at its end.
     pub marked: std::ops::Range<usize>,
-    /// What is to be said of the place.
+    /// The label of the location.
     pub label: String,
 }
 
 impl Snippet {
-    /// Shows a span of a source; one beyond its end is shown at its end.
+    /// Returns the snippet of a span; a span beyond the end of the source is shown at its end.
     pub fn of(source: &[u8], span: Span, label: impl Into<String>) -> Self {
         let start = span.start.min(source.len());
         let line_start = source[..start].iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
@@ -107,7 +107,7 @@ impl Snippet {
 }
 
 impl fmt::Display for Snippet {
-    /// Prints three lines: the line of the source with its number, and the label below what is meant.
+    /// Prints three lines: the line of the source with its number, and the label below the underlined part.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.position.line.to_string();
         let gutter = " ".repeat(number.len());
@@ -118,7 +118,7 @@ impl fmt::Display for Snippet {
     }
 }
 
-/// Moves a cut back to where a character begins, but not before `least`.
+/// Moves a cut back to the beginning of a character, but not before `least`.
 fn boundary(source: &[u8], mut at: usize, least: usize) -> usize {
     while at > least && source.get(at).is_some_and(|b| b & 0xC0 == 0x80) {
         at -= 1;
@@ -126,12 +126,12 @@ fn boundary(source: &[u8], mut at: usize, least: usize) -> usize {
     at
 }
 
-/// Counts the characters without a copy of what may be a long line.
+/// Counts the characters without copying a possibly long line.
 fn chars(bytes: &[u8]) -> usize {
     bytes.iter().filter(|&b| b & 0xC0 != 0x80).count()
 }
 
-/// Text of one line that a terminal can show: tabs are one space, so that carets stand below what they mean.
+/// Returns text on one line for a terminal: a tab is one space, so that carets align.
 fn clean(bytes: &[u8]) -> String {
     let shown = |c: char| match c {
         '\t' => ' ',

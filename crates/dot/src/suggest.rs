@@ -1,8 +1,8 @@
-//! "Did you mean": the known name that is closest to an unknown one; and how much of a name a message shows.
+//! "Did you mean": the known name closest to an unknown one; and the length of names in messages.
 
 use std::borrow::Cow;
 
-/// How much of a value a message shows: a default may be long, and repeated for each of a million nodes.
+/// Maximum length of a value in a message: a default may be long, and repeated for each of a million nodes.
 const SHOWN: usize = 80;
 
 /// Returns the beginning of a text, for a message.
@@ -10,7 +10,7 @@ pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     shortened(text, SHOWN)
 }
 
-/// Returns at most so many characters of a text, and two points if that is not all.
+/// Returns at most this many characters of a text, and an ellipsis if there are more.
 pub(crate) fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}..", &text[..at]).into(),
@@ -18,7 +18,7 @@ pub(crate) fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
-/// Returns at most so many characters of a text for someone who works with it, and how much more there is.
+/// Returns at most this many characters of a text for a task, and the number of the rest.
 pub(crate) fn beginning(text: &str, most: usize) -> Cow<'_, str> {
     match text.char_indices().nth(most) {
         Some((at, _)) => {
@@ -28,7 +28,7 @@ pub(crate) fn beginning(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
-/// Returns at most so many characters of the end of a text, and how much there is before them.
+/// Returns at most this many characters of the end of a text, and the number before them.
 pub(crate) fn ending(text: &str, most: usize) -> Cow<'_, str> {
     let before = text.chars().count().saturating_sub(most);
     match text.char_indices().nth(before) {
@@ -42,10 +42,10 @@ pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Past this many names none is looked for: a mistake in a huge file must not take the square of its size.
+/// Above this number of names there is no search: a mistake in a huge file must not take quadratic time.
 const MAX_NAMES: usize = 200;
 
-/// Returns the name that differs least from `unknown`, if no more than a third of it, and at least one letter, differs.
+/// Returns the name with the smallest difference from `unknown`, if at most a third of it, or one letter, differs.
 pub(crate) fn closest<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if unknown.len() > 64 {
         return None;

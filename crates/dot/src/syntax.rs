@@ -1,4 +1,4 @@
-//! A DOT file as it is written: its statements in their order. Printing it and parsing that again gives the same document.
+//! A DOT file as written: its statements in their order. Printing it and parsing that again returns the same document.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::value::Value;
 
 /// A whole file: one `digraph`.
 ///
-/// Comparing documents compares what they say, not where it stands.
+/// Equality compares the content of documents and ignores locations.
 ///
 /// # Examples
 ///
@@ -24,7 +24,7 @@ use crate::value::Value;
 pub struct Document {
     /// The name after `digraph`.
     pub name: SpannedValue<Arc<str>>,
-    /// What stands between the braces.
+    /// The statements between the braces.
     pub statements: Vec<Statement>,
 }
 
@@ -51,7 +51,7 @@ pub enum Statement {
 /// An attribute with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attribute {
-    /// The key, dotted or not.
+    /// The key, with or without dots.
     pub key: SpannedValue<Arc<str>>,
     /// The value.
     pub value: SpannedValue<Value>,
@@ -62,7 +62,7 @@ pub struct Attribute {
 pub struct Subgraph {
     /// The name, if it has one.
     pub name: Option<SpannedValue<Arc<str>>>,
-    /// What stands between its braces.
+    /// The statements between its braces.
     pub statements: Vec<Statement>,
 }
 
@@ -71,7 +71,7 @@ pub struct Subgraph {
 pub struct NodeStatement {
     /// The node.
     pub id: SpannedValue<Arc<str>>,
-    /// What its brackets hold.
+    /// The attributes in its brackets.
     pub attributes: Vec<Attribute>,
 }
 
@@ -80,7 +80,7 @@ pub struct NodeStatement {
 pub struct EdgeStatement {
     /// The nodes along the chain, at least two.
     pub path: Vec<SpannedValue<Arc<str>>>,
-    /// What the brackets hold.
+    /// The attributes in the brackets.
     pub attributes: Vec<Attribute>,
 }
 
@@ -92,11 +92,11 @@ impl fmt::Display for Document {
     }
 }
 
-/// Words that begin a statement of their own, and so name no node.
+/// Words that begin a statement of their own, and so cannot name a node.
 pub(crate) const KEYWORDS: [&str; 6] = ["strict", "digraph", "graph", "subgraph", "node", "edge"];
 
-/// Returns the id that stands for a name in quotes: each character that is no ASCII letter, digit or `_` becomes `_`. A name that begins with a
-/// digit gets one before it, a word of the dialect one behind it.
+/// Returns the id for a quoted name: each character except ASCII letters, digits and `_` becomes `_`. A name that begins with a digit gets a `_`
+/// before it, a keyword gets one after it.
 pub(crate) fn id_of_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let id: String = name.chars().map(plain).collect();
@@ -109,7 +109,7 @@ pub(crate) fn id_of_name(name: &str) -> String {
     }
 }
 
-/// Prints statements, one a line. The parser bounds how deep they nest.
+/// Prints statements, one per line. The parser bounds their nesting.
 fn print(f: &mut fmt::Formatter<'_>, statements: &[Statement], depth: usize) -> fmt::Result {
     for statement in statements {
         indent(f, depth)?;

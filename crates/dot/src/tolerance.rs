@@ -1,21 +1,21 @@
-//! What other dialects write and this one reads all the same: each is told by lint, with its place.
+//! Constructs of other dialects that the parser tolerates: lint reports each with its location.
 
 use crate::source::Span;
 
-/// How many are kept of one source: a reader takes in no more, and a file may consist of nothing else.
+/// Maximum number per source: a reader needs no more, and a file may consist of nothing else.
 pub(crate) const MOST: usize = 1000;
 
-/// Something that was read although the dialect has it not.
+/// A tolerated construct outside of the dialect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tolerance {
-    /// The rule of lint that warns of it.
+    /// The lint rule that reports it.
     pub rule: &'static str,
-    /// What was read, and how it is taken.
+    /// The construct, and its interpretation.
     pub message: String,
-    /// What to write instead.
+    /// The replacement.
     pub fix: String,
-    /// Where it stands.
+    /// The location.
     pub span: Span,
 }
 
@@ -30,7 +30,7 @@ impl Tolerance {
     }
 }
 
-/// Adds one, unless there are enough.
+/// Adds one, up to the maximum.
 pub(crate) fn note(all: &mut Vec<Tolerance>, one: impl FnOnce() -> Tolerance) {
     if all.len() < MOST {
         all.push(one());

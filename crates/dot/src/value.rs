@@ -1,4 +1,4 @@
-//! The values of attributes: the six types of the dialect, and how each is read as another.
+//! The values of attributes: the six types of the dialect, and conversions between them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Reads a suffix.
+    /// Parses a suffix.
     pub fn from_suffix(suffix: &str) -> Option<Self> {
         Some(match suffix {
             "ms" => Self::Milliseconds,
@@ -54,7 +54,7 @@ impl Unit {
     }
 }
 
-/// A length of time as it is written: a count and a unit.
+/// A length of time as written: a count and a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Length {
     count: u64,
@@ -62,7 +62,7 @@ pub struct Length {
 }
 
 impl Length {
-    /// A count of a unit; `None` if it has more milliseconds than 64 bits hold.
+    /// Creates a count of a unit; `None` if it exceeds 64 bits of milliseconds.
     pub const fn new(count: u64, unit: Unit) -> Option<Self> {
         match count.checked_mul(unit.milliseconds()) {
             Some(_) => Some(Self { count, unit }),
@@ -70,15 +70,15 @@ impl Length {
         }
     }
 
-    /// Reads text as `900s`.
+    /// Parses text such as `900s`.
     pub fn from_text(text: &str) -> Option<Self> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         Self::new(text[..digits].parse().ok()?, Unit::from_suffix(&text[digits..])?)
     }
 
-    /// Returns the time it takes.
+    /// Returns the length of time.
     pub const fn as_std(self) -> Duration {
-        // `new` has seen that this fits.
+        // `new` has checked that this fits.
         Duration::from_millis(self.count.saturating_mul(self.unit.milliseconds()))
     }
 }
@@ -91,7 +91,7 @@ impl fmt::Display for Length {
 
 /// The value of an attribute.
 ///
-/// `Display` writes it as a source would; [`text`](Self::text) is what it says.
+/// `Display` writes it as in a source; [`text`](Self::text) returns its content.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -103,9 +103,9 @@ pub enum Value {
     Float(f64),
     /// `true` or `false`.
     Boolean(bool),
-    /// A count with a unit, as `15m`.
+    /// A count with a unit, such as `15m`.
     Duration(Length),
-    /// A word without quotes, as `LR`.
+    /// A word without quotes, such as `LR`.
     Bare(Arc<str>),
 }
 
@@ -115,7 +115,7 @@ impl Value {
         Self::String(text.into())
     }
 
-    /// Returns what the value says, without quotes.
+    /// Returns the content of the value, without quotes.
     pub fn text(&self) -> std::borrow::Cow<'_, str> {
         match self {
             Self::String(text) | Self::Bare(text) => text.as_ref().into(),
@@ -131,11 +131,11 @@ impl Value {
         }
     }
 
-    /// Reads a whole number, also one in quotes.
+    /// Returns a whole number, even one in quotes.
     pub fn as_integer(&self) -> Option<i64> {
         match self {
             Self::Integer(number) => Some(*number),
-            // Without a fraction, and small enough that no digit is lost.
+            // Without a fraction, and small enough to lose no digit.
             Self::Float(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
                 format!("{number:.0}").parse().ok()
             }
@@ -155,7 +155,7 @@ impl Value {
         number.filter(|number: &f64| number.is_finite() && *number >= 0.0)
     }
 
-    /// Reads `true` or `false`, also in quotes.
+    /// Returns `true` or `false`, even in quotes.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Self::Boolean(yes) => Some(*yes),
@@ -164,8 +164,8 @@ impl Value {
         }
     }
 
-    /// Reads a duration, also one in quotes: the specification's own examples write `timeout="900s"`. A whole number of at least 1
-    /// is a count of seconds, as other dialects have it; 0 is none, because it is not known whether it means at once or never.
+    /// Returns a duration, even one in quotes: the specification's own examples write `timeout="900s"`. A whole number of at least 1 is a count of
+    /// seconds, as in other dialects. 0 returns `None`, because it may mean immediately or never.
     pub fn as_duration(&self) -> Option<Duration> {
         match self {
             Self::Duration(length) => Some(length.as_std()),
@@ -203,7 +203,7 @@ impl fmt::Display for Value {
                 f.write_str("\"")
             }
             Self::Integer(number) => write!(f, "{number}"),
-            // Never with an exponent, which the dialect does not have.
+            // Never with an exponent, which the dialect lacks.
             Self::Float(number) if number.fract() == 0.0 => write!(f, "{number:.1}"),
             Self::Float(number) => write!(f, "{number}"),
             Self::Boolean(yes) => write!(f, "{yes}"),

@@ -1,17 +1,17 @@
-//! Variables in texts: `$name`, `${name}` and `{{ name }}`, where they stand and what they stand for.
+//! Variables in texts: `$name`, `${name}` and `{{ name }}`, with their positions and their values.
 
 use std::borrow::Cow;
 
 use ferrata_core::state::Context;
 use serde_json::Value as Json;
 
-/// The key of the context that holds the goal of the run.
+/// The context key for the goal of the run.
 pub(crate) const GOAL: &str = "graph.goal";
 
-/// How long a text may be once its variables are replaced: a short one can name a long value any number of times.
+/// Maximum length of a text after replacement: a short one can name a long value any number of times.
 const MAX_EXPANDED: usize = 16 << 20;
 
-/// How a variable is written.
+/// The notation of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VariableForm {
     /// `$name`, or `$name.more`.
@@ -26,15 +26,15 @@ pub(crate) enum VariableForm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VariableRef<'a> {
     pub(crate) form: VariableForm,
-    /// The name with all that may belong to it: `$a.b` is `a` or `a.b`, whichever there is.
+    /// The name with all that may belong to it: `$a.b` is `a` or `a.b`, whichever exists.
     pub(crate) name: &'a str,
-    /// Where it begins in the text.
+    /// Its start in the text.
     pub(crate) start: usize,
-    /// Where it ends.
+    /// Its end.
     pub(crate) end: usize,
 }
 
-/// Finds the variables of a text, in order. `${{ .. }}` is none: it belongs to another program.
+/// Finds the variables of a text, in order. `${{ .. }}` is not a variable: it belongs to another program.
 pub(crate) fn variables(text: &str) -> impl Iterator<Item = VariableRef<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -54,7 +54,7 @@ pub(crate) fn variables(text: &str) -> impl Iterator<Item = VariableRef<'_>> {
     })
 }
 
-/// Reads the variable that begins at a `$` or a brace.
+/// Parses the variable that begins at a `$` or a brace.
 pub(crate) fn variable_at(text: &str, start: usize) -> Option<VariableRef<'_>> {
     let rest = &text[start..];
     let new = |form, name, length| Some(VariableRef { form, name, start, end: start + length });
@@ -88,21 +88,21 @@ fn word(text: &str) -> usize {
     text.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count()
 }
 
-/// Tells whether a name consists of words with dots between them, the first of which begins with no digit.
+/// Returns whether a name consists of words with dots between them, and begins with no digit.
 fn is_path(name: &str) -> bool {
     let is_word = |part: &str| !part.is_empty() && word(part) == part.len();
     !name.starts_with(|c: char| c.is_ascii_digit()) && name.split('.').all(is_word)
 }
 
-/// Returns the first statement of a template language, as `{% if x %}`: the dialect has none.
+/// Returns the first statement of a template language, such as `{% if x %}`: the dialect has none.
 pub(crate) fn template_statement(text: &str) -> Option<&str> {
     let start = text.find("{%")?;
     let length = text[start..].find("%}")?;
     Some(&text[start..start + length + 2])
 }
 
-/// Returns what a whole name stands for in a context: the key, or a part of its value. `inputs.x` and `context.x` are `x`, and `goal`
-/// is the goal of the run.
+/// Returns the value of a whole name in a context: that of a key, or a part of it. `inputs.x` and `context.x` are `x`, and `goal` is the goal of the
+/// run.
 pub(crate) fn value<'a>(context: &'a Context, name: &str) -> Option<&'a Json> {
     let known = |name: &str| {
         let value = context.get_value(name)?;
@@ -113,7 +113,7 @@ pub(crate) fn value<'a>(context: &'a Context, name: &str) -> Option<&'a Json> {
         return goal.or_else(|| known("goal"));
     }
     let within = |name: &str| {
-        // The longest key that there is, and then a part of its value.
+        // The longest existing key, and then a part of its value.
         let ends = name.match_indices('.').map(|(at, _)| at).rev();
         let parts = ends.filter_map(|at| Some((known(&name[..at])?, &name[at + 1..])));
         parts.filter_map(|(value, rest)| part_of(value, rest)).next()
@@ -131,7 +131,7 @@ fn part_of<'a>(value: &'a Json, path: &str) -> Option<&'a Json> {
     (!part.is_null()).then_some(part)
 }
 
-/// Returns the text of a value: text as it is, and other values as JSON.
+/// Returns the text of a value: text verbatim, and other values as JSON.
 pub(crate) fn text_of(value: &Json) -> Cow<'_, str> {
     match value {
         Json::String(text) => text.into(),
@@ -139,7 +139,7 @@ pub(crate) fn text_of(value: &Json) -> Cow<'_, str> {
     }
 }
 
-/// Resolves a reference: what it stands for, and where what stands for it ends in the text. Of `$a.b` that may be `$a`.
+/// Resolves a reference: its value, and the end of the replaced text. For `$a.b` that may be the end of `$a`.
 pub(crate) fn resolve<'a>(context: &'a Context, reference: &VariableRef<'_>) -> Option<(&'a Json, usize)> {
     let mut name = reference.name;
     loop {
@@ -153,12 +153,11 @@ pub(crate) fn resolve<'a>(context: &'a Context, reference: &VariableRef<'_>) -> 
     }
 }
 
-/// Replaces the variables of a text by what the context holds. What it does not hold is left as it is, and what is put in is not looked
-/// through again.
+/// Replaces the variables of a text with values of the context. A variable without a value stays, and inserted values are not expanded again.
 ///
 /// # Errors
 ///
-/// What to do about it, if an input is named that the run was not given, or if the text would be too long.
+/// Returns the remedy if a named input is missing, or if the text would be too long.
 pub(crate) fn expand<'a>(text: &'a str, context: &Context) -> Result<Cow<'a, str>, String> {
     let (mut expanded, mut copied) = (String::new(), 0);
     for reference in variables(text) {

@@ -5,28 +5,27 @@ use std::sync::Arc;
 use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::{Error, ErrorKind, Result};
 
-/// Opens a store by its URL; nothing is read or written before it is used, but the file that a `sharded:` URL names.
+/// Opens a store by its URL. It reads and writes nothing before the first use, except the file of a `sharded:` URL.
 ///
-/// - `memory:` keeps runs as long as the process lives. Each call makes a store of its own.
-/// - `file:///path` and `file:relative/path` keep them as files on this machine, with the feature `fs`.
-/// - `sqlite:///path` and `sqlite:relative/path` keep them in an SQLite database, one file on this machine, with the feature `sqlite`.
-///   Options follow as in `?synchronous=normal`.
-/// - `postgres://user:password@host:port/database` keeps them in a PostgreSQL database, with the feature `postgres`. Options
-///   follow as in `?schema=app&connections=20`.
-/// - `nats://host:port,host:port?namespace=name&replicas=3` and `tls://` (with TLS) keep them in a stream of NATS JetStream, with the
-///   feature `nats`.
-/// - `redis://host:port/database`, `rediss://` (with TLS), `redis-cluster://host:port,host:port` and `rediss-cluster://` keep
-///   them on a Redis or Valkey server or cluster, with the feature `redis`. Options follow after `?`: `prefix`, `replicas`,
-///   `keep_secs`.
-/// - `s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true` keeps them as objects in a bucket, with the
-///   feature `s3`. The query is for servers other than AWS. Credentials come from the environment, never from the URL.
-/// - `sharded:///path/of/a/file` and `sharded:relative/path` spread them over the stores that this file names, each by a URL of one
-///   of the kinds above, with the feature `sharded`; `docs/sharding.md` has the file.
+/// - `memory:` stores runs in memory until the process ends. Each call creates a separate store.
+/// - `file:///path` and `file:relative/path` store runs as files on this machine, with the feature `fs`.
+/// - `sqlite:///path` and `sqlite:relative/path` store runs in an SQLite database, one file on this machine, with the feature `sqlite`. Options
+///   follow as in `?synchronous=normal`.
+/// - `postgres://user:password@host:port/database` stores runs in a PostgreSQL database, with the feature `postgres`. Options follow as in
+///   `?schema=app&connections=20`.
+/// - `nats://host:port,host:port?namespace=name&replicas=3` and `tls://` (with TLS) store runs in a stream of NATS JetStream, with the feature
+///   `nats`.
+/// - `redis://host:port/database`, `rediss://` (with TLS), `redis-cluster://host:port,host:port` and `rediss-cluster://` store runs on a Redis or
+///   Valkey server or cluster, with the feature `redis`. Options follow after `?`: `prefix`, `replicas`, `keep_secs`.
+/// - `s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true` stores runs as objects in a bucket, with the feature `s3`. The query
+///   is for servers other than AWS. Credentials come from the environment, never from the URL.
+/// - `sharded:///path/of/a/file` and `sharded:relative/path` distribute runs over the stores in this file, each with a URL of a kind above, with the
+///   feature `sharded`; `docs/sharding.md` describes the file.
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::Unsupported`]: there is no such kind of store, or its feature is off; the message names it.
-/// - [`ErrorKind::Invalid`]: it is not a URL, or not one of that kind of store.
+/// - [`ErrorKind::Unsupported`]: the kind of store is unknown, or its feature is off; the message names it.
+/// - [`ErrorKind::Invalid`]: the text is no URL, or no valid one for that kind of store.
 ///
 /// # Examples
 ///
@@ -41,7 +40,7 @@ use ferrata_core::{Error, ErrorKind, Result};
 ///
 /// <!-- held by: connect::no_error_shows_more_than_the_scheme, connect::a_feature_that_is_off_is_named -->
 pub fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>> {
-    // The rest of a URL may hold a password, so no error shows more than the scheme.
+    // The rest of a URL may contain a password, so errors show only the scheme.
     let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {
         let message = "what names the store is no URL; use `memory:`, `file:///path` or `s3://bucket/prefix`";
         return Err(Error::new(ErrorKind::Invalid, message));

@@ -22,7 +22,7 @@
 //!
 //! # State
 //!
-//! A run's state is a struct with `#[derive(State)]`; each field is a *channel*, and says how an update joins it.
+//! A run's state is a struct with `#[derive(State)]`. Each field is a *channel* with a rule for joining updates.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -57,7 +57,7 @@
 //!
 //! # Stores
 //!
-//! [`connect()`] opens a store by its URL; each kind but `memory:` is a feature of this crate.
+//! [`connect()`] opens a store by its URL. Each kind except `memory:` is a feature of this crate.
 //!
 //! | URL | store | feature |
 //! |---|---|---|
@@ -73,7 +73,7 @@
 //!
 //! # Guide
 //!
-//! The module [`guide`] goes from the first graph to a service at night.
+//! The module [`guide`] leads from the first graph to a service in production.
 //!
 //! # Functions
 //!
@@ -81,11 +81,11 @@
 //!
 //! # Large values
 //!
-//! With the feature `blobs`, a state names a document that is kept beside the records: the module `blobs`.
+//! With the feature `blobs`, a state refers to documents stored next to the records: the module `blobs`.
 //!
 //! # Queues and limits
 //!
-//! With the feature `queue`, runs and nodes wait for their turn, over all processes of a store: the module `queue`.
+//! With the feature `queue`, runs and nodes wait for slots, across all processes of a store: the module `queue`.
 //!
 //! # Schedules
 //!
@@ -93,11 +93,11 @@
 //!
 //! # Metrics
 //!
-//! With the feature `metrics`, a runtime counts what it does through the `metrics` facade; the module `metrics` lists what.
+//! With the feature `metrics`, a runtime reports metrics through the `metrics` facade; the module `metrics` lists them.
 //!
 //! # Traces
 //!
-//! With the feature `otel`, `OpenTelemetry` makes one trace of a run over all processes that drive it.
+//! With the feature `otel`, `OpenTelemetry` creates one trace of a run across all processes that drive it.
 
 mod connect;
 pub mod guide;
@@ -155,17 +155,17 @@ pub use ferrata_store_sqlite::{Sqlite, SqliteOptions, SqliteStore, SqliteTransac
 #[cfg(feature = "otel")]
 pub use otel::OpenTelemetry;
 
-/// The program of the README is compiled and run with the tests.
+/// The tests compile and run the program of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// That of the crate's own page is compiled.
+/// The tests compile the program of the crate's own page.
 #[cfg(all(doctest, feature = "fs"))]
 #[doc = include_str!("../README.md")]
 struct CrateReadme;
 
-/// The programs of the pages, too.
+/// The tests compile the programs of the pages, too.
 #[cfg(doctest)]
 mod pages {
     #[doc = include_str!("../../../docs/replanning.md")]

@@ -1,4 +1,4 @@
-//! The way between the spans of this process and OpenTelemetry's traces, which reach over processes.
+//! Connects the spans of this process with OpenTelemetry's traces across processes.
 
 use ferrata_core::runtime::{TraceContext, TraceParent};
 use opentelemetry::Context;
@@ -6,11 +6,10 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// Makes one trace of a run over all processes that drive it, where `tracing-opentelemetry` exports the spans.
+/// Creates one trace of a run across all processes that drive it, if `tracing-opentelemetry` exports the spans.
 ///
-/// A start records where the caller's current span stands in its trace; whoever drives the run goes on from there. A trace that is
-/// not sampled is recorded as such, so that a sampler that asks the parent leaves out the rest of the run, too. What a `tracestate`
-/// holds is not recorded.
+/// A start records the caller's current span, and every process that drives the run continues that trace. The record includes whether the trace is
+/// sampled, so that a parent-based sampler skips the rest of the run, too. The `tracestate` is not recorded.
 ///
 /// # Examples
 ///
@@ -29,7 +28,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 pub struct OpenTelemetry {}
 
 impl OpenTelemetry {
-    /// The way to the layer of `tracing-opentelemetry` in the subscriber that is installed.
+    /// Finds the layer of `tracing-opentelemetry` in the installed subscriber.
     pub fn new() -> Self {
         Self {}
     }
@@ -46,7 +45,7 @@ impl TraceContext for OpenTelemetry {
 
     fn set_parent(&self, span: &Span, parent: &TraceParent) {
         if let Some(parent) = remote(parent) {
-            // Without the layer there is no trace that it could go on in.
+            // Without the layer there is no trace to continue.
             let _ = span.set_parent(Context::new().with_remote_span_context(parent));
         }
     }

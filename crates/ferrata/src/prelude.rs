@@ -1,4 +1,4 @@
-//! What most programs name: `use ferrata::prelude::*;`.
+//! Names that most programs use: `use ferrata::prelude::*;`.
 
 pub use crate::flow::{Flow, FlowContext, FlowError, GraphFlowExt, RuntimeFlowExt, flow};
 #[cfg(feature = "queue")]

@@ -1,4 +1,4 @@
-//! Who looks: what the service's own authentication says of a request.
+//! Viewers: the result of the service's own authentication of a request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use axum::http::request::Parts;
 use ferrata_core::{RunKey, TenantId};
 
-/// Whoever sent a request, as the hook of [`Inspector::access`](crate::Inspector::access) knows them.
+/// The sender of a request, as the hook of [`Inspector::access`](crate::Inspector::access) identifies it.
 ///
-/// Made by [`Viewer::new`], who sees every tenant and may act where the inspector [allows acts](crate::Inspector::allow_writes).
+/// Create one with [`Viewer::new`]: it sees every tenant and may act if the inspector [allows acts](crate::Inspector::allow_writes).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Viewer {
@@ -19,30 +19,30 @@ pub struct Viewer {
 }
 
 impl Viewer {
-    /// A viewer without a name.
+    /// Creates a viewer without a name.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets what the viewer is called: it is recorded with each act.
+    /// Sets the viewer's name, which is recorded with each act.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Shows only the runs of one tenant. To this viewer the others do not exist.
+    /// Restricts the viewer to the runs of one tenant. Other tenants are invisible.
     pub fn of_tenant(mut self, tenant: TenantId) -> Self {
         self.tenant = Some(tenant);
         self
     }
 
-    /// Refuses acts of this viewer.
+    /// Forbids acts.
     pub fn reading(mut self) -> Self {
         self.reads_only = true;
         self
     }
 
-    /// Shows the values of secret channels in states and differences; to any other viewer they are `…`.
+    /// Shows the values of secret channels in states and differences; other viewers see `…`.
     pub fn seeing_secrets(mut self) -> Self {
         self.sees_secrets = true;
         self
@@ -64,7 +64,7 @@ impl Viewer {
         !self.reads_only
     }
 
-    /// Whether the viewer may know of a run.
+    /// Returns whether the viewer may know of a run.
     pub(crate) fn sees(&self, run: &RunKey) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
     }
@@ -72,7 +72,7 @@ impl Viewer {
 
 type Hook = dyn Fn(&Parts) -> Option<Viewer> + Send + Sync;
 
-/// The hook that knows viewers.
+/// The hook that identifies viewers.
 #[derive(Clone)]
 pub(crate) struct Access(Arc<Hook>);
 
@@ -87,7 +87,7 @@ impl Access {
 }
 
 impl Default for Access {
-    /// Knows every client that passes the guard.
+    /// Accepts every client that passes the guard.
     fn default() -> Self {
         Self::new(|_| Some(Viewer::new()))
     }

@@ -1,4 +1,4 @@
-//! What every request works with: the runtime, the choices of the service, and who asks.
+//! The context of every request: the runtime, the settings of the service, and the viewer.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::queues::QueueBoard;
 use crate::redact::Redaction;
 use crate::trees::TreeBoard;
 
-/// What every request works with.
+/// The context of every request.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) runtime: Runtime,
@@ -29,7 +29,7 @@ pub(crate) struct App {
     pub(crate) redaction: Redaction,
     pub(crate) outlines: Outlines,
     pub(crate) allows_writes: bool,
-    /// What follows `ferrata` in commands that the page shows, so that they mean this store.
+    /// Options after `ferrata` in commands on the page, so that they address this store.
     pub(crate) options: String,
     /// Turns true when streams must end.
     pub(crate) ending: Option<watch::Receiver<bool>>,
@@ -57,7 +57,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Reads the parameters of the request; one that is not listed is refused.
+    /// Reads the parameters of the request and refuses unknown ones.
     pub(crate) fn params(&self, known: &'static [&'static str]) -> Result<Params, Problem> {
         Params::read(self.query.as_deref(), known)
     }
@@ -66,18 +66,18 @@ impl Call {
         &self.app.runtime
     }
 
-    /// Reads the name of a run, which the viewer must be allowed to know of.
+    /// Reads the name of a run and checks that the viewer may know of it.
     pub(crate) fn run(&self, (tenant, run): &(String, String)) -> Result<RunKey, Problem> {
         let key = RunKey::new(TenantId::new(tenant)?, RunId::new(run)?);
         if self.viewer.sees(&key) { Ok(key) } else { Err(Problem::no_run(&key)) }
     }
 
-    /// Reads the head of a run that is there.
+    /// Reads the head of an existing run.
     pub(crate) async fn head(&self, run: &RunKey) -> Result<RunHead, Problem> {
         self.runtime().head(run).await?.ok_or_else(|| Problem::no_run(run))
     }
 
-    /// Returns the tenant whose runs are listed: the viewer's, or the one that is asked for.
+    /// Returns the tenant for a listing: the viewer's, or the requested one.
     pub(crate) fn tenant(&self, asked: Option<&str>) -> Result<Option<TenantId>, Problem> {
         let asked = asked.map(TenantId::new).transpose()?;
         match (self.viewer.tenant(), asked) {
@@ -95,7 +95,7 @@ impl FromRequestParts<Arc<App>> for Call {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
         let query = parts.uri.query().map(str::to_owned);
-        // The guard puts it there; a route that stands before the guard has no viewer.
+        // The guard inserts the viewer; a route before the guard has none.
         let viewer = parts.extensions.get::<Viewer>().cloned().ok_or_else(Problem::unauthorized)?;
         Ok(Self { app: Arc::clone(app), viewer, query })
     }

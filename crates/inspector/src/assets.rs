@@ -16,7 +16,7 @@ struct Asset {
     bytes: &'static [u8],
 }
 
-/// The files that `cargo xtask ui` builds of `ui/`, and the gate holds against it.
+/// The files that `cargo xtask ui` builds from `ui/`; the gate checks that they match.
 const ASSETS: [Asset; 5] = [
     Asset {
         name: "index.html",
@@ -37,7 +37,7 @@ const ASSETS: [Asset; 5] = [
     Asset { name: "icon.svg", kind: "image/svg+xml", bytes: include_bytes!("../assets/icon.svg") },
 ];
 
-/// Answers with the page, or a file of it.
+/// Serves the page, or a file of it.
 pub(crate) async fn serve(
     State(_): State<Arc<App>>,
     OriginalUri(uri): OriginalUri,
@@ -53,12 +53,12 @@ pub(crate) async fn serve(
     }
 }
 
-/// Answers with the page where a router that nests this one has it: below an address that ends without a slash, its files are named with the
-/// last part of that address.
+/// Serves the page at the root of a nested router: an address without a trailing slash makes relative paths of the page's files begin with its last
+/// segment.
 pub(crate) async fn root(OriginalUri(uri): OriginalUri, headers: HeaderMap) -> Response {
     let page = &ASSETS[0];
     let last = uri.path().rsplit('/').next().unwrap_or_default();
-    // A part of an address that was matched, but it is written into HTML.
+    // The router matched this segment, but the code writes it into HTML.
     let is_plain = last.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte));
     if last.is_empty() || !is_plain {
         return answer(page.kind, page.bytes, &headers);
@@ -78,7 +78,7 @@ fn answer(kind: &'static str, bytes: impl AsRef<[u8]> + IntoResponse, headers: &
     (fresh, [(header::CONTENT_TYPE, kind)], bytes).into_response()
 }
 
-/// FNV-1a: it tells one build from another, and no more is asked of it.
+/// FNV-1a: it only distinguishes one build from another.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes
         .iter()

@@ -1,4 +1,4 @@
-//! Answers about a run that stay true as long as its head is the same, so that a page that is open costs the store one question at a time.
+//! Caches answers about a run until its head changes, so that an open page costs the store one read at a time.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -10,34 +10,33 @@ use serde_json::Value;
 
 use crate::view::tree::bytes;
 
-/// How many answers are kept, and how many bytes of JSON: of all together, and of which one may have
-/// such a share. One with more is made anew each time.
+/// Maximum number of cached answers, and of bytes of JSON in total and per answer. A larger answer is computed each time.
 const ENTRIES: usize = 2_048;
 const BYTES: usize = 16 * 1024 * 1024;
 const SHARE: usize = 4;
 
-/// The same of states, of which one may have all: in memory they take some times as much.
+/// The limit for states, of which one may use all: in memory they take several times as much.
 const STATES: usize = 8 * 1024 * 1024;
 
-/// What an answer is about.
+/// The key of an answer.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct CacheKey {
     pub(crate) run: RunKey,
-    /// The head for which it holds: a run of the same name in another life has another.
+    /// The head for which it is valid: a run with the same id in another generation has another head.
     pub(crate) head: RecordId,
-    /// Which answer.
+    /// The kind of answer.
     pub(crate) what: Cow<'static, str>,
 }
 
-/// Answers that stay true as long as a run's head is the same.
+/// Answers that stay valid until the head of their run changes.
 pub(crate) struct Cache(Mutex<CacheEntry>);
 
 struct CacheEntry {
-    /// The oldest first.
+    /// Entries, oldest first.
     all: VecDeque<(CacheKey, Arc<Value>, usize)>,
     bytes: usize,
     most: usize,
-    /// The most bytes of one answer.
+    /// Maximum size of one answer in bytes.
     each: usize,
 }
 
@@ -48,7 +47,7 @@ impl Default for Cache {
 }
 
 impl Cache {
-    /// Keeps states, each as of a place in a log: a page asks for one of them level by level.
+    /// Creates a cache for states, each at a position of a log: a page requests one of them level by level.
     pub(crate) fn of_states() -> Self {
         Self::of(STATES, STATES)
     }
@@ -58,7 +57,7 @@ impl Cache {
     }
 
     fn lock(&self) -> MutexGuard<'_, CacheEntry> {
-        // What is in there is whole at any time.
+        // The content is consistent even if another thread panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -68,7 +67,7 @@ impl Cache {
         kept.all.iter().rev().find(|(known, ..)| known == about).map(|(_, value, _)| Arc::clone(value))
     }
 
-    /// Keeps an answer, in the place of an older one of the same run.
+    /// Stores an answer and replaces an older one about the same run.
     pub(crate) fn put(&self, about: CacheKey, value: Value) -> Arc<Value> {
         let (size, value) = (bytes(&value), Arc::new(value));
         let mut kept = self.lock();

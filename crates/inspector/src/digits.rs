@@ -1,10 +1,10 @@
-//! Numbers of JSON text that a state cannot keep: it holds integers of 64 bits, and floats.
+//! Numbers in JSON text that a state cannot represent: a state has 64-bit integers and floats.
 
 use serde_json::Number;
 
 use crate::problem::Problem;
 
-/// Refuses JSON in which a number would not stay as it is written. What is said of a state is read as values, which have so many digits.
+/// Refuses JSON with a number that would change when it is parsed. States use values with limited precision.
 pub(crate) fn kept(json: &str) -> Result<(), Problem> {
     match numbers(json).find(|number| !is_kept(number)) {
         None => Ok(()),
@@ -16,9 +16,9 @@ pub(crate) fn kept(json: &str) -> Result<(), Problem> {
     }
 }
 
-/// Returns the numbers of valid JSON as they are written.
+/// Returns the numbers of valid JSON as written.
 fn numbers(json: &str) -> impl Iterator<Item = &str> {
-    // Of texts, what is behind a backslash ends none.
+    // A character after a backslash does not end a text.
     let (mut in_text, mut is_escaped) = (false, false);
     json.split(move |c: char| {
         match c {
@@ -40,7 +40,7 @@ fn is_kept(number: &str) -> bool {
     read.is_ok_and(|read| plain(&read) == plain(number))
 }
 
-/// Returns the digits of a number from the first to the last that is not 0, and where the first stands: equal for equal numbers.
+/// Returns the digits of a number from the first to the last that is not 0, and the exponent of the first: equal for equal numbers.
 fn plain(number: &str) -> (bool, String, i64) {
     let (is_negative, number) = number.strip_prefix('-').map_or((false, number), |rest| (true, rest));
     let (digits, power) = number.split_once(['e', 'E']).unwrap_or((number, "0"));

@@ -1,4 +1,4 @@
-//! What every request must pass: a host that is meant, an origin that is the page's own, the token, and the service's own authentication.
+//! The checks of every request: an allowed host, the page's own origin, the token, and the service's own authentication.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,14 +13,14 @@ use axum::response::{IntoResponse, Response};
 use crate::app::App;
 use crate::problem::Problem;
 
-/// Nothing but the page's own files runs, and nothing may frame it. Styles are a file, too: no attribute of an element is trusted.
+/// Only the page's own files run, and no site may frame it. Styles are a file, too: attributes of elements are not trusted.
 const POLICY: &str = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The names under which a machine reaches itself.
+/// The names that a machine has for itself.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Which requests are let in.
+/// The rules for admitting requests.
 #[derive(Clone, Default)]
 pub(crate) struct Guard {
     pub(crate) hosts: BTreeSet<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Guard {
 }
 
 impl fmt::Debug for Guard {
-    /// Never shows the token.
+    /// Does not print the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let token = self.token.as_ref().map(|_| "…");
         f.debug_struct("Guard")
@@ -41,7 +41,7 @@ impl fmt::Debug for Guard {
 }
 
 impl Guard {
-    /// Refuses what a page of another site would send: through a name that it points at this machine, or across origins.
+    /// Refuses requests that another site's page could send: through a host name that resolves to this machine, or across origins.
     fn check_sender(&self, parts: &Parts) -> Result<(), Problem> {
         let authority = authority(parts);
         let host = authority.as_deref().map(host_of).unwrap_or_default();
@@ -60,7 +60,7 @@ impl Guard {
                 return Err(of_others);
             }
         }
-        // A link that leads here is followed; what a page fetches from here is not given to it.
+        // A browser may follow a link to this site, but a page of another site gets no content from here.
         let is_followed = parts.method == Method::GET && is(&parts.headers, "sec-fetch-mode", "navigate");
         let site = parts.headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
         match site {
@@ -79,7 +79,7 @@ impl Guard {
     }
 }
 
-/// Lets in who may ask, and tells the routes who that is.
+/// Admits an authorized request and passes its viewer to the routes.
 pub(crate) async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let admitted = app
@@ -96,7 +96,7 @@ pub(crate) async fn admit(State(app): State<Arc<App>>, request: Request, next: N
     }
 }
 
-/// Lets in whoever may see the page, which holds nothing of any run.
+/// Admits requests for the page, which contains nothing about any run.
 pub(crate) async fn admit_to_page(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     match app.guard.check_sender(&parts) {
@@ -105,7 +105,7 @@ pub(crate) async fn admit_to_page(State(app): State<Arc<App>>, request: Request,
     }
 }
 
-/// Says on every response what a browser may do with it.
+/// Adds the security headers for browsers to every response.
 pub(crate) async fn seal(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
@@ -133,13 +133,13 @@ fn is(headers: &HeaderMap, name: &str, value: &str) -> bool {
     headers.get(name).is_some_and(|sent| sent == value)
 }
 
-/// Returns the name and port that a client asked for.
+/// Returns the host name and port of the request.
 fn authority(parts: &Parts) -> Option<String> {
     let sent = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).map(str::to_owned);
     sent.or_else(|| parts.uri.authority().map(ToString::to_string)).map(|host| host.to_ascii_lowercase())
 }
 
-/// Returns the name without the port.
+/// Returns the host name without the port.
 fn host_of(authority: &str) -> &str {
     match authority.rfind(']') {
         Some(end) => &authority[..=end],
@@ -147,7 +147,7 @@ fn host_of(authority: &str) -> &str {
     }
 }
 
-/// Compares in a time that does not depend on where the two differ.
+/// Compares in constant time.
 fn is_same(one: &str, other: &str) -> bool {
     let differ = one.bytes().zip(other.bytes()).fold(0, |differ, (one, other)| differ | (one ^ other));
     one.len() == other.len() && differ == 0

@@ -1,4 +1,4 @@
-//! The inspector with its choices: what is shown, to whom, and what may be done.
+//! The inspector with its settings: visible data, viewers, and allowed acts.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crate::redact::Redaction;
 use crate::trees::TreeBoard;
 use crate::{api, cache};
 
-/// An inspector over the store of a runtime, and what it may show and do.
+/// An inspector over the store of a runtime, with settings for visible data and allowed acts.
 ///
 /// # Examples
 ///
-/// Behind the service's own login, for one tenant each, without what is secret:
+/// Example: behind the service's own login, for one tenant each, with secrets hidden:
 ///
 /// ```
 /// # use ferrata_core::runtime::Runtime;
@@ -60,7 +60,7 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// Makes an inspector that only reads, for clients of the same machine.
+    /// Creates a read-only inspector for clients of the same machine.
     pub fn new(runtime: Runtime) -> Self {
         Self {
             runtime,
@@ -74,63 +74,63 @@ impl Inspector {
         }
     }
 
-    /// Shows the runs of a workflow over its whole graph, also the edges that were not taken.
+    /// Shows the runs of a workflow with its whole graph, including edges that a run has not taken.
     pub fn graph<S: State>(mut self, graph: &Graph<S>) -> Self {
         self.outlines.insert(graph.name().as_str(), Outline::of(graph));
         self
     }
 
-    /// Asks for the outlines of graphs that [`graph`](Self::graph) was not given. It is asked for each run that is shown, and must not block for
-    /// long.
+    /// Sets a hook that finds outlines of graphs other than those of [`graph`](Self::graph). The inspector calls it for each displayed run, so it
+    /// must not block for long.
     pub fn outlines(mut self, find: impl Fn(&RunHead) -> Option<Outline> + Send + Sync + 'static) -> Self {
         self.outlines.find_by(find);
         self
     }
 
-    /// Lets viewers act: answer, send, retry, pause, cancel, edit, move, fork, purge; also on all runs that meet conditions.
+    /// Lets viewers act: answer, send, retry, pause, cancel, edit, move, fork, purge; also on all runs that match a filter.
     pub fn allow_writes(mut self) -> Self {
         self.allows_writes = true;
         self
     }
 
-    /// Answers clients that reach it by this name, too, without a port. Requests for other names are refused, so that no page of another site can reach
-    /// the inspector through a name that it points here.
+    /// Accepts requests with this host name, without a port. Other names are refused, so that no page of another site can reach the inspector through
+    /// a name that resolves to this machine.
     pub fn allow_host(mut self, host: impl Into<String>) -> Self {
         self.guard.hosts.insert(host.into().to_ascii_lowercase());
         self
     }
 
-    /// Answers clients by whatever name they reach it: where a proxy before it checks names.
+    /// Accepts requests with any host name, for use after a proxy that checks names.
     pub fn allow_any_host(mut self) -> Self {
         self.guard.any_host = true;
         self
     }
 
-    /// Answers only requests with this token, as `Authorization: Bearer TOKEN`. The page takes it from its address, behind `#token=`.
+    /// Requires this token in every request, as `Authorization: Bearer TOKEN`. The page reads it from its address, after `#token=`.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.guard.token = Some(token.into());
         self
     }
 
-    /// Asks the service who sent a request to the API; none is refused with 401. The hook sees what layers around the router have put into the
-    /// request's extensions.
+    /// Sets a hook that identifies the sender of an API request; `None` refuses the request with 401. The hook sees the request extensions that outer
+    /// layers have set.
     pub fn access(mut self, hook: impl Fn(&Parts) -> Option<Viewer> + Send + Sync + 'static) -> Self {
         self.access = Access::new(hook);
         self
     }
 
-    /// Hides the value at this place of every state, as a JSON pointer in which `*` stands for any one name or number. What nodes say in notes,
-    /// questions and errors is not of the state: [`redact_texts`](Self::redact_texts) looks into that.
+    /// Hides a value of every state, given as a JSON pointer in which `*` matches any one name or number. Notes, questions and errors are not part of
+    /// the state: [`redact_texts`](Self::redact_texts) covers them.
     pub fn redact(mut self, path: impl AsRef<str>) -> Self {
         self.redaction.add(path.as_ref());
         self
     }
 
-    /// Asks a hook what to show in the place of a text; `None` shows it as it is. It is asked before anything is cut, of every text, number and
-    /// name of a field in a state, and of whatever nodes, callers and errors said: notes, reasons, questions, failures, labels, users, events and the
-    /// post-mortem. Other words may stand in the same text, and it may be asked again of what it has answered.
+    /// Sets a hook that returns a replacement for a text, or `None` to show the text. The inspector calls the hook before it cuts a text: for every
+    /// text, number and field name in a state, and for notes, reasons, questions, failures, labels, users, events and the post-mortem. A text may
+    /// contain other words, and the hook may get its own replacement again.
     ///
-    /// The names by which things are found are shown as they are: tenants, ids, workflows, nodes, questions and queues.
+    /// Identifiers are always shown: tenants, ids, workflows, nodes, questions and queues.
     ///
     /// # Examples
     ///
@@ -146,19 +146,19 @@ impl Inspector {
         self
     }
 
-    /// Sets the options with which the commands on the page reach this store, as `--store postgres://db/app`.
+    /// Sets the options for commands on the page that address this store, such as `--store postgres://db/app`.
     pub fn command_options(mut self, options: impl Into<String>) -> Self {
         self.options = options.into();
         self
     }
 
-    /// Ends open event streams once this is true: a graceful shutdown of the server would wait for them.
+    /// Ends open event streams when this becomes true: a graceful shutdown of the server would otherwise wait for them.
     pub fn ending(mut self, ending: watch::Receiver<bool>) -> Self {
         self.ending = Some(ending);
         self
     }
 
-    /// Makes the router. Nest it below a path, or serve it as it is.
+    /// Creates the router. Nest it below a path, or serve it alone.
     pub fn into_router(self) -> Router {
         let Self { runtime, guard, access, redaction, outlines, allows_writes, options, ending } = self;
         let (cache, clock) = (cache::Cache::default(), SystemClock::new());

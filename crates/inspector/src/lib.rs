@@ -6,11 +6,11 @@
 //! # }
 //! ```
 //!
-//! The page is at `/ferrata` then. As it stands the router only reads, and answers only to clients that reach it as `localhost`, `127.0.0.1` or `[::1]`:
-//! [`Inspector`] opens it further, asks the service's own authentication, keeps tenants apart, and hides fields of the state.
+//! The page is then at `/ferrata`. By default the router only reads, and answers only clients that reach it as `localhost`, `127.0.0.1` or `[::1]`.
+//! [`Inspector`] changes these defaults, uses the service's own authentication, separates tenants, and hides fields of the state.
 //!
-//! Everything that the page shows comes from the JSON API below `api/v1`, which `api/v1/openapi.json` describes. Reading writes
-//! nothing: no request but those below `acts` appends a record, has a heartbeat or sets a store up.
+//! The page gets all its data from the JSON API below `api/v1`, which `api/v1/openapi.json` describes. Only requests below
+//! `acts` append records, send heartbeats or set a store up.
 
 mod access;
 mod api;
@@ -34,7 +34,7 @@ pub use outline::{Outline, OutlineEdge, OutlineNode};
 
 use ferrata_core::runtime::Runtime;
 
-/// Makes the router of an inspector that reads the runs of a runtime's store, and no more: [`Inspector`] has the choices.
+/// Creates the router of a read-only inspector for a runtime's store. [`Inspector`] has the settings.
 pub fn router(runtime: Runtime) -> axum::Router {
     Inspector::new(runtime).into_router()
 }

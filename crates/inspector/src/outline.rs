@@ -1,4 +1,4 @@
-//! Graphs as they are drawn: the nodes and edges of a workflow, for what a run's log does not tell.
+//! Drawn graphs: the nodes and edges of a workflow, including those that a run's log lacks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,9 +9,9 @@ use ferrata_core::state::State;
 use ferrata_core::store::RunHead;
 use serde::Serialize;
 
-/// A graph as it is drawn.
+/// A graph for drawing.
 ///
-/// A log names the nodes of its graph and the edges that were taken. An outline adds the edges that were not, and labels.
+/// A log names the nodes of its graph and the edges that the run took. An outline adds the other edges, and labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[must_use]
 pub struct Outline {
@@ -31,19 +31,19 @@ pub struct OutlineNode {
 pub struct OutlineEdge {
     pub(crate) from: String,
     pub(crate) to: String,
-    /// What makes it fire, in a word.
+    /// The trigger, in a word.
     pub(crate) kind: String,
-    /// What is written beside it.
+    /// The label next to the edge.
     pub(crate) label: String,
 }
 
 impl Outline {
-    /// An outline without nodes.
+    /// Creates an outline without nodes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The outline of a graph.
+    /// Returns the outline of a graph.
     pub fn of<S: State>(graph: &Graph<S>) -> Self {
         let outline = graph.node_names().fold(Self::new(), |outline, name| outline.node(name.as_str(), ""));
         graph.edges().fold(outline, |outline, (from, to, kind)| {
@@ -51,13 +51,13 @@ impl Outline {
         })
     }
 
-    /// Adds a node; without a label its name is shown.
+    /// Adds a node; the default label is its name.
     pub fn node(mut self, name: impl Into<String>, label: impl Into<String>) -> Self {
         self.nodes.push(OutlineNode { name: name.into(), label: label.into() });
         self
     }
 
-    /// Adds an edge, with what makes it fire (`plain`, `when`, `otherwise`, `on_failure`, `routed`) and what is written beside it.
+    /// Adds an edge with its trigger (`plain`, `when`, `otherwise`, `on_failure`, `routed`) and its label.
     pub fn edge(
         mut self,
         from: impl Into<String>,
@@ -73,7 +73,7 @@ impl Outline {
 
 type Find = dyn Fn(&RunHead) -> Option<Outline> + Send + Sync;
 
-/// The outlines that the inspector knows, and the hook that finds others.
+/// The outlines known to the inspector, and the hook that finds others.
 #[derive(Clone, Default)]
 pub(crate) struct Outlines {
     by_workflow: BTreeMap<String, Arc<Outline>>,

@@ -1,4 +1,4 @@
-//! The parameters of a request: each is known, and what it holds is checked.
+//! The parameters of a request: each must be known, and its value is checked.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use ferrata_core::{RunId, RunKey, TenantId};
 
 use crate::problem::Problem;
 
-/// The most bytes of a query that are read: a search is short, and a cursor is, too.
+/// Maximum length of a query in bytes: a search is short, and so is a cursor.
 const MOST: usize = 16 * 1024;
 
 /// The parameters of a request.
@@ -39,7 +39,7 @@ impl Params {
         own.map(|(_, value)| value.as_str())
     }
 
-    /// Returns the value of a parameter that may be said once.
+    /// Returns the value of a parameter that may occur once.
     pub(crate) fn one(&self, name: &str) -> Result<Option<&str>, Problem> {
         let mut all = self.0.iter().filter(|(key, value)| key == name && !value.is_empty());
         match (all.next(), all.next()) {
@@ -64,7 +64,7 @@ impl Params {
         })
     }
 
-    /// Reads a number that must be at least 1 and is taken as `most` above that.
+    /// Reads a number of at least 1, limited to `most`.
     pub(crate) fn limit(&self, usual: u32, most: u32) -> Result<u32, Problem> {
         match self.parsed::<u32>("limit")? {
             Some(0) => Err(Problem::invalid("`limit` is at least 1")),

@@ -1,4 +1,4 @@
-//! Why a request was refused, as the client reads it.
+//! The reason why a request was refused, for the client.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use ferrata_core::{Error, ErrorKind, RunKey};
 use serde_json::json;
 
-/// Why a request was refused.
+/// The reason why a request was refused.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,
@@ -27,7 +27,7 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, ErrorKind::NotFound.code(), message)
     }
 
-    /// The same whether there is no such run or the viewer may not know of it.
+    /// The same for a missing run and for a run that the viewer may not know of.
     pub(crate) fn no_run(run: &RunKey) -> Self {
         Self::not_found(format!("there is no run {run}"))
     }

@@ -1,4 +1,4 @@
-//! The queues of the store as they were looked at last: one look for all pages that ask at the same time.
+//! The queues of the store as of the last read: one read serves all pages that ask at the same time.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::redact::Redaction;
 use crate::view::summary::key;
 use crate::view::text::SHORT;
 
-/// How old a look may be for the page of a run: one that goes on is looked at with each of its records, one at rest every few seconds.
+/// Maximum age of a read for the page of a run: an active run is read with each of its records, an idle one every few seconds.
 const BUSY: Duration = Duration::from_secs(2);
 const AT_REST: Duration = Duration::from_secs(10);
 
-/// How many queues one answer tells of, and how many runs of each that hold a place or wait.
+/// Maximum number of queues per answer, and of slot holders and waiters per queue.
 const QUEUES: usize = 50;
 const NAMED: usize = 10;
 
-/// The queues of the store as they were looked at last.
+/// The queues of the store as of the last read.
 #[derive(Default)]
 pub(crate) struct QueueBoard(Mutex<QueueListing>);
 
@@ -42,7 +42,7 @@ impl fmt::Debug for QueueBoard {
 }
 
 impl QueueBoard {
-    /// Looks at the queues unless they were looked at less than `age` ago, and tells something of them.
+    /// Reads the queues if the last read is older than `age`, and returns a value derived from them.
     async fn tell<T>(
         &self,
         call: &Call,
@@ -60,7 +60,7 @@ impl QueueBoard {
     }
 }
 
-/// Tells of all queues that the viewer may see: those first that let no run in, or in which a run waits.
+/// Returns all queues visible to the viewer. Queues that admit no run or have waiters come first.
 pub(crate) async fn all(call: &Call) -> Result<Value, Problem> {
     let told = |overview: &QueueOverview, now| (overview.statuses(now), overview.unreadable());
     let (mut known, unreadable) = call.app.queues.tell(call, Duration::ZERO, told).await?;
@@ -124,7 +124,7 @@ fn waits(before: usize, waiting: &SlotWaiter) -> Value {
     })
 }
 
-/// How a run stands in queues, what it waits for first.
+/// A run's positions in queues, starting with those that it waits for.
 #[derive(Default)]
 pub(crate) struct RunStandings(Vec<(QueueMembership, Option<QueueStatus>)>);
 
@@ -133,7 +133,7 @@ impl RunStandings {
         self.0.iter().map(|(one, _)| one.clone()).collect()
     }
 
-    /// Returns how a queue stands, if the viewer may know: how long its line is says something of the runs of others.
+    /// Returns the status of a queue if the viewer may know it: the length of a line reveals something about the runs of others.
     pub(crate) fn status(&self, standing: &QueueMembership) -> Option<QueueStatus> {
         self.0.iter().find(|(one, _)| one.queue == standing.queue).and_then(|(_, status)| status.clone())
     }
@@ -144,7 +144,7 @@ impl RunStandings {
     }
 }
 
-/// Reads how a run stands in queues. Nothing is read for a run that cannot be in one.
+/// Reads a run's positions in queues. A run that cannot be in a queue costs no read.
 pub(crate) async fn of_run(call: &Call, head: &RunHead, questions: &Value) -> Result<RunStandings, Problem> {
     let is_busy = head.status == RunStatus::InProgress && head.wake_at.is_none();
     let rests = || questions.as_array().into_iter().flatten().any(|one| waits_for_a_place(&one["id"]));
@@ -160,14 +160,14 @@ pub(crate) async fn of_run(call: &Call, head: &RunHead, questions: &Value) -> Re
         RunStandings(overview.standings(&head.run, now).into_iter().take(NAMED).map(of).collect())
     };
     let told = call.app.queues.tell(call, if is_busy { BUSY } else { AT_REST }, tell).await?;
-    // One that must be in a queue, and was not at the last look, came to it since.
+    // The run must be in a queue and was not at the last read: it joined since.
     if told.0.is_empty() && is_in_one {
         return call.app.queues.tell(call, Duration::ZERO, tell).await;
     }
     Ok(told)
 }
 
-/// Whether a question is the wait of a node for a place.
+/// Returns whether a question is a node's wait for a slot.
 fn waits_for_a_place(id: &Value) -> bool {
     id.as_str().is_some_and(|id| id.contains(":queue."))
 }

@@ -1,4 +1,4 @@
-//! What no answer holds: fields of the state by their paths, and whatever a hook of the service hides in texts.
+//! Redaction: fields of the state by their paths, and texts that a hook of the service hides.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -16,10 +16,10 @@ use crate::app::App;
 use crate::problem::Problem;
 use crate::view::text::cut;
 
-/// What stands in the place of a hidden value.
+/// The replacement for a hidden value.
 pub(crate) const HIDDEN: &str = "[redacted]";
 
-/// By what things are found, and words of the API: the page could do nothing with others in their place.
+/// Identifiers and words of the API: the page could not work with replacements for them.
 const NAMES: [&str; 26] = [
     "at", "code", "cursor", "doing", "from", "head", "id", "joins", "kind", "led_to", "look", "name", "next",
     "node", "options", "owner", "path", "phase", "question", "queue", "self", "status", "tenant", "to",
@@ -28,10 +28,10 @@ const NAMES: [&str; 26] = [
 
 type Hook = dyn Fn(&str) -> Option<String> + Send + Sync;
 
-/// What is hidden.
+/// The redaction settings.
 #[derive(Clone, Default)]
 pub(crate) struct Redaction {
-    /// Each a JSON pointer into the state, in which `*` stands for any one name or number.
+    /// JSON pointers into the state, in which `*` matches any one name or number.
     paths: Vec<Vec<String>>,
     hooks: Vec<Arc<Hook>>,
 }
@@ -52,13 +52,13 @@ impl Redaction {
         self.paths.is_empty() && self.hooks.is_empty()
     }
 
-    /// Hides what is to be hidden of a state, before anything of it is cut: by path, and in every text, number and name of a field.
+    /// Hides values of a state, before any of it is cut: by path, and in every text, number and field name.
     pub(crate) fn apply(&self, state: &mut Value) {
         self.paths.iter().for_each(|path| hide(state, path));
         self.value(state);
     }
 
-    /// Hides what the hooks hide, in every text, number and name of a field.
+    /// Applies the hooks to every text, number and field name.
     pub(crate) fn value(&self, value: &mut Value) {
         if self.hooks.is_empty() {
             return;
@@ -83,7 +83,8 @@ impl Redaction {
         }
     }
 
-    /// Tells whether a change holds what a hook shows in the place of something in this state: a viewer who edits what was shown would write it.
+    /// Returns whether a change contains a replacement for something in this state: a viewer who edits the displayed text would write the
+    /// replacement.
     pub(crate) fn holds_shown(&self, change: &Value, state: &Value) -> bool {
         let mut shown = BTreeSet::new();
         if !self.hooks.is_empty() {
@@ -97,7 +98,7 @@ impl Redaction {
         holds
     }
 
-    /// Hides what the hooks hide of a text.
+    /// Applies the hooks to a text.
     pub(crate) fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         self.hooks.iter().fold(Cow::Borrowed(text), |text, hook| match hook(&text) {
             Some(said) => Cow::Owned(said),
@@ -111,12 +112,12 @@ impl Redaction {
         }
     }
 
-    /// Returns the beginning of what others wrote. It is hidden before it is cut: of what stands across the cut, nothing is left.
+    /// Returns the beginning of an untrusted text. Hiding precedes cutting, so that nothing remains of a secret across the cut.
     pub(crate) fn cut(&self, text: &str, most: usize) -> String {
         cut(&self.text(text), most)
     }
 
-    /// Hides what is left in an answer: in every text but those by which things are found.
+    /// Hides the rest of an answer: every text except identifiers.
     fn seal(&self, answer: &mut Value) {
         match answer {
             Value::String(text) => self.replace(text),
@@ -127,7 +128,7 @@ impl Redaction {
                     let is_name = NAMES.contains(&name.as_str())
                         && (is_text(inner) || inner.as_array().is_some_and(|all| all.iter().all(is_text)));
                     match name.as_str() {
-                        // Its names are the caller's, and may be any of those.
+                        // The names of labels are the caller's, and may be any of those.
                         "labels" => self.value(inner),
                         _ if is_name => {}
                         _ => self.seal(inner),
@@ -138,7 +139,7 @@ impl Redaction {
         }
     }
 
-    /// Hides what is to be hidden of a frame of server-sent events, whose data is JSON in one line.
+    /// Redacts a frame of server-sent events, whose data is JSON in one line.
     pub(crate) fn frame(&self, frame: String) -> String {
         if self.hooks.is_empty() {
             return frame;
@@ -161,7 +162,7 @@ impl fmt::Debug for Redaction {
     }
 }
 
-/// Goes through every text, number and name of a field.
+/// Visits every text, number and field name.
 fn each_text(value: &Value, with: &mut impl FnMut(&str)) {
     match value {
         Value::String(text) => with(text),
@@ -175,7 +176,7 @@ fn each_text(value: &Value, with: &mut impl FnMut(&str)) {
     }
 }
 
-/// Hides in every JSON answer what a hook hides: also what a later path forgets to.
+/// Applies the hooks to every JSON answer, even on paths that forget to.
 pub(crate) async fn seal(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
@@ -214,12 +215,12 @@ fn hide(value: &mut Value, path: &[String]) {
     }
 }
 
-/// Reads a part of a JSON pointer.
+/// Unescapes a part of a JSON pointer.
 pub(crate) fn unescaped(part: &str) -> String {
     part.replace("~1", "/").replace("~0", "~")
 }
 
-/// Writes a part of a JSON pointer.
+/// Escapes a part of a JSON pointer.
 pub(crate) fn escaped(part: &str) -> String {
     part.replace('~', "~0").replace('/', "~1")
 }

@@ -1,4 +1,4 @@
-//! How many runs are below the roots of a list, and how they stand: counted by one listing for all roots of a page, and not again for some seconds.
+//! Counts the runs below the roots of a list, by status: one listing serves all roots of a page, for several seconds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,13 +14,13 @@ use tokio::sync::Mutex;
 use crate::app::Call;
 use crate::problem::Problem;
 
-/// How old a count may be.
+/// Maximum age of a count.
 const AGE: Duration = Duration::from_secs(5);
 
-/// How many pages of runs are read for a count.
+/// Maximum number of pages of runs per count.
 const PAGES: usize = 3;
 
-/// How much later than its child the clock of another machine may say that a parent was started.
+/// Maximum clock skew: how much later than its child a parent may seem to have started.
 const SKEW_MS: i64 = 60_000;
 
 /// The runs below a root.
@@ -28,21 +28,21 @@ const SKEW_MS: i64 = 60_000;
 pub(crate) struct RunsBelow {
     count: usize,
     statuses: BTreeMap<String, usize>,
-    /// Whether there may be more: not all runs that began since the root were looked at.
+    /// Whether there may be more: the count did not reach all runs since the root.
     more: bool,
 }
 
-/// The counts of a tenant's roots as they were counted last.
+/// The last counts of a tenant's roots.
 #[derive(Default)]
 pub(crate) struct TreeBoard(Mutex<Option<TreeCount>>);
 
 struct TreeCount {
     tenant: Option<TenantId>,
-    /// Runs that began since then were counted.
+    /// The time since which runs are counted.
     from: Timestamp,
     at: Duration,
     below: BTreeMap<RunKey, RunsBelow>,
-    /// When the oldest began that was looked at, if there are more.
+    /// The start of the oldest counted run, if there are more.
     end: Option<Timestamp>,
 }
 

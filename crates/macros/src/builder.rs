@@ -7,13 +7,13 @@ use syn::{Path, Type, Visibility};
 use crate::channel::{Channel, arguments, type_span};
 use crate::options::Kind;
 
-/// Types whose literals would not find their type through `impl Into<T>`.
+/// Types with literals that `impl Into<T>` cannot infer.
 const BY_VALUE: [&str; 16] = [
     "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize", "f32", "f64",
     "bool", "char",
 ];
 
-/// How an argument of type `ty` is declared, and how it is converted.
+/// Returns the declaration and the conversion of an argument of type `ty`.
 fn argument(ty: &TokenStream) -> (TokenStream, TokenStream) {
     if BY_VALUE.contains(&&*ty.to_string()) {
         (ty.clone(), quote!(::std::convert::identity))
@@ -22,7 +22,7 @@ fn argument(ty: &TokenStream) -> (TokenStream, TokenStream) {
     }
 }
 
-/// The method of one channel.
+/// Returns the method of one channel.
 pub(crate) fn method(
     channel: &Channel<'_>,
     vis: &Visibility,

@@ -1,4 +1,4 @@
-//! One field: its name in storage, its reducer, and what its type looks like.
+//! One field: its stored name, its reducer, and the shape of its type.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -12,13 +12,13 @@ use crate::serde_attr::{self, Container, MissingField};
 pub(crate) struct Channel<'a> {
     pub(crate) ident: &'a Ident,
     pub(crate) ty: &'a Type,
-    /// The name under which it is stored.
+    /// The stored name.
     pub(crate) name: String,
     pub(crate) reducer: Reducer,
     pub(crate) serialize_with: Option<ExprPath>,
-    /// The value that a state read from the log has in it, if it is not stored.
+    /// The value in a state read from the log, if the field is not stored.
     pub(crate) ephemeral: Option<TokenStream>,
-    /// Whether views leave its values out.
+    /// Whether views omit its values.
     pub(crate) secret: bool,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Channel<'a> {
     /// The marker type of its reducer; `custom` is that of a custom one.
     pub(crate) fn marker(&self, krate: &Path, custom: &Ident) -> TokenStream {
         let option = self.option().is_some();
-        // Spanned at the field's type, for that is what a complaint about it is about.
+        // Spanned at the field's type, because compiler errors concern the type.
         let span = type_span(self.ty);
         let name = match &self.reducer.kind {
             Kind::Last => "Last",
@@ -109,7 +109,7 @@ impl<'a> Channel<'a> {
 
     /// The `T` of an `Option<T>`.
     ///
-    /// Found by its name, as serde finds it: a macro sees no types, and an alias of `Option` is ordered like any type.
+    /// Found by its name, as serde finds it: a macro sees no types, and treats an alias of `Option` like any other type.
     pub(crate) fn option(&self) -> Option<&'a Type> {
         match arguments(self.ty, &["Option"])[..] {
             [inner] => Some(inner),
@@ -118,7 +118,7 @@ impl<'a> Channel<'a> {
     }
 }
 
-/// The value that serde gives a skipped field: by what the field says, else by what the struct says, else by its type.
+/// The value that serde gives a skipped field: from the field's attribute, the struct's attribute, or the type.
 fn missing(
     ident: &Ident,
     ty: &Type,
@@ -149,7 +149,7 @@ pub(crate) fn arguments<'a>(ty: &'a Type, names: &[&str]) -> Vec<&'a Type> {
     types.collect()
 }
 
-/// The place of a type, for generated code about which a complaint is one about the type.
+/// The span of a type, for generated code whose compiler errors concern the type.
 pub(crate) fn type_span(ty: &Type) -> Span {
     syn::spanned::Spanned::span(ty)
 }

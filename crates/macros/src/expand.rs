@@ -1,4 +1,4 @@
-//! The code that is written for a struct.
+//! The generated code for a struct.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -32,7 +32,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
         if channel.ephemeral.is_some() {
             return quote!(#state::ChannelId::undeclared(#name));
         }
-        // As in the schema, which has only what is stored.
+        // As in the schema, which has only stored fields.
         let index = index.next();
         quote!(#state::ChannelId::declared(#index, #name))
     });
@@ -54,8 +54,8 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
                 #reduce::diff::<#ty, #marker>(&__CHANNELS[#n], &before.#ident, #value)
             };
         }
-        // The reference has the compiler take the comparison by `==` where the type is `Eq`, and the other one elsewhere. The function
-        // is named for what the compiler says of a type that cannot be compared at all.
+        // The reference makes the compiler use `==` if the type is `Eq`, and the other comparison otherwise. The function's name appears in the
+        // compiler error for a type without any comparison.
         quote_spanned! {type_span(ty)=> {
             let _ = #reduce::diff::<#ty, #marker>;
             (&#reduce::Comparison::<#ty, #marker, #encode>::new()).compare(&__CHANNELS[#n], &before.#ident, #value)
@@ -177,7 +177,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
                 fn apply(&mut self, update: &#update, patch: &mut #state::PatchWriter) -> #krate::Result<()> {
                     let _ = (update, &patch);
                     #(let #ready = #prepares?;)*
-                    // Nothing fails from here on.
+                    // No step fails after this point.
                     #(#commits)*
                     ::std::result::Result::Ok(())
                 }
@@ -186,7 +186,7 @@ pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     }
 }
 
-/// What the trait is told of channels that are not stored; nothing if all are.
+/// Returns the trait item for channels that are not stored; empty if all are.
 fn forgets(channels: &[Channel<'_>]) -> TokenStream {
     let forgotten = channels.iter().filter_map(|channel| {
         let (ident, value) = (channel.ident, channel.ephemeral.as_ref()?);
@@ -213,7 +213,7 @@ fn encode_name(n: usize) -> Ident {
     format_ident!("__Encode{n}")
 }
 
-/// The field of the update that belongs to a channel.
+/// Returns the update's field for a channel.
 fn slot(channel: &Channel<'_>, marker: &TokenStream, reduce: &TokenStream) -> TokenStream {
     let ty = channel.ty;
     match &channel.reducer.kind {
@@ -223,13 +223,13 @@ fn slot(channel: &Channel<'_>, marker: &TokenStream, reduce: &TokenStream) -> To
     }
 }
 
-/// The types that carry a field's own functions.
+/// Returns the types for a field's own functions.
 fn helpers(n: usize, channel: &Channel<'_>, reduce: &TokenStream) -> TokenStream {
     let ty = channel.ty;
     let mut code = TokenStream::new();
     if let Kind::Custom(path) = &channel.reducer.kind {
         let name = custom_name(n);
-        // Spanned at the path, so that a wrong signature is shown there.
+        // Spanned at the path, so that a wrong signature is reported there.
         let checked = quote_spanned!(path.span()=> let function: fn(&mut #ty, #ty) = #path;);
         code.extend(quote! {
             struct #name;

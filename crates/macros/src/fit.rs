@@ -1,7 +1,7 @@
-//! Types of the standard library that a reducer cannot join, refused by name.
+//! Types of the standard library that a reducer cannot join, rejected by name.
 //!
-//! The traits behind the reducers refuse them as well, but once per use, and one mistake is to be one message. Types that
-//! are not known here are left to the traits.
+//! The traits behind the reducers reject them as well, but once per use, and one mistake should cause one message. Unknown types are left to the
+//! traits.
 
 use syn::Type;
 
@@ -14,7 +14,7 @@ const NUMBERS: [&str; 14] =
     ["u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize", "f32", "f64"];
 const OTHERS: [&str; 5] = ["String", "bool", "char", "Option", "Duration"];
 
-/// Says what is wrong with the type of a field, if that is plain from its name.
+/// Returns the error for a field's type, if its name alone shows the problem.
 pub(crate) fn check(kind: &Kind, ty: &Type) -> syn::Result<()> {
     let (reducer, fits, remedy): (_, &[&[&str]], _) = match kind {
         Kind::Append => ("append", &[&SEQUENCES], "make it a `Vec` or a `VecDeque`"),

@@ -1,6 +1,6 @@
-//! `#[derive(State)]` makes a struct the state of a run, `#[derive(AnswerShape)]` a type an answer to a question.
+//! `#[derive(State)]` makes a struct the state of a run, `#[derive(AnswerShape)]` makes a type the answer to a question.
 //!
-//! This crate only writes code; what the code calls is in `ferrata_core::state` and `ferrata_core::ask`.
+//! This crate only generates code; the called functions are in `ferrata_core::state` and `ferrata_core::ask`.
 
 mod answer;
 mod builder;
@@ -17,8 +17,8 @@ use proc_macro::TokenStream;
 
 /// Makes a struct with named fields the state of a run: each field is a channel.
 ///
-/// It also writes `XUpdate`, with one method per field, and `X::update()`, which makes one. The struct must be `Clone`,
-/// `Serialize` and `Deserialize`, its fields `PartialEq`. Channels are named as serde names the fields.
+/// It also generates `XUpdate`, with one method per field, and `X::update()`, which creates one. The struct must be `Clone`, `Serialize` and
+/// `Deserialize`, its fields `PartialEq`. Channels have the names that serde gives the fields.
 ///
 /// | on a field | an update | a draft |
 /// |---|---|---|
@@ -31,25 +31,24 @@ use proc_macro::TokenStream;
 /// | `#[state(first)]`, on `Option` | replaces `None` only | the same, or replaces if it was set before |
 /// | `#[state(with = path)]` | calls `path(&mut current, update)` | replaces it if it differs |
 ///
-/// Whether a draft differs is decided by `==` for a field whose type is `Eq`, and by what is stored of it for any other, so `-0.0` over
-/// `0.0` is kept. An `==` that takes values for the same which are stored differently hides such a change if its type is `Eq`; `sum`,
-/// `union` and `with` go by `==` in any case.
+/// A field whose type is `Eq` counts as changed if `==` says so. Other fields count as changed if their stored form differs, so `-0.0` replaces
+/// `0.0`. If an `Eq` type considers values with different stored forms equal, the change is lost. `sum`, `union` and `with` always use `==`.
 ///
-/// Where a method of `XUpdate` is called again, `last` keeps the later value and the others join.
+/// If a method of `XUpdate` is called again, `last` replaces the value and the other reducers join both.
 ///
-/// `#[state(ephemeral)]` beside `#[serde(skip)]`, alone or with a reducer, makes a channel that is not stored: nodes of one process hand
-/// it on, no record holds it, it is in no schema and no fingerprint, and its type needs no `Serialize`. Routes, conditions and goals see the
-/// value that serde gives a skipped field, as whatever reads the run from its log does; so may any node, at any time.
+/// `#[state(ephemeral)]` with `#[serde(skip)]`, alone or with a reducer, makes a channel that is not stored. Nodes of one process pass it on. No
+/// record, schema or fingerprint includes it, and its type needs no `Serialize`. Routes, conditions and goals see the value that serde gives a
+/// skipped field, as does all code that reads the run from its log. A node may see that value at any time, too.
 ///
-/// `#[state(secret)]`, alone or with a reducer, has the library, the command and the inspector show `…` in the place of the channel's values: in
-/// events, states, differences and post-mortems. The values are stored as any other, and `Debug` of the struct is the application's.
+/// `#[state(secret)]`, alone or with a reducer, makes the library, the command and the inspector show `…` instead of the channel's values: in events,
+/// states, differences and post-mortems. The values are stored like any other, and `Debug` of the struct belongs to the application.
 ///
-/// A channel that is not ephemeral has one name and is always stored: `flatten`, `skip`, `skip_serializing_if`, `alias` and unequal renames are refused.
-/// Inside the type of a field they are allowed. `testing::check_reads_back` then tells whether what is written there is also
-/// what is read.
+/// A channel that is not ephemeral has one name and is always stored, so the macro rejects `flatten`, `skip`, `skip_serializing_if`, `alias` and
+/// unequal renames. They are allowed inside the type of a field. `testing::check_reads_back` then checks that such a type reads back the value that
+/// it wrote.
 ///
-/// On the struct: `#[state(version = 2)]` declares the version of its shape (1 if absent), `#[state(crate = "path")]` the
-/// path under which `ferrata` or `ferrata_core` is known.
+/// On the struct: `#[state(version = 2)]` declares the version of its shape (1 by default), `#[state(crate = "path")]` the path of `ferrata` or
+/// `ferrata_core`.
 #[proc_macro_derive(State, attributes(state))]
 pub fn derive_state(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);
@@ -59,17 +58,17 @@ pub fn derive_state(input: TokenStream) -> TokenStream {
         .into()
 }
 
-/// Has a type say what JSON it takes as an answer, as serde reads it.
+/// Describes the JSON that a type accepts as an answer, as serde reads it.
 ///
-/// For structs and enums of every representation: with variants as keys, with a tag, with tag and content, untagged. The type must be
-/// `Deserialize`, and the types inside it `AnswerShape`. These attributes of serde are honoured: `rename`, `rename_all`, `rename_all_fields`,
-/// `default`, `skip`, `tag`, `content`, `untagged`, `transparent`, `from`, `try_from`, `deny_unknown_fields`.
+/// Supports structs and enums of every representation: with variants as keys, with a tag, with tag and content, untagged. The type must be
+/// `Deserialize`, and the types inside it `AnswerShape`. Supported attributes of serde are `rename`, `rename_all`, `rename_all_fields`, `default`,
+/// `skip`, `tag`, `content`, `untagged`, `transparent`, `from`, `try_from`, `deny_unknown_fields`.
 ///
-/// `#[answer(as = Type)]` on a field, or on the whole type, names another type that takes the same JSON: for a field whose type is of
-/// another crate, or that a function reads (`with`, `deserialize_with`). `serde_json::Value` takes anything.
+/// `#[answer(as = Type)]` on a field, or on the whole type, names another type that accepts the same JSON. Use it for a field with a type of another
+/// crate, or with a function that reads it (`with`, `deserialize_with`). `serde_json::Value` accepts anything.
 ///
-/// What would make the shape wrong is refused, with a remedy: `alias`, `flatten`, `other`, and reading by functions of one's own without
-/// `#[answer(as = Type)]`. `#[answer(crate = "path")]` is the path under which `ferrata` or `ferrata_core` is known.
+/// Attributes that would make the shape wrong are rejected, with a remedy: `alias`, `flatten`, `other`, and custom reading functions without
+/// `#[answer(as = Type)]`. `#[answer(crate = "path")]` is the path of `ferrata` or `ferrata_core`.
 #[proc_macro_derive(AnswerShape, attributes(answer))]
 pub fn derive_answer_shape(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);

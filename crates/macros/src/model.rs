@@ -1,4 +1,4 @@
-//! The struct as the derive understands it, with every mistake in it at once.
+//! The parsed struct, with all its mistakes reported at once.
 
 use std::collections::HashMap;
 

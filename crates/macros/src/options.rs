@@ -32,23 +32,23 @@ impl Container {
     }
 }
 
-/// The words on a field; `with` takes the path of a function, the others take nothing. All but `ephemeral` and `secret` are reducers.
+/// The words on a field; `with` requires the path of a function, the others no value. All except `ephemeral` and `secret` are reducers.
 const FIELD: [&str; 11] =
     ["last", "append", "merge", "max", "min", "sum", "union", "first", "with", "ephemeral", "secret"];
 
 /// `#[state(...)]` on a field.
 pub(crate) struct Options {
     pub(crate) reducer: Reducer,
-    /// Where the field is said to be ephemeral.
+    /// The span of `ephemeral`, if present.
     pub(crate) ephemeral: Option<Span>,
-    /// Whether views leave its values out.
+    /// Whether views omit its values.
     pub(crate) secret: bool,
 }
 
 /// The reducer of a field as written.
 pub(crate) struct Reducer {
     pub(crate) kind: Kind,
-    /// Where to point when the field's type does not fit it.
+    /// The span for errors about the field's type.
     pub(crate) span: Span,
 }
 
@@ -65,7 +65,7 @@ pub(crate) enum Kind {
 }
 
 impl Options {
-    /// Reads `#[state(...)]` on a field; the reducer is `last` if none is named.
+    /// Reads `#[state(...)]` on a field; the default reducer is `last`.
     pub(crate) fn read(field: &Ident, attrs: &[Attribute]) -> syn::Result<Self> {
         let mut found: Option<(String, Reducer)> = None;
         let (mut ephemeral, mut secret) = (None, None);
@@ -115,7 +115,7 @@ impl Options {
     }
 }
 
-/// Says that a word is not known here, and which was probably meant.
+/// Returns the error for an unknown word, with a suggestion.
 fn unknown(meta: &ParseNestedMeta<'_>, place: &str, known: &[&str], elsewhere: &[&str]) -> syn::Error {
     let given = meta.path.get_ident().map(ToString::to_string).unwrap_or_else(|| "this".to_owned());
     let other = if place == "field" { "struct" } else { "field" };

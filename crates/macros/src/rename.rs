@@ -7,7 +7,7 @@ use crate::suggest::nearest;
 /// How serde spells the fields of a struct, or the variants of an enum.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// As it is written.
+    /// Unchanged.
     #[default]
     Same,
     Lower,
@@ -43,7 +43,7 @@ impl Rule {
         Err(syn::Error::new(text.span(), format!("serde knows no spelling `{given}`{hint}")))
     }
 
-    /// Spells the name of a field, which is written in snake case: serde changes no letter of it for `lowercase`.
+    /// Converts the name of a field, which is in snake case: `lowercase` leaves it unchanged in serde.
     pub(crate) fn apply(self, field: &str) -> String {
         match self {
             Self::Same | Self::Lower | Self::Snake => field.to_owned(),
@@ -55,7 +55,7 @@ impl Rule {
         }
     }
 
-    /// Spells the name of a variant, which is written in Pascal case.
+    /// Converts the name of a variant, which is in Pascal case.
     pub(crate) fn apply_to_variant(self, variant: &str) -> String {
         match self {
             Self::Same | Self::Pascal => variant.to_owned(),
@@ -70,7 +70,7 @@ impl Rule {
     }
 }
 
-/// Makes the first letter a small one.
+/// Converts the first letter to lower case.
 fn small(name: &str) -> String {
     let mut chars = name.chars();
     let first = chars.next().map(|c| c.to_ascii_lowercase());

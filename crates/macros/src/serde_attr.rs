@@ -1,15 +1,15 @@
-//! What serde is told about a struct and its fields, as far as it decides names and encoding.
+//! The serde attributes of a struct and its fields that affect names and encoding.
 
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, ExprPath, LitStr, Token};
 
 use crate::rename::Rule;
 
-/// What serde takes for a field that is not in what it reads.
+/// The value that serde uses for a missing field.
 pub(crate) enum MissingField {
-    /// What the type has for it.
+    /// The default of the type.
     Default,
-    /// What a function returns.
+    /// The result of a function.
     Function(ExprPath),
 }
 
@@ -23,15 +23,15 @@ impl MissingField {
     }
 }
 
-/// What serde is told about the struct.
+/// The serde attributes of the struct.
 #[derive(Default)]
 pub(crate) struct Container {
     pub(crate) rule: Rule,
-    /// Where the values of missing fields come from, if the struct says it.
+    /// The source of values for missing fields, if the struct sets one.
     pub(crate) missing: Option<MissingField>,
 }
 
-/// Reads `rename_all` and `default`, and refuses what would make the struct anything but an object of its fields.
+/// Reads `rename_all` and `default`, and rejects attributes that would make the struct anything but an object of its fields.
 pub(crate) fn container(attrs: &[Attribute]) -> syn::Result<Container> {
     let mut container = Container::default();
     each(attrs, |meta| {
@@ -60,19 +60,19 @@ pub(crate) fn container(attrs: &[Attribute]) -> syn::Result<Container> {
     Ok(container)
 }
 
-/// What serde is told about one field.
+/// The serde attributes of one field.
 #[derive(Default)]
 pub(crate) struct Field {
     pub(crate) rename: Option<String>,
-    /// The function that serialises the field in the place of its type.
+    /// The function that serializes the field instead of its type.
     pub(crate) serialize_with: Option<ExprPath>,
-    /// Where its value comes from when it is missing, if the field says it.
+    /// The source of its value when the field is missing, if the field sets one.
     pub(crate) missing: Option<MissingField>,
-    /// Whether serde neither writes nor reads it.
+    /// Whether serde skips it in both directions.
     pub(crate) skip: bool,
 }
 
-/// Reads the name and the encoding of a field, and refuses what would leave it out unless it is `ephemeral`.
+/// Reads the name and the encoding of a field, and rejects attributes that would omit it unless it is `ephemeral`.
 pub(crate) fn field(attrs: &[Attribute], ephemeral: bool) -> syn::Result<Field> {
     let mut field = Field::default();
     each(attrs, |meta| {
@@ -156,7 +156,7 @@ fn one_name(meta: &ParseNestedMeta<'_>) -> syn::Result<Option<LitStr>> {
     ))
 }
 
-/// Passes over an attribute that decides neither.
+/// Skips an attribute that affects neither.
 pub(crate) fn skip(meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
     if meta.input.peek(Token![=]) {
         meta.value()?.parse::<syn::Expr>()?;

@@ -1,9 +1,9 @@
-//! "Did you mean": the known word nearest to one that was misspelt.
+//! "Did you mean": the known word nearest to a misspelled one.
 
-/// Returns the word that takes the fewest edits, if they are few.
+/// Returns the word with the fewest edits, if they are few.
 pub(crate) fn nearest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
     let best = known.iter().map(|word| (strsim::osa_distance(given, word), *word)).min()?;
-    // A third of the word may be wrong, and one letter always.
+    // A third of the word may be wrong, and at least one letter.
     (best.0 <= (given.len() / 3).max(1)).then_some(best.1)
 }
 

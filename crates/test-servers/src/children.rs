@@ -1,8 +1,8 @@
-//! The children of a process: those of a Postgres have process groups of their own.
+//! The children of a process: those of Postgres have process groups of their own.
 
 use rustix::process::Pid;
 
-/// Returns the children of `parent`, as far as they can be seen.
+/// Returns the visible children of `parent`.
 pub(crate) fn of(parent: Pid) -> Vec<Pid> {
     let processes = std::fs::read_dir("/proc").into_iter().flatten();
     processes
@@ -14,7 +14,7 @@ pub(crate) fn of(parent: Pid) -> Vec<Pid> {
         .collect()
 }
 
-/// Reads the parent out of a line of `/proc/…/stat`, whose second field is a name that may hold anything.
+/// Parses the parent from a line of `/proc/…/stat`, whose second field is a name with arbitrary characters.
 fn parent_in(stat: &str) -> Option<i32> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(1)?.parse().ok()

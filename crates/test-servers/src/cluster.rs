@@ -1,4 +1,4 @@
-//! A private Redis Cluster: masters that share the slots among them, without replicas.
+//! A private Redis Cluster: masters that share the slots, without replicas.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::error::{Result, ServerError};
 use crate::redis::{Redis, RedisOptions};
 use crate::{resp, wait};
 
-/// How many slots a cluster has.
+/// Number of slots of a cluster.
 const SLOTS: usize = 16_384;
 
-/// How long the nodes may take to know each other; a second, mostly.
+/// How long the nodes may take to join; usually a second.
 const JOINING: Duration = Duration::from_secs(300);
 
 /// A Redis Cluster. Each node is a [`Redis`] of its own, with an append-only file.
@@ -19,17 +19,17 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts a cluster of `masters` masters; Redis wants three at least.
+    /// Starts a cluster of `masters` masters; Redis requires at least three.
     ///
     /// # Errors
     ///
-    /// [`ServerError::Missing`], or why it did not come to be.
+    /// Returns [`ServerError::Missing`], or the reason why the start failed.
     pub fn start(masters: usize) -> Result<Self> {
         let options = RedisOptions::default().with_args([
             "--cluster-enabled",
             "yes",
-            // A node that a test kills is missed soon.
-            // A node that a busy machine holds up is not missed; who wants that a killed one is sets it lower.
+            // The others soon notice a node that a test kills, but not one that a busy machine delays. A test that needs a faster failover sets a
+            // lower value.
             "--cluster-node-timeout",
             "60000",
             "--cluster-announce-ip",
@@ -47,18 +47,18 @@ impl RedisCluster {
         &self.nodes
     }
 
-    /// Returns the URL of the first node, from which a client learns of the others.
+    /// Returns the URL of the first node, from which a client discovers the others.
     #[must_use]
     pub fn url(&self) -> String {
         self.nodes[0].url()
     }
 
-    /// Gives out the slots, makes the nodes known to each other, and waits until each says that all is well.
+    /// Assigns the slots, introduces the nodes to each other, and waits until each reports a healthy cluster.
     fn join(&self) -> Result<()> {
         let masters = self.nodes.len();
         for (index, node) in self.nodes.iter().enumerate() {
             let (first, next) = (SLOTS * index / masters, SLOTS * (index + 1) / masters);
-            // Equal epochs would make them argue first.
+            // Equal epochs would cause a conflict first.
             ask(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()])?;
             ask(node, &["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &(next - 1).to_string()])?;
         }

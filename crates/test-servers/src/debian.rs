@@ -1,4 +1,4 @@
-//! Debian's packages, unpacked into a folder instead of installed: without root, and nothing of the machine changes.
+//! Debian's packages, unpacked into a folder instead of installed: without root, and without changes of the machine.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,36 +9,36 @@ use crate::error::{Result, ServerError};
 use crate::once::run;
 use crate::program::in_path;
 
-/// The variable that a program finds its libraries by.
+/// The variable with a program's library path.
 pub(crate) const LIBRARIES: &str = "LD_LIBRARY_PATH";
 
-/// What the machine has installed.
+/// The installed packages of the machine.
 const STATUS: &str = "/var/lib/dpkg/status";
 
-/// Unpacks every archive of a folder; folders that are links in one package and folders in another stay links.
+/// Unpacks every archive of a folder. Folders that are links in one package and folders in another stay links.
 const UNPACK: &str = r#"set -e; for package in "$1"/*.deb; do
     dpkg-deb --fsys-tarfile "$package" | tar --extract --directory "$2" --keep-directory-symlink; done"#;
 
-/// Packages and what they depend on.
+/// Packages and their dependencies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packages {
     /// Their names.
     pub(crate) names: &'static [&'static str],
-    /// The release that they and all they depend on come from. Otherwise they come from where the machine has its packages from,
-    /// and what it has installed is not unpacked again.
+    /// The release of the packages and all their dependencies. By default they come from the machine's own sources, and installed packages are not
+    /// unpacked again.
     pub(crate) suite: Option<&'static str>,
 }
 
-/// Tells whether this machine has the tools of Debian's packages.
+/// Returns whether this machine has the tools of Debian's packages.
 pub(crate) fn is_here() -> bool {
     ["apt-get", "dpkg-deb", "tar", "bash"].iter().all(|tool| in_path(tool).is_some())
 }
 
 impl Packages {
-    /// Downloads them by a package list of its own, and unpacks them into `folder/root`.
+    /// Downloads them with a separate package list, and unpacks them into `folder/root`.
     pub(crate) fn unpack(&self, folder: &Path) -> Result<()> {
         let [root, state] = ["root", "apt"].map(|name| folder.join(name));
-        // What a killed call left behind is no ground to build on.
+        // The remains of a killed call are unusable.
         if state.exists() {
             fs::remove_dir_all(&state).map_err(ServerError::io("remove", &state))?;
         }
@@ -55,13 +55,13 @@ impl Packages {
             apt.configure("Dir::Etc::sourcelist \"{state}/sources.list\"; Dir::Etc::sourceparts \"-\";")?;
             run(apt.get().arg("update"))?;
         } else if Path::new(STATUS).is_file() {
-            // A copy, because apt locks what lies beside it.
+            // A copy, because apt locks files next to it.
             fs::copy(STATUS, state.join("status")).map_err(ServerError::io("copy", STATUS))?;
         } else {
             apt.write("status", "")?;
         }
         let loaded = run(apt.get().args(["install", "--yes", "--download-only"]).args(self.names));
-        // A source of the machine that cannot be had says so at the update, and matters only if a package is from there.
+        // An unreachable source of the machine fails the update, and matters only if a package is from there.
         loaded.map_err(|error| listed.err().unwrap_or(error))?;
         run(Command::new("bash")
             .args(["-o", "pipefail", "-c", UNPACK, "unpack"])
@@ -71,7 +71,7 @@ impl Packages {
     }
 }
 
-/// The package tools with everything that they write in a folder of its own.
+/// The package tools, with a separate folder for everything that they write.
 struct Apt<'a> {
     state: &'a Path,
 }
@@ -88,7 +88,7 @@ impl Apt<'_> {
         fs::write(&path, text).map_err(ServerError::io("write", path))
     }
 
-    /// Writes the settings, with `more` of them.
+    /// Writes the settings, plus `more`.
     fn configure(&self, more: &str) -> Result<()> {
         let text = "Dir::State \"{state}\"; Dir::State::lists \"{state}/lists\"; Dir::State::status \"{state}/status\"; \
                     Dir::Cache \"{state}/cache\"; Dir::Cache::archives \"{state}/cache/archives\"; \
@@ -97,7 +97,7 @@ impl Apt<'_> {
         self.write("conf", &format!("{more}{text}").replace("{state}", &state))
     }
 
-    /// Returns where this machine has Debian's packages from.
+    /// Returns the machine's source of Debian's packages.
     fn repository(&self) -> Result<String> {
         let format = "$(ORIGIN) $(LABEL) $(REPO_URI)";
         let said = run(self.get().args(["indextargets", "--format", format, "Created-By: Packages"]))?;
@@ -110,7 +110,7 @@ impl Apt<'_> {
     }
 }
 
-/// Returns the search path of the libraries under `root`, for a program there: outside of its own root it finds none of them.
+/// Returns the library path under `root`, for a program there: outside of its own root it finds no libraries.
 pub(crate) fn libraries(root: &Path) -> OsString {
     let places = ["usr/lib", "lib"].map(|place| root.join(place));
     let is_of_an_architecture =
@@ -118,7 +118,7 @@ pub(crate) fn libraries(root: &Path) -> OsString {
     let folders = places.iter().flat_map(|place| fs::read_dir(place).into_iter().flatten());
     let folders: Vec<PathBuf> =
         folders.filter_map(|entry| Some(entry.ok()?.path())).filter(is_of_an_architecture).collect();
-    // No path of ours holds a colon that would not be in the way of every other search path, too.
+    // A path with a colon would break every other search path, too.
     std::env::join_paths(folders).unwrap_or_default()
 }
 

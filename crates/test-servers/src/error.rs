@@ -1,47 +1,47 @@
-//! What can go wrong with a server, said once, with what to do about it.
+//! The errors of servers, with their remedies.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use crate::program::Program;
 
-/// The result of everything here.
+/// The result of every function here.
 pub type Result<T> = std::result::Result<T, ServerError>;
 
-/// Why a server is not there.
+/// The reason why a server is unavailable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// Programs are not installed, and there are no package tools of Debian's to get them with.
+    /// Programs are not installed, and the tools of Debian's packages to get them are missing.
     #[error("{} missing; install what your system has it in, or run the tests in a container with Debian's package tools:\n    {IN_A_CONTAINER}", names(.programs))]
     Missing {
-        /// What is not installed.
+        /// The missing programs.
         programs: Vec<Program>,
     },
     /// A system call failed.
     #[error("cannot {doing} {}", .path.display())]
     Io {
-        /// What was to be done.
+        /// The operation.
         doing: &'static str,
-        /// To what.
+        /// The path of the operation.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The server or a program that prepares it ended by itself, or did not get ready in time.
+    /// The server or a program that prepares it ended by itself, or was not ready in time.
     #[error("{name} {what}; its output ends with:\n{log}")]
     Failed {
-        /// Which server or program.
+        /// The name of the server or program.
         name: String,
-        /// What happened to it.
+        /// The failure.
         what: String,
-        /// The last lines that it printed.
+        /// The last lines of its output.
         log: String,
     },
-    /// The server does not run, and what was asked for needs it to.
+    /// The operation requires a running server.
     #[error("{name} does not run; call `restart` first")]
     NotRunning {
-        /// Which server.
+        /// The name of the server.
         name: &'static str,
     },
 }
@@ -52,13 +52,13 @@ impl ServerError {
         move |source| Self::Io { doing, path, source }
     }
 
-    /// Tells whether another process was quicker to take the port.
+    /// Returns whether another process took the port first.
     pub(crate) fn is_port_taken(&self) -> bool {
         matches!(self, Self::Failed { log, .. } if log.to_lowercase().contains("address already in use"))
     }
 }
 
-/// What runs the tests on a machine that has nothing but a container engine.
+/// The command that runs the tests on a machine with only a container engine.
 const IN_A_CONTAINER: &str =
     "docker run --rm -it --init -v \"$PWD:/ferrata\" -w /ferrata rust:bookworm cargo xtask test";
 
@@ -68,7 +68,7 @@ fn names(programs: &[Program]) -> String {
     format!("{} {verb}", names.join(", "))
 }
 
-/// The end of a log, which is where a server says why it ended.
+/// The end of a log, in which a server explains why it ended.
 pub(crate) struct LogEnd<'a>(pub(crate) &'a Path);
 
 impl fmt::Display for LogEnd<'_> {

@@ -1,4 +1,4 @@
-//! The folder of a server: a temporary one, or one that the test gives and keeps.
+//! The folder of a server: a temporary one, or one that the test provides and keeps.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use crate::error::{Result, ServerError};
 use crate::user::User;
 
-/// Where a server keeps its data and its log.
+/// The folder for a server's data and log.
 #[derive(Debug)]
 pub(crate) enum Folder {
     Temporary(TempDir),
@@ -15,7 +15,7 @@ pub(crate) enum Folder {
 }
 
 impl Folder {
-    /// Takes `given`, or makes a temporary one, and gives it to `user`.
+    /// Uses `given`, or creates a temporary folder, and makes `user` its owner.
     pub(crate) fn new(given: Option<PathBuf>, user: Option<User>) -> Result<Self> {
         let folder = match given {
             Some(given) => {
@@ -42,7 +42,7 @@ impl Folder {
         }
     }
 
-    /// Returns the path if it is to be removed at the end.
+    /// Returns the path if it is removed at the end.
     pub(crate) fn disposable(&self) -> Option<PathBuf> {
         match self {
             Self::Temporary(folder) => Some(folder.path().to_owned()),

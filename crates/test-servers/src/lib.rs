@@ -1,4 +1,4 @@
-//! Real servers for tests: private ones on free loopback ports, gone when the test is, however it ends.
+//! Real servers for tests: private ones on free loopback ports, which end with the test however it ends.
 //!
 //! ```no_run
 //! use ferrata_test_servers::{Redis, RedisOptions};
@@ -10,18 +10,17 @@
 //! # Ok::<(), ferrata_test_servers::ServerError>(())
 //! ```
 //!
-//! - [`Postgres`], [`Redis`], [`RedisCluster`], [`Nats`], [`NatsCluster`] and [`Moto`] (S3) start what is installed on this machine. What is not is unpacked
-//!   from Debian's packages, once, into the target folder: no root, no container.
+//! - [`Postgres`], [`Redis`], [`RedisCluster`], [`Nats`], [`NatsCluster`] and [`Moto`] (S3) start the installed programs of this machine. Missing
+//!   ones are unpacked from Debian's packages, once, into the target folder: no root, no container.
 //! - [`PgBouncer`] shares connections to a Postgres by transaction.
-//! - [`Radosgw`] is a real distributed S3 server; it needs root, and is for a run of its own.
-//! - Each is a [`Server`] (the cluster three of them), with the verbs of a fault: kill, stop, restart, suspend, resume.
-//! - [`Proxy`] stands between a client and a server, and cuts, resets, delays or refuses where a test says so.
+//! - [`Radosgw`] is a real distributed S3 server; it needs root, and a test run of its own.
+//! - Each is a [`Server`] (a cluster consists of three), with methods for faults: kill, stop, restart, suspend, resume.
+//! - [`Proxy`] forwards between a client and a server, and cuts, resets, delays or refuses connections at chosen points.
 //! - [`Nobody`] is an address where connections are refused.
-//! - [`Services`] starts one of each, and [`service_url`] is where a store's tests find those that `cargo xtask
-//!   test` started for all of them.
+//! - [`Services`] starts one of each, and [`service_url`] returns the address of those that `cargo xtask test` started for all tests of stores.
 //!
-//! A server ends with its value, also when a panic unwinds. When the process of the test is killed, a watchdog that waits on
-//! a pipe of it ends the server and removes its folder. Calls block; use them outside async code or in a blocking task.
+//! A server ends with its value, even when a panic unwinds. When the process of the test is killed, a watchdog at the other end of a pipe ends the
+//! server and removes its folder. Calls block; use them outside async code or in a blocking task.
 
 mod children;
 mod cluster;

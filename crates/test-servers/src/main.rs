@@ -1,5 +1,4 @@
-//! Runs the servers of the tests until its input ends, for a test that is run again and again; with `real-s3`, a Ceph object gateway
-//! only.
+//! Runs the servers of the tests until its input ends, for a test that runs repeatedly; with `real-s3`, a Ceph object gateway only.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -11,7 +10,7 @@ use std::process::ExitCode;
 
 use ferrata_test_servers::{Radosgw, ServerError, Services};
 
-/// What runs.
+/// The running servers.
 #[derive(Debug)]
 enum Running {
     All(Box<Services>),
@@ -45,7 +44,7 @@ fn main() -> ExitCode {
     for (variable, value) in running.variables() {
         println!("export {variable}={value}");
     }
-    // Whoever reads this through a pipe must not wait for a full buffer.
+    // A reader of this pipe must not wait for a full buffer.
     let shown = std::io::stdout().flush();
     eprintln!("what was started runs until the end of the input, or Ctrl-C");
     let ended = std::io::stdin().read_to_end(&mut Vec::new());

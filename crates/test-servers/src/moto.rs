@@ -1,4 +1,4 @@
-//! A private moto: a mock of S3 that honours conditional writes, in memory, one request after the other.
+//! A private moto: a mock of S3 that honors conditional writes, in memory, one request at a time.
 
 use std::ops::Deref;
 
@@ -18,24 +18,24 @@ const KIND: Kind = Kind {
     quit: (Signal::KILL, "KILL"),
 };
 
-/// What Python runs before moto: a server that keeps requests apart. docker-compose.yml gives its moto the same file.
+/// The code that Python runs before moto: a server that separates requests. docker-compose.yml uses the same file.
 const ONE_AT_A_TIME: &str = include_str!("moto/sitecustomize.py");
 
-/// A `moto_server`. It keeps everything in memory: a restart begins empty. Any credentials are good.
+/// A `moto_server`. It stores everything in memory: a restart begins empty. It accepts any credentials.
 ///
-/// It is the program that the variable `FERRATA_MOTO` names, or the pinned version found in `PATH`, or one that `pip` puts
-/// into the target folder once: that takes a minute and needs a network.
+/// The program comes from the variable `FERRATA_MOTO`, or is the pinned version in `PATH`, or `pip` installs it into the target folder once: that
+/// takes a minute and needs a network.
 #[derive(Debug)]
 pub struct Moto {
     server: Server,
 }
 
 impl Moto {
-    /// Starts one.
+    /// Starts a server.
     ///
     /// # Errors
     ///
-    /// [`ServerError::Missing`], or why it did not start, with what it printed.
+    /// Returns [`ServerError::Missing`], or the reason why the start failed, with the server's output.
     pub fn start() -> Result<Self> {
         let moto = python::Moto::find()?;
         let folder = Folder::new(None, None)?;
@@ -54,13 +54,13 @@ impl Moto {
         Ok(Self { server })
     }
 
-    /// Tells whether [`start`](Self::start) has one to start, and need not install it first.
+    /// Returns whether [`start`](Self::start) can start a server without installing it first.
     #[must_use]
     pub fn is_at_hand() -> bool {
         python::Moto::is_at_hand()
     }
 
-    /// Returns the endpoint, as an S3 client takes it.
+    /// Returns the endpoint for an S3 client.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.server.port())

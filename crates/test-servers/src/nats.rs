@@ -20,21 +20,21 @@ const KIND: Kind = Kind {
     ready: Ready::Ports,
     starting: STARTING,
     stop: Signal::TERM,
-    // It is not to write anything that is thrown away at once.
+    // It should not write data that is deleted at once.
     quit: (Signal::KILL, "KILL"),
 };
 
-/// How a NATS is started. By default it takes messages of 8 MiB, so that one holds what a test writes at once.
+/// Options of a NATS. By default it accepts messages of 8 MiB, so that one holds everything that a test writes at once.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NatsOptions {
-    /// The most bytes of a message.
+    /// Maximum size of a message in bytes.
     pub max_payload: u64,
-    /// The bytes that JetStream may use in files; no limit by default. At the limit it refuses messages.
+    /// Maximum size of JetStream's files in bytes; unlimited by default. At the limit it refuses messages.
     pub max_file_store: Option<u64>,
-    /// Where it keeps its data, instead of in a temporary folder. Never removed.
+    /// The folder of its data, instead of a temporary one. Never removed.
     pub dir: Option<PathBuf>,
-    /// More of its configuration, such as `authorization { token: secret }`.
+    /// Additional configuration, such as `authorization { token: secret }`.
     pub config: String,
 }
 
@@ -45,21 +45,21 @@ impl Default for NatsOptions {
 }
 
 impl NatsOptions {
-    /// Sets the most bytes of a message.
+    /// Sets the maximum size of a message.
     #[must_use]
     pub fn with_max_payload(mut self, bytes: u64) -> Self {
         self.max_payload = bytes;
         self
     }
 
-    /// Sets the bytes that JetStream may use in files.
+    /// Sets the maximum size of JetStream's files.
     #[must_use]
     pub fn with_max_file_store(mut self, bytes: u64) -> Self {
         self.max_file_store = Some(bytes);
         self
     }
 
-    /// Keeps the data in `dir`.
+    /// Stores the data in `dir`.
     #[must_use]
     pub fn with_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());
@@ -82,17 +82,17 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// Starts one.
+    /// Starts a server.
     ///
     /// # Errors
     ///
-    /// [`ServerError::Missing`](crate::ServerError::Missing), or why it did not start, with what it printed.
+    /// Returns [`ServerError::Missing`](crate::ServerError::Missing), or the reason why the start failed, with the server's output.
     #[expect(clippy::needless_pass_by_value, reason = "as the other servers take theirs")]
     pub fn start(options: NatsOptions) -> Result<Self> {
         Self::start_in(&options, None)
     }
 
-    /// Starts one; of a cluster, as the one that follows those that are there.
+    /// Starts a server; in a cluster, as the one after the existing ones.
     fn start_in(options: &NatsOptions, cluster: Option<&Routes>) -> Result<Self> {
         let nats = Program::Nats.find("nats-server")?;
         let folder = Folder::new(options.dir.clone(), None)?;
@@ -108,7 +108,7 @@ impl Nats {
             if let Some(routes) = cluster {
                 text += &routes.of(port);
             }
-            // A server without its configuration ends at once, and says so.
+            // A server without its configuration ends at once, and reports it.
             let _ = std::fs::write(&config, text);
             Launch::new(&KIND, &nats, vec!["-c".into(), config.clone().into()], folder)
         })?;
@@ -130,7 +130,8 @@ impl Deref for Nats {
     }
 }
 
-/// The ways between the servers of a cluster. The others reach the first through a proxy, and it reaches none of them by itself: so it can be cut off.
+/// The connections between the servers of a cluster. The others reach the first through a proxy, and the first connects to none of them: so a test
+/// can cut it off.
 #[derive(Debug, Default)]
 struct Routes {
     first: Mutex<Option<Proxy>>,
@@ -147,15 +148,15 @@ impl Routes {
         let own = SocketAddr::from((Ipv4Addr::LOCALHOST, port.saturating_add(BUS)));
         let is_first = self.others.is_empty();
         if is_first {
-            // Without one, the others find the first where it listens, and cutting it off fails.
+            // Without a proxy, the others find the first at its own address, and cutting it off fails.
             *self.first() = Proxy::start(own).ok();
         }
         let first = self.first().as_ref().map(Proxy::address);
-        // The first has itself alone: without any route there is no JetStream of several servers.
+        // The first has only itself as a route: without any route JetStream would not cluster.
         let known =
             first.filter(|_| !is_first).into_iter().chain(self.others.iter().skip(1).copied()).chain([own]);
         let routes: Vec<String> = known.map(|address| format!("nats://{address}")).collect();
-        // The others advertise a port on which no server listens: a connection that the first made by itself would pass no proxy.
+        // The others advertise a port without a listener: a connection from the first would bypass the proxy.
         let advertise = match first {
             Some(first) if is_first => first.to_string(),
             _ => format!("{}:1", Ipv4Addr::LOCALHOST),
@@ -167,7 +168,7 @@ impl Routes {
     }
 }
 
-/// Servers that keep streams together.
+/// Servers that replicate streams.
 #[derive(Debug)]
 pub struct NatsCluster {
     servers: Vec<Nats>,
@@ -175,7 +176,7 @@ pub struct NatsCluster {
 }
 
 impl NatsCluster {
-    /// Starts a cluster of so many servers. It may take some seconds more until it has chosen a leader.
+    /// Starts a cluster of `servers` servers. The election of a leader may take several seconds more.
     ///
     /// # Errors
     ///
@@ -190,7 +191,7 @@ impl NatsCluster {
         Ok(Self { servers: started, routes })
     }
 
-    /// Cuts the first server off from the others: nothing passes between them any more. Its clients still reach it.
+    /// Cuts the first server off from the others: no traffic passes between them. Its clients still reach it.
     pub fn cut_off_first(&self) {
         if let Some(first) = &*self.routes.first() {
             first.refuse();
@@ -198,7 +199,7 @@ impl NatsCluster {
         }
     }
 
-    /// Has the first server and the others reach each other again.
+    /// Reconnects the first server with the others.
     ///
     /// # Errors
     ///
@@ -216,7 +217,7 @@ impl NatsCluster {
         &self.servers
     }
 
-    /// Returns a URL that names all of them.
+    /// Returns a URL with all of them.
     #[must_use]
     pub fn url(&self) -> String {
         let hosts: Vec<String> =

@@ -1,4 +1,4 @@
-//! An address where nobody is.
+//! An address without a listener.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 
-/// A port of 127.0.0.1 that refuses connections for as long as this value lives.
+/// A port of 127.0.0.1 that refuses connections while this value lives.
 ///
-/// The port is bound and nobody listens on it. A port that was free a moment ago may be that of another process by now.
+/// The port is bound without a listener. A port that is merely free could soon belong to another process.
 ///
 /// ```
 /// let nobody = ferrata_test_servers::Nobody::new()?;
@@ -22,11 +22,11 @@ pub struct Nobody {
 }
 
 impl Nobody {
-    /// Takes a port of the system's choice.
+    /// Binds a port that the system chooses.
     ///
     /// # Errors
     ///
-    /// What the system says if it has none.
+    /// Returns the system's error if it has none.
     pub fn new() -> io::Result<Self> {
         let held = socket(AddressFamily::INET, SocketType::STREAM, None)?;
         bind(&held, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;

@@ -1,4 +1,4 @@
-//! What is installed once, by whoever needs it first, into a folder that outlives the test.
+//! Installations that the first user performs once, into a folder that outlives the test.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,17 +14,17 @@ pub(crate) struct Once {
 }
 
 impl Once {
-    /// The folder of this name: in the target folder that this program was built into, or in the user's cache.
+    /// Returns the folder with this name: in the target folder of this program's build, or in the user's cache.
     pub(crate) fn new(name: &str) -> Self {
         let name = format!("test-servers/{name}");
         let program = std::env::current_exe().unwrap_or_default();
-        // Cargo marks its target folder so.
+        // Cargo marks its target folder with this file.
         let target = program.ancestors().skip(1).find(|folder| folder.join("CACHEDIR.TAG").is_file());
         let folder = target.map_or_else(|| cache().join("ferrata").join(&name), |target| target.join(&name));
         Self { folder }
     }
 
-    /// The same, in a folder that `user` may look into: a target folder below root's own is closed to every other user.
+    /// The same, in a folder that `user` may read: a target folder below root's own is closed to every other user.
     pub(crate) fn reachable_for(self, user: Option<User>) -> Self {
         match user {
             Some(user) if !user.can_reach(&self.folder) => {
@@ -35,14 +35,14 @@ impl Once {
         }
     }
 
-    /// Returns the folder, if it was filled to the end.
+    /// Returns the folder, if it was filled completely.
     pub(crate) fn made(&self) -> Option<PathBuf> {
         self.folder.join("complete").is_file().then(|| self.folder.clone())
     }
 
-    /// Has it filled by `fill`, unless it is full, and returns it.
+    /// Fills it with `fill`, unless it is full, and returns it.
     ///
-    /// Test programs run at once: one fills it, the others wait.
+    /// Test programs run concurrently: one fills it, the others wait.
     pub(crate) fn make(&self, fill: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let folder = &self.folder;
         fs::create_dir_all(folder).map_err(ServerError::io("make", folder))?;
@@ -59,7 +59,7 @@ impl Once {
     }
 }
 
-/// Runs a command to its end, and returns what it printed.
+/// Runs a command to its end, and returns its output.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_owned();
     let output = command.stdin(Stdio::null()).output().map_err(ServerError::io("start", &name))?;

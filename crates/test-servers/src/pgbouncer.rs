@@ -1,4 +1,4 @@
-//! A private PgBouncer before a Postgres.
+//! A private PgBouncer in front of a Postgres.
 
 use std::fs;
 use std::ops::Deref;
@@ -22,7 +22,7 @@ const KIND: Kind = Kind {
     quit: (Signal::KILL, "KILL"),
 };
 
-/// The PgBouncer of this machine, or Debian's, unpacked, before a server: it shares few connections by transaction.
+/// The PgBouncer of this machine, or Debian's, unpacked, in front of a server: it shares few connections by transaction.
 #[derive(Debug)]
 pub struct PgBouncer {
     server: Server,
@@ -30,15 +30,15 @@ pub struct PgBouncer {
     keeps_statements: bool,
 }
 
-/// The first version that keeps prepared statements for its clients.
+/// The first version that supports prepared statements of clients.
 const FIRST_THAT_KEEPS: (u32, u32) = (1, 21);
 
 impl PgBouncer {
-    /// Starts one before the server that a URL names. It has so many connections to it, and gives one to a client for a transaction.
+    /// Starts a PgBouncer in front of the server in a URL. It has this many connections to the server, and lends one to a client for a transaction.
     ///
     /// # Errors
     ///
-    /// [`ServerError::Missing`], [`ServerError::Failed`] for a URL without a port, or why it did not start, with what it printed.
+    /// Returns [`ServerError::Missing`], [`ServerError::Failed`] for a URL without a port, or the reason why the start failed, with its output.
     pub fn before(url: &str, connections: u16) -> Result<Self> {
         let upstream = Upstream::of(url).ok_or_else(|| ServerError::Failed {
             name: KIND.name.to_owned(),
@@ -53,20 +53,20 @@ impl PgBouncer {
         let folder = Folder::new(None, user)?;
         let settings = folder.path().join("pgbouncer.ini");
         let server = Server::start(&KIND, folder, |port, folder| {
-            // One that cannot be written is one that the program does not find, and says so.
+            // If the write fails, the program does not find the file, and reports it.
             let _ = fs::write(&settings, upstream.settings(port, connections, keeps_statements, folder));
             Launch::new(&KIND, &program, vec![settings.clone().into()], folder).with_user(user)
         })?;
         Ok(Self { server, upstream, keeps_statements })
     }
 
-    /// Tells whether it keeps the prepared statements of its clients, as versions from 1.21 on do.
+    /// Returns whether it supports the prepared statements of its clients, as versions from 1.21 on do.
     #[must_use]
     pub fn keeps_statements(&self) -> bool {
         self.keeps_statements
     }
 
-    /// Returns the URL of the server's database, through it. It wants no password.
+    /// Returns the URL of the server's database through it, without a password.
     #[must_use]
     pub fn url(&self) -> String {
         let Upstream { user, database, .. } = &self.upstream;
@@ -82,7 +82,7 @@ impl Deref for PgBouncer {
     }
 }
 
-/// Reads the version of a program that says `PgBouncer 1.24.1`.
+/// Parses the version of a program that prints `PgBouncer 1.24.1`.
 fn version(program: &mut Command) -> Option<(u32, u32)> {
     let said = program.arg("--version").output().ok()?.stdout;
     let said = String::from_utf8_lossy(&said);
@@ -90,7 +90,7 @@ fn version(program: &mut Command) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// What a URL says of a server.
+/// The server in a URL.
 #[derive(Debug, PartialEq, Eq)]
 struct Upstream {
     user: String,
@@ -119,16 +119,16 @@ impl Upstream {
         })
     }
 
-    /// The settings, as in `pgbouncer.ini`.
+    /// The settings for `pgbouncer.ini`.
     fn settings(&self, port: u16, connections: u16, keeps_statements: bool, folder: &Path) -> String {
         let Self { user, password, host, port: upstream, database } = self;
         let password =
             password.iter().map(|password| format!(" password='{}'", password.replace('\'', "''")));
         let password: String = password.collect();
         let folder = folder.display();
-        // Fewer than a store has, so that some are prepared anew. Versions before refuse the setting.
+        // Fewer than a store has, so that some are prepared again. Earlier versions refuse the setting.
         let kept = if keeps_statements { "max_prepared_statements = 8\n" } else { "" };
-        // Each client logs in as the user that the database names. The driver asks for digits of floats as it connects.
+        // Each client logs in as the user of the database. The driver requests digits of floats when it connects.
         format!(
             "[databases]\n{database} = host={host} port={upstream} dbname={database} user={user}{password}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\

@@ -1,4 +1,4 @@
-//! Ports of this machine that no other test takes.
+//! Ports of this machine that no other test uses.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -6,32 +6,32 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-/// Ports are taken from here: below those that the system gives to outgoing connections, so that a server that is down for a
-/// moment finds its port free when it comes back. Redis Cluster listens 10000 above, which is below them, too.
+/// The first port: below those that the system assigns to outgoing connections, so that a restarted server finds its port free. Redis Cluster listens
+/// 10000 above, which is also below them.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 10_000;
 
-/// What Redis Cluster adds to a port for its bus, and a cluster of NATS here for its routes.
+/// The offset of the bus port of Redis Cluster, and of the route port of a NATS cluster.
 pub(crate) const BUS: u16 = 10_000;
 
-/// How often another port is tried when a program that is none of these tests was quicker.
+/// Number of further ports to try if an unrelated program takes a port first.
 pub(crate) const TRIES: u32 = 5;
 
-/// A port, and its bus port: no other test of this machine is given either as long as this lives, also while its server is down.
+/// A port, and its bus port: no other test of this machine gets either while this value lives, even while its server is down.
 #[derive(Debug)]
 pub(crate) struct Port {
     number: u16,
-    /// One process at a time has the same number of UDP, which no server here speaks; the system takes it back from a process that ends.
+    /// The UDP port with the same number serves as a lock: no server here uses UDP, and the system releases the port of an ended process.
     _held: UdpSocket,
 }
 
 impl Port {
-    /// Takes one on which no process listens, nor on its bus port.
+    /// Reserves a port without a listener on it or on its bus port.
     ///
-    /// A program that is none of these tests may before it is used: the caller that starts a server takes another port then.
+    /// An unrelated program may take the port before its use: the caller that starts a server then uses another port.
     pub(crate) fn free() -> Self {
         loop {
-            // A new state hashes with new keys: tests that run at once begin at different places.
+            // A new state hashes with new keys, so concurrent tests begin at different ports.
             let random = RandomState::new().hash_one(std::process::id());
             let offset = u16::try_from(random % u64::from(COUNT)).unwrap_or(0);
             let number = FIRST + offset;
@@ -62,10 +62,10 @@ pub(crate) fn listen() -> io::Result<(Port, TcpListener)> {
     }
 }
 
-/// Asks without binding, which would be in the way of a server that comes back on this port at that moment.
+/// Tests without binding, which would conflict with a server that restarts on this port at that moment.
 fn is_free(port: u16) -> bool {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    // One that does not answer in time is a listener.
+    // A port that does not answer in time has a listener.
     let refused = TcpStream::connect_timeout(&address, Duration::from_millis(200));
     refused.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
@@ -74,7 +74,7 @@ fn is_free(port: u16) -> bool {
 mod tests {
     use super::*;
 
-    /// A test took the port of another's server while that was down, and the server could not come back.
+    /// A test must not take the port of another test's server while that server is down, because the server could then not restart.
     #[test]
     fn a_port_is_given_out_once_while_nobody_listens_on_it() {
         let port = Port::free();

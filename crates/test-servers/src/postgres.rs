@@ -18,19 +18,19 @@ const KIND: Kind = Kind {
     ready: Ready::Postmaster,
     starting: STARTING,
     stop: Signal::INT,
-    // It ends its children and gives its shared memory back, which a kill would leave in the system.
+    // It ends its children and frees its shared memory, which a kill would leave in the system.
     quit: (Signal::QUIT, "QUIT"),
 };
 
-/// How a Postgres is started.
+/// Options of a Postgres.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PostgresOptions {
-    /// Settings as in `postgresql.conf`, such as `("max_connections", "10")`. They come after, and win over, those made here.
+    /// Settings as in `postgresql.conf`, such as `("max_connections", "10")`. They override those made here.
     pub settings: Vec<(String, String)>,
-    /// Where it keeps its data, instead of in a temporary folder: on a small file system, to fill it. Never removed.
+    /// The folder of its data, instead of a temporary one: for example on a small file system, to fill it. Never removed.
     pub dir: Option<PathBuf>,
-    /// Whether it waits for the disk, as it does by default. Only where no test is about durability: off, it starts quicker.
+    /// Whether it syncs to disk; true by default. Turn it off only if no test is about durability: the start is then faster.
     pub fsync: bool,
 }
 
@@ -48,14 +48,14 @@ impl PostgresOptions {
         self
     }
 
-    /// Keeps the data in `dir`.
+    /// Stores the data in `dir`.
     #[must_use]
     pub fn with_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());
         self
     }
 
-    /// Sets whether it waits for the disk.
+    /// Sets whether it syncs to disk.
     #[must_use]
     pub fn with_fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;
@@ -63,7 +63,7 @@ impl PostgresOptions {
     }
 }
 
-/// The newest Postgres of this machine, or Debian's, unpacked, with a cluster of its own. Also as root: then it runs as the user `postgres`.
+/// The newest Postgres of this machine, or Debian's, unpacked, with a new database cluster. As root it runs as the user `postgres`.
 ///
 /// The superuser is `postgres`, with no password, on TCP only. The encoding is UTF-8, the locale C.
 #[derive(Debug)]
@@ -72,11 +72,11 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts one.
+    /// Starts a server.
     ///
     /// # Errors
     ///
-    /// [`ServerError::Missing`], or why it did not start, with what it printed.
+    /// Returns [`ServerError::Missing`], or the reason why the start failed, with the server's output.
     pub fn start(options: PostgresOptions) -> Result<Self> {
         let user = User::instead_of_root();
         let [initdb, postgres] = ["initdb", "postgres"].map(|name| Program::Postgres.find(name));
@@ -87,7 +87,7 @@ impl Postgres {
         }
         let mut settings = vec![
             ("listen_addresses".to_owned(), "127.0.0.1".to_owned()),
-            // A path under a deep temporary folder is longer than a socket's name may be.
+            // A path under a deep temporary folder exceeds the maximum length of a socket's name.
             ("unix_socket_directories".to_owned(), String::new()),
             // Enough for every test program of the workspace at once.
             ("max_connections".to_owned(), "300".to_owned()),
@@ -120,7 +120,7 @@ impl Deref for Postgres {
     }
 }
 
-/// Makes a new cluster in `folder/data`.
+/// Creates a new cluster in `folder/data`.
 fn initialise(initdb: &FoundProgram, folder: &Path, user: Option<User>) -> Result<()> {
     let mut command = initdb.command();
     command.arg("-D").arg(folder.join("data"));

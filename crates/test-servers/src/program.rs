@@ -1,4 +1,4 @@
-//! The programs that are needed, and where they are: on the machine, or unpacked from Debian's packages.
+//! The required programs and their locations: installed, or unpacked from Debian's packages.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::error::{Result, ServerError};
 use crate::once::Once;
 use crate::user::User;
 
-/// Something that servers need from the machine.
+/// A program that servers need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Program {
@@ -26,25 +26,25 @@ pub enum Program {
     Nats,
 }
 
-/// A program that was found.
+/// A program with its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FoundProgram {
     pub(crate) path: PathBuf,
-    /// What it was unpacked into with its libraries, if it was.
+    /// The root of the unpacked packages with its libraries, if it was unpacked.
     root: Option<PathBuf>,
 }
 
 impl Program {
-    /// Every one.
+    /// All programs.
     pub const ALL: [Self; 5] = [Self::Postgres, Self::Redis, Self::Python, Self::PgBouncer, Self::Nats];
 
-    /// Tells whether it is on the machine or was unpacked.
+    /// Returns whether it is installed or unpacked.
     #[must_use]
     pub fn is_at_hand(self) -> bool {
         self.installed(self.main()).is_some() || self.once().made().is_some()
     }
 
-    /// Finds the program of this name: on the machine, or unpacked, which is done if it was not yet.
+    /// Finds the program with this name: installed, or unpacked, which happens now if necessary.
     pub(crate) fn find(self, name: &str) -> Result<FoundProgram> {
         if let Some(path) = self.installed(name) {
             return Ok(FoundProgram { path, root: None });
@@ -59,14 +59,14 @@ impl Program {
         };
         match path {
             Some(path) => Ok(FoundProgram { path, root: Some(root) }),
-            // The packages hold what the machine did not have: the rest of it is there.
+            // The packages contain only programs that the machine lacked: the rest is installed.
             None => in_path(name)
                 .map(|path| FoundProgram { path, root: Some(root) })
                 .ok_or_else(|| self.missing()),
         }
     }
 
-    /// Unpacks it if that was not done yet, and returns the root of what was unpacked.
+    /// Unpacks it if necessary, and returns the root of the unpacked packages.
     fn unpacked(self) -> Result<PathBuf> {
         let once = self.once();
         if once.made().is_none() && !debian::is_here() {
@@ -79,7 +79,7 @@ impl Program {
         let names: &[&str] = match self {
             Self::Postgres => &["postgresql"],
             Self::Redis => &["redis-server"],
-            // Pip as the one file that makes every other pip.
+            // Pip as the one file that installs every other pip.
             Self::Python => &["python3", "python3-pip-whl"],
             Self::PgBouncer => &["pgbouncer"],
             Self::Nats => &["nats-server"],
@@ -97,7 +97,7 @@ impl Program {
         }
     }
 
-    /// The program that tells whether it is there.
+    /// The program that indicates whether it is installed.
     fn main(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
@@ -108,10 +108,10 @@ impl Program {
         }
     }
 
-    /// Finds the program of this name on the machine.
+    /// Finds the installed program with this name.
     fn installed(self, name: &str) -> Option<PathBuf> {
         match self {
-            // Debian keeps them out of the path, a folder for each version.
+            // Debian installs them outside of the path, in a folder for each version.
             Self::Postgres => newest(Path::new("/usr/lib/postgresql"), name).or_else(|| in_path(name)),
             Self::Redis => in_path(name).or_else(|| in_path("valkey-server")),
             Self::Python => in_path(name).filter(|python| has_pip(python)),
@@ -137,12 +137,12 @@ impl fmt::Display for Program {
 }
 
 impl FoundProgram {
-    /// Returns what its environment needs so that it finds its libraries.
+    /// Returns the library path that its environment needs.
     pub(crate) fn libraries(&self) -> Option<OsString> {
         self.root.as_deref().map(debian::libraries)
     }
 
-    /// Returns what was unpacked with it, if it was.
+    /// Returns the root of the unpacked packages, if it was unpacked.
     pub(crate) fn root(&self) -> Option<&Path> {
         self.root.as_deref()
     }
@@ -155,19 +155,19 @@ impl FoundProgram {
 }
 
 impl From<PathBuf> for FoundProgram {
-    /// A program of the machine.
+    /// An installed program.
     fn from(path: PathBuf) -> Self {
         Self { path, root: None }
     }
 }
 
-/// Makes sure that `programs` are at hand: those that are neither installed nor unpacked are unpacked from Debian's packages.
+/// Ensures that `programs` are available: missing ones are unpacked from Debian's packages.
 ///
-/// `telling` is told of each before it is downloaded.
+/// `telling` is called for each before its download.
 ///
 /// # Errors
 ///
-/// [`ServerError::Missing`] with every one that is not at hand where Debian's package tools are not; otherwise what they say.
+/// Returns [`ServerError::Missing`] with every missing program if the tools of Debian's packages are missing; otherwise the error of these tools.
 pub fn obtain(programs: &[Program], mut telling: impl FnMut(Program)) -> Result<()> {
     let absent: Vec<Program> = programs.iter().copied().filter(|program| !program.is_at_hand()).collect();
     if !absent.is_empty() && !debian::is_here() {
@@ -179,7 +179,7 @@ pub fn obtain(programs: &[Program], mut telling: impl FnMut(Program)) -> Result<
     })
 }
 
-/// Finds a program of the newest version of PostgreSQL in a folder with one for each.
+/// Finds a program of the newest version of PostgreSQL in a folder with a subfolder for each.
 fn newest(versions: &Path, name: &str) -> Option<PathBuf> {
     let programs = std::fs::read_dir(versions).into_iter().flatten().filter_map(|entry| {
         let folder = entry.ok()?.path();
@@ -200,7 +200,7 @@ fn has_pip(python: &Path) -> bool {
 pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
-        // Where Debian keeps servers, which is not in the path of every user.
+        // Debian's folder for servers, which is not in every user's path.
         .chain([PathBuf::from("/usr/sbin")])
         .map(|folder| folder.join(name))
         .find(|program| is_program(program))

@@ -1,4 +1,4 @@
-//! Where moto is: given, found, or installed once into a folder that outlives the test.
+//! The location of moto: given, found, or installed once into a folder that outlives the test.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,28 +8,28 @@ use crate::error::{Result, ServerError};
 use crate::once::{Once, run};
 use crate::program::{FoundProgram, Program, in_path};
 
-/// The version that the stores are proven on; another may treat conditional writes otherwise.
+/// The version with which the stores are tested; another may handle conditional writes differently.
 pub(crate) const VERSION: &str = "5.2.5";
 
-/// Names the program to use instead of looking for one.
+/// Names the program to use instead of a search.
 const VARIABLE: &str = "FERRATA_MOTO";
 
-/// How a moto is run.
+/// How to run a moto.
 #[derive(Clone, Debug)]
 pub(crate) struct Moto {
     pub(crate) program: FoundProgram,
     pub(crate) arguments: Vec<OsString>,
-    /// Where Python finds it, if not beside the program.
+    /// The module path for Python, if the modules are not next to the program.
     pub(crate) modules: Option<PathBuf>,
 }
 
 impl Moto {
-    /// Tells whether [`find`](Self::find) has nothing to install.
+    /// Returns whether [`find`](Self::find) needs no installation.
     pub(crate) fn is_at_hand() -> bool {
         given().or_else(found).is_some() || once().made().is_some()
     }
 
-    /// Finds one; installs it if it is nowhere.
+    /// Finds a moto; installs it if it is missing.
     pub(crate) fn find() -> Result<Self> {
         if let Some(program) = given().or_else(found) {
             return Ok(Self { program: program.into(), arguments: Vec::new(), modules: None });
@@ -45,7 +45,7 @@ fn given() -> Option<PathBuf> {
     std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// Finds the program in `PATH`, if its folder is that of an environment with the pinned version.
+/// Finds the program in `PATH`, if its folder is an environment with the pinned version.
 fn found() -> Option<PathBuf> {
     let program = in_path("moto_server")?;
     let library = program.parent()?.parent()?.join("lib");
@@ -54,24 +54,24 @@ fn found() -> Option<PathBuf> {
     pythons.any(|python| python.path().join(&pinned).is_dir()).then_some(program)
 }
 
-/// What a server of S3 needs: its own list for a server is for all services, and takes four times as long to get.
+/// The requirements of an S3 server: moto's own list for a server covers all services, and takes four times as long to download.
 const NEEDED: [&str; 2] = ["flask", "flask-cors"];
 
-/// Has pip put it into a folder of its own, which needs no environment of Python.
+/// Installs it with pip into a separate folder, without an environment of Python.
 fn install(python: &FoundProgram, folder: &Path) -> Result<()> {
     let modules = folder.join("modules");
-    // What a killed call left behind is no ground to build on.
+    // The remains of a killed call are unusable.
     if modules.exists() {
         fs::remove_dir_all(&modules).map_err(ServerError::io("remove", &modules))?;
     }
     let mut pip = python.command();
     pip.envs(python.root().and_then(unpacked_pip).map(|pip| ("PYTHONPATH", pip)));
-    // Python compiles what it uses when it first uses it, which is a small part.
+    // Python compiles modules at their first use, which is a small part.
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile", "--target"]);
     run(pip.arg(modules).arg(format!("moto[s3]=={VERSION}")).args(NEEDED)).map(drop)
 }
 
-/// Finds the pip that was unpacked: one file, which Python runs as it is.
+/// Finds the unpacked pip: one file, which Python runs directly.
 fn unpacked_pip(root: &Path) -> Option<PathBuf> {
     let files = fs::read_dir(root.join("usr/share/python-wheels")).ok()?.flatten();
     let mut files = files.map(|entry| entry.path());

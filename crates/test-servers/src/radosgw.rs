@@ -1,8 +1,7 @@
-//! A private Ceph object gateway: a distributed object store with its whole path, on one machine and in memory.
+//! A private Ceph object gateway: a distributed object store with all its components, on one machine and in memory.
 //!
-//! Ceph's packages cannot be installed beside those of another release, and their scripts want an init system. So they are
-//! unpacked into a folder, and the servers run with that folder as their root, in namespaces of their own: mounts and processes
-//! end with them.
+//! Ceph's packages cannot be installed next to those of another release, and their scripts require an init system. So they are unpacked into a
+//! folder, and the servers run with that folder as their root, in namespaces of their own: mounts and processes end with them.
 
 use std::cell::Cell;
 use std::fs;
@@ -30,37 +29,36 @@ const KIND: Kind = Kind {
     quit: (Signal::KILL, "KILL"),
 };
 
-/// What is needed to run, with all it depends on, of the release of Debian whose Ceph is new enough: that of the one before
-/// refuses `If-Match`.
+/// The required packages, with all dependencies, from the first release of Debian with a recent enough Ceph: the previous one refuses `If-Match`.
 const PACKAGES: Packages = Packages {
     names: &["radosgw", "ceph-mon", "ceph-osd", "ceph-common", "bash", "coreutils"],
     suite: Some("sid"),
 };
 
-/// Runs inside of the folder: a monitor, an object server with its data in memory, and the gateway.
+/// Runs inside the folder: a monitor, an object server with its data in memory, and the gateway.
 const SERVE: &str = include_str!("radosgw/serve.sh");
 
-/// Makes the namespace fit for it, then becomes it.
+/// Prepares the namespace, then becomes the server.
 const ENTER: &str = r#"mount --bind /dev "$1/dev" && mount -t proc proc "$1/proc" && mount --bind "$2" "$1/data" &&
 exec chroot "$1" /bin/bash /data/serve.sh "$3" "$4""#;
 
 /// A `radosgw` of Debian's unstable release, with one user, `test`, whose secret is `test`. Needs root.
 ///
-/// Some 160 MB are downloaded once, and unpacked into the target folder. It keeps its data in memory, and a restart begins empty.
+/// The first start downloads about 160 MB and unpacks them into the target folder. The data is in memory, and a restart begins empty.
 #[derive(Debug)]
 pub struct Radosgw {
     server: Server,
     root: PathBuf,
-    /// That of the monitor, which the gateway speaks to.
+    /// The port of the monitor, to which the gateway connects.
     _monitor: Option<Port>,
 }
 
 impl Radosgw {
-    /// Installs it if it is not there, and starts it; that takes some 15 seconds.
+    /// Installs it if it is missing, and starts it; that takes about 15 seconds.
     ///
     /// # Errors
     ///
-    /// [`ServerError::Failed`] if this is not root, if the packages cannot be had, or if it did not start, with what it printed.
+    /// Returns [`ServerError::Failed`] if this is not root, if the packages are unavailable, or if the start failed, with the output.
     pub fn start() -> Result<Self> {
         if !geteuid().is_root() {
             return Err(failed(
@@ -93,7 +91,7 @@ impl Radosgw {
         Ok(Self { server, root, _monitor: monitor.into_inner() })
     }
 
-    /// Returns what tells a program of the server: where it is, and as whom to speak to it.
+    /// Returns the variables that describe the server to a program: its address and credentials.
     #[must_use]
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         let user = || "test".to_owned();
@@ -104,17 +102,17 @@ impl Radosgw {
         ]
     }
 
-    /// Returns the endpoint, as an S3 client takes it.
+    /// Returns the endpoint for an S3 client.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.server.port())
     }
 
-    /// Returns which version it is: what the release has changes.
+    /// Returns its version: the content of the release changes.
     ///
     /// # Errors
     ///
-    /// [`ServerError::Failed`] if it does not say.
+    /// Returns [`ServerError::Failed`] if it reports none.
     pub fn version(&self) -> Result<String> {
         let said = run(Command::new("chroot").arg(&self.root).args(["/usr/bin/radosgw", "--version"]))?;
         Ok(said.trim().to_owned())

@@ -19,11 +19,11 @@ const KIND: Kind = Kind {
     ready: Ready::Redis,
     starting: STARTING,
     stop: Signal::TERM,
-    // It is not to write anything that is thrown away at once.
+    // It should not write data that is deleted at once.
     quit: (Signal::KILL, "KILL"),
 };
 
-/// When an appended command is on stable storage.
+/// The time at which an appended command is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AppendFsync {
     /// Before it is acknowledged.
@@ -31,7 +31,7 @@ pub enum AppendFsync {
     /// Within a second.
     #[default]
     EverySecond,
-    /// When the system likes.
+    /// When the system flushes.
     No,
 }
 
@@ -45,7 +45,7 @@ impl AppendFsync {
     }
 }
 
-/// How a Redis is started. By default every command is appended to a file that is synced each second.
+/// Options of a Redis. By default every command is appended to a file that is synced each second.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RedisOptions {
@@ -53,13 +53,13 @@ pub struct RedisOptions {
     pub appendonly: bool,
     /// When that file is synced.
     pub appendfsync: AppendFsync,
-    /// The bytes that it may use for data; no limit by default. At the limit it refuses writes and evicts nothing.
+    /// Maximum size of its data in bytes; unlimited by default. At the limit it refuses writes and evicts nothing.
     pub maxmemory: Option<u64>,
-    /// Where it keeps its data, instead of in a temporary folder. Never removed.
+    /// The folder of its data, instead of a temporary one. Never removed.
     pub dir: Option<PathBuf>,
-    /// Whether it takes connections with TLS on a second port; the arguments name its key and certificate.
+    /// Whether it accepts TLS connections on a second port; the arguments name its key and certificate.
     pub tls_port: bool,
-    /// More arguments, such as `["--requirepass", "secret"]`. They come after, and win over, those made here.
+    /// Additional arguments, such as `["--requirepass", "secret"]`. They override those made here.
     pub args: Vec<String>,
 }
 
@@ -91,21 +91,21 @@ impl RedisOptions {
         self
     }
 
-    /// Sets the bytes that it may use for data.
+    /// Sets the maximum size of its data.
     #[must_use]
     pub fn with_maxmemory(mut self, bytes: u64) -> Self {
         self.maxmemory = Some(bytes);
         self
     }
 
-    /// Keeps the data in `dir`.
+    /// Stores the data in `dir`.
     #[must_use]
     pub fn with_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.dir = Some(dir.into());
         self
     }
 
-    /// Has it take connections with TLS on a second port.
+    /// Sets whether it accepts TLS connections on a second port.
     #[must_use]
     pub fn with_tls_port(mut self) -> Self {
         self.tls_port = true;
@@ -128,11 +128,11 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one.
+    /// Starts a server.
     ///
     /// # Errors
     ///
-    /// [`ServerError::Missing`](crate::ServerError::Missing), or why it did not start, with what it printed.
+    /// Returns [`ServerError::Missing`](crate::ServerError::Missing), or the reason why the start failed, with the server's output.
     pub fn start(options: RedisOptions) -> Result<Self> {
         let redis = Program::Redis.find("redis-server")?;
         let folder = Folder::new(options.dir, None)?;
@@ -150,7 +150,7 @@ impl Redis {
             let mut arguments: Vec<OsString> = vec!["--dir".into(), folder.into()];
             arguments.extend(words.into_iter().flat_map(|(name, value)| [name.into(), value.into()]));
             if options.tls_port {
-                // Another one at each try, as the first port.
+                // Each try uses another one, like the first port.
                 let port = Port::free();
                 arguments.extend(["--tls-port".into(), port.number().to_string().into()]);
                 tls_port.set(Some(port));
@@ -161,7 +161,7 @@ impl Redis {
         Ok(Self { server, tls_port: tls_port.into_inner() })
     }
 
-    /// Returns its URL with TLS, if it was started with that.
+    /// Returns its URL with TLS, if it accepts TLS.
     #[must_use]
     pub fn tls_url(&self) -> Option<String> {
         self.tls_port.as_ref().map(|port| format!("rediss://127.0.0.1:{}", port.number()))

@@ -1,4 +1,4 @@
-//! As much of Redis's protocol, and of HTTP, as asking a server for its state takes.
+//! The minimum of Redis's protocol, and of HTTP, for reading a server's state.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// How long a server of this machine may take to answer.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Sends one command to the Redis at `port` and returns the text of its answer; an error of the server's is an error.
+/// Sends one command to the Redis at `port` and returns the text of its answer, or the server's error.
 pub(crate) fn call(port: u16, command: &[&str]) -> io::Result<String> {
     let mut stream = connect(port)?;
     let mut request = format!("*{}\r\n", command.len());
@@ -36,16 +36,16 @@ pub(crate) fn field<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
     answer.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// Tells whether the Redis with this process id serves at `port`.
+/// Returns whether the Redis with this process id serves at `port`.
 pub(crate) fn is_ready(port: u16, pid: &str) -> bool {
     match call(port, &["INFO"]) {
         Ok(info) => field(&info, "process_id") == Some(pid) && field(&info, "loading") == Some("0"),
-        // A password was asked for: it is up, and its port is not shared.
+        // It requires a password: it is up, and no other server shares its port.
         Err(error) => error.to_string().contains("NOAUTH"),
     }
 }
 
-/// Tells whether a server answers a request of HTTP at `port`.
+/// Returns whether a server answers an HTTP request at `port`.
 pub(crate) fn answers_http(port: u16) -> bool {
     let ask = || {
         let mut stream = connect(port)?;

@@ -1,4 +1,4 @@
-//! One process of a server from its start to its end, and the signals in between.
+//! One process of a server from its start to its end, with its signals.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -21,22 +21,22 @@ use crate::{children, wait};
 /// How long a server may take to stop before it is killed.
 const STOPPING: Duration = Duration::from_secs(60);
 
-/// Waits for a line before it becomes the server: not before the watchdog knows of it.
+/// Waits for a line before it becomes the server, so that the watchdog knows it first.
 const GATE: &str = r#"read -r go || exit 1; exec "$@" </dev/null"#;
 
-/// How a server is started.
+/// How to start a server.
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) variables: Vec<(&'static str, OsString)>,
     pub(crate) user: Option<User>,
-    /// Its working directory: that of the test may be closed to the server's user.
+    /// Its working directory: the server's user may have no access to that of the test.
     pub(crate) folder: PathBuf,
     pub(crate) log: PathBuf,
-    /// What the watchdog removes when this process is gone.
+    /// The folder that the watchdog removes when this process is gone.
     pub(crate) disposable: Option<PathBuf>,
-    /// What the watchdog ends it with.
+    /// The signal with which the watchdog ends it.
     pub(crate) last_signal: &'static str,
 }
 
@@ -46,12 +46,12 @@ pub(crate) struct Running {
     child: Child,
     pid: Pid,
     ended: Option<ExitStatus>,
-    // After `child`, so that the watchdog is called off when the process is gone.
+    // After `child`, so that the watchdog is dismissed after the process is gone.
     _watchdog: Watchdog,
 }
 
 impl Launch {
-    /// A launch of `program` as this user, with its log in `folder`.
+    /// Creates a launch of `program` as this user, with its log in `folder`.
     pub(crate) fn new(kind: &Kind, program: &FoundProgram, arguments: Vec<OsString>, folder: &Path) -> Self {
         Self {
             program: program.path.clone(),
@@ -71,7 +71,7 @@ impl Launch {
         self
     }
 
-    /// Starts it with this in its environment.
+    /// Adds variables to its environment.
     pub(crate) fn with_variable(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
         self.variables.push((name, value.into()));
         self
@@ -85,7 +85,7 @@ impl Launch {
         command.args(["-c", GATE, "gate"]).arg(&self.program).args(&self.arguments);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.current_dir(&self.folder).stdin(Stdio::piped()).stdout(log).stderr(errors);
-        // Out of the terminal's group: a Ctrl-C must reach a database only through its owner.
+        // Outside of the terminal's group: a Ctrl-C must reach a database only through its owner.
         command.process_group(0);
         run_as(&mut command, self.user);
         let mut child = command.spawn().map_err(ServerError::io("start", &self.program))?;
@@ -99,7 +99,7 @@ impl Launch {
     }
 }
 
-/// Has `command` run as `user`.
+/// Makes `command` run as `user`.
 pub(crate) fn run_as(command: &mut Command, user: Option<User>) {
     if let Some(User { uid, gid }) = user {
         command.uid(uid).gid(gid);
@@ -119,29 +119,29 @@ impl Running {
         self.ended
     }
 
-    /// Stops it and its children in their tracks.
+    /// Suspends it and its children.
     pub(crate) fn suspend(&mut self) {
-        // The parent first, until it stands still: it must start no child that is not seen.
+        // The parent first, until it is stopped: it must start no unseen child.
         self.signal(Signal::STOP);
         self.until_still(&[self.pid]);
         self.signal_children(Signal::STOP);
         self.until_still(&children::of(self.pid));
     }
 
-    /// Waits for the end of what goes on after a signal to stop: on a busy machine, threads answer until one of them has taken it.
+    /// Waits until a stop signal has taken effect: on a busy machine, threads continue until one of them has received it.
     fn until_still(&mut self, processes: &[Pid]) {
         if self.ended().is_none() {
             wait::until(STOPPING, || processes.iter().all(|pid| stands_still(*pid)).then_some(()));
         }
     }
 
-    /// Lets it go on.
+    /// Continues it after a suspension.
     pub(crate) fn resume(&mut self) {
         self.signal_children(Signal::CONT);
         self.signal(Signal::CONT);
     }
 
-    /// Ends it and its children at once, as a crash of the machine would.
+    /// Kills it and its children at once, like a crash of the machine.
     pub(crate) fn kill(&mut self) {
         self.suspend();
         let children = children::of(self.pid);
@@ -155,7 +155,7 @@ impl Running {
         wait::until(STOPPING, || children.iter().all(|child| is_gone(*child)).then_some(()));
     }
 
-    /// Asks it to end with `signal`, and kills it if it takes too long.
+    /// Requests its end with `signal`, and kills it if it takes too long.
     pub(crate) fn stop(&mut self, signal: Signal) {
         self.resume();
         self.signal(signal);
@@ -165,7 +165,7 @@ impl Running {
     }
 
     fn signal(&mut self, signal: Signal) {
-        // Only while it is not reaped: afterwards its number may be that of another.
+        // Only before it is reaped: afterwards another process may have its number.
         if self.ended().is_none() {
             let _ = kill_process_group(self.pid, signal);
         }
@@ -188,12 +188,12 @@ impl Running {
     }
 }
 
-/// Tells whether a process has ended; one that was not waited for yet has.
+/// Returns whether a process has ended, even if it has not been reaped.
 fn is_gone(pid: Pid) -> bool {
     is_in(format!("/proc/{}/stat", pid.as_raw_nonzero()), 'Z')
 }
 
-/// Tells whether every thread of a process is stopped, or has ended.
+/// Returns whether every thread of a process is stopped or ended.
 fn stands_still(pid: Pid) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));
     threads.into_iter().flatten().flatten().all(|thread| {
@@ -202,7 +202,7 @@ fn stands_still(pid: Pid) -> bool {
     })
 }
 
-/// Tells whether a process or a thread, of which `/proc` has this file, is in `state`, or is not there any more.
+/// Returns whether a process or a thread, described by this file of `/proc`, is in `state`, or gone.
 fn is_in(stat: impl AsRef<Path>, state: char) -> bool {
     let stat = std::fs::read_to_string(stat);
     stat.map_or(true, |stat| {

@@ -1,4 +1,4 @@
-//! A server that can be killed, stopped, started again and made to stand still.
+//! A server that a test can kill, stop, restart and suspend.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -13,40 +13,40 @@ use crate::port::{Port, TRIES};
 use crate::running::{Launch, Running};
 use crate::{resp, wait};
 
-/// How long a server may take until it answers: it takes a second, and a busy machine many.
+/// How long a server may take until it answers: usually a second, and longer on a busy machine.
 pub(crate) const STARTING: Duration = Duration::from_secs(300);
 
-/// How a kind of server says that it is ready, in a way that no other server on its port can say.
+/// How a kind of server signals that it is ready, distinguishable from any other server on its port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ready {
-    /// The file of Postgres's that names its process and its state.
+    /// The Postgres file with its process id and its state.
     Postmaster,
-    /// The answer to `INFO server` that names its process.
+    /// The answer to `INFO server` with its process id.
     Redis,
-    /// The file `pid` that names its process; it ends before it writes that if the port is another's.
+    /// The file `pid` with its process id; it ends before it writes the file if another process has the port.
     Pid,
-    /// The file that names its process and its ports, which it writes when it listens.
+    /// The file with its process id and its ports, which it writes when it listens.
     Ports,
-    /// An answer to a request, while the process is there: it ends if the port is another's.
+    /// An answer to a request, while the process runs: it ends if another process has the port.
     Http,
 }
 
-/// What makes a server of a kind.
+/// The properties of a kind of server.
 #[derive(Debug)]
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) ready: Ready,
-    /// How long it may take until it is.
+    /// How long it may take to become ready.
     pub(crate) starting: Duration,
-    /// Ends it in good order, with everything on disk.
+    /// Ends it cleanly, with everything on disk.
     pub(crate) stop: Signal,
-    /// Ends it quickly, with nothing left in the system.
+    /// Ends it quickly, and leaves nothing in the system.
     pub(crate) quit: (Signal, &'static str),
 }
 
-/// A private server on a port of 127.0.0.1; ends with the value, and its temporary folder with it.
+/// A private server on a port of 127.0.0.1. It ends with the value, and its temporary folder with it.
 ///
-/// Each call waits until what it asks for is so. They may be called from any thread.
+/// Each call returns when its effect is complete. Any thread may call.
 #[derive(Debug)]
 pub struct Server {
     kind: &'static Kind,
@@ -57,7 +57,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server of `kind` in `folder`, as `launch` says for a port.
+    /// Starts a server of `kind` in `folder`, with the `launch` for a port.
     pub(crate) fn start(
         kind: &'static Kind,
         folder: Folder,
@@ -84,13 +84,13 @@ impl Server {
         Ok(server)
     }
 
-    /// Returns the port of 127.0.0.1 that it listens on, also while it is down.
+    /// Returns its port of 127.0.0.1, even while it is down.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// Returns the address that it listens on, also while it is down.
+    /// Returns its address, even while it is down.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port()))
@@ -102,37 +102,37 @@ impl Server {
         self.folder.path()
     }
 
-    /// Returns the file that holds all it printed.
+    /// Returns the file with all its output.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.launch.log
     }
 
-    /// Ends it and all its children at once, as `kill -9`. What it had not yet given to the system is lost.
+    /// Kills it and all its children at once, like `kill -9`. Data not yet handed to the system is lost.
     ///
     /// # Errors
     ///
-    /// [`ServerError::NotRunning`].
+    /// Returns [`ServerError::NotRunning`].
     pub fn kill(&self) -> Result<()> {
         self.take()?.kill();
         Ok(())
     }
 
-    /// Ends it in good order; its connections are cut.
+    /// Ends it cleanly; its connections are cut.
     ///
     /// # Errors
     ///
-    /// [`ServerError::NotRunning`].
+    /// Returns [`ServerError::NotRunning`].
     pub fn stop(&self) -> Result<()> {
         self.take()?.stop(self.kind.stop);
         Ok(())
     }
 
-    /// Starts it on the same port with the same data, after it was stopped in good order if it still runs.
+    /// Starts it on the same port with the same data; stops it cleanly first if it still runs.
     ///
     /// # Errors
     ///
-    /// [`ServerError::Failed`] if it ends by itself or does not answer in time; then it does not run.
+    /// Returns [`ServerError::Failed`] if it ends by itself or does not answer in time; it is then not running.
     pub fn restart(&self) -> Result<()> {
         let mut guard = self.lock();
         if let Some(mut running) = guard.take() {
@@ -142,20 +142,20 @@ impl Server {
         Ok(())
     }
 
-    /// Makes it and its children stand still: connections stay, and nothing answers.
+    /// Suspends it and its children: connections stay open without answers.
     ///
     /// # Errors
     ///
-    /// [`ServerError::NotRunning`].
+    /// Returns [`ServerError::NotRunning`].
     pub fn suspend(&self) -> Result<()> {
         self.with(Running::suspend)
     }
 
-    /// Lets it go on after [`suspend`](Self::suspend).
+    /// Continues it after [`suspend`](Self::suspend).
     ///
     /// # Errors
     ///
-    /// [`ServerError::NotRunning`].
+    /// Returns [`ServerError::NotRunning`].
     pub fn resume(&self) -> Result<()> {
         self.with(Running::resume)
     }
@@ -214,7 +214,7 @@ impl Server {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
-        // A panic of a test between two calls leaves nothing half done here.
+        // A panic of a test between two calls leaves a consistent state.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,23 +1,23 @@
-//! Where the tests of a store find the server that was started for all of them.
+//! Finds the server that was started for all tests of a store.
 
-/// A server that tests share; each test has a schema, a prefix or a bucket of its own there.
+/// A server that tests share; each test has its own schema, prefix or bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Service {
-    /// Postgres: the URL of a database in which schemas may be made.
+    /// Postgres: the URL of a database in which tests may create schemas.
     Postgres,
     /// A single Redis with an append-only file.
     Redis,
     /// A Redis Cluster: the URL of one of its nodes.
     RedisCluster,
-    /// S3: the endpoint, such as `http://127.0.0.1:5000`, where buckets may be made.
+    /// S3: the endpoint, such as `http://127.0.0.1:5000`, where tests may create buckets.
     S3,
     /// A NATS with JetStream.
     Nats,
 }
 
 impl Service {
-    /// Every one.
+    /// All services.
     pub const ALL: [Self; 5] = [Self::Postgres, Self::Redis, Self::RedisCluster, Self::S3, Self::Nats];
 
     /// Returns the variable that holds its URL.
@@ -37,7 +37,7 @@ impl Service {
 ///
 /// # Panics
 ///
-/// If its variable is not set. A test that needs a server and has none has failed: it must never look as if it had passed.
+/// Panics if its variable is not set. A test without its server has failed: it must never appear to pass.
 #[must_use]
 #[track_caller]
 pub fn service_url(service: Service) -> String {

@@ -18,14 +18,14 @@ pub struct Services {
 }
 
 impl Services {
-    /// Starts them all at once: Postgres, a Redis and a Redis Cluster of three masters with append-only files, a NATS, and moto.
+    /// Starts them all concurrently: Postgres, a Redis and a Redis Cluster of three masters with append-only files, a NATS, and moto.
     ///
-    /// Postgres does not wait for the disk, as in `docker-compose.yml`, where its data live in memory: these servers outlive every test, and
-    /// a disk that others write to would decide how long a test takes. A test that kills a server starts one of its own.
+    /// Postgres does not sync to disk, as in `docker-compose.yml`, where its data is in memory: these servers outlive every test, and a busy disk
+    /// would determine how long a test takes. A test that kills a server starts its own.
     ///
     /// # Errors
     ///
-    /// [`ServerError::Missing`] with all that is not there and cannot be unpacked, or why the first of them did not start; none runs then.
+    /// Returns [`ServerError::Missing`] with all programs that cannot be unpacked, or the reason of the first failed start; no server runs then.
     pub fn start() -> Result<Self> {
         program::obtain(&Program::ALL, |_| {})?;
         let started = |name| {
@@ -51,7 +51,7 @@ impl Services {
         })
     }
 
-    /// Returns what tells a program of the servers: the variable of each service, and its URL.
+    /// Returns the variables for programs: that of each service, and its URL.
     #[must_use]
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         self.urls().into_iter().map(|(service, url)| (service.variable(), url)).collect()

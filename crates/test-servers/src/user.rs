@@ -15,27 +15,27 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Returns the user to change to, if this process runs as root: `postgres`, or `nobody`.
+    /// Returns the user for servers if this process runs as root: `postgres`, or `nobody`.
     pub(crate) fn instead_of_root() -> Option<Self> {
         if !geteuid().is_root() {
             return None;
         }
         let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-        // 65534 is `nobody` wherever the list does not say otherwise.
+        // 65534 is `nobody` by default.
         let nobody = Self { uid: 65_534, gid: 65_534 };
         Some(find(&users, "postgres").or_else(|| find(&users, "nobody")).unwrap_or(nobody))
     }
 
-    /// Tells whether every folder above `path` that is there lets this user through.
+    /// Returns whether this user can pass every existing folder above `path`.
     pub(crate) fn can_reach(self, path: &Path) -> bool {
         path.ancestors().skip(1).filter_map(|folder| folder.metadata().ok()).all(|folder| {
-            // The others' right to pass, or the owner's.
+            // The execute bit of others, or of the owner.
             let needed = if folder.uid() == self.uid { 0o100 } else { 0o001 };
             folder.mode() & needed != 0
         })
     }
 
-    /// Gives a folder or file to this user.
+    /// Makes this user the owner of a folder or file.
     pub(crate) fn own(self, path: &Path) -> Result<()> {
         std::os::unix::fs::chown(path, Some(self.uid), Some(self.gid))
             .map_err(ServerError::io("change the owner of", path))
@@ -65,7 +65,7 @@ mod tests {
         mode(0o700);
         assert!(owner.can_reach(&path) && !other.can_reach(&path));
         mode(0o701);
-        // As far as those above it let it through.
+        // As far as the folders above it permit.
         assert_eq!(other.can_reach(&path), other.can_reach(folder.path()));
     }
 

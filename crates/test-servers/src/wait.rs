@@ -1,11 +1,11 @@
-//! Waiting for what another process does: ask again and again until it is so, or the time is up.
+//! Waits for another process: polls until a condition holds, or the time is up.
 
 use std::time::{Duration, Instant};
 
-/// How often a condition is asked; what is waited for takes tens of milliseconds.
+/// Poll interval; typical waits take tens of milliseconds.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The time that other processes live in.
+/// The real time, in which other processes run.
 #[expect(
     clippy::disallowed_methods,
     reason = "other processes are waited for, which no injected clock drives"
@@ -14,7 +14,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Asks until `ready` answers, for at most `time`.
+/// Polls until `ready` returns a value, for at most `time`.
 #[expect(clippy::disallowed_methods, reason = "another process cannot be waited for but by looking again")]
 pub(crate) fn until<T>(time: Duration, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
     let start = now();

@@ -1,4 +1,4 @@
-//! A shell that outlives this process for a moment and ends what it started, when this process could not.
+//! A shell that outlives this process briefly and ends the processes that this process could not end.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 
 use crate::error::{Result, ServerError};
 
-/// Waits for a line on its input. The end of the input instead means that the process which held the other end is gone,
-/// by whatever signal: the server is ended then, and its folder removed.
+/// Waits for a line on its input. The end of the input instead means that this process is gone, whatever the signal: the script then ends the server
+/// and removes its folder.
 ///
-/// `$1` is the server's process group, `$2` the signal that ends it and its children, `$3` the folder or nothing. The
-/// children of a Postgres have groups of their own and may stand still, so they are woken to see that they are to end.
+/// `$1` is the server's process group, `$2` the signal that ends it and its children, `$3` the folder or nothing. The children of a Postgres have
+/// groups of their own and may be suspended, so they are woken to receive the signal.
 const SCRIPT: &str = r#"
 trap "" HUP INT TERM QUIT
 read -r done && exit 0
@@ -34,7 +34,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Watches the group of `leader`, which is ended with `signal` (its name), and removes `folder` then.
+    /// Watches the group of `leader`. When this process is gone, it ends the group with `signal` (its name), and removes `folder`.
     pub(crate) fn start(leader: u32, signal: &str, folder: Option<&Path>) -> Result<Self> {
         let shell = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "watchdog", &leader.to_string(), signal])
@@ -43,7 +43,7 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A Ctrl-C goes to the group of the terminal; the watchdog has to outlive it.
+            // Ctrl-C goes to the process group of the terminal; the watchdog must outlive it.
             .process_group(0)
             .spawn()
             .map_err(ServerError::io("start", "/bin/sh"))?;
@@ -52,10 +52,10 @@ impl Watchdog {
 }
 
 impl Drop for Watchdog {
-    /// Tells it that there is nothing left to end: the group's number may soon be that of another.
+    /// Dismisses the watchdog: the system may soon reuse the group's number.
     fn drop(&mut self) {
         if let Some(mut input) = self.shell.stdin.take() {
-            // If it is gone already, so is what it would have done.
+            // If it is already gone, it has no work left.
             let _ = input.write_all(b"done\n");
         }
         let _ = self.shell.wait();

@@ -1,4 +1,4 @@
-//! `answer`: what a person says to a question of a run.
+//! `answer`: answers a question of a run.
 
 use ferrata::ask::{Question, QuestionKind, Shape};
 use ferrata::record::Resolution;
@@ -32,7 +32,7 @@ pub(super) async fn run(context: &Context, args: &AnswerArgs) -> Result<Exit, Fa
         return Err(Failure::usage(message, "ferrata answer --help"));
     }
     let id = match (wanted, open.as_slice()) {
-        // Whether it is open, and what it is called in full, is decided by whoever records the answer.
+        // The recorder of the answer decides the full id of the question, and whether it is open.
         (Some(wanted), _) => wanted.clone(),
         (None, [only]) => only.id.clone(),
         (None, []) => {
@@ -80,7 +80,7 @@ pub(super) async fn run(context: &Context, args: &AnswerArgs) -> Result<Exit, Fa
     Ok(Exit::Done)
 }
 
-/// Returns the question that an id or a node's name means, if it is open.
+/// Returns the open question for an id or a node's name.
 fn meant<'a>(open: &'a [Question], id: &str) -> Option<&'a Question> {
     open.iter().find(|question| question.id == id).or_else(|| {
         let begins = |question: &&Question| {
@@ -91,10 +91,10 @@ fn meant<'a>(open: &'a [Question], id: &str) -> Option<&'a Question> {
     })
 }
 
-/// The resolution that comes with changes of the state.
+/// The resolution with changes of the state.
 const SUPPLY: &str = "supply";
 
-/// Reads a resolution that comes without changes of the state.
+/// Parses a resolution without changes of the state.
 fn resolution(how: &str, run: &str, question: &str) -> Result<Resolution, Failure> {
     match (how, how.split_once(':')) {
         ("retry", _) => Ok(Resolution::Retry),
@@ -114,7 +114,7 @@ fn resolution(how: &str, run: &str, question: &str) -> Result<Resolution, Failur
     }
 }
 
-/// Makes the resolution of work that was done, with the changes that it made to the state of the run that asks.
+/// Returns the resolution for completed work, with its changes of the run's state.
 async fn supplied(
     runtime: &Runtime,
     args: &AnswerArgs,
@@ -131,7 +131,7 @@ async fn supplied(
     Ok(Resolution::Supply(args.changes.patch_of_node(run, &state)?))
 }
 
-/// Makes the answer that accepts, of what was typed.
+/// Returns an accepting answer for typed text.
 fn accepted(
     context: &Context,
     question: Option<&Question>,
@@ -144,7 +144,7 @@ fn accepted(
         let message = format!("{id} asks what became of work that must not be done twice; use --resolve");
         return Err(Failure::usage(message, format!("ferrata show {run}")));
     }
-    // Whether to go on before or behind a node needs no more than a yes.
+    // Continuing before or after a node needs only a yes.
     let plain = question.is_some_and(|q| matches!(q.kind, QuestionKind::Before | QuestionKind::After));
     let typed = match value {
         Some(value) => input::value(value)?,
@@ -169,7 +169,7 @@ fn accepted(
     Ok(Answer::accept(value)?)
 }
 
-/// Finds what of the readings of a typed word fits: JSON, the text itself, or the one choice that begins so.
+/// Finds the interpretation of a typed word that fits: JSON, the text itself, or the only choice with that prefix.
 fn fitting(shape: &Shape, typed: &str) -> Result<Value, String> {
     let typed = typed.trim_end_matches(['\n', '\r']);
     let as_json = serde_json::from_str::<Value>(typed).ok();
@@ -193,7 +193,7 @@ fn fitting(shape: &Shape, typed: &str) -> Result<Value, String> {
     if let (Some(only), None) = (options.next(), options.next()) {
         return Ok(Value::String(only.clone()));
     }
-    // What people say for what a boolean is.
+    // Words that people type for a boolean.
     let yes = match lower.as_str() {
         "y" | "yes" => Some(true),
         "n" | "no" => Some(false),

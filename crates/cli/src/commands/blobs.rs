@@ -15,7 +15,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::store;
 
-/// No value takes longer to be put, whatever the grace.
+/// Maximum duration of an upload, whatever the grace.
 #[cfg(feature = "postgres")]
 const LONGEST_UPLOAD: Duration = Duration::from_secs(86_400);
 
@@ -25,7 +25,7 @@ pub(super) async fn run(context: &Context, args: &BlobsArgs) -> Result<Exit, Fai
     }
 }
 
-/// The tables of values in a database, if a place is the URL of one.
+/// The tables of values in a database, if a location is a database URL.
 #[cfg(feature = "postgres")]
 fn tables(place: &Path) -> Result<Option<ferrata::PostgresObjects>, Failure> {
     use ferrata::{PostgresOptions, PostgresStore};
@@ -37,7 +37,7 @@ fn tables(place: &Path) -> Result<Option<ferrata::PostgresObjects>, Failure> {
     }
 }
 
-/// Opens a place of values, which has to be there: a folder, or the tables of a database.
+/// Opens an existing location of values: a folder, or the tables of a database.
 pub(super) fn open(place: &Path, next: &str) -> Result<Blobs, Failure> {
     #[cfg(feature = "postgres")]
     if let Some(tables) = tables(place)? {
@@ -53,7 +53,7 @@ pub(super) fn open(place: &Path, next: &str) -> Result<Blobs, Failure> {
     Ok(Blobs::in_folder(place)?)
 }
 
-/// Removes what uploads left behind in a database that did not come to their end.
+/// Removes the remains of uploads to a database that did not finish.
 #[cfg(feature = "postgres")]
 async fn sweep(args: &CollectArgs) -> Result<(), Failure> {
     if let Some(tables) = tables(&args.place)? {

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// How runs stand that can be cancelled or paused.
+/// The statuses of runs that can be cancelled or paused.
 pub(super) const UNFINISHED: [RunStatus; 3] =
     [RunStatus::InProgress, RunStatus::Interrupted, RunStatus::AwaitingInput];
 
@@ -15,7 +15,7 @@ pub(super) async fn run(context: &Context, args: &CancelArgs) -> Result<Exit, Fa
     let store = context.store()?;
     let chosen = context.chosen(&*store, &args.target.runs, &args.target.filter, &UNFINISHED).await?;
     if !args.target.dry_run && !chosen.runs.is_empty() {
-        // What was typed again, with a yes: not the names, which may be many.
+        // The same command with a yes, without the names, which may be many.
         let next = match chosen.by_filter {
             true => "ferrata cancel .. --yes".to_owned(),
             false => format!("ferrata cancel {} --yes", args.target.runs.join(" ")),

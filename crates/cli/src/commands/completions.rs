@@ -1,4 +1,4 @@
-//! `completions`: what a shell needs to complete the command.
+//! `completions`: the completion script for a shell.
 
 use clap::CommandFactory;
 

@@ -1,4 +1,4 @@
-//! `diff`: what differs between the states at two places, of one run or of two.
+//! `diff`: differences between the states at two positions, of one run or of two.
 
 use anstyle::{AnsiColor, Style};
 use ferrata::runtime::{Change, Diff};
@@ -16,7 +16,7 @@ pub(super) async fn run(context: &Context, args: &DiffArgs) -> Result<Exit, Fail
     let runtime = context.runtime()?;
     let store = &**runtime.store();
     let run = context.find(store, &args.run).await?.run;
-    // An id may hold a colon; a place never does.
+    // An id may contain a colon; a position never does.
     let (other, place) = match args.to.rsplit_once(':') {
         Some((other, place)) => (context.find(store, other).await?.run, place),
         None => (run.clone(), args.to.as_str()),
@@ -27,7 +27,7 @@ pub(super) async fn run(context: &Context, args: &DiffArgs) -> Result<Exit, Fail
     let to = Value::from(runtime.channels_at(&other, to).await?);
     let diff = match args.reveal {
         true => Diff::between(&from, &to),
-        // What is secret in one run may not be in the other.
+        // A channel that is secret in one run may be public in the other.
         false => {
             let all = [runtime.secrets(&run).await?, runtime.secrets(&other).await?];
             Diff::hiding(&from, &to, &all.iter().flat_map(Secrets::iter).map(str::to_owned).collect())

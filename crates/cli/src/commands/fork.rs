@@ -1,4 +1,4 @@
-//! `fork`: a new run from a place in the log of another, and the places there are.
+//! `fork`: a new run from a position in the log of another, and the list of positions.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,10 @@ use crate::output::quoted;
 use crate::say::BulkOutcome;
 use crate::table::Table;
 
-/// How many places are listed, the last ones: the state at each is read.
+/// Maximum number of listed positions, the last ones: listing reads the state at each.
 const PLACES: usize = 200;
 
-/// How many changed places one line names.
+/// Maximum number of changed paths in a line.
 const NAMED: usize = 4;
 
 pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Failure> {
@@ -64,12 +64,12 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
     }
     let forked = request.await.map_err(unfit)?;
     if let Some(real) = &context.real_store {
-        // It is made in the copy, and belongs beside what it was copied from.
+        // The fork is created in the copy, and belongs next to the original run.
         let text = runtime.export(&forked).await?;
         let there = ferrata::Runtime::builder_with(crate::store::open(real)?).operator();
         there.import(&text, None).await?;
     }
-    // A run of a pipeline is driven by this command; others by a process that serves their workflow.
+    // This command drives a run of a pipeline; a process that serves the workflow drives others.
     let pipeline = head.facts.labels.get(PIPELINE).is_some();
     if pipeline {
         context.next(&format!("ferrata resume {}", shown(&forked)));
@@ -84,7 +84,7 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
     Ok(Exit::Done)
 }
 
-/// Counts by node what a fork may do again, with what repeating the node means.
+/// Counts by node the work that a fork may repeat, with the effect of the node.
 fn counted(repeats: &[RepeatedEffect]) -> BTreeMap<&str, (&str, usize)> {
     let mut all = BTreeMap::new();
     for repeat in repeats {
@@ -94,7 +94,7 @@ fn counted(repeats: &[RepeatedEffect]) -> BTreeMap<&str, (&str, usize)> {
     all
 }
 
-/// Writes the same command with a yes.
+/// Returns the same command with a yes.
 fn retyped(name: &str, args: &ForkArgs) -> String {
     let mut line = format!("ferrata fork {} {}", quoted(name), args.at);
     let mut add = |option: &str, value: &str| {
@@ -110,7 +110,7 @@ fn retyped(name: &str, args: &ForkArgs) -> String {
     line
 }
 
-/// A place to fork from.
+/// A position to fork from.
 #[derive(Debug, Serialize)]
 struct Place {
     seq: u64,
@@ -127,7 +127,7 @@ async fn list(context: &Context, runtime: &Runtime, head: &RunHead) -> Result<Ex
     let mut before: Option<Value> = None;
     let older = now.history.len().saturating_sub(PLACES);
     for past in now.history.iter().skip(older) {
-        // What was pruned is no place any more.
+        // A pruned record is no longer a position.
         let Some(index) = past.index else { continue };
         let state = Value::from(runtime.channels_at(&head.run, index).await?);
         let changed = before.as_ref().map_or_else(Vec::new, |before| {

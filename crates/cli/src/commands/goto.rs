@@ -1,4 +1,4 @@
-//! `goto`: has a run go on elsewhere than where it is.
+//! `goto`: moves a run to other nodes.
 
 use crate::args::GotoArgs;
 use crate::context::Context;

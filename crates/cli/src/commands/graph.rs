@@ -1,4 +1,4 @@
-//! `graph`: a pipeline, or how a run has gone, as a drawing.
+//! `graph`: draws a pipeline, or the path of a run.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use crate::{pipeline, store};
 
 pub(super) async fn run(context: &Context, args: &GraphArgs) -> Result<Exit, Failure> {
     let path = Path::new(&args.what);
-    // A run's id may look like a file's name, but hardly when there is such a file.
+    // A run's id may look like a file's name, but hardly when that file exists.
     let sketch = if path.is_file() || path.extension().is_some_and(|ext| ext == "dot" || ext == "gv") {
         if args.pipeline.is_some() {
             let message = "--pipeline says what a run is one of, and a file is no run";
@@ -41,7 +41,7 @@ pub(super) async fn run(context: &Context, args: &GraphArgs) -> Result<Exit, Fai
             }
         };
         let is_of_log = sketch.nodes.is_empty();
-        // In the order in which the run came to them, so that the picture reads from the start to the end.
+        // In the order of activation, so that the picture reads from start to end.
         sketch.color(&checkpoint, Moment::of(&checkpoint, &head, context.now()));
         if is_of_log {
             sketch.add_logged(&logged);
@@ -61,7 +61,7 @@ pub(super) async fn run(context: &Context, args: &GraphArgs) -> Result<Exit, Fai
     Ok(Exit::Done)
 }
 
-/// Finds the pipeline of a run, for the nodes that it has not come to: the copy in its directory, or the file that it was started with.
+/// Finds the pipeline of a run, for the nodes that it has not reached: the copy in its directory, or its original file.
 pub(super) fn kept(store: &str, run: &RunKey, workflow: &str, labels: &Labels) -> Option<Pipeline> {
     let store = store::folder(store);
     let beside = store.as_deref().and_then(Path::parent).map(Path::to_owned);
@@ -69,6 +69,6 @@ pub(super) fn kept(store: &str, run: &RunKey, workflow: &str, labels: &Labels) -
     let started = labels.get(crate::driven::PIPELINE).map(PathBuf::from);
     let files = directories.map(RunDirectory::source_path).chain(started);
     let read = |path: PathBuf| Pipeline::parse(&crate::input::bytes(path.to_str()?).ok()?).ok();
-    // Another pipeline may have taken the place of the one that was run.
+    // The file may have another pipeline by now.
     files.filter_map(read).find(|pipeline| *pipeline.name() == *workflow)
 }

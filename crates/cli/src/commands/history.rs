@@ -1,4 +1,4 @@
-//! `history`: the records of a run's log, without what they hold.
+//! `history`: the records of a run's log, without their content.
 
 use ferrata::record::RecordHeader;
 use ferrata::store::{Order, Page};
@@ -15,7 +15,7 @@ pub(super) async fn run(context: &Context, args: &HistoryArgs) -> Result<Exit, F
     let run = context.find(&**runtime.store(), &args.run).await?.run;
     let limit = if args.all { usize::MAX } else { args.limit };
     let (mut headers, mut cursor) = (Vec::new(), None);
-    // The last ones are found from the end, and shown in the order in which they were written.
+    // The last ones are found from the end, and shown in the order of the log.
     while headers.len() < limit {
         let wanted = (limit - headers.len()).min(Page::MAX as usize);
         let mut page = Page::first(u32::try_from(wanted).unwrap_or(Page::MAX)).with_order(Order::NewestFirst);

@@ -18,7 +18,7 @@ pub(super) async fn run(context: &Context, args: &ImportArgs) -> Result<Exit, Fa
             let tenant = context.global.tenant.clone().unwrap_or_default();
             Some(RunKey::new(tenant, RunId::new(id)?))
         }
-        // The store is the caller's, not the file's: a tenant that is named here is the one that is written to.
+        // The caller chooses the store, so a tenant on the command line overrides that of the file.
         None => context.global.tenant.clone().zip(named(&text)).map(|(tenant, run)| RunKey::new(tenant, run)),
     };
     runtime.store().setup().await?;
@@ -32,7 +32,7 @@ pub(super) async fn run(context: &Context, args: &ImportArgs) -> Result<Exit, Fa
     Ok(Exit::Done)
 }
 
-/// Returns the id that the run has in the file, if its first line says one.
+/// Returns the id of the run in the file, if the first line has one.
 fn named(text: &str) -> Option<RunId> {
     let title: serde_json::Value = serde_json::from_str(text.lines().next()?).ok()?;
     RunId::new(title["run"]["run"].as_str()?).ok()

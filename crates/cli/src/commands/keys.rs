@@ -1,4 +1,4 @@
-//! `store keys`: which keys the records of the store need, and the large values beside them.
+//! `store keys`: the keys that the records of the store need, and the large values next to them.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +15,17 @@ use crate::output::Format;
 use crate::store;
 use crate::table::Table;
 
-/// What stands for what is not encrypted, where people read. No key has such a name.
+/// The label for unencrypted data, for people. No key has this name.
 const PLAIN: &str = "(not encrypted)";
 
-/// How much of a tenant stands under one key.
+/// The amount of a tenant's data under one key.
 #[derive(Serialize)]
 struct KeyUsageRow {
     tenant: TenantId,
     key: Option<String>,
     records: u64,
     runs: u64,
-    /// Only if places of large values were given.
+    /// Only if locations of large values were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     values: Option<u64>,
 }

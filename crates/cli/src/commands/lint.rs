@@ -1,4 +1,4 @@
-//! `lint`: what is wrong with pipelines, with the place of each mistake.
+//! `lint`: the mistakes of pipelines, with their locations.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::output::Format;
 use crate::pipeline::{self, Mark, Severity};
 
-/// How many mistakes of a file are shown with their place: more are not read, and each costs a look at the whole file.
+/// Maximum number of mistakes per file with a location: people read no more, and each costs a pass over the file.
 const SHOWN: usize = 50;
 
 pub(super) async fn run(context: &Context, args: &LintArgs) -> Result<Exit, Failure> {

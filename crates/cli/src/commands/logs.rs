@@ -1,4 +1,4 @@
-//! `logs`: what happened to a run, record by record, and what happens from now on.
+//! `logs`: the events of a run, record by record, and live.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::output::Format;
 use crate::table::clean;
 
-/// How often a run is looked at that is followed.
+/// Poll interval of a followed run.
 const LOOK: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(context: &Context, args: &LogsArgs) -> Result<Exit, Failure> {
@@ -74,7 +74,7 @@ async fn follow(
     }
 }
 
-/// Reads what happened from a record on, as far as the arguments ask for it.
+/// Reads the requested events from a record on.
 async fn read(
     context: &Context,
     runtime: &Runtime,
@@ -88,7 +88,7 @@ async fn read(
     });
     let mut lines = runtime.timeline(&head.run, from).await?;
     lines.retain(|line| {
-        // What is appended while it is read comes with the next look.
+        // The next poll finds records appended during the read.
         line.header.seq <= head.seq
             && since.is_none_or(|since| line.header.at >= since)
             && args.node.as_ref().is_none_or(|wanted| {

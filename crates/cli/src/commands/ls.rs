@@ -1,4 +1,4 @@
-//! `ls`: runs, from their heads. For people, the logs of those on a screen are read that are not completed.
+//! `ls`: runs, from their heads. For people, it reads the logs of a screenful of unfinished runs.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ use crate::turns::QueueCache;
 use crate::unreadable::UnreadableRuns;
 use crate::watch::PollResult;
 
-/// Of how many runs it is told why they stand as they do: those on a screen.
+/// Maximum number of runs with reasons: a screenful.
 const EXPLAINED: usize = 50;
 
 /// A run as it is listed.
@@ -31,7 +31,7 @@ const EXPLAINED: usize = 50;
 struct RunRow {
     #[serde(flatten)]
     head: RunHead,
-    /// The queues in which it waits for its turn.
+    /// The queues in which it waits for a slot.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     queues: Vec<QueueMembership>,
 }
@@ -110,7 +110,7 @@ async fn list(
     Ok(unreadable.seen("they are not listed"))
 }
 
-/// Makes a query of the flags that choose runs.
+/// Converts the filter flags to a query.
 pub(crate) async fn query(
     context: &Context,
     store: &dyn CheckpointStore,
@@ -135,7 +135,7 @@ pub(crate) async fn query(
     Ok(query)
 }
 
-/// Says why the newest runs failed, wait or were cancelled: their logs are read for it.
+/// Reads the logs of the newest runs for the reasons why they failed, wait or were cancelled.
 async fn explained(
     context: &Context,
     runtime: &Runtime,
@@ -161,7 +161,7 @@ async fn explained(
     each(&wanted, |one| Box::pin(explain(one))).filter_map(async |told| told).collect().await
 }
 
-/// Makes a table of runs, each with what `why` says of it.
+/// Formats a table of runs, with the text of `why` for each.
 pub(crate) fn table<'a>(
     runs: impl Iterator<Item = &'a RunHead>,
     why: impl Fn(&RunHead) -> Option<String>,

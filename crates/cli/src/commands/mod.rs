@@ -48,7 +48,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Does what the command line says.
+/// Runs the command line.
 pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
     match command {
         Command::Run(args) => Box::pin(crate::run::run(context, *args)).await,

@@ -1,4 +1,4 @@
-//! Looking into the newest runs, one after the other.
+//! Reads the newest runs, one after the other.
 
 use ferrata::store::{Page, RunHead, RunQuery};
 use ferrata::{ErrorKind, Runtime};
@@ -7,8 +7,8 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::unreadable::{UnreadableRuns, is_unreadable};
 
-/// Collects what `look` finds in the newest runs that a query finds, of the tenant that is asked about, and which of them could not be read. Says if
-/// `limit` runs were not all.
+/// Collects the results of `look` for the newest runs of a query and the selected tenant, and the unreadable ones. Reports if there are more than
+/// `limit` runs.
 pub(super) async fn of_newest<T>(
     context: &Context,
     runtime: &Runtime,
@@ -36,7 +36,7 @@ pub(super) async fn of_newest<T>(
                 Ok(some) => all.extend(some),
                 // Purged since it was listed.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                // One run that cannot be read hides no other.
+                // One unreadable run hides no other.
                 Err(error) if is_unreadable(&error) => unreadable.add(&head.run, error),
                 Err(error) => return Err(error.into()),
             }

@@ -1,4 +1,4 @@
-//! `show --node`: everything that the log says of one node, or of one visit of it.
+//! `show --node`: the log's data about one node, or about one visit of it.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use crate::find::shown;
 use crate::nodes::{self, Moment};
 use crate::table::{clean, clean_json};
 
-/// Checks that a run has the node that is meant by `node` or `node@visit`.
+/// Checks that a run has the node `node` or `node@visit`.
 pub(super) async fn named(runtime: &Runtime, run: &RunKey, wanted: &str) -> Result<(), Failure> {
     let unknown = |error| Failure::from(error).or_type(format!("ferrata show {}", shown(run)));
     runtime.find_node(run, name(wanted)).await.map(|_| ()).map_err(unknown)
@@ -24,7 +24,7 @@ fn name(wanted: &str) -> &str {
     wanted.rsplit_once('@').map_or(wanted, |(name, _)| name)
 }
 
-/// Prints what a checkpoint says of a node.
+/// Prints a checkpoint's data about a node.
 pub(super) async fn print(
     context: &Context,
     runtime: &Runtime,

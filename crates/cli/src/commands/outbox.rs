@@ -1,4 +1,4 @@
-//! `outbox`: what runs sent out, and no outlet has taken.
+//! `outbox`: undelivered outbox messages of runs.
 
 use ferrata::runtime::OutboxMessage;
 use ferrata::store::RunQuery;
@@ -15,7 +15,7 @@ use crate::find::shown;
 use crate::table::Table;
 use crate::unreadable::UnreadableRuns;
 
-/// A letter, as it is printed.
+/// An outbox message, for output.
 #[derive(Debug, Serialize)]
 struct OutboxRow {
     run: RunKey,
@@ -38,7 +38,7 @@ impl From<OutboxMessage> for OutboxRow {
     fn from(letter: OutboxMessage) -> Self {
         Self {
             key: letter.key(),
-            // As it was recorded, which is JSON.
+            // As recorded, which is JSON.
             payload: RawValue::from_string(letter.json().to_owned()).ok(),
             number: letter.number,
             topic: letter.topic.to_string(),
@@ -72,7 +72,7 @@ pub(super) async fn run(context: &Context, args: &OutboxArgs) -> Result<Exit, Fa
     }
 }
 
-/// Says what is to become of the letters of a run, if that is asked for, and returns those that wait then.
+/// Retries or drops the messages of a run, if requested, and returns the remaining ones.
 async fn of_run(
     context: &Context,
     runtime: &Runtime,
@@ -92,7 +92,7 @@ async fn of_run(
     match runtime.letters(run).await {
         Ok(letters) => Ok(letters),
         Err(error) => {
-            // It is recorded, and a script that reads the letters is told what it makes of those before.
+            // The request is recorded, and a script that reads the messages gets those from before.
             context.tell_unseen(&error.into());
             let is_asked = |letter: &OutboxMessage| match args.letters.is_empty() {
                 true => letter.is_dead,
@@ -141,7 +141,7 @@ fn print(context: &Context, letters: &[OutboxRow]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Looks at the runs that go on, rest, or have ended with something left to deliver.
+/// Reads the runs that are active, idle, or ended with undelivered messages.
 async fn of_all(
     context: &Context,
     runtime: &Runtime,
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// Nothing was printed where the store was away behind the request, and JSON is one document.
+    /// If the store is unreachable after the request, nothing was printed, and JSON output is one document.
     ///
     /// Guarantees: CLI-17.
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! `pause`: stops runs until they are let go on.
+//! `pause`: pauses runs until they are unpaused.
 
 use ferrata::{RunKey, Runtime};
 

@@ -34,7 +34,7 @@ pub(super) async fn run(context: &Context, args: &PruneArgs) -> Result<Exit, Fai
     Ok(Exit::Done)
 }
 
-/// Returns what is kept of a log; none if nothing is said.
+/// Returns the retention policy of a log; `None` without options.
 pub(super) fn policy(keep: &Keep) -> Option<RetentionPolicy> {
     let mut policy = RetentionPolicy::keep_all();
     if let Some(records) = keep.keep_last {

@@ -24,7 +24,7 @@ use crate::output::Format;
 use crate::run::place;
 use crate::table::Table;
 
-/// The most runs that people see one by one.
+/// Maximum number of runs that are listed for people.
 const LISTED: usize = 50;
 
 #[derive(Serialize)]
@@ -50,7 +50,7 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
             let next = format!("ferrata cancel {name} --yes");
             Err(Failure::new(Exit::Conflict, message, next).with_code(ferrata::ErrorKind::WrongStatus))
         }
-        // A damaged run has no head to be found by: its id in full is enough to remove it.
+        // A damaged run has no head to find it by: its full id is enough to remove it.
         Err(failure) if args.force && failure.code() == Some(ferrata::ErrorKind::Corrupt.code()) => {
             match meant {
                 RunSelector::Named(name) => Ok((context.exactly(name)?, None)),
@@ -86,7 +86,7 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
     removed
 }
 
-/// Writes how much was removed of what was meant.
+/// Returns how many of the selected runs were removed.
 fn sum(gone: &[PurgedRun], meant: usize) -> String {
     let runs = match gone.len() {
         all if all == meant => count(meant, "run"),
@@ -97,7 +97,7 @@ fn sum(gone: &[PurgedRun], meant: usize) -> String {
     format!("removed {runs}: {records} records, {bytes} bytes")
 }
 
-/// Waits until the command is told to stop. Where the system has no such signals, that is never.
+/// Waits for a signal to stop; forever on a system without such signals.
 async fn stopped() {
     let Ok(mut terminated) = signal(SignalKind::terminate()) else { return std::future::pending().await };
     tokio::select! {
@@ -117,7 +117,7 @@ async fn remove(
 ) -> Result<Exit, Failure> {
     let (progress, meant) = (context.out.progress(), runs.len());
     let mut stopped = pin!(stopped());
-    // One after the other, the newest first where they were chosen: what is removed may be what the next was still needed for.
+    // One after the other, the newest first for a filter: later runs may need the earlier ones.
     for (run, expected) in runs {
         if (&mut stopped).now_or_never().is_some() {
             progress.finish_and_clear();
@@ -126,7 +126,7 @@ async fn remove(
         progress.set_message(format!("removed {} of {}", gone.len(), count(meant, "run")));
         progress.tick();
         let nodes = nodes(store, &run).await;
-        // What was said to the run while the question stood here is not lost with it.
+        // A signal sent to the run during the confirmation is not lost.
         let purged = match expected {
             Some(head) => runtime.purge_at(&run, head).await?,
             None => store.purge(&run, None).await?,
@@ -159,7 +159,7 @@ fn tell(context: &Context, gone: &[PurgedRun]) -> Result<(), Failure> {
     )
 }
 
-/// Returns the nodes that a run has come to, as far as its log can be read.
+/// Returns the nodes that a run has reached, as far as its log is readable.
 async fn nodes(store: &Arc<dyn CheckpointStore>, run: &RunKey) -> Vec<String> {
     let runtime = Runtime::builder_with(Arc::clone(store)).operator();
     let Ok(checkpoint) = runtime.checkpoint(run, At::Latest).await else { return Vec::new() };
@@ -167,7 +167,7 @@ async fn nodes(store: &Arc<dyn CheckpointStore>, run: &RunKey) -> Vec<String> {
     ended.chain(checkpoint.next.iter().map(|pending| pending.node.to_string())).collect()
 }
 
-/// Removes the files that tell of a run: prompts, answers and outputs are traces, too.
+/// Removes the files about a run: prompts, answers and outputs are traces, too.
 fn remove_views(context: &Context, args: &PurgeArgs, run: &RunKey, nodes: &[String]) -> Result<(), Failure> {
     let usual = place::usual(run);
     let is_its = |directory: &Path| {
@@ -176,7 +176,7 @@ fn remove_views(context: &Context, args: &PurgeArgs, run: &RunKey, nodes: &[Stri
     };
     let own = args.directory.clone().or_else(|| Some(usual).filter(|directory| is_its(directory)));
     let Some(directory) = own else { return Ok(()) };
-    // What the log does not tell, the pipeline does: a node that was at work when the log was damaged.
+    // The pipeline fills the gaps of the log: a node that ran when the log was damaged.
     let source = crate::input::bytes(&RunDirectory::source_path(&directory).to_string_lossy());
     let pipeline = source.ok().and_then(|source| Pipeline::parse(&source).ok());
     let named = pipeline.iter().flat_map(|pipeline| pipeline.nodes()).map(ferrata_dot::pipeline::Node::id);
@@ -187,7 +187,7 @@ fn remove_views(context: &Context, args: &PurgeArgs, run: &RunKey, nodes: &[Stri
     }
     let inside = RunDirectory::store_directory(&directory);
     if context.global.store == crate::store::of_folder(&inside) && crate::store::remove_empty(&inside) {
-        // It stays if something else is kept in it.
+        // It stays if it has other content.
         let _ = std::fs::remove_dir(&directory);
     }
     Ok(())

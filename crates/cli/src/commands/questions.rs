@@ -1,4 +1,4 @@
-//! `questions`: what runs wait to be told.
+//! `questions`: the open questions of runs.
 
 use ferrata::ask::Question;
 use ferrata::store::RunQuery;
@@ -23,7 +23,7 @@ struct OpenQuestion {
     run: RunKey,
     #[serde(flatten)]
     question: Question,
-    /// What an answer is, as JSON Schema.
+    /// The JSON Schema of an answer.
     schema: Value,
 }
 
@@ -74,7 +74,7 @@ async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Res
     Ok(seen)
 }
 
-/// Keeps a column from pushing the next off the screen; `show` and JSON have all of it.
+/// Prevents a column from pushing the next off the screen; `show` and JSON have the whole text.
 fn cut(text: &str) -> String {
     const WIDTH: usize = 40;
     if text.chars().count() <= WIDTH {
@@ -94,7 +94,7 @@ async fn of(runtime: &Runtime, run: &RunKey) -> Result<(Vec<OpenQuestion>, Unrea
     Ok((found.questions.into_iter().map(|question| OpenQuestion::new(run, question)).collect(), unreadable))
 }
 
-/// Looks at the runs that have not ended: a question may be open while other branches go on.
+/// Reads the unfinished runs: a question may be open while other branches run.
 async fn of_all(
     context: &Context,
     runtime: &Runtime,

@@ -1,4 +1,4 @@
-//! `queue`: who may go on and who waits for its turn, through the runs that queues are.
+//! `queue`: the slots and waiters of queues, through their runs.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -73,7 +73,7 @@ async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
             Ok(status) => all.push(status),
             // Purged since it was listed.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            // One that cannot be read, or was cancelled, hides no other.
+            // An unreadable or cancelled one hides no other.
             Err(error) if is_unreadable(&error) || error.kind() == ErrorKind::WrongStatus => {
                 unreadable.add_error(error);
             }
@@ -199,7 +199,7 @@ fn people(context: &Context, one: &QueueStatus) -> String {
     text
 }
 
-/// Says what was done. Which run the queue is was asked before: a look that fails afterwards would hide that it was done.
+/// Reports the act. The queue's run was read before: a later failure would hide that the act succeeded.
 fn say(context: &Context, run: RunKey, done: &'static str) -> Result<Exit, Failure> {
     context.print_done(&[BulkOutcome::new(run, done)])?;
     Ok(Exit::Done)

@@ -1,4 +1,4 @@
-//! `store rekey`: encrypts anew what older keys have encrypted.
+//! `store rekey`: encrypts data under older keys again.
 
 use ferrata::{EnvelopeOptions, EnvelopeStore, RekeyOptions};
 use serde_json::json;
@@ -10,7 +10,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::store::{self, KEYS};
 
-/// What was done, or would be.
+/// The result, or the preview of it.
 #[derive(Default)]
 struct RekeySummary {
     runs: u64,
@@ -19,7 +19,7 @@ struct RekeySummary {
     values: u64,
     rekeyed: u64,
     bytes: u64,
-    /// What could not be dealt with, and why.
+    /// Failures, with their reasons.
     failed: Vec<(String, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! `retry`: has what failed tried again.
+//! `retry`: retries failed nodes.
 
 use ferrata::RunStatus;
 

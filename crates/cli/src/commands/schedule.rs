@@ -1,4 +1,4 @@
-//! `schedule`: what starts by the calendar, through the runs that schedules are.
+//! `schedule`: runs that start by the calendar, through the runs of schedules.
 
 use std::fmt::Write;
 
@@ -16,15 +16,15 @@ use crate::say::BulkOutcome;
 use crate::table::{Cell, Table, clean, of_status};
 use crate::unreadable::{UnreadableRuns, is_unreadable};
 
-/// How many ticks `show` tells in advance.
+/// Number of future ticks in `show`.
 const AHEAD: usize = 3;
 
-/// A schedule, and when it ticks next.
+/// A schedule, and its next tick.
 #[derive(Debug, Serialize)]
 struct ScheduleRow {
     #[serde(flatten)]
     status: ScheduleStatus,
-    /// None of them starts a run while the schedule is paused.
+    /// No tick starts a run while the schedule is paused.
     next: Vec<Timestamp>,
 }
 
@@ -52,7 +52,7 @@ impl ScheduleRow {
     }
 }
 
-/// A tick to come.
+/// A future tick.
 #[derive(Debug, Serialize)]
 struct UpcomingTick {
     tick: Timestamp,
@@ -97,7 +97,7 @@ async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
             Ok(status) => all.push(ScheduleRow::new(context, status)?),
             // Purged since it was listed.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            // One that cannot be read hides no other.
+            // An unreadable one hides no other.
             Err(error) if is_unreadable(&error) => unreadable.add_error(error),
             Err(error) => return Err(error.into()),
         }
@@ -242,7 +242,7 @@ async fn say(
     by: Option<&str>,
     done: &'static str,
 ) -> Result<Exit, Failure> {
-    // Asked before, since a look that fails afterwards would hide that it was done.
+    // Read before the act, since a later failure would hide that the act succeeded.
     let run: RunKey = schedule.status().await?.run;
     match by {
         Some(by) => request.by(by).await?,

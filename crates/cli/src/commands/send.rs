@@ -1,4 +1,4 @@
-//! `send`: a message for whichever node receives next.
+//! `send`: sends a message to the next node that receives.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! `serve`: the runs of the store in a browser.
+//! `serve`: shows the runs of the store in a browser.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -21,7 +21,7 @@ use crate::output::completed;
 
 pub(super) async fn run(context: &Context, args: &ServeArgs) -> Result<Exit, Failure> {
     let runtime = context.runtime()?;
-    // A store that cannot be reached is told here, and not by an empty page.
+    // Report an unreachable store here, instead of an empty page.
     let probe = ferrata::store::Page::first(1);
     runtime.store().runs(&ferrata::store::RunQuery::default(), probe).await?;
     let listener = TcpListener::bind(args.listen).await.map_err(|error| {
@@ -60,7 +60,7 @@ pub(super) async fn run(context: &Context, args: &ServeArgs) -> Result<Exit, Fai
         |_| url.clone(),
         |_| format!("{url}\n"),
     )?;
-    // The server has no end of its own, and its caller does not read where it is.
+    // The server never ends by itself, and its caller does not read its address.
     if !context.out.is_read() {
         return Ok(Exit::Done);
     }
@@ -70,7 +70,7 @@ pub(super) async fn run(context: &Context, args: &ServeArgs) -> Result<Exit, Fai
     }
     let served = axum::serve(listener, inspector.into_router());
     tokio::select! {
-        // It ends with the process alone.
+        // It ends only with the process.
         served = async { served.await } => {
             served.map_err(|error| Failure::internal("the server ended", &error))?;
         }
@@ -81,10 +81,10 @@ pub(super) async fn run(context: &Context, args: &ServeArgs) -> Result<Exit, Fai
     Ok(Exit::Done)
 }
 
-/// The fewest characters of a token.
+/// Minimum length of a token.
 const LEAST: usize = 16;
 
-/// Makes a token that no stranger guesses.
+/// Creates an unguessable token.
 fn made() -> Result<String, Failure> {
     let mut bytes = [0_u8; 24];
     let mut random = std::fs::File::open("/dev/urandom")
@@ -97,7 +97,7 @@ fn made() -> Result<String, Failure> {
     }))
 }
 
-/// Returns the name in the address itself, unless it stands for every address of the machine.
+/// Returns the host name in the address itself, unless the address means every interface of the machine.
 fn own_name(address: SocketAddr) -> Option<String> {
     match address.ip() {
         ip if ip.is_unspecified() => None,
@@ -106,7 +106,7 @@ fn own_name(address: SocketAddr) -> Option<String> {
     }
 }
 
-/// Only what `--tenant` says is shown, and who acts is recorded.
+/// Returns the viewer: only the tenant of `--tenant` is visible, and acts record the user.
 fn viewer(context: &Context, args: &ServeArgs) -> Viewer {
     let mut viewer = Viewer::new();
     if let Some(by) = &args.by {
@@ -118,12 +118,12 @@ fn viewer(context: &Context, args: &ServeArgs) -> Viewer {
     }
 }
 
-/// Returns the options with which a command of the page reaches this store.
+/// Returns the options with which a command on the page addresses this store.
 fn options(context: &Context) -> String {
     completed("ferrata ls", &context.global).trim_start_matches("ferrata ls").trim().to_owned()
 }
 
-/// Finds the pipeline of a run, for the nodes and edges that it has not come to.
+/// Finds the pipeline of a run, for the nodes and edges that it has not reached.
 fn outlines(context: &Context) -> impl Fn(&RunHead) -> Option<Outline> + Send + Sync + 'static {
     let store = context.global.store.clone();
     move |head| {
@@ -144,7 +144,7 @@ fn outline(pipeline: &Pipeline) -> Outline {
 }
 
 fn url(address: SocketAddr, hosts: &[String], token: Option<&str>) -> String {
-    // No browser can open an unspecified address: the URL has the first name that others use.
+    // No browser can open an unspecified address: the URL has the first name of the machine.
     let host = match address.ip() {
         ip if ip.is_unspecified() => hosts.first().cloned().unwrap_or_else(|| "localhost".to_owned()),
         IpAddr::V4(ip) => ip.to_string(),
@@ -154,7 +154,7 @@ fn url(address: SocketAddr, hosts: &[String], token: Option<&str>) -> String {
     format!("http://{host}:{}/{token}", address.port())
 }
 
-/// Tells what the page shows, and opens it.
+/// Reports the address of the page, and opens it.
 fn say(context: &Context, args: &ServeArgs, url: &str) {
     let may =
         if args.allow_writes { "it may act on them" } else { "it only reads; --allow-writes lets it act" };

@@ -1,4 +1,4 @@
-//! `show`: how a run stands, node by node, and what to type next.
+//! `show`: the status of a run, node by node, and the next command.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -30,24 +30,24 @@ use crate::table::{clean, clean_lines, of_status, paint, word};
 use crate::turns;
 use crate::watch::PollResult;
 
-/// What `show` prints as JSON.
+/// The JSON output of `show`.
 #[derive(Serialize)]
 struct RunReport {
     head: RunHead,
-    /// Why it stands as it does, the most urgent first.
+    /// The reasons for its status, the most urgent first.
     why: Vec<RunReason>,
     checkpoint: Checkpoint,
     lineage: Vec<Value>,
-    /// Where a node of another run started it.
+    /// The node of another run that started it.
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<RunOrigin>,
     /// The runs that its nodes have started.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     children: Vec<Value>,
-    /// What its descendants ask that it waits for.
+    /// Questions of its descendants for which it waits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     asked_below: Vec<Question>,
-    /// How it stands in queues, what it waits for first.
+    /// Its positions in queues, starting with those that it waits for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     queues: Vec<QueueMembership>,
 }
@@ -102,7 +102,7 @@ async fn look(
     Ok(seen)
 }
 
-/// Says why a run stood as it did at an older record, as its log tells.
+/// Returns the reasons for a run's status at an older record, from its log.
 fn explained_then(head: &RunHead, then: &Checkpoint) -> RunExplanation {
     let mut head = head.clone();
     (head.status, head.epoch, head.owner, head.wake_at) = (then.status, then.epoch, then.owner, then.wake_at);
@@ -112,7 +112,7 @@ fn explained_then(head: &RunHead, then: &Checkpoint) -> RunExplanation {
     explained
 }
 
-/// Reads how a run stands in queues, if it can be in one, and puts that into the reasons why it stands as it does.
+/// Reads a run's positions in queues, if it can have any, and adds them to the reasons for its status.
 async fn explain_queues(
     context: &Context,
     runtime: &Runtime,
@@ -160,7 +160,7 @@ fn people(context: &Context, all: &RunReport, moment: Moment) -> String {
     }
     line("started", at(now.created));
     line("record", format!("{} ({}) {}", now.index, word(&now.kind), at(now.at)));
-    // Where a child belongs is told below.
+    // The parent of a child follows below.
     let told = |key: &str| !is_internal_label(key) || [PIPELINE, BACKEND].contains(&key);
     let labels: Vec<String> = now
         .labels
@@ -199,7 +199,7 @@ fn people(context: &Context, all: &RunReport, moment: Moment) -> String {
     text
 }
 
-/// Writes a question, what it takes, and the commands that settle work in doubt.
+/// Writes a question, the shape of its answer, and the commands that resolve work with an unknown outcome.
 pub(super) fn ask(context: &Context, run: &RunKey, question: &Question) -> String {
     let by = question.asked_by.as_ref().map(|by| format!(" of {}", shown(by))).unwrap_or_default();
     let mut text = format!("\n? {}{by}  {}\n", question.id, clean(&question.prompt()));
@@ -217,7 +217,7 @@ pub(super) fn ask(context: &Context, run: &RunKey, question: &Question) -> Strin
     text
 }
 
-/// Counts the runs that nodes have started, by how they stand.
+/// Counts the runs that nodes have started, by status.
 fn children(all: &RunReport) -> String {
     let mut by_status: BTreeMap<String, usize> = BTreeMap::new();
     for child in &all.children {
@@ -230,7 +230,7 @@ fn children(all: &RunReport) -> String {
     }
 }
 
-/// Counts what nodes read from a memory, and what is to be written to one.
+/// Counts the reads of nodes from a memory, and the pending writes.
 fn memory(now: &Checkpoint) -> String {
     let counts = [(now.memory.reads.len(), "read"), (now.memory.pending_writes.len(), "to be written")];
     let told: Vec<String> = counts
@@ -241,26 +241,26 @@ fn memory(now: &Checkpoint) -> String {
     told.join(", ")
 }
 
-/// Returns what is asked, as people read it.
+/// Returns the text of a question for people.
 pub(crate) fn asked(question: &Question) -> String {
     question.prompt()
 }
 
-/// Says what an operator would do about the run now.
+/// Returns the probable next command for the run.
 fn next(all: &RunReport) -> Option<String> {
     let RunReport { head, checkpoint: now, .. } = all;
     let name = quoted(&shown(&head.run));
     if head.seq != now.index {
         return Some(format!("ferrata fork {name} {}", now.index));
     }
-    // A run that an operator unpauses, or answers, goes before its turn.
+    // A run that an operator unpauses, or answers, starts before its turn.
     if let Some(waits) = all.queues.iter().find(|one| one.before.is_some()) {
         return Some(format!("ferrata queue show {}", quoted(&waits.queue)));
     }
     let first = all.why.first()?;
     let meant = first.run.as_ref().map_or_else(|| name.clone(), |run| quoted(&shown(run)));
     match (first.kind, &first.question) {
-        // What to say about work in doubt stands beside it: none of it is to be done without looking.
+        // The resolutions of work with an unknown outcome are next to it: none is right without checking.
         (ReasonKind::Doubt, _) => None,
         (ReasonKind::Child, Some(question)) if is_doubt(all, question, first.run.as_ref()) => None,
         (_, Some(question)) => Some(format!("ferrata answer {meant} {} VALUE", quoted(question))),
@@ -276,7 +276,7 @@ fn next(all: &RunReport) -> Option<String> {
     }
 }
 
-/// Tells whether a question of a descendant is about work that must not be done twice.
+/// Returns whether a question of a descendant is about work that must not repeat.
 fn is_doubt(all: &RunReport, question: &str, run: Option<&RunKey>) -> bool {
     let of_it = |one: &&Question| one.asked_by.as_ref() == run && one.id.ends_with(question);
     all.asked_below.iter().find(of_it).is_some_and(|one| one.kind == QuestionKind::Doubt)

@@ -1,4 +1,4 @@
-//! `state`: the state of a run, as it was at any place in its log.
+//! `state`: the state of a run at any position in its log.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! `store check`: whether the store can be reached, what it promises, and how long it takes.
+//! `store check`: the reachability, the promises and the latency of the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::failure::Failure;
 use crate::time::short;
 use crate::{probe, store};
 
-/// How often a read is timed.
+/// Number of timed reads.
 const READS: u32 = 20;
 
-/// What was found.
+/// The results.
 #[derive(Serialize)]
 struct StoreReport {
     store: String,
@@ -32,7 +32,7 @@ struct StoreReport {
     conformance: Option<probe::Conformance>,
 }
 
-/// How long calls took, in microseconds.
+/// The duration of calls, in microseconds.
 #[derive(Serialize)]
 pub(crate) struct Timing {
     calls: usize,
@@ -137,7 +137,7 @@ fn people(found: &StoreReport) -> String {
     lines.iter().map(|(name, value)| format!("{name:<10}{value}\n")).collect()
 }
 
-/// Times the smallest listing; the first call, which connects, is not counted.
+/// Times the smallest listing; the first call, which connects, does not count.
 async fn reads(context: &Context, opened: &dyn CheckpointStore) -> Result<Vec<Duration>, Failure> {
     let mut took = Vec::new();
     for call in 0..=READS {
@@ -153,7 +153,7 @@ async fn reads(context: &Context, opened: &dyn CheckpointStore) -> Result<Vec<Du
     Ok(took)
 }
 
-/// Times appends to a run that is made for it and purged afterwards, also when an append fails.
+/// Times appends to a temporary run, which is purged afterwards even if an append fails.
 async fn writes(
     context: &Context,
     opened: &Arc<dyn CheckpointStore>,
@@ -202,6 +202,6 @@ fn migrations(url: &str) -> Result<String, Failure> {
 
 #[cfg(not(feature = "postgres"))]
 fn migrations(url: &str) -> Result<String, Failure> {
-    // Says which feature is off.
+    // Reports the disabled feature.
     store::open(url).map(|_| String::new())
 }

@@ -17,7 +17,7 @@ use crate::table::{clean, of_status, paint};
 use crate::unreadable::{UnreadableRuns, is_unreadable};
 use crate::watch::PollResult;
 
-/// A run in its family.
+/// A run in its tree.
 #[derive(Debug, Serialize)]
 struct Branch {
     run: RunKey,
@@ -27,12 +27,12 @@ struct Branch {
     updated: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     origin: Option<RunOrigin>,
-    /// The activations that have begun and not ended.
+    /// The open activations.
     at: Vec<String>,
-    /// Why it is paused, if it is.
+    /// The reason of its pause, if it is paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     paused: Option<String>,
-    /// Why its log cannot be read, if it cannot: what is open in it is not known.
+    /// The reason why its log is unreadable, if it is: its open activations are then unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     unreadable: Option<String>,
     questions: Vec<Question>,
@@ -62,7 +62,7 @@ async fn look(context: &Context, runtime: &Runtime, args: &TreeArgs) -> Result<P
     })
 }
 
-/// Draws the family of a run; none if it has no children.
+/// Draws the tree of a run; `None` if it has no children.
 pub(crate) async fn of_run(
     context: &Context,
     runtime: &Runtime,
@@ -83,7 +83,7 @@ async fn branch(
     unreadable: &mut UnreadableRuns,
 ) -> Result<Branch, Failure> {
     let RunTree { head, children: below } = family;
-    // What has ended has nothing open, so its log is not read.
+    // An ended run has no open activations, so its log is not read.
     let (now, why) = match head.status.is_finished() {
         true => (None, None),
         false => match open(runtime, &head.run).await? {
@@ -116,7 +116,7 @@ async fn branch(
     })
 }
 
-/// Reads a run that has not ended: nothing if it was purged since it was listed, or why it cannot be read.
+/// Reads an unfinished run: `None` if it was purged since it was listed, or the reason why it is unreadable.
 async fn open(runtime: &Runtime, run: &RunKey) -> Result<Result<Option<Checkpoint>, Error>, Failure> {
     match runtime.checkpoint(run, Position::Latest).await {
         Ok(now) => Ok(Ok(Some(now))),
@@ -136,7 +136,7 @@ fn people(context: &Context, tree: &Branch) -> String {
     text
 }
 
-/// Writes a run and those below it; `first` stands before its own line, `rest` before all others.
+/// Draws a run and those below it; `first` precedes its own line, `rest` all others.
 fn draw(context: &Context, tree: &Branch, first: &str, rest: &str, text: &mut String) {
     let status = paint(&tree.status.to_string(), of_status(tree.status), context.out.color);
     let at = if tree.at.is_empty() { String::new() } else { format!("  at {}", tree.at.join(", ")) };

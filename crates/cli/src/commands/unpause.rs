@@ -1,4 +1,4 @@
-//! `unpause`: lets paused runs go on.
+//! `unpause`: unpauses runs.
 
 use ferrata::RunStatus;
 

@@ -1,4 +1,4 @@
-//! `verify`: a log held against itself, and against its pipeline of today.
+//! `verify`: checks a log for consistency, and against its current pipeline.
 
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ pub(super) async fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Fa
     let log = runtime.check_log(&run).await.map_err(|error| {
         let kept = error.kind() == ferrata::ErrorKind::Corrupt;
         let failure = Failure::from(error);
-        // What is before the damage can still be read.
+        // The records before the damage are still readable.
         if kept { failure.or_type(format!("ferrata history {name}")) } else { failure }
     })?;
     let pipeline = match &graph {

@@ -1,4 +1,4 @@
-//! `wait`: looks at a run until nothing moves it any more.
+//! `wait`: waits until a run is idle or ended.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::find::shown;
 
-/// How often the run is looked at: one small read of the store each time.
+/// Poll interval: one small read of the store each time.
 const LOOK: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Exit, Failure> {
@@ -45,7 +45,7 @@ pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Exit, Fail
     Ok(Exit::of_status(head.status).unwrap_or(Exit::Done))
 }
 
-/// Comes back when the run rests, or with `to_end` only when it has ended.
+/// Returns when the run is idle, or with `to_end` only when it has ended.
 async fn rest(
     context: &Context,
     store: &dyn CheckpointStore,

@@ -25,13 +25,12 @@ fn sketch(statements: &str) -> Sketch {
     Sketch::of_pipeline(&Pipeline::parse(format!("digraph G {{ {statements} }}").as_bytes()).unwrap())
 }
 
-/// Checks a pipeline whichever way its picture goes.
+/// Checks a pipeline in every direction of its picture.
 fn check(statements: &str) {
     ["TB", "BT", "LR", "RL"].iter().for_each(|rankdir| check_one(&format!("rankdir={rankdir} {statements}")));
 }
 
-/// Checks that nodes stand apart and within the picture, and that no edge touches a node that is not its end, or a label
-/// that is not its own.
+/// Checks that nodes are apart and within the picture, and that no edge touches another node or another label.
 fn check_one(statements: &str) {
     let sketch = sketch(statements);
     let Layout { places, ways, labels, width, height } = layout(&sketch);
@@ -40,7 +39,7 @@ fn check_one(statements: &str) {
         let within = across && one.y - HEIGHT / 2 >= 0 && one.y + HEIGHT / 2 <= height;
         assert!(within, "{statements}: {} stands outside", sketch.nodes[at].id);
     }
-    // What stands somewhere: nodes by their places, labels by those of their edges.
+    // The occupied areas: nodes by their indices, labels by those of their edges.
     let node = |at: usize| {
         (sketch.nodes[at].id.as_str(), None, places[at].x, places[at].y, places[at].width, HEIGHT)
     };
@@ -75,7 +74,7 @@ fn check_one(statements: &str) {
     }
 }
 
-/// 421 of the 4,346 edges of pipelines by others ran straight through a node, some of them hidden with their label.
+/// In pipelines by other authors, 421 of the 4,346 edges ran straight through a node, some of them hidden with their label.
 #[test]
 fn no_edge_runs_through_a_node_and_no_node_touches_another() {
     PIPELINES.iter().for_each(|statements| check(statements));

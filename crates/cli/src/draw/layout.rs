@@ -1,7 +1,7 @@
-//! Where everything of a picture stands: layers from the longest path, and for each edge a way on which no node stands.
+//! The layout of a picture: layers from the longest path, and for each edge a path around the nodes.
 //!
-//! An edge that is longer than a layer has a place of its own in each layer between, so that it is led around the nodes there.
-//! Layers follow one another from top to bottom here; the picture is [turned](Turn) at the end.
+//! An edge that is longer than a layer occupies a lane in each layer between, so that it goes around the nodes there. The layers go from top to
+//! bottom here; the picture is [turned](Turn) at the end.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -16,21 +16,21 @@ pub(super) const CHAR: i64 = 7;
 pub(super) const HEIGHT: i64 = 36;
 const GAP_X: i64 = 32;
 const GAP_Y: i64 = 48;
-/// Between nodes and the labels beside them.
+/// Between nodes and the labels next to them.
 const GAP_LABEL: i64 = 26;
 const MARGIN: i64 = 24;
 
-/// How wide the place of an edge is in a layer, and what is kept free beside it.
+/// Width of an edge's lane in a layer, and the free space next to it.
 const LANE: i64 = 6;
 const BESIDE: i64 = 14;
 
-/// How far the loop of a node to itself reaches.
+/// Size of the loop of a node to itself.
 pub(super) const LOOP: i64 = 30;
 
-/// How many places edges may take in all: past this many they are drawn straight. A small file could ask for the square of its size.
+/// Maximum number of lanes: further edges are straight. A small file could require quadratically many.
 const LANES: usize = 40_000;
 
-/// Where a node stands: the middle of its box, and its width.
+/// The position of a node: the middle of its box, and its width.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Place {
     pub(super) x: i64,
@@ -38,28 +38,27 @@ pub(super) struct Place {
     pub(super) width: i64,
 }
 
-/// A point of a way.
+/// A point of a path.
 pub(super) type Point = (i64, i64);
 
-/// Where everything stands.
+/// The layout.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) places: Vec<Place>,
-    /// For each edge, the points that it goes through; none for a loop. Between two of them it is in the gap of two layers, or beside the
-    /// nodes of one.
+    /// For each edge, the points on its path; empty for a loop. Between two of them it is in the gap of two layers, or next to the nodes of one.
     pub(super) ways: Vec<Vec<Point>>,
-    /// For each edge, the middle of its label, if it is led through that.
+    /// For each edge, the middle of its label, if its path passes through the label.
     pub(super) labels: Vec<Option<Point>>,
     pub(super) width: i64,
     pub(super) height: i64,
 }
 
-/// Where each layer begins and ends.
+/// The start and the end of each layer.
 #[derive(Debug)]
 pub(super) struct Layers(Vec<(i64, i64)>);
 
 impl Layers {
-    /// As deep as what is deepest in it.
+    /// As deep as the deepest item in it.
     fn of(sketch: &Sketch, items: &Items, turn: Turn) -> Self {
         let count = items.is_label.len();
         let depth = |layer: usize| if items.is_label[layer] { LINE } else { HEIGHT };
@@ -69,7 +68,7 @@ impl Layers {
                 depths[layer] = depths[layer].max(width);
             }
             for (edge, label) in sketch.edges.iter().zip(&items.labels) {
-                // The label of a loop stands below its node.
+                // The label of a loop is below its node.
                 let layer = label.map_or(items.layer[edge.from], |label| items.layer[label]);
                 if label.is_some() || edge.from == edge.to {
                     depths[layer] = depths[layer].max(label_width(&edge.label));
@@ -103,21 +102,21 @@ impl Layers {
     }
 }
 
-/// Something that takes room in a layer: a node, or an edge on its way.
+/// Items that occupy space in a layer: a node, or an edge on its way.
 #[derive(Debug)]
 pub(super) struct Items {
     pub(super) layer: Vec<usize>,
-    /// How much room each takes in its layer.
+    /// The space of each in its layer.
     room: Vec<i64>,
-    /// How wide each node is.
+    /// The width of each node.
     pub(super) widths: Vec<i64>,
-    /// The items that each is joined with, in the layer above and in that below.
+    /// The items connected with each, in the layer above and in that below.
     joined: [Vec<Vec<usize>>; 2],
-    /// For each edge, its places in the layers between, from top to bottom.
+    /// For each edge, its lanes in the layers between, from top to bottom.
     pub(super) lanes: Vec<Vec<usize>>,
-    /// For each edge, that of these places in which its label stands, if it has one.
+    /// For each edge, the lane of its label, if it has one.
     labels: Vec<Option<usize>>,
-    /// Which layers are those of labels.
+    /// Whether each layer is one of labels.
     is_label: Vec<bool>,
 }
 
@@ -126,7 +125,7 @@ impl Items {
         let (layer, is_label, gaps) = spread(sketch);
         let widths = sketch.nodes.iter().map(|node| {
             let text = i64::try_from(cut(&node.caption()).width()).unwrap_or(0) * CHAR;
-            // Slanted sides take room from the text.
+            // Slanted sides leave less space for the text.
             let room = match node.shape.as_str() {
                 "diamond" | "hexagon" | "parallelogram" => 52,
                 "component" | "tripleoctagon" => 36,
@@ -137,7 +136,7 @@ impl Items {
         let widths: Vec<i64> = widths.collect();
         let mut room = if turn.is_level() { vec![HEIGHT; widths.len()] } else { widths.clone() };
         for edge in sketch.edges.iter().filter(|edge| edge.from == edge.to) {
-            // The loop is part of what the node takes, and what is written beside it.
+            // The loop and its label are part of the node's space.
             let label = if turn.is_level() { LINE } else { label_width(&edge.label) };
             room[edge.from] += 2 * LOOP + if edge.label.is_empty() { 0 } else { 2 * label };
         }
@@ -184,14 +183,14 @@ impl Items {
         item >= nodes
     }
 
-    /// Returns how far the middles of two neighbours are apart at least.
+    /// Returns the minimum distance between the middles of two neighbors.
     fn apart(&self, left: usize, right: usize, nodes: usize) -> i64 {
         let gap = if self.is_lane(left, nodes) || self.is_lane(right, nodes) { BESIDE } else { GAP_X };
         i64::midpoint(self.room[left], self.room[right]) + gap
     }
 }
 
-/// Finds where everything stands.
+/// Computes the layout.
 pub(super) fn layout(sketch: &Sketch) -> Layout {
     let turn = sketch.turn();
     let nodes = sketch.nodes.len();
@@ -217,7 +216,7 @@ pub(super) fn layout(sketch: &Sketch) -> Layout {
     Layout { places: (0..nodes).map(place).collect(), ways, labels, width, height }
 }
 
-/// Finds how far right the middle of each item is: near those that it is joined with, and apart from its neighbours.
+/// Computes the horizontal position of each item: near the connected items, and apart from its neighbors.
 fn across(items: &Items, rows: &[Vec<usize>], nodes: usize) -> Vec<i64> {
     let mut x = vec![0_i64; items.layer.len()];
     for row in rows {
@@ -239,7 +238,7 @@ fn across(items: &Items, rows: &[Vec<usize>], nodes: usize) -> Vec<i64> {
                     sum.checked_div(count).unwrap_or(x[item])
                 })
                 .collect();
-            // As far left as the wishes allow, and as far right; between two that keep their distance, any mean does.
+            // As far left as the wishes allow, and as far right; between two valid layouts, any mean is valid.
             let (mut least, mut most) = (wanted.clone(), wanted);
             for at in 1..row.len() {
                 least[at] = least[at].max(least[at - 1] + items.apart(row[at - 1], row[at], nodes));
@@ -247,7 +246,7 @@ fn across(items: &Items, rows: &[Vec<usize>], nodes: usize) -> Vec<i64> {
             for at in (1..row.len()).rev() {
                 most[at - 1] = most[at - 1].min(most[at] - items.apart(row[at - 1], row[at], nodes));
             }
-            // Rounded down together, so that nothing comes nearer than by a pixel.
+            // Rounded down together, so that no distance shrinks below the minimum.
             row.iter().enumerate().for_each(|(at, &item)| x[item] = (least[at] + most[at]).div_euclid(2));
         };
         if side == 0 {
@@ -259,8 +258,7 @@ fn across(items: &Items, rows: &[Vec<usize>], nodes: usize) -> Vec<i64> {
     x
 }
 
-/// Gives each node its layer, tells which layers between are those of labels, and for each edge which of those has its label: the one
-/// next to where it begins.
+/// Assigns each node to a layer, marks the layers of labels, and for each edge selects the one with its label: next to the start of the edge.
 fn spread(sketch: &Sketch) -> (Vec<usize>, Vec<bool>, Vec<Option<usize>>) {
     let mut layer = layers(sketch);
     let count = layer.iter().max().map_or(0, |last| last + 1);
@@ -282,7 +280,7 @@ fn spread(sketch: &Sketch) -> (Vec<usize>, Vec<bool>, Vec<Option<usize>>) {
     (layer, is_label, gaps.into_iter().map(|gap| gap.map(|gap| moved[gap] + 1)).collect())
 }
 
-/// Gives each node its layer: one below the lowest that leads to it, not counting edges that lead back.
+/// Assigns each node to a layer: one below the lowest node that leads to it, ignoring back edges.
 pub(super) fn layers(sketch: &Sketch) -> Vec<usize> {
     let count = sketch.nodes.len();
     let mut out: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -291,7 +289,7 @@ pub(super) fn layers(sketch: &Sketch) -> Vec<usize> {
         out[edge.from].push(edge.to);
         into[edge.to] += 1;
     }
-    // Depth first, with a stack of our own: a chain may be as long as a file. What leads to an open node leads back.
+    // Depth first, with an explicit stack: a chain may be as long as a file. An edge to an open node is a back edge.
     let (mut state, mut finished) = (vec![0_u8; count], Vec::with_capacity(count));
     let roots = (0..count).filter(|&node| into[node] == 0).chain(0..count);
     for root in roots.collect::<Vec<_>>() {

@@ -1,4 +1,4 @@
-//! A graph to be drawn: of a pipeline, of a run, or of a run over its pipeline.
+//! A graph for drawing: of a pipeline, of a run, or of a run over its pipeline.
 
 #[cfg(test)]
 mod crossing;
@@ -22,28 +22,28 @@ use crate::verdict::NodeVerdict;
 pub(crate) use svg::svg;
 pub(crate) use text::{dot, mermaid};
 
-/// How a node of a run stands.
+/// The appearance of a node of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Look {
-    /// Nothing is known, or it has not begun.
+    /// Unknown, or not begun.
     Plain,
-    /// Its last visit ended well.
+    /// Its last visit succeeded.
     Done,
     /// Its last visit did a part of its work.
     Partial,
-    /// Its last visit failed, also where the run went on, or stopped the run.
+    /// Its last visit failed, whether the run continued or stopped.
     Failed,
     /// It has begun and not ended.
     Going,
     /// It waits for an answer or a message, or for other branches.
     Waiting,
-    /// It will never run, did nothing, or was left.
+    /// It will never run, did nothing, or was abandoned.
     Skipped,
 }
 
 impl Look {
-    /// Returns the colours of the box and of its border.
+    /// Returns the colors of the box and of its border.
     pub(crate) const fn colors(self) -> (&'static str, &'static str) {
         match self {
             Self::Plain => ("#ffffff", "#57606a"),
@@ -56,7 +56,7 @@ impl Look {
         }
     }
 
-    /// Returns a sign that says the same without colour.
+    /// Returns a symbol with the same meaning as the color.
     pub(crate) const fn sign(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -70,59 +70,59 @@ impl Look {
     }
 }
 
-/// A node to be drawn.
+/// A node for drawing.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Box {
     /// Its name.
     pub(crate) id: String,
-    /// What stands in it.
+    /// The text in it.
     pub(crate) label: String,
     /// Its shape in Graphviz.
     pub(crate) shape: String,
     /// The type of its handler, as the dialect knows it; empty if only a run is known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) kind: String,
-    /// All that the pipeline says of it, its scopes included.
+    /// All its attributes in the pipeline, including those of its scopes.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) attributes: BTreeMap<String, String>,
-    /// How it stands.
+    /// Its appearance.
     pub(crate) look: Look,
-    /// How often it was visited.
+    /// The number of its visits.
     pub(crate) visits: u32,
-    /// Why its last visit came to something else than success.
+    /// The reason if its last visit did not succeed.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) why: String,
 }
 
 impl Box {
-    /// Returns what is written in it.
+    /// Returns the text in it.
     pub(crate) fn caption(&self) -> String {
         let times = if self.visits > 1 { format!(" ×{}", self.visits) } else { String::new() };
         format!("{}{}{times}", self.look.sign(), self.label)
     }
 }
 
-/// An edge to be drawn.
+/// An edge for drawing.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Line {
-    /// Where it begins, as a place in the nodes.
+    /// The index of its first node.
     pub(crate) from: usize,
-    /// Where it leads.
+    /// The index of its target.
     pub(crate) to: usize,
-    /// What is written beside it.
+    /// The label next to it.
     pub(crate) label: String,
-    /// What it asks for, if it has a condition.
+    /// Its condition, if it has one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) condition: String,
-    /// All that the pipeline says of it.
+    /// All its attributes in the pipeline.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) attributes: BTreeMap<String, String>,
-    /// How often the run went along it.
+    /// How often the run took it.
     pub(crate) taken: u32,
 }
 
 impl Line {
-    /// Makes an edge of which nothing is known but its ends.
+    /// Creates an edge with known ends and nothing else.
     fn between(from: usize, to: usize) -> Self {
         Self {
             from,
@@ -135,19 +135,19 @@ impl Line {
     }
 }
 
-/// A graph to be drawn.
+/// A graph for drawing.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Sketch {
-    /// What it is called.
+    /// Its name.
     pub(crate) name: String,
-    /// All that the pipeline says of itself.
+    /// All attributes of the pipeline itself.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) attributes: BTreeMap<String, String>,
     /// Its nodes.
     pub(crate) nodes: Vec<Box>,
     /// Its edges.
     pub(crate) edges: Vec<Line>,
-    /// Whether it is one of a run: what that has not come to is faint.
+    /// Whether it is that of a run: parts that the run has not reached are faint.
     #[serde(skip)]
     pub(crate) is_run: bool,
     #[serde(skip)]
@@ -155,7 +155,7 @@ pub(crate) struct Sketch {
 }
 
 impl Sketch {
-    /// Makes an empty one.
+    /// Creates an empty graph.
     pub(crate) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -167,7 +167,7 @@ impl Sketch {
         }
     }
 
-    /// Makes one of a pipeline.
+    /// Creates the graph of a pipeline.
     pub(crate) fn of_pipeline(pipeline: &Pipeline) -> Self {
         let mut sketch = Self::new(pipeline.name());
         sketch.attributes = listed(&pipeline.attributes);
@@ -195,12 +195,12 @@ impl Sketch {
         sketch
     }
 
-    /// Returns which way its picture goes.
+    /// Returns the direction of its picture.
     fn turn(&self) -> turn::Turn {
         turn::Turn::of(self.attributes.get("rankdir").map_or("", String::as_str))
     }
 
-    /// Returns the place of a node, which is made if it is not there.
+    /// Returns the index of a node, which is added if it is missing.
     fn node(&mut self, id: &str) -> usize {
         if let Some(&at) = self.places.get(id) {
             return at;
@@ -221,7 +221,7 @@ impl Sketch {
         at
     }
 
-    /// Puts what a run has done over it; nodes and edges that it does not have are added.
+    /// Adds the activations of a run, and the nodes and edges that are missing.
     pub(crate) fn color(&mut self, run: &Checkpoint, moment: Moment) {
         self.is_run = true;
         for past in &run.history {
@@ -266,7 +266,7 @@ impl Sketch {
         }
     }
 
-    /// Adds the nodes and edges that the log of a run tells of its graph.
+    /// Adds the nodes and edges of the graph in a run's log.
     pub(crate) fn add_logged(&mut self, graph: &LoggedGraph) {
         self.is_run = true;
         for node in &graph.nodes {

@@ -1,16 +1,16 @@
-//! In which order what is in a layer stands, so that edges cross little.
+//! The order of items in a layer, with few crossings of edges.
 
-/// How often order and places are improved: more makes no picture visibly better.
+/// Number of passes over order and positions: more makes no picture visibly better.
 pub(super) const SWEEPS: usize = 6;
 
-/// Two neighbours that are joined with more than this are not tried the other way round: it takes the product of what both are joined with.
+/// Maximum number of connections of two neighbors that are tried in the other order: a trial takes the product of both numbers.
 const MOST_JOINED: usize = 1_000;
 
-/// For each item, those that it is joined with in the layer above, and in that below.
+/// For each item, the connected items in the layer above, and in that below.
 type LayerNeighbors = [Vec<Vec<usize>>; 2];
 
-/// Puts the items of each layer in an order: each in the middle of those that it is joined with, then neighbours the other way round
-/// where fewer edges cross so. Of what was found, the order with the fewest crossings is taken.
+/// Orders the items of each layer: each in the middle of its connected items, then neighbors swapped if that reduces crossings. The order with the
+/// fewest crossings wins.
 pub(super) fn ordered(layer: &[usize], joined: &LayerNeighbors) -> Vec<Vec<usize>> {
     let count = layer.iter().max().map_or(0, |last| last + 1);
     let mut rows: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -23,7 +23,7 @@ pub(super) fn ordered(layer: &[usize], joined: &LayerNeighbors) -> Vec<Vec<usize
     for sweep in 0..2 * SWEEPS {
         let side = sweep % 2;
         let mut arrange = |row: &mut Vec<usize>| {
-            // In thousandths, so that no two machines round in another way.
+            // In thousandths, so that all machines round in the same way.
             row.sort_by_key(|&item| {
                 let joined = &joined[side][item];
                 let sum: usize = joined.iter().map(|&other| order[other] * 1_000).sum();
@@ -52,7 +52,7 @@ fn number(row: &[usize], order: &mut [usize]) {
     row.iter().enumerate().for_each(|(at, &item)| order[item] = at);
 }
 
-/// Puts neighbours the other way round where fewer edges cross so.
+/// Swaps neighbors if that reduces crossings.
 fn swap(row: &mut [usize], joined: &LayerNeighbors, order: &mut [usize]) {
     for at in 1..row.len() {
         let (left, right) = (row[at - 1], row[at]);
@@ -74,7 +74,7 @@ fn swap(row: &mut [usize], joined: &LayerNeighbors, order: &mut [usize]) {
     }
 }
 
-/// Counts how often edges cross between neighbouring layers: what has to change places for the lower ends to stand as the upper ones do.
+/// Counts the crossings between neighboring layers: the inversions of the lower ends relative to the upper ones.
 fn crossings(rows: &[Vec<usize>], joined: &LayerNeighbors, order: &[usize]) -> usize {
     let between = |row: &Vec<usize>| {
         let ends = row.iter().flat_map(|&upper| {
@@ -87,7 +87,7 @@ fn crossings(rows: &[Vec<usize>], joined: &LayerNeighbors, order: &[usize]) -> u
     rows.iter().map(between).sum()
 }
 
-/// Sorts numbers, and tells how many pairs were the wrong way round.
+/// Sorts numbers, and returns the number of inverted pairs.
 fn inversions(numbers: &mut Vec<usize>) -> usize {
     if numbers.len() < 2 {
         return 0;

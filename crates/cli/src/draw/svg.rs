@@ -1,4 +1,4 @@
-//! A graph as a picture, with a layout of our own: the same file for the same graph everywhere, without Graphviz.
+//! A graph as an SVG picture with our own layout: the same file for the same graph everywhere, without Graphviz.
 
 use std::fmt::Write;
 
@@ -9,10 +9,10 @@ use super::text::entity;
 use super::turn::Turn;
 use super::{Box, Line, Look, Sketch};
 
-/// A longer caption is cut.
+/// Maximum length of a caption; a longer one is cut.
 const CAPTION: usize = 40;
 
-/// How wide a character of a label is, and how high its line.
+/// Width of a label's character, and height of its line.
 const SMALL: i64 = 6;
 pub(super) const LINE: i64 = 13;
 
@@ -22,7 +22,7 @@ pub(crate) fn svg(sketch: &Sketch) -> String {
     let loops = loops(sketch);
     let labels = labels(sketch, &layout, &loops);
     let Layout { places, ways, width, height, .. } = layout;
-    // A label may reach further than any node.
+    // A label may extend further than any node.
     let left = labels.iter().map(|label| label.x - label.width / 2 - 8).min().unwrap_or(0).min(0);
     let right = labels.iter().map(|label| label.x + label.width / 2 + 8).max().unwrap_or(0).max(width);
     let mut text = format!(
@@ -68,12 +68,12 @@ pub(crate) fn svg(sketch: &Sketch) -> String {
     text
 }
 
-/// Writes a way: curves in the gaps between layers, straight lines beside the nodes of one.
+/// Writes a path: curves in the gaps between layers, straight lines next to the nodes of one.
 fn path(way: &[Point], turn: Turn) -> String {
     let mut path = format!("M{},{}", way[0].0, way[0].1);
     for pair in way.windows(2) {
         let ((x1, y1), (x2, y2)) = (pair[0], pair[1]);
-        // Within a layer a way leads straight along.
+        // Within a layer a path is straight.
         if (turn.is_level() && y1 == y2) || (!turn.is_level() && x1 == x2) {
             let _ = write!(path, " L{x2},{y2}");
         } else if turn.is_level() {
@@ -87,7 +87,7 @@ fn path(way: &[Point], turn: Turn) -> String {
     path
 }
 
-/// Tells for each edge that is a loop which one of its node it is.
+/// Returns for each loop its number among the loops of its node.
 fn loops(sketch: &Sketch) -> Vec<i64> {
     let mut seen = vec![0; sketch.nodes.len()];
     let mut number = |edge: &Line| {
@@ -97,7 +97,7 @@ fn loops(sketch: &Sketch) -> Vec<i64> {
     sketch.edges.iter().map(&mut number).collect()
 }
 
-/// Writes the way of a node to itself, beside what leads to and from it; a further one reaches further.
+/// Writes the path of a node to itself, next to its other edges; a further loop is larger.
 fn around(shape: &str, place: Place, number: i64, turn: Turn) -> String {
     let wide = 9 + 2 * (number - 1);
     let Place { x, y, width } = place;
@@ -113,7 +113,7 @@ fn around(shape: &str, place: Place, number: i64, turn: Turn) -> String {
     format!("M{begin},{above} C{reach},{} {reach},{} {end},{below}", above - 10, below + 10)
 }
 
-/// What is written beside an edge.
+/// The label of an edge.
 struct Label {
     x: i64,
     y: i64,
@@ -121,12 +121,12 @@ struct Label {
     text: String,
 }
 
-/// Returns how wide a label is.
+/// Returns the width of a label.
 pub(super) fn label_width(label: &str) -> i64 {
     i64::try_from(cut(label).width()).unwrap_or(0) * SMALL + 6
 }
 
-/// Puts each label where its edge has room for it: at its beginning, or beside a loop.
+/// Places each label where its edge has space: at its beginning, or next to a loop.
 fn labels(sketch: &Sketch, layout: &Layout, loops: &[i64]) -> Vec<Label> {
     let label = |at: usize| {
         let edge = &sketch.edges[at];
@@ -137,7 +137,7 @@ fn labels(sketch: &Sketch, layout: &Layout, loops: &[i64]) -> Vec<Label> {
                 (place.x, place.y + HEIGHT / 2 + LOOP * loops[at] + LINE / 2)
             }
             (None, []) => (place.x + place.width / 2 + LOOP * loops[at] + width / 2, place.y),
-            // Past the most that are led around nodes.
+            // An edge above the limit for paths around nodes.
             (None, [first, .., last]) => (i64::midpoint(first.0, last.0), i64::midpoint(first.1, last.1)),
             (None, [point]) => *point,
         };
@@ -146,7 +146,7 @@ fn labels(sketch: &Sketch, layout: &Layout, loops: &[i64]) -> Vec<Label> {
     (0..sketch.edges.len()).filter(|&at| !sketch.edges[at].label.is_empty()).map(label).collect()
 }
 
-/// Returns the colours of a node that no run has come to: what it is for shows.
+/// Returns the colors of a node without a run, by its purpose.
 fn colors(node: &Box, is_run: bool) -> (&'static str, &'static str, &'static str) {
     const TEXT: &str = "#1f2328";
     if node.look != Look::Plain {
@@ -171,7 +171,7 @@ fn colors(node: &Box, is_run: bool) -> (&'static str, &'static str, &'static str
     (fill, border, text)
 }
 
-/// Draws a node by its shape, so that a gate, a fork, a tool and a decision are told apart.
+/// Draws a node by its shape, so that a gate, a fork, a tool and a decision look different.
 fn draw(text: &mut String, node: &Box, place: Place, is_run: bool) {
     let (fill, border, ink) = colors(node, is_run);
     let Place { x, y, width } = place;

@@ -6,7 +6,7 @@ use super::turn::Turn;
 use super::{Look, Sketch};
 use crate::table::steers;
 
-/// Writes Graphviz source; everything is quoted, so that Graphviz reads it whatever the dialect allowed.
+/// Writes Graphviz source. Everything is quoted, so that Graphviz accepts all names of the dialect.
 pub(crate) fn dot(sketch: &Sketch) -> String {
     // Writing to a string never fails.
     let mut text =
@@ -36,21 +36,21 @@ pub(crate) fn dot(sketch: &Sketch) -> String {
     text
 }
 
-/// Quotes a text as Graphviz reads it.
+/// Quotes a text for Graphviz.
 fn quoted(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace(['\n', '\r'], "\\n");
     let text: String = text.chars().map(|c| entity(c, "&#")).collect();
     format!("\"{text}\"")
 }
 
-/// Writes a character that could steer the terminal to which a source is printed as a number, which is drawn as the character.
+/// Writes a control character as a numeric entity, which is drawn as the character: a printed source must not control the terminal.
 pub(super) fn entity(c: char, begin: &str) -> String {
     if steers(c) && !matches!(c, '\n' | '\t') { format!("{begin}{};", u32::from(c)) } else { c.to_string() }
 }
 
-/// Writes Mermaid source. Nodes are numbered: what Mermaid takes as a name is not written down anywhere.
+/// Writes Mermaid source. Nodes are numbered, because the valid names in Mermaid are not documented.
 pub(crate) fn mermaid(sketch: &Sketch) -> String {
-    // What others write as TB is usually written TD there.
+    // Mermaid usually has TD for the TB of others.
     let direction = if sketch.turn() == Turn::Down { "TD" } else { sketch.turn().name() };
     let mut text = format!("flowchart {direction}\n");
     for (at, node) in sketch.nodes.iter().enumerate() {
@@ -87,7 +87,7 @@ pub(crate) fn mermaid(sketch: &Sketch) -> String {
     text
 }
 
-/// Returns a text as Mermaid shows it between quotes.
+/// Escapes a text for Mermaid between quotes.
 fn escaped(text: &str) -> String {
     let mut shown = String::new();
     for c in text.chars() {

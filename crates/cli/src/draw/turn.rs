@@ -1,11 +1,11 @@
-//! Which way a picture goes: `rankdir`, as Graphviz reads it.
+//! The direction of a picture: `rankdir`, as in Graphviz.
 
 use super::layout::{HEIGHT, Point};
 
-/// Where the layers follow one another to.
+/// The direction in which layers follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// `TB`, and whatever is none of the others.
+    /// `TB`, and any other value.
     #[default]
     Down,
     /// `BT`.
@@ -17,7 +17,7 @@ pub(super) enum Turn {
 }
 
 impl Turn {
-    /// Reads a `rankdir`.
+    /// Parses a `rankdir`.
     pub(super) fn of(rankdir: &str) -> Self {
         match rankdir {
             "BT" => Self::Up,
@@ -37,12 +37,12 @@ impl Turn {
         }
     }
 
-    /// Whether layers stand beside one another.
+    /// Returns whether layers are next to one another.
     pub(super) const fn is_level(self) -> bool {
         matches!(self, Self::Right | Self::Left)
     }
 
-    /// Returns where a point is in the picture that is so far across its layers and so far along them, of so much in all.
+    /// Returns the position in the picture of a point, from its distances across and along its layers and the total depth.
     pub(super) const fn point(self, across: i64, along: i64, all: i64) -> Point {
         match self {
             Self::Down => (across, along),
@@ -52,7 +52,7 @@ impl Turn {
         }
     }
 
-    /// Returns how far a shape reaches from its middle against the layers, or along them, so far beside the middle.
+    /// Returns the extent of a shape from its middle against the layers, or along them, at a distance from the middle.
     pub(super) fn reach(self, shape: &str, along: bool, offset: i64, width: i64) -> i64 {
         let beside = offset.abs();
         if !self.is_level() {

@@ -1,14 +1,14 @@
-//! The way of each edge, from one shape to the other and around those between.
+//! The path of each edge, from one shape to the other and around those between.
 
 use super::Sketch;
 use super::layout::{HEIGHT, Items, Layers, Point};
 use super::turn::Turn;
 
-/// How much of a side edges begin and end on, in tenths: every shape is there.
+/// The part of a side on which edges begin and end, in tenths: every shape reaches there.
 const UPRIGHT: i64 = 6;
 const LEVEL: i64 = 8;
 
-/// Finds the way of each edge; those that begin or end at one side of a node do so side by side.
+/// Computes the path of each edge; edges at one side of a node are next to each other.
 pub(super) fn ways(
     sketch: &Sketch,
     items: &Items,
@@ -16,7 +16,7 @@ pub(super) fn ways(
     x: &[i64],
     turn: Turn,
 ) -> Vec<Vec<Point>> {
-    // By node and side, the edges there and how far across they go to.
+    // By node and side, the edges there and their horizontal targets.
     let mut ports: Vec<[Vec<(i64, usize)>; 2]> = vec![[Vec::new(), Vec::new()]; sketch.nodes.len()];
     let ends = |edge: usize| {
         let line = &sketch.edges[edge];
@@ -53,7 +53,7 @@ pub(super) fn ways(
         }
         let (upper, lower, along) = ends(edge);
         let [begin, end] = found[edge];
-        // Out of the layer first where the shape ends before: a curve from there would come near to the node beside.
+        // If the shape ends inside the layer, leave the layer first: a curve from there would come near to the neighboring node.
         let (below, above) = (layers.end(items.layer[upper]), layers.begin(items.layer[lower]));
         let mut points = vec![begin];
         points.extend(Some((begin.0, below)).filter(|_| begin.1 < below));

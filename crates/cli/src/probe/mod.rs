@@ -1,4 +1,4 @@
-//! What a store is tried with: records of a run of our own, and the suite of the contract on a place beside it.
+//! Probes a store: with records of a temporary run, and with the contract's suite in a location next to it.
 
 mod noted;
 
@@ -19,10 +19,10 @@ use crate::context::Context;
 use crate::failure::Failure;
 use noted::{Executors, HeartbeatProbe};
 
-/// The tenant of runs that are made to try a store with.
+/// The tenant of temporary runs for probing a store.
 const TENANT: &str = "ferrata-check";
 
-/// Makes appends of one record each, of a run of the probe's own.
+/// Creates appends of one record each, for a temporary run.
 pub(crate) fn records(context: &Context, count: u32) -> Result<(RunKey, Vec<RunAppend>), Failure> {
     let ids = RandomIds::new();
     let now = context.now();
@@ -38,7 +38,7 @@ pub(crate) fn records(context: &Context, count: u32) -> Result<(RunKey, Vec<RunA
             id: RecordId::from_uuid(ids.next(now)),
             prev: head.map(|head: ferrata::HeadRef| head.id),
             kind: if seq == 0 { RecordKind::Start } else { RecordKind::Base },
-            // Ended, so that no process that serves runs takes it for one that is left alone.
+            // Ended, so that no serving process considers it abandoned.
             status: RunStatus::Cancelled,
             node: None,
             visit: None,
@@ -58,18 +58,18 @@ pub(crate) fn records(context: &Context, count: u32) -> Result<(RunKey, Vec<RunA
     Ok((run, appends))
 }
 
-/// What the suite found.
+/// The result of the suite.
 #[derive(Debug, Serialize)]
 pub(crate) struct Conformance {
-    /// Where it was run.
+    /// The location of the suite.
     pub(crate) place: String,
-    /// How many properties held.
+    /// Number of properties that held.
     pub(crate) held: usize,
     /// Those that did not.
     pub(crate) failed: Vec<Failed>,
-    /// The groups that cannot be tried from outside of the store.
+    /// The groups that need access beyond the store's interface.
     pub(crate) left_out: Vec<String>,
-    /// How long it took, in milliseconds.
+    /// The duration, in milliseconds.
     pub(crate) took_ms: u64,
 }
 
@@ -78,11 +78,11 @@ pub(crate) struct Conformance {
 pub(crate) struct Failed {
     /// Its sentence of the contract.
     pub(crate) property: String,
-    /// What happened instead.
+    /// The observed behavior.
     pub(crate) why: String,
 }
 
-/// Runs the suite of the contract on a place beside the store.
+/// Runs the contract's suite in a location next to the store.
 pub(crate) async fn conformance(context: &Context) -> Result<Conformance, Failure> {
     let url = beside(&context.global.store, &RandomIds::new().next(context.now()).simple().to_string())?;
     let store = ferrata::connect(&url)?;
@@ -94,7 +94,7 @@ pub(crate) async fn conformance(context: &Context) -> Result<Conformance, Failur
         Group::Instances => !promises.shared,
         Group::Durable => !promises.durable,
         Group::Notices => !promises.notices,
-        // They want a hand behind the store's back.
+        // They need to change the store from outside.
         _ => true,
     };
     let mut left_out: Vec<String> = Vec::new();
@@ -136,7 +136,7 @@ fn try_all(
         .map_err(|error| Failure::internal("threads cannot be started", &error))?;
     let factory = Beside { url: url.to_owned() };
     let (mut held, mut failed) = (0, Vec::new());
-    // What a property says when it does not hold is told in the report, not where panics go.
+    // The report contains the message of a failed property, so the panic hook is silenced.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     for (at, property) in properties.iter().enumerate() {
@@ -160,7 +160,7 @@ fn try_all(
     Ok((held, failed))
 }
 
-/// Names a place beside the store: a folder, a schema, a prefix.
+/// Returns a location next to the store: a folder, a schema, a prefix.
 fn beside(url: &str, id: &str) -> Result<String, Failure> {
     let (main, query) = url.split_once('?').map_or((url, ""), |(main, query)| (main, query));
     let name = format!("ferrata_check_{}", &id[id.len().saturating_sub(12)..]);
@@ -189,7 +189,7 @@ fn beside(url: &str, id: &str) -> Result<String, Failure> {
     }
 }
 
-/// One place beside the store, emptied after each property.
+/// One location next to the store, emptied after each property.
 struct Beside {
     url: String,
 }

@@ -1,4 +1,4 @@
-//! A store that notes who sent a heartbeat, so that a place can be left as if no process ever had.
+//! A store that records the senders of heartbeats, so that a location can be cleaned up completely.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,15 +8,15 @@ use async_trait::async_trait;
 use ferrata::store::delegate;
 use ferrata::{CheckpointStore, ExecutorId, Result};
 
-/// Who sent heartbeats.
+/// The senders of heartbeats.
 pub(super) type Executors = Arc<Mutex<BTreeSet<ExecutorId>>>;
 
-/// A store that notes who sent a heartbeat.
+/// A store that records the senders of heartbeats.
 #[derive(Debug)]
 pub(super) struct HeartbeatProbe {
     /// The store itself.
     pub(super) store: Arc<dyn CheckpointStore>,
-    /// Who sent one.
+    /// The senders.
     pub(super) executors: Executors,
 }
 

@@ -1,4 +1,4 @@
-//! Who answers the questions of a run here: a file, the command itself, or whoever sits at the terminal.
+//! Local answers to the questions of a run: from a file, from the command itself, or from the person at the terminal.
 
 use std::fmt;
 use std::io::{IsTerminal, stderr, stdin};
@@ -16,31 +16,31 @@ use crate::args::HowArgs;
 use crate::output::{quoted, to_stderr};
 use crate::time::short;
 
-/// The voice, shared by what shows progress and what asks.
+/// The progress output, shared by the code that shows progress and the code that asks.
 pub(super) type SharedVoice = Arc<Mutex<ProgressReporter>>;
 
-/// Takes the voice. Nothing panics while it is held.
+/// Locks the progress output. No code panics while it holds the lock.
 pub(super) fn voice(shared: &SharedVoice) -> MutexGuard<'_, ProgressReporter> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Answers from a file, by itself or from the terminal, in this order; leaves a question open otherwise.
+/// Answers from a file, automatically, or from the terminal, in this order; otherwise leaves a question open.
 pub(super) struct LocalAnswers {
     file: Answers,
     automatic: bool,
     terminal: Option<Terminal>,
-    /// Where a question that nobody answers here is waited for: what is said of it.
+    /// The notice for a question without a local answer, while the command waits.
     waits: Option<WaitNotice>,
 }
 
-/// How a question is told that is answered from elsewhere.
+/// The notice for a question that is answered elsewhere.
 struct WaitNotice {
     voice: SharedVoice,
-    /// The command that answers one of the run, with a place for its id and the answer.
+    /// The command that answers it, with placeholders for the id and the answer.
     answer: String,
 }
 
-/// What stands in that place.
+/// The placeholder.
 pub(super) const PLACE: &str = "\u{1}";
 
 impl WaitNotice {
@@ -52,7 +52,7 @@ impl WaitNotice {
 }
 
 impl LocalAnswers {
-    /// Makes what answers, or nothing if no answers are given.
+    /// Creates the answerer, or `None` if no answers are given.
     ///
     /// `answer` is the command that answers from elsewhere.
     pub(super) fn new(
@@ -70,7 +70,7 @@ impl LocalAnswers {
         any.then_some(Self { file, automatic, terminal, waits })
     }
 
-    /// Finds what the file says: by the question's id, by `node@visit`, or by the node, of a list the one of the visit.
+    /// Finds the answer in the file: by the question's id, by `node@visit`, or by the node; in a list by the visit.
     fn listed(&self, question: &Question) -> Option<Answer> {
         let visit = question.visit.get();
         let single = |key: &str| self.file.get(key)?.of_visit(1);
@@ -82,7 +82,7 @@ impl LocalAnswers {
     }
 }
 
-/// Makes an answer of a value if the question takes it: a text as it is, or what JSON it may be.
+/// Converts a value to an answer that the question accepts: a text verbatim, or as JSON.
 fn fitting(question: &Question, value: &Json) -> Option<Answer> {
     let fits = |value: &Json| {
         let text = value.to_string();
@@ -109,8 +109,8 @@ impl fmt::Debug for LocalAnswers {
 impl LocalAnswers {
     /// Answers a question of a node, or leaves it to another answerer.
     pub(super) async fn decide(&self, question: &Question) -> Option<Answer> {
-        // Whether to go on where `--until` stopped is for whoever resumes the run, and what became of work in doubt for whoever
-        // looked.
+        // The person who resumes the run decides whether to continue after `--until`, and a person who has checked resolves work with an unknown
+        // outcome.
         if question.kind != QuestionKind::Asked {
             return None;
         }
@@ -123,18 +123,18 @@ impl LocalAnswers {
         };
         if let (None, Some(waiting)) = (&answer, &self.waits) {
             waiting.tell(question);
-            // The run stays in this process: an answer from elsewhere, and the end of the question's time, come to it here.
+            // The run stays in this process, which receives an answer from elsewhere, and the end of the question's time.
             std::future::pending::<()>().await;
         }
         answer
     }
 
-    /// Finds an answer that no person gives.
+    /// Finds an answer without a person.
     fn unattended(&self, question: &Question) -> Option<Answer> {
         self.listed(question).or_else(|| self.automatic.then(|| automatic(question)).flatten())
     }
 
-    /// Returns who answers a question, for the log.
+    /// Returns the author of an answer, for the log.
     pub(super) fn author(&self, question: &Question) -> String {
         if self.unattended(question).is_some() {
             return AUTOMATIC.into();
@@ -148,11 +148,11 @@ impl LocalAnswers {
     }
 }
 
-/// Answers with the default, or else with the first choice.
+/// Answers with the default, or with the first choice.
 fn automatic(question: &Question) -> Option<Answer> {
     let default = question.default.as_deref().and_then(|text| serde_json::from_str::<Json>(text).ok());
     let first = question.expects.as_ref()?.options().first().map(|choice| Json::from(choice.as_str()));
-    // A gate that takes any text lists its choices in the question alone.
+    // A gate that accepts any text lists its choices only in the question.
     let first = first.or_else(|| first_choice(question).map(Json::from));
     let any_text = asked_object(question).get("freeform").map(|_| Json::from("auto-approved"));
     let values = [default, first, any_text, Some(Json::Bool(true)), Some(Json::Null)];
@@ -178,7 +178,7 @@ impl Answerer for Shared {
     }
 }
 
-/// Whoever sits at the terminal. One question is asked at a time.
+/// The person at the terminal. It asks one question at a time.
 struct Terminal {
     voice: SharedVoice,
     lines: tokio::sync::Mutex<Option<mpsc::UnboundedReceiver<String>>>,
@@ -193,7 +193,7 @@ impl Terminal {
     async fn ask(&self, question: &Question) -> Option<Answer> {
         let mut lines = self.lines.lock().await;
         let lines = lines.get_or_insert_with(read_lines);
-        // The bar stays away as long as the person types.
+        // The bar stays hidden while the person types.
         let _aside = ProgressPause::begin(&self.voice);
         let mut wrong = String::new();
         loop {
@@ -216,7 +216,7 @@ impl Terminal {
     }
 }
 
-/// Keeps the bar away until it is dropped, also when another answer comes first.
+/// Hides the bar until it is dropped, even if another answer comes first.
 struct ProgressPause<'a>(&'a SharedVoice);
 
 impl<'a> ProgressPause<'a> {
@@ -232,7 +232,7 @@ impl Drop for ProgressPause<'_> {
     }
 }
 
-/// Reads lines in a thread of their own: a read from a terminal cannot be given up.
+/// Reads lines in a separate thread: a read from a terminal cannot be cancelled.
 fn read_lines() -> mpsc::UnboundedReceiver<String> {
     let (sender, lines) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -246,12 +246,12 @@ fn read_lines() -> mpsc::UnboundedReceiver<String> {
     lines
 }
 
-/// Writes a question as people are asked it, who type the answer behind it.
+/// Formats a question as a prompt for a typed answer.
 fn shown(question: &Question) -> String {
     format!("{}\n> ", text(question))
 }
 
-/// Writes a question with what may be chosen.
+/// Formats a question with its choices.
 fn text(question: &Question) -> String {
     let asked = asked_object(question);
     let text = match (asked.get("text").and_then(Json::as_str), &asked) {
@@ -281,12 +281,12 @@ fn text(question: &Question) -> String {
     shown
 }
 
-/// Returns what is asked, as JSON.
+/// Returns the question as JSON.
 pub(super) fn asked_object(question: &Question) -> Json {
     question.text.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// Returns a text of several lines as a terminal may show it.
+/// Returns a text of several lines that is safe for a terminal.
 pub(super) fn clean_lines(text: &str) -> String {
     text.trim_end().lines().map(crate::table::clean).collect::<Vec<_>>().join("\n")
 }
@@ -299,7 +299,7 @@ fn options(question: &Question) -> Option<Vec<(String, String)>> {
     Some(options.filter_map(|option| Some((text(option, "key")?, text(option, "label")?))).collect())
 }
 
-/// Returns what may be chosen: the edges of a gate with their accelerators, or the answers that the question takes.
+/// Returns the choices: the edges of a gate with their accelerators, or the accepted answers.
 pub(super) fn choices(question: &Question) -> Vec<String> {
     let shown = |(key, label): (String, String)| {
         let has_key = label.to_uppercase().starts_with(&format!("[{key}]"));
@@ -311,7 +311,7 @@ pub(super) fn choices(question: &Question) -> Vec<String> {
     }
 }
 
-/// Returns an answer that the question takes, to be typed.
+/// Returns an accepted answer to type.
 pub(super) fn first_choice(question: &Question) -> Option<String> {
     let first = options(question).and_then(|options| options.into_iter().next());
     first.map(|(_, label)| label).or_else(|| question.expects.as_ref()?.options().first().cloned())

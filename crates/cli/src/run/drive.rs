@@ -32,17 +32,16 @@ use crate::failure::Failure;
 use crate::output::quoted;
 use crate::time::short;
 
-/// A run that only time moves stays here: a command that was told to run a pipeline does not leave it to others.
+/// A run that only waits for time stays in this process: a command that runs a pipeline does not leave it to others.
 const STAY: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// How many runs are looked through that a fork comes from, each a fork of the next: ids that are used again may make
-/// a circle.
+/// Maximum number of ancestors of a fork to read: reused ids may form a circle.
 const MOST_PARENTS: u32 = 100;
 
-/// How often the run is looked at for what others said to it.
+/// Interval of polls for signals from other processes.
 const POLL: Duration = Duration::from_millis(200);
 
-/// A run to be driven.
+/// A run to drive.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) loaded: LoadedPipeline,
@@ -55,7 +54,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Makes a job that has not touched its run.
+    /// Creates a job that has not touched its run.
     pub(super) fn new(
         loaded: LoadedPipeline,
         place: RunLocation,
@@ -66,15 +65,15 @@ impl Job {
         Self { loaded, place, run, kind, how, touched: AtomicBool::new(false) }
     }
 
-    /// Notes that this process starts or claims the run next.
+    /// Records that this process starts or claims the run next.
     pub(super) fn touch(&self) {
         self.touched.store(true, Ordering::Relaxed);
     }
 
-    /// Writes the command that goes on with the run as it is driven here.
+    /// Returns the command that resumes the run with the same options.
     pub(super) fn resume(&self) -> String {
         let resume = self.place.resume(&self.run);
-        // What the environment or the graph says is said again by itself.
+        // Values from the environment or the graph apply again without options.
         let implied = std::env::var("FERRATA_BACKEND").ok();
         match self.how.backend.as_deref().filter(|given| implied.as_deref() != Some(given)) {
             Some(backend) => format!("{resume} --backend {}", quoted(backend)),
@@ -83,7 +82,7 @@ impl Job {
     }
 }
 
-/// Whether it begins or goes on.
+/// How the run begins.
 #[derive(Debug)]
 pub(super) enum Kind {
     Start {
@@ -91,11 +90,11 @@ pub(super) enum Kind {
         labels: Vec<(String, String)>,
     },
     Resume,
-    /// From what a checkpoint alone says.
+    /// From a checkpoint alone.
     Restore(Box<RestorePoint>),
 }
 
-/// Drives a run until nothing moves it any more, and says how it stands.
+/// Drives a run until it is idle or ended, and reports its status.
 pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> Result<Exit, Failure> {
     let file = job.how.answers.as_deref().map(input::answers).transpose()?.unwrap_or_default();
     let nodes = job.loaded.pipeline.nodes().len();
@@ -146,7 +145,7 @@ pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> 
             loop {
                 tokio::select! {
                     stopped = &mut follow => break stopped,
-                    // It goes on until it is told that the run is over.
+                    // The keeper continues until it learns that the run is over.
                     _ = &mut keeper => {}
                 }
             }
@@ -154,7 +153,7 @@ pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> 
     };
     voice(&shared).finish();
     if matches!(stopped, Ok(FollowEnd::Left)) {
-        // Nothing is waited for: commands would outlive the process otherwise.
+        // Exit without waiting: commands would outlive the process otherwise.
         ferrata_dot::handler::kill_commands();
         return Err(end::left(&job));
     }
@@ -165,7 +164,7 @@ pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> 
     };
     let sum = voice(&shared).sum();
     let exit = end::tell(context, &job, &runtime, stopped, &sum).await;
-    // Whoever comes next need not wait until this process counts as dead.
+    // The next process then need not wait until this one counts as dead.
     let released = tokio::select! {
         released = runtime.shutdown(Duration::ZERO) => released,
         () = signals.next() => Ok(()),
@@ -176,13 +175,13 @@ pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> 
     Ok(exit)
 }
 
-/// What a run is driven with.
+/// The parts for driving a run.
 struct Ready {
     runtime: Runtime,
     graph: Graph<State>,
     directory: RunDirectory,
     events: Events,
-    /// Absent if the run has completed already.
+    /// Absent if the run has already completed.
     handle: Option<RunHandle<State>>,
 }
 
@@ -208,7 +207,7 @@ async fn prepare(
     }
     let current = std::env::current_dir()
         .map_err(|error| Failure::internal("there is no current directory", &error))?;
-    // Commands go on where they began, if that is on this machine.
+    // Commands continue in their original directory, if it is on this machine.
     let working = label(DIRECTORY).map(PathBuf::from).filter(|path| path.is_dir()).unwrap_or(current);
     let work = Work {
         backend: backend.as_deref(),
@@ -217,7 +216,7 @@ async fn prepare(
         until: job.how.until.as_deref(),
     };
     let (compiled, manager) = loaded.compile(&work, &directory)?;
-    // The store of the directory is made in it.
+    // The store in the directory creates itself.
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&root);
     made.map_err(|error| {
         let message = format!("the directory {} cannot be made: {error}", root.display());
@@ -239,7 +238,7 @@ async fn prepare(
         let checkpoint = runtime.checkpoint(&job.run, At::Latest).await?;
         take_over(job, &runtime, &directory, &checkpoint).await?;
         voice(shared).recorded(checkpoint.history.into_iter().map(|past| past.node.to_string()));
-        // Before an attempt is made anew: it writes where the views of the one before it are.
+        // Before a repeated attempt: it writes to the directory with the views of the previous one.
         if let Err(error) = directory.refresh(&runtime, &job.run).await {
             tracing::debug!(%error, "the directory of the run was not written; it will be again");
         }
@@ -257,20 +256,19 @@ async fn prepare(
         loaded.warn(&compiled, |line| voice.say(line));
     }
     if done_by == Some(SIMULATED) {
-        // A forgotten backend is a success of nothing: that is said to the quiet, too.
+        // Without a backend, every task succeeds without work: even `--quiet` shows this warning.
         voice.insist("no --backend: tasks are simulated");
     }
     drop(voice);
     Ok(Ready { runtime, graph: compiled.graph, directory, events, handle })
 }
 
-/// Tells whether the command stays for the answers to these questions: not to that of `--until`, which is for whoever resumes the run.
+/// Returns whether the command waits for answers to these questions: not for that of `--until`, which belongs to the person who resumes the run.
 fn job_waits(job: &Job, questions: &[Question]) -> bool {
     job.how.wait && questions.iter().any(|question| question.kind != QuestionKind::After)
 }
 
-/// Keeps the artifacts that the context of a fork names also in its own directory: they were left in that of a run that it
-/// comes from.
+/// Copies the artifacts in a fork's context into its own directory: an ancestor left them in its directory.
 async fn take_over(
     job: &Job,
     runtime: &Runtime,
@@ -283,13 +281,13 @@ async fn take_over(
         if directory.take_over(&checkpoint.state, job.place.directory(&from))? {
             break;
         }
-        // A run that was removed leads no further.
+        // The chain ends at a removed run.
         parent = runtime.checkpoint(&from, At::Latest).await.ok().and_then(|before| before.parent);
     }
     Ok(())
 }
 
-/// A run that goes on.
+/// A run in progress.
 struct ActiveRun<'a> {
     job: &'a Job,
     runtime: &'a Runtime,
@@ -299,7 +297,7 @@ struct ActiveRun<'a> {
 }
 
 impl ActiveRun<'_> {
-    /// Follows the run until nothing moves it any more.
+    /// Follows the run until it is idle or ended.
     async fn follow(
         &self,
         mut handle: RunHandle<State>,
@@ -319,7 +317,7 @@ impl ActiveRun<'_> {
         }
         loop {
             match self.once(&handle, events, signals, time.as_mut()).await? {
-                // A run that waits is not taken up, so whoever answers here is asked by this command.
+                // No process claims a waiting run, so this command asks the local answerers.
                 FollowEnd::Rests(Outcome::Interrupted(questions)) => {
                     let answered = tokio::select! {
                         answered = self.answer(here, &questions) => answered?,
@@ -328,7 +326,7 @@ impl ActiveRun<'_> {
                         () = time.as_mut() => return Ok(FollowEnd::Late),
                     };
                     if !answered && job_waits(self.job, &questions) {
-                        // What no answerer is asked, as work in doubt, is answered from elsewhere, too.
+                        // Questions without a local answerer, such as work with an unknown outcome, can be answered elsewhere, too.
                         tokio::select! {
                             heard = self.hear(context) => heard?,
                             () = signals.next() => return Ok(FollowEnd::Asked),
@@ -353,7 +351,7 @@ impl ActiveRun<'_> {
         }
     }
 
-    /// Answers what can be answered here; tells whether anything was.
+    /// Answers the questions with local answers; returns whether there were any.
     async fn answer(&self, here: Option<&LocalAnswers>, questions: &[Question]) -> Result<bool, Failure> {
         let mut answered = false;
         let Some(here) = here else { return Ok(false) };
@@ -361,7 +359,7 @@ impl ActiveRun<'_> {
             let Some(answer) = here.decide(question).await else { continue };
             match self.runtime.respond(&self.job.run, &question.id, answer).by(here.author(question)).await {
                 Ok(()) => answered = true,
-                // Another answer may have been faster, and be another one.
+                // Another answer may have been faster and different.
                 Err(error) => match error.kind() {
                     ErrorKind::NotFound | ErrorKind::WrongStatus | ErrorKind::AlreadyExists => {
                         answered = true
@@ -373,7 +371,7 @@ impl ActiveRun<'_> {
         Ok(answered)
     }
 
-    /// Waits until something said elsewhere moves the run: an answer, a message, or its end.
+    /// Waits until another process moves the run: by an answer, a message, or its end.
     async fn hear(&self, context: &Context) -> Result<(), Failure> {
         loop {
             let head = self.runtime.head(&self.job.run).await?;
@@ -402,7 +400,7 @@ impl ActiveRun<'_> {
         let mut asked = None;
         let outcome = loop {
             tokio::select! {
-                // A second signal wins over the end of the grace, however late this task runs.
+                // A second signal takes precedence over the end of the grace period, however late this task runs.
                 biased;
                 () = signals.next() => {
                     if asked.is_some() {
@@ -422,7 +420,7 @@ impl ActiveRun<'_> {
                 event = events.next() => self.see(event?.as_ref()),
             }
         };
-        // What happened before the end may not have been looked at yet.
+        // Read the remaining events before the end.
         loop {
             tokio::select! {
                 biased;
@@ -439,7 +437,7 @@ impl ActiveRun<'_> {
         }
     }
 
-    /// Has the runtime let the run go, without waiting for it.
+    /// Asks the runtime to release the run, without waiting for it.
     async fn begin_to_stop(&self) {
         tokio::select! {
             biased;

@@ -1,4 +1,4 @@
-//! `--dry-run`: the way through a pipeline with nothing executed, asked or stored.
+//! `--dry-run`: walks through a pipeline without execution, questions or storage.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// How often a node is visited unless the pipeline says: a loop that nothing ends would go on for ever.
+/// Default visit limit of a node: an endless loop would otherwise run forever.
 const VISITS: i64 = 10;
 
-/// Succeeds without doing anything.
+/// Succeeds without work.
 #[derive(Debug)]
 struct DryRunBackend;
 
@@ -43,7 +43,7 @@ pub(super) async fn run(
     mut loaded: LoadedPipeline,
     input: ferrata::Context,
 ) -> Result<Exit, Failure> {
-    // What the handlers ask of their nodes is looked at first, as for a run.
+    // The handlers check their nodes first, as for a run.
     let manager =
         Manager::with(Registry::default(), Transforms::in_directory(loaded.folder()), loaded.folder());
     let judged = loaded.with(Registry::default().with("stack.manager_loop", manager), None)?;

@@ -1,4 +1,4 @@
-//! How the command ends: the result on stdout, what to type next on stderr, and the exit code.
+//! The end of the command: the result on stdout, the next command on stderr, and the exit code.
 
 use std::io::IsTerminal as _;
 
@@ -19,22 +19,22 @@ use crate::failure::Failure;
 use crate::output::{Format, quoted};
 use crate::table::{clean, clean_json};
 
-/// Why the run is not followed any more.
+/// The reason for no longer following the run.
 #[derive(Debug)]
 pub(super) enum FollowEnd {
-    /// Nothing moves it.
+    /// The run is idle or ended.
     Rests(Outcome<State>),
-    /// It had completed before.
+    /// It had already completed.
     Already,
-    /// A signal asked for it, and the run was let go of.
+    /// A signal requested it, and the process released the run.
     Asked,
-    /// The time is over, and the run was let go of.
+    /// The time expired, and the process released the run.
     Late,
-    /// Signals asked twice: nothing was waited for.
+    /// A second signal: the command did not wait.
     Left,
 }
 
-/// How many lines are shown of what was answered before a question.
+/// Maximum number of lines of the latest answer before a question.
 const BEFORE: usize = 20;
 
 /// Writes a result.
@@ -43,13 +43,13 @@ pub(super) fn result(context: &Context, value: &Json, id: &str) -> Result<(), Fa
     context.out.one(value, |_| id.to_owned(), pretty)
 }
 
-/// Tells whether a node starts a run of another pipeline.
+/// Returns whether a node starts a run of another pipeline.
 fn supervises(node: &ferrata_dot::pipeline::Node) -> bool {
     let known = |name: &str| ferrata_dot::pipeline::SHAPES.iter().any(|(_, kind)| *kind == name);
     node.handler_type(known) == "stack.manager_loop"
 }
 
-/// Says how the run stands.
+/// Reports the status of the run.
 pub(super) async fn tell(
     context: &Context,
     job: &Job,
@@ -184,7 +184,7 @@ pub(super) async fn tell(
     }
 }
 
-/// Tells whether the run was started without anyone to do its tasks.
+/// Returns whether the run started without a backend for its tasks.
 fn is_simulated(checkpoint: &Checkpoint) -> bool {
     checkpoint.labels.get(BACKEND).is_some_and(|by| by == SIMULATED)
 }
@@ -195,13 +195,13 @@ pub(super) fn left(job: &Job) -> Failure {
     Failure::new(Exit::Interrupted, message, job.resume())
 }
 
-/// The run is safe, its directory is not up to it.
+/// The run is safe, but its directory is out of date.
 pub(super) fn unkept(job: &Job, error: &ferrata::Error) -> Failure {
     let message = format!("the log of run {} is complete, its directory is not: {error}", job.run.run);
     Failure::new(Exit::Internal, message, job.place.resume(&job.run))
 }
 
-/// Names the files that say more about the node that failed.
+/// Names the files with more about the failed node.
 fn files(job: &Job, node: Option<&ferrata::NodeName>, checkpoint: &Checkpoint) -> Vec<String> {
     let Some(last) = node.and_then(|node| checkpoint.history.iter().rev().find(|past| past.node == *node))
     else {
@@ -216,7 +216,7 @@ fn files(job: &Job, node: Option<&ferrata::NodeName>, checkpoint: &Checkpoint) -
     told.map(|path| format!("see {}", path.display())).collect()
 }
 
-/// Writes how the run stands for people, in a few lines: the progress stays on the screen.
+/// Writes the status of the run for people, in a few lines: the progress stays on the screen.
 fn summary(job: &Job, checkpoint: &Checkpoint) -> String {
     let keys = match &checkpoint.state {
         Json::Object(state) => state.keys().filter(|key| !key.starts_with("internal.")).count(),
@@ -233,7 +233,7 @@ fn summary(job: &Job, checkpoint: &Checkpoint) -> String {
     )
 }
 
-/// Writes how the run stands as JSON.
+/// Writes the status of the run as JSON.
 fn of(job: &Job, checkpoint: &Checkpoint) -> Json {
     let context: Map<String, Json> = match &checkpoint.state {
         Json::Object(state) => state

@@ -1,4 +1,4 @@
-//! What a run is started with: `--input`, `--label`, and a file of answers.
+//! The input of a run: `--input`, `--label`, and a file of answers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,15 +12,15 @@ use crate::failure::Failure;
 
 const HELP: &str = "ferrata run --help";
 
-/// The key of the goal of a run; what an input calls `goal` is that as well.
+/// The key for the goal of a run; an input `goal` sets it, too.
 const GOAL: &str = "graph.goal";
 
-/// Writes a goal as an input.
+/// Formats a goal as an input.
 pub(super) fn goal(text: &str) -> String {
     format!("{GOAL}={text}")
 }
 
-/// Reads `key=value` and `@file.json`, later ones replacing earlier ones.
+/// Parses `key=value` and `@file.json`; later ones replace earlier ones.
 pub(super) fn input(parts: &[String]) -> Result<State, Failure> {
     let mut state = State::new();
     for part in parts {
@@ -52,7 +52,7 @@ fn set(state: &mut State, key: String, value: &Json) -> Result<(), Failure> {
     state.set(key, value).map_err(|error| Failure::from(error).or_type(HELP))
 }
 
-/// Reads `key=value` of labels.
+/// Parses `key=value` of labels.
 pub(super) fn labels(parts: &[String]) -> Result<Vec<(String, String)>, Failure> {
     parts.iter().map(|part| pair(part, "--label")).collect()
 }
@@ -67,7 +67,7 @@ fn pair(text: &str, option: &str) -> Result<(String, String), Failure> {
     }
 }
 
-/// Reads a file that holds a JSON object.
+/// Reads a file with a JSON object.
 fn object(path: &Path, what: &str) -> Result<Map<String, Json>, Failure> {
     let text = std::fs::read(path).map_err(|error| {
         let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Internal };
@@ -79,7 +79,7 @@ fn object(path: &Path, what: &str) -> Result<Map<String, Json>, Failure> {
     })
 }
 
-/// What a file of answers says of a node.
+/// The answers of a file for a node.
 #[derive(Debug)]
 pub(super) enum FileAnswer {
     /// One answer, for every visit.

@@ -1,4 +1,4 @@
-//! A pipeline from its file: read, judged and compiled.
+//! A pipeline from its file: parsed, checked and compiled.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,47 +17,47 @@ use crate::failure::Failure;
 use crate::output::quoted;
 use crate::table::clean;
 
-/// A pipeline that was read.
+/// A parsed pipeline.
 #[derive(Debug)]
 pub(super) struct LoadedPipeline {
     pub(super) path: PathBuf,
     pub(super) source: Vec<u8>,
     pub(super) pipeline: Arc<Pipeline>,
-    /// Where the files are that it names.
+    /// The folder of the files that it names.
     folder: Option<PathBuf>,
 }
 
-/// A pipeline as a graph.
+/// A compiled pipeline.
 #[derive(Debug)]
 pub(super) struct CompiledPipeline {
     pub(super) graph: Graph<ferrata::Context>,
     warnings: Vec<String>,
 }
 
-/// How many warnings are shown when a run begins: the others are for lint.
+/// Maximum number of warnings at the start of a run; lint shows the others.
 const SHOWN: usize = 8;
 
-/// How its nodes do their work.
+/// The settings for the work of nodes.
 #[derive(Debug)]
 pub(super) struct Work<'a> {
-    /// The command that does tasks.
+    /// The command for tasks.
     pub(super) backend: Option<&'a str>,
-    /// Where commands run.
+    /// The directory of commands.
     pub(super) directory: &'a Path,
-    /// Which variables of the environment tools inherit besides the usual ones.
+    /// Additional environment variables that tools inherit.
     pub(super) inherited: &'a [String],
-    /// Behind which node the run stops.
+    /// The node after which the run stops.
     pub(super) until: Option<&'a str>,
 }
 
-/// Where attempts work: in the directory of the run, or in that of the run whose children they are of.
+/// The directory of attempts: that of the run, or that of the parent for children.
 enum Stages<'a> {
     Own(&'a Path),
     OfChildren(&'a Path),
 }
 
 impl Work<'_> {
-    /// Returns the handlers; `stages` says where attempts work.
+    /// Returns the handlers; `stages` selects the directory of attempts.
     fn registry(&self, stages: &Stages<'_>) -> Registry {
         let tool = Tool::default().with_directory(self.directory).with_inherited(self.inherited);
         let tool = match stages {
@@ -76,7 +76,7 @@ impl Work<'_> {
 }
 
 impl LoadedPipeline {
-    /// Reads a file. What it names is looked for in `folder`, and in that of the file unless given.
+    /// Reads a file. Files that it names are in `folder`, or in the folder of the file.
     pub(super) fn read(path: &Path, folder: Option<PathBuf>) -> Result<Self, Failure> {
         let folder = folder.or_else(|| path.parent().map(Path::to_owned));
         let lint = || format!("ferrata lint {}", quoted(&path.display().to_string()));
@@ -97,21 +97,21 @@ impl LoadedPipeline {
         Ok(Self { path: path.to_owned(), source, pipeline: Arc::new(pipeline), folder })
     }
 
-    /// Returns the command that does tasks: the one that was given, or else that of the graph.
+    /// Returns the command for tasks: the given one, or that of the graph.
     pub(super) fn backend(&self, given: Option<&str>) -> Option<String> {
         let of_graph = self.pipeline.attributes.text("backend");
         let given = given.map(str::to_owned).filter(|given| !given.trim().is_empty());
         given.or_else(|| (!of_graph.is_empty()).then(|| of_graph.into_owned()))
     }
 
-    /// Makes a graph whose attempts keep what they print in a run's directory, and the manager of the pipelines that it supervises:
-    /// it wants the runtime.
+    /// Compiles a graph with attempts that store their output in a run's directory, and the manager for supervised pipelines, which needs the
+    /// runtime.
     pub(super) fn compile(
         &self,
         work: &Work<'_>,
         directory: &RunDirectory,
     ) -> Result<(CompiledPipeline, Manager), Failure> {
-        // What children print is in their logs; their attempts work in directories apart from those of the run itself.
+        // The logs of children have their output; their attempts work in directories apart from those of the run itself.
         let of_children = work.registry(&Stages::OfChildren(directory.root()));
         let manager = Manager::with(of_children, Transforms::in_directory(self.folder()), self.folder());
         let registry =
@@ -119,12 +119,12 @@ impl LoadedPipeline {
         Ok((self.with(directory.record(registry), work.until)?, manager))
     }
 
-    /// Returns the folder where the files that the pipeline names are looked for.
+    /// Returns the folder of the files that the pipeline names.
     pub(super) fn folder(&self) -> Option<PathBuf> {
         self.folder.clone()
     }
 
-    /// Makes a graph of these handlers.
+    /// Compiles a graph with these handlers.
     pub(super) fn with(&self, registry: Registry, until: Option<&str>) -> Result<CompiledPipeline, Failure> {
         let mut compiler = Compiler::new(registry);
         if let Some(node) = until {
@@ -144,7 +144,7 @@ impl LoadedPipeline {
         Ok(CompiledPipeline { graph, warnings: warnings.collect() })
     }
 
-    /// Says what lint warns of, in a few lines.
+    /// Shows the warnings of lint, in a few lines.
     pub(super) fn warn(&self, compiled: &CompiledPipeline, say: impl Fn(&str)) {
         for warning in compiled.warnings.iter().take(SHOWN) {
             say(&clean(warning));
@@ -158,7 +158,7 @@ impl LoadedPipeline {
         format!("ferrata lint {}", quoted(&self.path.display().to_string()))
     }
 
-    /// Tells whether the pipeline has tasks for the backend.
+    /// Returns whether the pipeline has tasks for the backend.
     pub(super) fn has_tasks(&self) -> bool {
         let ends: Vec<usize> = self.pipeline.starts().into_iter().chain(self.pipeline.exits()).collect();
         let known = |name: &str| SHAPES.iter().any(|(_, kind)| *kind == name);

@@ -29,16 +29,16 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::quoted;
 
-/// The labels by which a run tells how it was started.
+/// The labels that record how a run was started.
 const FILE: &str = "ferrata.file";
 const DIRECTORY: &str = "ferrata.dir";
 pub(crate) const BACKEND: &str = "ferrata.backend";
 
-/// What the last one says: tasks go to a command, or nobody does them.
+/// Values of the last one: tasks go to a command, or to no backend.
 const BY_COMMAND: &str = "command";
 const SIMULATED: &str = "simulated";
 
-/// Runs a pipeline, or goes on with a run of it.
+/// Runs a pipeline, or continues a run of it.
 pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     let (file, directory, resumes) = places(&mut args)?;
@@ -89,7 +89,7 @@ pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Fa
                 && directory.is_none()
                 && goes_on(context, &place, &loaded, &args).await?.is_some() =>
             {
-                // Whoever was asked said so.
+                // The person who was asked agreed.
                 let head = place.left(context, loaded.pipeline.name()).await?;
                 (head.ok_or_else(|| nothing(None, &file))?.run, Kind::Resume)
             }
@@ -110,7 +110,7 @@ pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Fa
     Box::pin(drive::drive(context, Job::new(loaded, place, run, kind, args.how), signals)).await
 }
 
-/// Begins anew with the checkpoint of a directory whose log is not there; `why` is what its store said.
+/// Starts again from the checkpoint of a directory without its log; `why` is the store's error.
 async fn gone_on(
     context: &Context,
     loaded: &LoadedPipeline,
@@ -128,14 +128,14 @@ async fn gone_on(
     Ok(Some((run, Kind::Restore(Box::new(restored)))))
 }
 
-/// Looks for a run of the pipeline that was left unfinished, and asks whether to go on with it; without a terminal, it is only told.
+/// Finds an unfinished run of the pipeline, and asks whether to continue it; without a terminal, it only reports the run.
 async fn goes_on(
     context: &Context,
     place: &RunLocation,
     loaded: &LoadedPipeline,
     args: &RunArgs,
 ) -> Result<Option<()>, Failure> {
-    // What is started with an input of its own is another run; and a store that is away is told by the start.
+    // A start with an input is another run; and the start reports an unreachable store.
     if !args.input.is_empty() || !args.label.is_empty() {
         return Ok(None);
     }
@@ -155,7 +155,7 @@ async fn goes_on(
     }
 }
 
-/// Goes on with a run.
+/// Continues a run.
 pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, Failure> {
     let mut signals = Signals::listen()?;
     let prepared = async {
@@ -172,7 +172,7 @@ pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, 
                     return Err(found.err().unwrap_or_else(missing));
                 };
                 let folder = kept_folder(&file, Some(directory));
-                // A log that is there and cannot be read is no reason to begin anew.
+                // An existing but unreadable log is no reason to start again.
                 let loaded = LoadedPipeline::read(&file, folder)?;
                 let begun = gone_on(context, &loaded, &place, Some(directory), found.err()).await?;
                 let (run, kind) = begun.ok_or_else(|| nothing(Some(directory), &file))?;
@@ -201,7 +201,7 @@ pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, 
     Box::pin(drive::drive(context, Job::new(loaded, place, run, kind, args.how), signals)).await
 }
 
-/// Finds out which words of the command line are the file and the directory.
+/// Distinguishes the file and the directory among the words of the command line.
 fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Failure> {
     let (mut file, mut directory) = (args.file.take(), args.run_dir.take());
     let resumes = args.resume.is_some();
@@ -225,8 +225,7 @@ fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Failur
     }
 }
 
-/// Finds the file that a run is to go on with, and the folder where what it names is looked for: that of the file that it was started
-/// with, since a copy stands elsewhere.
+/// Finds the file to continue a run with, and the folder of the files that it names: that of the original file, since a copy is elsewhere.
 fn source(
     args: &ResumeArgs,
     head: &RunHead,
@@ -238,7 +237,7 @@ fn source(
     let of_start = head.facts.labels.get(FILE).map(PathBuf::from);
     let folder = of_start.as_deref().and_then(Path::parent).map(Path::to_owned);
     let directory = place.directory(&head.run);
-    // A run beside the directory's own is mostly one of the same pipeline.
+    // A run next to the directory's own usually has the same pipeline.
     let kept = [Some(directory.as_path()), directory.parent().and_then(Path::parent)];
     let kept = kept.into_iter().flatten().map(RunDirectory::source_path).find(|path| path.is_file());
     if let Some(found) = kept.or_else(|| of_start.filter(|path| path.is_file())) {
@@ -248,7 +247,7 @@ fn source(
     Err(Failure::new(Exit::NotFound, message, format!("{} --file FILE.dot", place.resume(&head.run))))
 }
 
-/// Returns the folder of the file that a run was started with, if `file` is the copy that its directory keeps.
+/// Returns the folder of the run's original file, if `file` is the copy in its directory.
 fn kept_folder(file: &Path, directory: Option<&Path>) -> Option<PathBuf> {
     let directory = directory.filter(|directory| RunDirectory::source_path(directory) == file)?;
     let manifest = RunDirectory::manifest(directory).ok()??;
@@ -276,7 +275,7 @@ fn nothing(directory: Option<&Path>, file: &Path) -> Failure {
     Failure::new(Exit::NotFound, message, start)
 }
 
-/// The directory has a run already.
+/// The directory already has a run.
 fn taken(head: &RunHead, place: &RunLocation) -> Failure {
     let (run, status) = (&head.run.run, head.status);
     let message = format!(

@@ -1,4 +1,4 @@
-//! Where a run is kept: its log, and its directory for people.
+//! The location of a run: its log, and its directory for people.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use crate::find::shown;
 use crate::output::quoted;
 use crate::store;
 
-/// Where the directories of runs are unless `--run-dir` says.
+/// The default folder for directories of runs.
 const RUNS: &str = ".ferrata/runs";
 
-/// At how many runs it is looked whether one was left unfinished.
+/// Number of runs among which to find an unfinished one.
 const LOOKED_AT: u32 = 20;
 
-/// Where a run is kept.
+/// The location of a run.
 #[derive(Debug)]
 pub(super) struct RunLocation {
     pub(super) store: Arc<dyn CheckpointStore>,
-    /// The directory that was named.
+    /// The named directory.
     given: Option<PathBuf>,
     /// The URL of the store, if it is in the directory.
     inside: Option<String>,
-    /// The run that the directory is of, as its manifest says.
+    /// The run of the directory, from its manifest.
     of: Option<RunKey>,
 }
 
 impl RunLocation {
-    /// Finds the place that the options name. Nothing is written.
+    /// Finds the location for the options, without writing.
     pub(super) fn of(context: &Context, run_dir: Option<&Path>) -> Result<Self, Failure> {
         let Some(directory) = run_dir else {
             return Ok(Self {
@@ -47,7 +47,7 @@ impl RunLocation {
             });
         };
         let given = Some(directory.to_owned());
-        // A manifest that is damaged names no run; whoever goes on without one is asked which run is meant if there may be others.
+        // A damaged manifest names no run; if there may be several, a person who resumes without an id is asked which one.
         let of =
             RunDirectory::manifest(directory).ok().flatten().map(|manifest| key(&manifest)).transpose()?;
         let implied = std::env::var("FERRATA_STORE").unwrap_or_else(|_| store::DEFAULT.to_owned());
@@ -61,14 +61,14 @@ impl RunLocation {
     /// Returns the directory of a run.
     pub(super) fn directory(&self, run: &RunKey) -> PathBuf {
         match (&self.given, &self.of) {
-            // What the directory tells of its own run stays.
+            // The views of the directory's own run stay.
             (Some(directory), Some(of)) if of != run => RunDirectory::beside(directory, run),
             (Some(directory), _) => directory.clone(),
             (None, _) => usual(run),
         }
     }
 
-    /// Writes a command about a run, with what it needs to find it.
+    /// Returns a command about a run, with the options to find it.
     pub(super) fn command(&self, verb: &str, run: &RunKey, more: &str) -> String {
         let mut command = format!("ferrata {verb} {}", quoted(&shown(run)));
         if !more.is_empty() {
@@ -82,7 +82,7 @@ impl RunLocation {
         command
     }
 
-    /// Writes the command that goes on with a run.
+    /// Returns the command that resumes a run.
     pub(super) fn resume(&self, run: &RunKey) -> String {
         match &self.given {
             Some(directory) => {
@@ -102,7 +102,7 @@ impl RunLocation {
     pub(super) async fn only(&self, context: &Context) -> Result<Option<RunHead>, Failure> {
         let Some(directory) = &self.given else { return Ok(None) };
         if let Some(of) = &self.of {
-            // It is that run and no other, also where it cannot be read any more and its forks can.
+            // It is exactly that run, even if it is unreadable and its forks are readable.
             return match self.store.head(of).await? {
                 Some(head) => Ok(Some(head)),
                 None if self.inside.is_none() => Ok(None),
@@ -120,7 +120,7 @@ impl RunLocation {
             return Ok(None);
         }
         let mut found = runs(&*self.store, context, None).await?;
-        // What a directory was made for has no parent: a fork alone in it may stand beside a run that cannot be read.
+        // The original run of a directory has no parent: a lone fork in it may be next to an unreadable run.
         let forked = match found.as_slice() {
             [only] => self.is_fork(only).await?,
             _ => false,
@@ -140,13 +140,13 @@ impl RunLocation {
         Ok(found.pop())
     }
 
-    /// Tells whether a run was forked from another.
+    /// Returns whether a run was forked from another.
     async fn is_fork(&self, head: &RunHead) -> Result<bool, Failure> {
         let runtime = Runtime::builder_with(Arc::clone(&self.store)).operator();
         Ok(runtime.checkpoint(&head.run, At::Latest).await?.parent.is_some())
     }
 
-    /// Writes the command that lists the runs of the store.
+    /// Returns the command that lists the runs of the store.
     fn listing(&self) -> String {
         match &self.inside {
             Some(url) => format!("ferrata ls --store {}", quoted(url)),
@@ -154,7 +154,7 @@ impl RunLocation {
         }
     }
 
-    /// Finds the newest run of a pipeline that stopped before its end and that no process drives.
+    /// Finds the newest unfinished run of a pipeline without a process.
     pub(super) async fn left(&self, context: &Context, pipeline: &str) -> Result<Option<RunHead>, Failure> {
         let mut query = RunQuery::default();
         query.tenant = context.global.tenant.clone();
@@ -165,7 +165,7 @@ impl RunLocation {
         Ok(found.items.into_iter().find(|head| !head.owner_alive))
     }
 
-    /// Finds the one run of a pipeline that has not ended.
+    /// Finds the only unfinished run of a pipeline.
     pub(super) async fn unfinished(&self, context: &Context, pipeline: &str) -> Result<RunHead, Failure> {
         let mut found = runs(&*self.store, context, Some(pipeline)).await?;
         found.retain(|head| !matches!(head.status, RunStatus::Completed | RunStatus::Cancelled));
@@ -185,12 +185,12 @@ impl RunLocation {
     }
 }
 
-/// Returns the run that a manifest names.
+/// Returns the run in a manifest.
 pub(crate) fn key(manifest: &Manifest) -> Result<RunKey, Failure> {
     Ok(RunKey::new(TenantId::new(&*manifest.tenant)?, RunId::new(&*manifest.run_id)?))
 }
 
-/// Returns the directory of a run unless another was named.
+/// Returns the default directory of a run.
 pub(crate) fn usual(run: &RunKey) -> PathBuf {
     let mut directory = PathBuf::from(RUNS);
     if *run != RunKey::from(run.run.clone()) {
@@ -219,7 +219,7 @@ async fn runs(
     }
 }
 
-/// Makes up the id of a run: readable, and short enough to type.
+/// Creates an id for a run: readable, and short enough to type.
 pub(super) fn new_id(pipeline: &str) -> Result<RunId, Failure> {
     let clock = SystemClock::new();
     let random = RandomIds::new().next(clock.now()).simple().to_string();

@@ -1,4 +1,4 @@
-//! A run from `checkpoint.json` alone: a new one that begins where that stood, with its context and its goal gates.
+//! Restores a run from `checkpoint.json` alone: a new run begins at the node of the checkpoint, with its context and its goal gates.
 
 use std::path::Path;
 
@@ -17,24 +17,24 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// What the start of a run sets itself, and a run that goes on has to find as it was.
+/// Values that the start of a run sets, and that a continued run must find unchanged.
 const OF_START: [&str; 6] =
     ["current_node", "outcome", "preferred_label", "failure_reason", "internal.input", "graph.goal"];
 
-/// Returns the handlers that the pipeline is compiled with where none of them does anything.
+/// Returns handlers that do no work, to compile the pipeline.
 fn registry(loaded: &LoadedPipeline) -> Registry {
     let transforms = Transforms::in_directory(loaded.folder());
     let manager = Manager::with(Registry::default(), transforms, loaded.folder());
     Registry::default().with("stack.manager_loop", manager)
 }
 
-/// Reads the checkpoint of a directory whose log is not there.
+/// Reads the checkpoint of a directory without its log.
 pub(super) fn read(
     loaded: &LoadedPipeline,
     directory: Option<&Path>,
 ) -> Result<Option<RestorePoint>, Failure> {
     let Some(directory) = directory else { return Ok(None) };
-    // What is wrong with the pipeline is told as it is for any run.
+    // Mistakes of the pipeline are reported as for any run.
     loaded.with(registry(loaded), None)?;
     let compiler = Compiler::new(registry(loaded));
     let restored = RunDirectory::restore(directory, &loaded.pipeline, &compiler);
@@ -44,7 +44,7 @@ pub(super) fn read(
     })
 }
 
-/// Returns the run that is made of a checkpoint: of the same id, unless that is taken.
+/// Returns the run for a checkpoint: with the same id, unless it is taken.
 pub(super) async fn run(
     context: &Context,
     place: &RunLocation,
@@ -61,7 +61,7 @@ pub(super) async fn run(
     Ok(RunKey::new(tenant, new_id(loaded.pipeline.name())?))
 }
 
-/// Begins the run. It is forked from one that goes no further than its start, which is then removed.
+/// Begins the run. It is a fork of a temporary run that ends at its start and is then removed.
 pub(super) async fn begin(
     context: &Context,
     job: &Job,

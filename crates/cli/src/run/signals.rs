@@ -1,21 +1,21 @@
-//! Ctrl-C, and the polite way of ending a process.
+//! Ctrl-C, and the signals that request the end of a process.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
-/// The signals that ask a run to stop.
+/// The signals that request a stop.
 #[derive(Debug)]
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
-    /// Whether a signal is back in line.
+    /// Whether a signal was put back.
     is_due: bool,
 }
 
 impl Signals {
-    /// Listens from now on.
+    /// Starts to listen.
     pub(super) fn listen() -> Result<Self, Failure> {
         let listen =
             |kind| signal(kind).map_err(|error| Failure::internal("signals cannot be waited for", &error));

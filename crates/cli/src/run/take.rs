@@ -1,4 +1,4 @@
-//! Taking a run: starting it, or going on with it.
+//! Claims a run: starts it, or resumes it.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// For how long a process counts as alive after its last sign of life. Short, since people wait for it after a `kill -9` where the
-/// store cannot know better; a process that is taken for dead loses the run, not what it recorded.
+/// How long a process counts as alive after its last sign of life. Short, since people wait for it after a `kill -9` if the store cannot know better.
+/// A process considered dead loses the run, but no records.
 pub(super) const TTL: Duration = Duration::from_secs(6);
 
-/// How often it is looked whether the process that had the run is gone.
+/// Interval of the check whether the previous process is gone.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The longest value that a label takes.
+/// Maximum length of a label's value.
 const LABEL: usize = 256;
 
-/// Starts the run, or goes on with it. `None` if it has completed already.
+/// Starts or resumes the run. `None` if it has already completed.
 pub(super) async fn take(
     context: &Context,
     job: &Job,
@@ -85,7 +85,7 @@ async fn go_on(
         _ => {}
     }
     job.touch();
-    // Where `--until` stopped the run, whoever resumes it agrees to go on.
+    // A person who resumes a run stopped by `--until` agrees to continue.
     for question in runtime.questions(&job.run).await? {
         if question.kind == QuestionKind::After {
             runtime.respond(&job.run, &question.id, Answer::accept(true)?).by("ferrata resume").await?;
@@ -94,7 +94,7 @@ async fn go_on(
     resume(job, runtime, graph).await.map(Some)
 }
 
-/// Resumes the run as the options say.
+/// Resumes the run with the options.
 pub(super) async fn resume(
     job: &Job,
     runtime: &Runtime,
@@ -129,7 +129,7 @@ pub(super) fn held(job: &Job) -> Failure {
     Failure::new(Exit::Conflict, message, job.place.command("wait", &job.run, ""))
 }
 
-/// Waits until the process that had the run counts as dead, which takes a moment after a `kill -9`.
+/// Waits until the previous process counts as dead, which takes a moment after a `kill -9`.
 async fn free(context: &Context, job: &Job, runtime: &Runtime) -> Result<ferrata::store::RunHead, Failure> {
     let deadline = context.clock.monotonic().saturating_add(TTL + Duration::from_secs(1));
     let mut told = false;

@@ -1,4 +1,4 @@
-//! Keeping a run's directory up to its log while the run goes on.
+//! Keeps a run's directory up to date while the run is active.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use ferrata::{Clock, RunKey, Runtime, SystemClock};
 use ferrata_dot::run_dir::RunDirectory;
 use tokio::sync::{Notify, watch};
 
-/// The least time between two writes: what people and programs that look at files do not notice.
+/// Minimum time between two writes: too short for readers of the files to notice.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How many times as long as a write took the pause after it is, so that a long run does not write its history all the time.
+/// Ratio of the pause to the duration of the last write, so that a long run does not write its history all the time.
 const SHARE: u32 = 10;
 
-/// Writes the views whenever something was recorded, until `over` is true; then once more.
+/// Writes the views after each record, until `over` is true; then once more.
 ///
 /// # Errors
 ///
-/// That of the last write. One before it is made good by it.
+/// Returns the error of the last write. Later writes repair earlier failures.
 pub(super) async fn keep(
     mut directory: RunDirectory,
     runtime: &Runtime,

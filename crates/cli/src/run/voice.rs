@@ -1,4 +1,4 @@
-//! The one writer to the terminal while a run goes on: a bar, or lines, and whatever else is to be said in between.
+//! The only writer to the terminal during a run: a progress bar, or lines, and notes in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, stderr};
@@ -15,13 +15,13 @@ use crate::table::{clean, paint, safe};
 use crate::time::short;
 use crate::verdict::NodeVerdict;
 
-/// How often the bar moves although nothing happens.
+/// Refresh interval of the bar without events.
 const TICK: Duration = Duration::from_millis(120);
 
-/// How wide the names of nodes are in lines; longer ones push the rest aside.
+/// Width of node names in lines; longer names shift the rest.
 const NAMES: usize = 12;
 
-/// Says how a run goes on.
+/// Shows the progress of a run.
 #[derive(Debug)]
 pub(super) struct ProgressReporter {
     face: ReporterStyle,
@@ -31,21 +31,21 @@ pub(super) struct ProgressReporter {
     ended: BTreeSet<String>,
     working: BTreeMap<String, Duration>,
     began: Duration,
-    /// What happened while a question was asked: it would be written into what they type.
+    /// Events during a question, which would disturb the typed answer.
     held: Vec<String>,
 }
 
 #[derive(Debug)]
 enum ReporterStyle {
     Bar(ProgressBar),
-    /// A bar that is not shown for the time being.
+    /// A bar that is temporarily hidden.
     Away,
     Lines,
     None,
 }
 
 impl ProgressReporter {
-    /// Begins to speak of a run of a pipeline with so many nodes.
+    /// Creates the progress of a run; `nodes` is the size of its pipeline.
     pub(super) fn new(context: &Context, wanted: ProgressFace, nodes: usize) -> Self {
         let face = match wanted {
             _ if context.global.quiet => ReporterStyle::None,
@@ -69,19 +69,19 @@ impl ProgressReporter {
         }
     }
 
-    /// Says something whatever the progress looks like.
+    /// Writes a line, with or without a bar.
     pub(super) fn say(&self, line: &str) {
         match &self.face {
-            // Beside a question that the person is about to answer.
+            // Next to a question that the person is about to answer.
             ReporterStyle::Away => to_stderr(&format!("\n{line}\n"), self.color),
-            // A bar that is not drawn, as without a terminal, would swallow it.
+            // A hidden bar, for example without a terminal, would swallow the line.
             ReporterStyle::Bar(bar) if !bar.is_hidden() => bar.println(safe(line, self.color)),
             ReporterStyle::Bar(_) | ReporterStyle::Lines => to_stderr(&format!("{line}\n"), self.color),
             ReporterStyle::None => {}
         }
     }
 
-    /// Says something even where nothing is to be said.
+    /// Writes a line even with `--quiet`.
     pub(super) fn insist(&self, line: &str) {
         match self.face {
             ReporterStyle::None => to_stderr(&format!("{line}\n"), self.color),
@@ -89,7 +89,7 @@ impl ProgressReporter {
         }
     }
 
-    /// Takes the bar away while a question is asked; what is said meanwhile are lines.
+    /// Hides the bar during a question; notes become lines meanwhile.
     pub(super) fn pause(&mut self) {
         if let ReporterStyle::Bar(bar) = &self.face {
             bar.finish_and_clear();
@@ -97,7 +97,7 @@ impl ProgressReporter {
         }
     }
 
-    /// Brings it back.
+    /// Shows it again.
     pub(super) fn unpause(&mut self) {
         if matches!(self.face, ReporterStyle::Away) {
             let took = self.clock.monotonic().saturating_sub(self.began);
@@ -107,14 +107,14 @@ impl ProgressReporter {
         }
     }
 
-    /// Says what happened while a question was asked.
+    /// Writes the events that happened during a question.
     fn tell_held(&mut self) {
         for line in std::mem::take(&mut self.held) {
             self.say(&line);
         }
     }
 
-    /// Takes the bar away for good.
+    /// Removes the bar.
     pub(super) fn finish(&mut self) {
         if let ReporterStyle::Bar(bar) = &self.face {
             bar.finish_and_clear();
@@ -127,13 +127,13 @@ impl ProgressReporter {
         self.tell_held();
     }
 
-    /// Counts what was recorded before.
+    /// Counts earlier records.
     pub(super) fn recorded(&mut self, nodes: impl IntoIterator<Item = String>) {
         self.ended.extend(nodes);
         self.draw();
     }
 
-    /// Takes an event in; `None` if some were missed. Those of a child are marked with its run, and not counted.
+    /// Processes an event; `None` if some were missed. Events of a child show its run, and do not count.
     pub(super) fn see(&mut self, event: Option<&Event>, child: Option<&str>) {
         let called = |node: &str, visit: u32| match child {
             Some(child) => format!("{child}:{}", called(node, visit)),
@@ -157,7 +157,7 @@ impl ProgressReporter {
                 let name = called(node.as_str(), visit.get());
                 self.working.insert(name.clone(), self.clock.monotonic());
                 let more = if *attempt > 1 { format!("attempt {attempt}") } else { String::new() };
-                // A bar shows what is at work by itself.
+                // A bar itself shows running nodes.
                 if matches!(self.face, ReporterStyle::Lines) {
                     self.line("start", &name, &more);
                 }
@@ -208,7 +208,7 @@ impl ProgressReporter {
             "retry" | "wait" | "part" => AnsiColor::Yellow,
             _ => AnsiColor::Cyan,
         };
-        // A failure may hold anything that a command printed.
+        // A failure may contain any output of a command.
         let more = clean(more);
         let painted = paint(&format!("{word:<6}"), Style::new().fg_color(Some(color.into())), self.color);
         let text = match &self.face {
@@ -235,14 +235,14 @@ impl ProgressReporter {
         }
     }
 
-    /// Says how many nodes have ended and how long it took.
+    /// Returns the number of ended nodes and the duration.
     pub(super) fn sum(&self) -> String {
         let took = self.clock.monotonic().saturating_sub(self.began);
         format!("{} of {} nodes, {}", self.ended.len(), self.nodes, short(took))
     }
 }
 
-/// Names an activation: the node, and its visit from the second on.
+/// Returns the name of an activation: the node, and its visit from the second on.
 fn called(node: &str, visit: u32) -> String {
     if visit > 1 { format!("{node}@{visit}") } else { node.to_owned() }
 }

@@ -1,12 +1,11 @@
-//! Attributes of other dialects that change what a node does there, and for which there is another way here: passing them over would
-//! run something else.
+//! Attributes of other dialects that change a node's behavior there, and that have another form here: ignoring them would run something else.
 
 /// An attribute of another dialect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ForeignAttribute {
-    /// Its name; with a dot at its end, what its name begins with.
+    /// Its name; with a dot at its end, a prefix of names.
     name: &'static str,
-    /// What to write instead.
+    /// The replacement to write.
     pub(crate) remedy: &'static str,
 }
 

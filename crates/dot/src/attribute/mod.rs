@@ -1,7 +1,7 @@
-//! The attributes of the language: on what each acts, which values it takes, and what other dialects call it.
+//! The attributes of the language: the element on which each acts, its values, and its names in other dialects.
 //!
-//! One table, of which lint, the names of other dialects and the page of the language are made. An attribute of the table that stands where
-//! it does not act is an error; any other is free.
+//! Lint, the names of other dialects and the page of the language all come from one table. An attribute of the table is an error on an element where
+//! it does not act; any other attribute is free.
 
 mod foreign;
 mod table;
@@ -26,12 +26,12 @@ pub const ALIASES: [(&str, &str); 11] = [
     ("max_budget_usd", "max_cost"),
 ];
 
-/// Tells whether a key names an attribute: by its name, or by that of another dialect.
+/// Returns whether a key names an attribute: by its name, or by that of another dialect.
 pub(crate) fn is_named(key: &str, attribute: &str) -> bool {
     key == attribute || aliases_of(attribute).contains(&key)
 }
 
-/// Returns the other names of an attribute. Matched and not looked up, because every attribute that is read comes by here.
+/// Returns the other names of an attribute. A match instead of a table, because every attribute read calls this.
 fn aliases_of(attribute: &str) -> &'static [&'static str] {
     match attribute {
         "tool_command" => &["script"],
@@ -60,8 +60,8 @@ pub(crate) fn rules_of(key: &str) -> impl Iterator<Item = &'static AttributeRule
     ALL[start..].iter().take_while(move |rule| rule.name == name)
 }
 
-/// Tells whether the pipeline itself reads an attribute of the graph, by its name or that of another dialect. The input of a run may set `graph.` keys
-/// of others, and the goal.
+/// Returns whether the pipeline itself reads an attribute of the graph, by its name or that of another dialect. The input of a run may set `graph.`
+/// keys for other attributes, and the goal.
 pub fn is_read_of_graph(key: &str) -> bool {
     rules_of(key).any(|rule| rule.owner == AttributeOwner::Graph && !["goal", "label"].contains(&rule.name))
 }

@@ -2,7 +2,7 @@
 
 use super::ValueKind;
 
-/// What an attribute belongs to.
+/// The kind of element that has an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttributeOwner {
@@ -16,29 +16,29 @@ pub enum AttributeOwner {
     Edge,
 }
 
-/// An attribute, what it belongs to, and what it does there.
+/// An attribute, its element, and its effect there.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AttributeRule {
     /// Its name.
     pub name: &'static str,
-    /// What it belongs to. On anything else it is an error.
+    /// The element that it belongs to. On anything else it is an error.
     pub owner: AttributeOwner,
-    /// Which values it takes.
+    /// The values that it accepts.
     pub(crate) value: ValueKind,
-    /// Its value unless it is set; empty if there is none to name.
+    /// Its default; empty if there is none to name.
     pub default: &'static str,
-    /// What it does, in a few words.
+    /// Its effect, in a few words.
     pub effect: &'static str,
 }
 
 impl AttributeRule {
-    /// Returns which values it takes, in words.
+    /// Describes its values in words.
     pub fn values(&self) -> String {
         self.value.to_string()
     }
 
-    /// Tells whether it acts on nodes of a type.
+    /// Returns whether it acts on nodes of a type.
     pub fn acts_on(&self, kind: &str) -> bool {
         match self.owner {
             AttributeOwner::AnyNode => true,
@@ -48,19 +48,19 @@ impl AttributeRule {
     }
 }
 
-/// What gives something to the backend.
+/// The types that give something to the backend.
 const ASKING: &[&str] = &["codergen", "prompt", "parallel.fan_in", "stack.manager_loop"];
 
-/// What asks the backend or a person.
+/// The types that ask the backend or a person.
 const PROMPTING: &[&str] = &["codergen", "prompt", "wait.human", "parallel.fan_in", "stack.manager_loop"];
 
-/// What starts commands.
+/// The types that start commands.
 const COMMANDS: &[&str] = &["tool", "codergen", "prompt", "parallel.fan_in", "stack.manager_loop"];
 
-/// What takes time, and so may be out of it, or be tried again.
+/// The types that take time, and so may time out or retry.
 const WORK: &[&str] = &["codergen", "prompt", "tool", "wait.human", "parallel.fan_in", "stack.manager_loop"];
 
-/// What can fail.
+/// The types that can fail.
 const FALLIBLE: &[&str] = &[
     "codergen",
     "prompt",
@@ -73,7 +73,7 @@ const FALLIBLE: &[&str] = &[
     "stack.manager_loop",
 ];
 
-/// What leads on along one of several edges.
+/// The types that follow one of several edges.
 const CHOOSING: &[&str] = &[
     "start",
     "codergen",

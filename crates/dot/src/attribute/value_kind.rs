@@ -1,10 +1,10 @@
-//! Which values an attribute takes.
+//! The kinds of values that an attribute accepts.
 
 use std::fmt;
 
 use crate::value::Value;
 
-/// Which values an attribute takes.
+/// The kind of value that an attribute accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueKind {
     /// Any text.
@@ -15,7 +15,7 @@ pub(crate) enum ValueKind {
     Count(i64),
     Integer,
     Boolean,
-    /// A boolean, or a text that other dialects have there.
+    /// A boolean, or a text as in other dialects.
     Goal,
     Duration,
     /// A number of at least 0.

@@ -1,4 +1,4 @@
-//! What a branch knows and changes: the context as it was at the fork, and over it what the branch itself has set.
+//! The context of a branch: the context at the fork, with the branch's own changes on top.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -15,12 +15,12 @@ use crate::handler::{BEST, RESULTS};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Node;
 
-/// Returns the name of a branch: the fork, its visit and the node that the branch begins with, after those around it.
+/// Returns the name of a branch: the branch around it, then the fork, its visit and the first node of the branch.
 pub(super) fn name(around: Option<&str>, fork: &str, visit: &str, first: &str) -> String {
     format!("{}.{first}", join(around, fork, visit))
 }
 
-/// Returns the name of what the branches of a fork have in common: the fork and its visit, after the branch around.
+/// Returns the common name of a fork's branches: the branch around it, then the fork and its visit.
 pub(super) fn join(around: Option<&str>, fork: &str, visit: &str) -> String {
     match around {
         Some(around) => format!("{around}/{fork}.{visit}"),
@@ -33,36 +33,36 @@ pub(super) fn around(branch: &str) -> Option<&str> {
     branch.rsplit_once('/').map(|(around, _)| around)
 }
 
-/// Tells whether a branch is one of a fork's, and not one around or within it.
+/// Returns whether a branch belongs to a fork, and not to one around or within it.
 pub(super) fn is_of(branch: &str, fork: &str) -> bool {
     super::leave::joins(branch).last().is_some_and(|(_, innermost)| innermost == fork)
 }
 
-/// Returns the node that a branch begins with.
+/// Returns the first node of a branch.
 pub(super) fn first_node(branch: &str) -> &str {
     branch.rsplit_once('.').map_or(branch, |(_, first)| first)
 }
 
-/// Returns the key under which the context holds what a branch has set.
+/// Returns the context key for the changes of a branch.
 pub(super) fn channel(branch: &str) -> String {
     format!("internal.branch.{branch}")
 }
 
-/// Returns the context as a branch sees it. What it took away is `null`, which reads as absent.
+/// Returns the context as a branch sees it. A key that it removed is `null`, which reads as absent.
 pub(super) fn view(context: &Context, branch: Option<&str>) -> Context {
     let mut view = context.clone();
     let Some(branch) = branch else { return view };
     let ends = branch.match_indices('/').map(|(at, _)| at).chain([branch.len()]);
     for set in ends.filter_map(|end| context.get_value(&channel(&branch[..end]))?.as_object()) {
         for (key, value) in set {
-            // A value that is in the context can be put into it.
+            // A value from a context always fits into one.
             let _ = view.set(key.clone(), value);
         }
     }
     view
 }
 
-/// What came of the branches of one parallel node.
+/// The results of one parallel node's branches.
 #[derive(Debug)]
 pub(super) struct Results {
     /// By branch, in the order of the fork's edges.
@@ -75,7 +75,7 @@ struct EndedBranch {
     status: Status,
     reason: String,
     set: Map<String, Json>,
-    /// Where it was left for.
+    /// The target for which it was abandoned.
     leave: Option<String>,
 }
 
@@ -91,7 +91,7 @@ impl EndedBranch {
 }
 
 impl Results {
-    /// Gathers what arrived at a fan-in. `order` names the nodes that the branches begin with.
+    /// Gathers the updates that arrived at a fan-in. `order` names the first nodes of the branches.
     pub(super) fn gather(context: &Context, arrived: Vec<RouteInput>, order: &[String]) -> Self {
         let place = |branch: &str| {
             let (first, index) = each::parts(first_node(branch));
@@ -102,7 +102,7 @@ impl Results {
             let Some(branch) = sent.branch else { continue };
             let set =
                 context.get_value(&channel(&branch)).and_then(Json::as_object).cloned().unwrap_or_default();
-            // That a branch was left is no reason for what the join comes to.
+            // An abandoned branch is no reason for the result of the join.
             let reason = if sent.left { String::new() } else { sent.failure_reason };
             ended.push(EndedBranch { branch, status: sent.outcome, reason, set, leave: sent.leave });
         }
@@ -110,18 +110,18 @@ impl Results {
         Self { ended }
     }
 
-    /// Tells whether no branch has come: the run came to the node by itself.
+    /// Returns whether no branch arrived: the run came to the node by itself.
     pub(super) fn is_empty(&self) -> bool {
         self.ended.is_empty()
     }
 
-    /// Returns the branch that was left for another node, the first in the order of the fork's edges, and that node.
+    /// Returns the first branch, in the order of the fork's edges, that was abandoned for another node, and that node.
     pub(super) fn left_for(&self) -> Option<(&str, &str)> {
         self.ended.iter().find_map(|ended| Some((ended.id(), ended.leave.as_deref()?)))
     }
 
-    /// Returns what the branches came to together: nothing but failures fails, otherwise the fork's `join_policy` decides.
-    /// `chosen` is what the fan-in itself came to: if it names a branch, that one is the best.
+    /// Returns the common outcome of the branches: failures alone fail, otherwise the fork's `join_policy` decides. `chosen` is the outcome of the
+    /// fan-in itself: if it names a branch, that branch is the best.
     pub(super) fn outcome(&self, fork: &Node, chosen: StageOutcome) -> StageOutcome {
         let total = self.ended.len();
         let failed = self.ended.iter().filter(|ended| ended.status == Status::Fail).count();
@@ -129,9 +129,9 @@ impl Results {
         let tolerant = fork.attributes.text("error_policy") == "ignore";
         let rule = Rule::of(fork, self.ended.iter().map(|ended| ended.id().to_owned()).collect());
         let status = match rule.needed(total) {
-            // Of a list without an item, nothing was to be done.
+            // A list without items needs no work.
             _ if failed == total && total > 0 || rule.fail_fast && failed > 0 => Status::Fail,
-            // Of branches that were begun alone, no more can be asked for.
+            // If only some branches began, no more than those can be required.
             Some(needed) if succeeded < needed.min(total) => Status::Fail,
             None if failed > 0 && !tolerant => Status::PartialSuccess,
             _ => Status::Success,
@@ -155,7 +155,7 @@ impl Results {
         }
     }
 
-    /// Returns what the branches came to, as the context shows it.
+    /// Returns the results of the branches, as the context shows them.
     fn shown(&self) -> Vec<Json> {
         let shown = self.ended.iter().map(|ended| {
             let set: Map<String, Json> =
@@ -166,22 +166,22 @@ impl Results {
         shown.collect()
     }
 
-    /// Returns the context with what the branches came to, for the handler of the fan-in.
+    /// Returns the context with the results of the branches, for the handler of the fan-in.
     pub(super) fn shown_in(&self, context: &Context) -> Context {
         let mut context = context.clone();
-        // A value that is in the context can be put into it.
+        // A value from a context always fits into one.
         let _ = context.set(RESULTS, self.shown());
         context
     }
 
-    /// Returns the context as a node with work of its own sees it: the branches are what came before it.
+    /// Returns the context as a node with work of its own sees it: the branches precede it.
     pub(super) fn before(context: &Context, joint: &StageOutcome) -> Context {
         let mut context = context.clone();
         let texts = [("outcome", joint.word()), ("failure_reason", &joint.failure_reason)];
         let texts = texts.map(|(key, text)| (key, Json::from(text)));
         let set = joint.context_updates.iter().map(|(key, value)| (&**key, value.clone())).chain(texts);
         for (key, value) in set {
-            // A value that is in the context can be put into it.
+            // A value from a context always fits into one.
             let _ = context.set(key.to_owned(), value);
         }
         context
@@ -202,7 +202,7 @@ impl Results {
         })
     }
 
-    /// Tells whether a branch has set a key.
+    /// Returns whether a branch has set a key.
     pub(super) fn has_set(&self, key: &str) -> bool {
         self.ended.iter().any(|ended| ended.set.contains_key(key))
     }
@@ -212,7 +212,7 @@ impl Results {
         self.ended.iter().map(|ended| &*ended.branch)
     }
 
-    /// Returns what branches set under keys with a prefix, as goal gates do: a later branch with a worse value counts.
+    /// Returns the values that branches set under keys with a prefix, such as those of goal gates: a later branch with a worse value counts.
     pub(super) fn gates(&self, prefix: &str) -> HashMap<String, Json> {
         let mut gates: HashMap<String, Json> = HashMap::new();
         let good = |value: &Json| matches!(value.as_str(), Some("success" | "partial_success"));
@@ -228,17 +228,17 @@ impl Results {
     }
 }
 
-/// How many nodes of the branches of one fork may be at work at once, in this process.
+/// How many nodes of one fork's branches may run concurrently in this process.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     open: Mutex<HashMap<(RunKey, String), Weak<Semaphore>>>,
 }
 
 impl Limits {
-    /// Returns the limit of the branches beside a branch.
+    /// Returns the limit that applies to a branch and its siblings.
     pub(super) fn of(&self, run: &RunKey, branch: &str, most: usize) -> Arc<Semaphore> {
         let fork = branch.rsplit_once('.').map_or(branch, |(fork, _)| fork).to_owned();
-        // Nothing panics while it is held.
+        // No code panics while it holds this lock.
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (run.clone(), fork);
         if let Some(known) = open.get(&key).and_then(Weak::upgrade) {

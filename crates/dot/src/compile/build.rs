@@ -1,4 +1,4 @@
-//! Putting the graph together: nodes with their policies, routes with their targets.
+//! Builds the graph: nodes with their policies, routes with their targets.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use crate::pipeline::{Attributes, Node, Pipeline};
 use crate::select::Candidate;
 use crate::value::Value;
 
-/// The type of nodes that decide on the outcome of the node before them.
+/// The type of nodes that decide on the outcome of the previous node.
 const CONDITIONAL: &str = "conditional";
 
-/// The types of nodes that only lead somewhere: no task is told of them.
+/// The types of nodes that only route; summaries for tasks omit them.
 const ROUTING: [&str; 4] = ["start", "exit", CONDITIONAL, PARALLEL];
 
-/// How many nodes of branches are at work at once unless a `parallel` node says otherwise.
+/// How many nodes of branches run concurrently by default.
 const MAX_PARALLEL: usize = 4;
 
-/// Makes the graph. Lint has found no error in the pipeline.
+/// Builds the graph. Lint has found no error in the pipeline.
 pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Context>, Error> {
     let (start, exits) = ends(pipeline)?;
     let shared = Arc::new(pipeline.clone());
@@ -110,7 +110,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
             builder = builder.interrupt_after();
         }
         if region.is_some() && regions.meeting_at(at).is_none() {
-            // Branches that share a node run it once each.
+            // Branches that share a node each run it once.
             builder = builder.join(Join::Any);
         }
         builder = builder.revision(revision(pipeline, node, name, &outgoing[at]));
@@ -127,7 +127,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
     })
 }
 
-/// Returns the outermost parallel node whose branches a node is part of, or meets.
+/// Returns the outermost parallel node with branches that contain a node or meet at it.
 pub(super) fn fork_around<'a>(
     pipeline: &'a Pipeline,
     registry: &Registry,
@@ -158,7 +158,7 @@ fn ends(pipeline: &Pipeline) -> Result<(usize, Vec<usize>), Error> {
 
 type Resolved = Vec<(String, Arc<dyn Handler>)>;
 
-/// Finds the handler of each node. The start and the exit may be known by their names alone.
+/// Finds the handler of each node. A name alone may identify the start and the exit.
 fn resolve(
     pipeline: &Pipeline,
     registry: &Registry,
@@ -176,7 +176,7 @@ fn resolve(
             at if at == start => named("start")?,
             at if exits.contains(&at) => named("exit")?,
             _ => match registry.resolve(node)? {
-                // A prompt that is a default of all nodes does not ask for a ranking.
+                // A prompt that is a default of all nodes does not request a ranking.
                 (name, _)
                     if name == FAN_IN && node.attributes.is_own("prompt") && !registry.has_own(FAN_IN) =>
                 {
@@ -202,13 +202,13 @@ fn route(
     }
     let (rules, joins) = (Arc::clone(rules), Arc::clone(joins));
     builder.route(from, targets, move |context, cx| {
-        // Without an output, an operator has said that the work is done.
+        // A missing output means that an operator marked the work as done.
         let sent = cx.output::<RouteInput>().ok().flatten().unwrap_or_else(RouteInput::success);
         if let (Some(life), Some(branch)) = (&sent.life, &sent.branch)
             && let Some((join, fork)) = leave::joins(branch).last()
             && rules.get(fork).is_some_and(|rule| rule.is_settled(context, join))
         {
-            // It changes nothing of the answer: whoever is told would come to the same by the context.
+            // This changes nothing about the decision: every observer would derive the same from the context.
             joins.settle(life, join);
         }
         match ways.next(&sent, &view(context, sent.branch.as_deref())) {
@@ -221,7 +221,7 @@ fn route(
                 };
                 ways.edges.iter().enumerate().fold(Route::none(), begin)
             }
-            // Out of a branch or into one, the way leads through another node first.
+            // A route out of a branch or into one leads through another node first.
             Next::Edge { to, replan: true, .. } if ways.by_way_of(&to) == to => {
                 Route::revisit(to, sent.why(cx.node().as_str()))
             }
@@ -232,7 +232,7 @@ fn route(
     })
 }
 
-/// Says where each node can lead, and through which others if that is out of a branch or into one.
+/// Lists the targets of each node, and the nodes on the way for routes out of a branch or into one.
 fn all_ways(
     pipeline: &Pipeline,
     outgoing: &[Vec<usize>],
@@ -262,7 +262,7 @@ fn all_ways(
         }
         all.push(ways);
     }
-    // An inner fork is entered by way of the outer one.
+    // The run enters an inner fork through the outer one.
     for region in &regions.all {
         let through = entered.values().flatten().copied();
         let ways = through.filter_map(|to| Some((id(to), id(regions.first_towards(region.fork, to)?))));
@@ -272,7 +272,7 @@ fn all_ways(
     Ok(all)
 }
 
-/// Says where a node can lead.
+/// Lists the targets of a node.
 fn ways(
     pipeline: &Pipeline,
     at: usize,
@@ -336,24 +336,24 @@ fn ways(
     Ok(ways)
 }
 
-/// Returns the nodes that there are of those that attributes name to jump to.
+/// Returns the existing nodes among the jump targets in attributes.
 fn named(pipeline: &Pipeline, attributes: &Attributes) -> Vec<String> {
     let keys = ["retry_target", "fallback_retry_target"].iter();
     keys.filter_map(|key| pipeline.node(&attributes.text(key))).map(|node| node.id().to_owned()).collect()
 }
 
-/// Returns the node that a node itself names to jump to.
+/// Returns the jump target of the node itself.
 fn own_target(pipeline: &Pipeline, node: &Node) -> Option<(String, Jump)> {
     let named = |key: &str, why| existing(pipeline, &node.attributes.text(key), why);
     named("retry_target", Jump::Own).or_else(|| named("fallback_retry_target", Jump::Fallback))
 }
 
-/// Returns a target if there is such a node; lint has warned of the others.
+/// Returns a target if that node exists; lint has warned about the others.
 fn existing(pipeline: &Pipeline, target: &str, why: Jump) -> Option<(String, Jump)> {
     pipeline.node(target).map(|node| (node.id().to_owned(), why))
 }
 
-/// Says for each fork whose branches may be left when that is.
+/// Returns the rule for abandoning branches, by fork with such a rule.
 fn rules(pipeline: &Pipeline, regions: &Regions) -> HashMap<String, Rule> {
     let rule = |region: &Region| {
         let fork = &pipeline.nodes()[region.fork];
@@ -364,12 +364,12 @@ fn rules(pipeline: &Pipeline, regions: &Regions) -> HashMap<String, Rule> {
     regions.all.iter().filter_map(rule).collect()
 }
 
-/// Tells whether a node is in branches that may be left.
+/// Returns whether a node is in branches that may be abandoned.
 fn leaves(pipeline: &Pipeline, rules: &HashMap<String, Rule>, region: &Region, node: usize) -> bool {
     region.nodes.contains(&node) && rules.contains_key(pipeline.nodes()[region.fork].id())
 }
 
-/// Says that a child would be left without a manager that ends it.
+/// Returns the error for a child that would be left without a manager to end it.
 fn left_manager(node: &Node) -> Error {
     let message = format!(
         "node {}: a manager does not run in a branch that may be left; use `join_policy=wait_all` without `fail_fast`",
@@ -383,7 +383,7 @@ fn signature_limit(pipeline: &Pipeline) -> Option<u64> {
     u64::try_from(limit).ok()
 }
 
-/// Says what a fan-in has to know of the branches that meet at it.
+/// Returns the data about the arriving branches that a fan-in needs.
 fn fan_in(pipeline: &Pipeline, region: &Region) -> Role {
     let fork = &pipeline.nodes()[region.fork];
     let edges = pipeline.edges().iter().filter(|edge| *edge.from == *fork.id());

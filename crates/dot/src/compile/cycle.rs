@@ -1,10 +1,9 @@
-//! Which nodes are in a loop: there a number of visits without a wait ends the run, unless the pipeline sets a limit.
+//! Finds the nodes in loops. In a loop, a number of visits without a wait ends the run, unless the pipeline sets a limit.
 
 use super::region::steps;
 use crate::pipeline::{Node, Pipeline};
 
-/// How often a node of such a loop is visited unless the pipeline says: far more than work is repeated on purpose, and few enough that a
-/// task which costs money and is never content does not ruin its owner.
+/// Default visit limit for a node of such a loop: far above deliberate repetition, and low enough that an endless paid task does not ruin its owner.
 const VISITS: u32 = 100;
 
 /// Returns the limit for a node of such a loop, unless the pipeline sets one itself.
@@ -13,11 +12,11 @@ pub(super) fn visits(pipeline: &Pipeline, node: &Node) -> Option<u32> {
     said.is_none().then_some(VISITS)
 }
 
-/// Tells for each node whether it is in a loop: Tarjan's components, with a stack of our own, since a chain may be as long as a file.
+/// Returns for each node whether it is in a loop: Tarjan's components with an explicit stack, since a chain may be as long as a file.
 pub(super) fn in_loops(pipeline: &Pipeline) -> Vec<bool> {
     const NEW: usize = usize::MAX;
     let mut next = steps(pipeline);
-    // A jump of the graph begins at an exit, which may look at its goals again and again.
+    // A jump of the graph begins at an exit, which may check its goals again and again.
     for exit in pipeline.exits() {
         let named = |attributes: &crate::pipeline::Attributes| {
             ["retry_target", "fallback_retry_target"].map(|key| attributes.text(key).into_owned())

@@ -1,4 +1,4 @@
-//! A branch for each item of a list: which items there are, and how the branches of one edge are told apart.
+//! A branch for each item of a list: the items, and the names of one edge's branches.
 
 use std::borrow::Cow;
 
@@ -8,26 +8,26 @@ use serde_json::{Map, Value as Json};
 
 use super::plan::NodeTargets;
 
-/// How many items an edge takes: each is a branch of its own, in the log and in the context that they meet in.
+/// Maximum number of items per edge: each is a branch of its own, in the log and in the context where the branches meet.
 const MOST: usize = 1000;
 
-/// The keys by which a branch knows its item, and the place of that in the list.
+/// The keys for a branch's item and the item's position in the list.
 pub(super) const ITEM: &str = "item";
 pub(super) const INDEX: &str = "item_index";
 
-/// An item on its way to the node that its branch begins with.
+/// An item on its way to the first node of its branch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Item {
     pub(super) index: usize,
     pub(super) item: Json,
 }
 
-/// Returns the name of the node that a branch begins with, and the place of its item: `work:2`. No id has a colon.
+/// Returns the name of a branch's first node with the position of its item: `work:2`. No id has a colon.
 pub(super) fn first(node: &str, index: usize) -> String {
     format!("{node}:{index}")
 }
 
-/// Takes such a name apart.
+/// Splits such a name.
 pub(super) fn parts(first: &str) -> (&str, usize) {
     match first.split_once(':') {
         Some((node, index)) => (node, index.parse().unwrap_or(0)),
@@ -35,12 +35,12 @@ pub(super) fn parts(first: &str) -> (&str, usize) {
     }
 }
 
-/// Returns the key under which the context holds how many items the edges of a fork have, until its branches have met.
+/// Returns the context key for the number of items of a fork's edges, until its branches have met.
 pub(super) fn key(join: &str) -> String {
     format!("internal.items.{join}")
 }
 
-/// Returns what the branches of a join begin with, one for each item.
+/// Returns the first nodes of a join's branches, one for each item.
 pub(super) fn all<'a>(firsts: &'a [String], context: &Context, join: &str) -> Vec<Cow<'a, str>> {
     let counts = context.get_value(&key(join));
     let count = |node: &str| usize::try_from(counts?.get(node)?.as_u64()?).ok();
@@ -54,17 +54,17 @@ pub(super) fn all<'a>(firsts: &'a [String], context: &Context, join: &str) -> Ve
     all
 }
 
-/// Forgets how many items there were.
+/// Removes the number of items.
 pub(super) fn forget(update: ContextUpdate, join: &str) -> ContextUpdate {
     update.remove(key(join))
 }
 
 impl NodeTargets {
-    /// Returns the items of an edge: those of the list that the context holds under the edge's key, if it has one.
+    /// Returns the items of an edge: those of the list under the edge's key in the context, if it has one.
     ///
     /// # Errors
     ///
-    /// That the context holds no list there, or one that is too long.
+    /// Returns an error if the context has no list there, or a list that is too long.
     fn list<'a>(&self, edge: usize, context: &'a Context) -> Result<Option<&'a [Json]>, String> {
         let Some(key) = self.each.get(edge).and_then(Option::as_deref) else { return Ok(None) };
         let key = key.strip_prefix("context.").unwrap_or(key);
@@ -81,7 +81,7 @@ impl NodeTargets {
         }
     }
 
-    /// Returns how many items the edges have that take some, by the nodes that they lead to, and how many branches there are.
+    /// Returns the number of items of each edge with a list, by target node, and the number of branches.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl NodeTargets {
         Ok((counts, branches))
     }
 
-    /// Returns the branches of an edge, each by its item; `None` if the edge begins a single one.
+    /// Returns the branches of an edge, one per item; `None` if the edge begins a single branch.
     pub(super) fn branches(&self, edge: usize, context: &Context) -> Option<Vec<Item>> {
         let items = self.list(edge, context).ok().flatten()?;
         Some(items.iter().cloned().enumerate().map(|(index, item)| Item { index, item }).collect())

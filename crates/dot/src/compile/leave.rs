@@ -1,7 +1,6 @@
-//! Leaving branches whose results no longer count: when that is, and how the nodes at work in them learn it.
+//! Abandons branches with results that no longer count: the condition for it, and how their running nodes learn it.
 //!
-//! It is decided where the end of a branch is recorded, on the context with that record in it, so that in the log a branch is
-//! never left before what it was left for.
+//! The decision falls where the end of a branch is recorded, on the context after that record. So the log never abandons a branch before the cause.
 
 use std::collections::HashMap;
 use std::future::{Future, pending, poll_fn};
@@ -20,24 +19,23 @@ use crate::outcome::Status;
 use crate::pipeline::Node;
 use crate::value::Value;
 
-/// The key under which a branch keeps what it came to.
+/// The key for the result of a branch.
 pub(super) const ENDED: &str = "internal.ended";
 
-/// How many joins are remembered as settled. A node that starts after its join was forgotten runs to its end; nothing else
-/// depends on it.
+/// How many settled joins are remembered. A node that starts after its join was forgotten runs to its end; nothing else depends on it.
 const REMEMBERED: usize = 1024;
 
-/// When the branches of a parallel node need not be waited for.
+/// The condition under which the other branches of a parallel node no longer count.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     policy: Policy,
     /// Whether the first failure decides.
     pub(super) fail_fast: bool,
-    /// The nodes that its branches begin with.
+    /// The first nodes of its branches.
     firsts: Vec<String>,
 }
 
-/// How many branches have to succeed.
+/// How many branches must succeed.
 #[derive(Clone, Copy, Debug)]
 enum Policy {
     All,
@@ -60,7 +58,7 @@ impl Rule {
         Self { policy, fail_fast: fork.attributes.text("error_policy") == "fail_fast", firsts }
     }
 
-    /// Returns how many of so many branches have to succeed; `None` if each counts.
+    /// Returns how many of `total` branches must succeed; `None` if each counts.
     pub(super) fn needed(&self, total: usize) -> Option<usize> {
         match self.policy {
             Policy::All => None,
@@ -70,12 +68,12 @@ impl Rule {
         }
     }
 
-    /// Tells whether branches may be left at all.
+    /// Returns whether branches may be abandoned at all.
     pub(super) fn leaves(&self) -> bool {
         !matches!(self.policy, Policy::All) || self.fail_fast
     }
 
-    /// Tells whether what branches have come to decides on all of them. `join` is the fork and its visit, after the branch around.
+    /// Returns whether the results so far decide for all branches. `join` is the fork and its visit, after the branch around.
     pub(super) fn is_settled(&self, context: &Context, join: &str) -> bool {
         let firsts = each::all(&self.firsts, context, join);
         let ended = firsts.iter().filter_map(|first| {
@@ -97,7 +95,7 @@ impl Rule {
     }
 }
 
-/// Returns the joins around a branch, outermost first: each a fork and its visit after the branch around it, and the fork.
+/// Returns the joins around a branch, outermost first, each with its fork. A join is a fork and its visit after the branch around it.
 pub(super) fn joins(branch: &str) -> impl Iterator<Item = (&str, &str)> {
     let ends = branch.match_indices('/').map(|(at, _)| at).chain([branch.len()]);
     ends.filter_map(|end| {
@@ -107,13 +105,13 @@ pub(super) fn joins(branch: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The joins of the runs in this process whose branches may be left.
+/// The joins of the runs in this process with branches that may be abandoned.
 #[derive(Debug, Default)]
 pub(super) struct Joins {
     open: Mutex<HashMap<String, Join>>,
 }
 
-/// One join: who watches it, and, once it is settled, what keeps the run from resting before they have learnt it.
+/// One join: its watchers, and, once it is settled, the guard that keeps the run active until they have learned it.
 #[derive(Debug)]
 struct Join {
     settled: watch::Sender<bool>,
@@ -127,7 +125,7 @@ impl Join {
     }
 }
 
-/// A node that watches a join, until this is dropped.
+/// A node that watches a join, until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Watch {
     joins: Arc<Joins>,
@@ -147,7 +145,7 @@ impl Drop for Watch {
 
 impl Joins {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Join>> {
-        // Nothing panics while it is held.
+        // No code panics while it holds this lock.
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= REMEMBERED {
             open.retain(|_, join| !join.watching.is_empty());
@@ -155,7 +153,7 @@ impl Joins {
         open
     }
 
-    /// Tells the nodes at work in the branches of a join that nothing depends on them any more.
+    /// Notifies the running nodes in the branches of a join that their results no longer count.
     pub(super) fn settle(&self, life: &str, join: &str) {
         let mut open = self.lock();
         let join = open.entry(format!("{life}:{join}")).or_insert_with(Join::new);
@@ -163,7 +161,7 @@ impl Joins {
         join.settled.send_replace(true);
     }
 
-    /// Lets a node watch a join.
+    /// Starts watching a join for a node.
     pub(super) fn watch(self: &Arc<Self>, cx: &NodeContext, life: &str, join: &str) -> Watch {
         let key = format!("{life}:{join}");
         let mut open = self.lock();
@@ -173,18 +171,18 @@ impl Joins {
         Watch { joins: Arc::clone(self), key, activation: cx.idempotency_key(), settled }
     }
 
-    /// Forgets a join that has come to its end.
+    /// Removes a join that ended.
     pub(super) fn close(&self, life: &str, join: &str) {
         let closed = self.lock().remove(&format!("{life}:{join}"));
         drop(closed);
     }
 }
 
-/// Waits until one of these joins is settled: for ever, if there is none.
+/// Waits until one of these joins is settled; forever if the list is empty.
 pub(super) async fn settled(joins: Vec<Watch>) {
     let one = |mut join: Watch| -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
-            // The sender is gone with the graph, or when the join has come to its end: neither is a reason to stop.
+            // The sender is gone with the graph, or because the join ended: neither is a reason to stop.
             if join.settled.wait_for(|settled| *settled).await.is_err() {
                 pending::<()>().await;
             }

@@ -1,4 +1,4 @@
-//! A pipeline to a graph that runs durably: one node for each node, and one route that decides where it leads.
+//! Compiles a pipeline to a graph that runs durably: a graph node for each node, and one route that chooses its targets.
 
 mod branch;
 mod build;
@@ -57,38 +57,38 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// Compiles with these handlers.
+    /// Creates a compiler with these handlers.
     pub fn new(registry: Registry) -> Self {
         Self { registry, linter: Linter::default() }
     }
 
-    /// Judges pipelines by this linter before they are compiled; it comes to know the types of the registry.
+    /// Sets the linter that checks pipelines before compilation; it also accepts the types of the registry.
     #[must_use]
     pub fn with_linter(mut self, linter: Linter) -> Self {
         self.linter = linter;
         self
     }
 
-    /// Has runs stop whenever a node has ended, until the question `node@visit:after` is accepted. It is no part of what the graph
-    /// is: a run goes on with one that has no stops.
+    /// Makes runs stop whenever a node has ended, until the question `node@visit:after` is accepted. Stops are not part of the graph's fingerprint: a
+    /// run can continue with a graph that has none.
     #[must_use]
     pub fn stop_after(mut self, node: impl Into<String>) -> Self {
         self.registry = self.registry.stop_after(node);
         self
     }
 
-    /// Makes a graph of a pipeline. Transforms have to be applied before.
+    /// Compiles a pipeline to a graph. Apply transforms first.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid) if lint finds an error, or a handler refuses its node;
-    /// - [`ErrorKind::Unsupported`](ferrata_core::ErrorKind::Unsupported) for a node, edge or attribute that does not run yet,
-    ///   naming it: nothing is silently left out.
+    /// - [`ErrorKind::Invalid`](ferrata_core::ErrorKind::Invalid) if lint finds an error, or a handler rejects its node;
+    /// - [`ErrorKind::Unsupported`](ferrata_core::ErrorKind::Unsupported) with the name of a node, edge or attribute that is not supported yet:
+    ///   nothing is omitted silently.
     pub fn compile(&self, pipeline: &Pipeline) -> Result<Graph<Context>, Error> {
         self.compile_judged(pipeline).map(|(graph, _)| graph)
     }
 
-    /// Makes a graph of a pipeline, and returns what [`diagnose`](Self::diagnose) says of it: warnings, and what is worth knowing.
+    /// Compiles a pipeline to a graph, and returns the findings of [`diagnose`](Self::diagnose): warnings and notes.
     ///
     /// # Errors
     ///
@@ -102,12 +102,12 @@ impl Compiler {
         Ok((graph, found))
     }
 
-    /// Returns what lint finds, and what [`compile`](Self::compile) would refuse besides, as errors of the rule `runs`: a pipeline
-    /// without an error among it is one that is compiled.
+    /// Returns the findings of lint, and further reasons for [`compile`](Self::compile) to refuse, as errors of the rule `runs`. A pipeline without
+    /// an error compiles.
     pub fn diagnose(&self, pipeline: &Pipeline) -> Vec<Diagnostic> {
         let mut found = match self.linter.check_with(pipeline, &self.registry) {
             Ok(found) => found,
-            // What cannot be taken apart cannot be judged further.
+            // Without regions, no further check is possible.
             Err(error) => return error.diagnostics().to_vec(),
         };
         let refusals = self.refusals(pipeline);
@@ -119,7 +119,7 @@ impl Compiler {
         found
     }
 
-    /// Returns what is wrong with the nodes, each for itself; if nothing is, what is wrong with the whole.
+    /// Returns the errors of individual nodes; if there are none, the errors of the whole pipeline.
     fn refusals(&self, pipeline: &Pipeline) -> Vec<Error> {
         let ends: Vec<usize> = pipeline.starts().into_iter().chain(pipeline.exits()).collect();
         let inner = pipeline.nodes().iter().enumerate().filter(|(at, _)| !ends.contains(at));
@@ -136,7 +136,7 @@ impl Compiler {
         whole.err().into_iter().collect()
     }
 
-    /// Returns the outermost parallel node whose branches a node is part of, or meets.
+    /// Returns the outermost parallel node with branches that contain a node or meet at it.
     pub(crate) fn fork_around<'a>(
         &self,
         pipeline: &'a Pipeline,
@@ -146,7 +146,7 @@ impl Compiler {
     }
 }
 
-/// Says where an error of compiling is, by the words that it begins with.
+/// Finds the location of a compile error by the first words of its message.
 fn refused(pipeline: &Pipeline, error: &Error) -> Diagnostic {
     let (message, fix) =
         error.message().rsplit_once("; ").unwrap_or((error.message(), "change it as it says"));

@@ -1,13 +1,13 @@
-//! What lint says of branches that run, but perhaps not as it looks.
+//! Lint notes about branches that run, but perhaps not as the source suggests.
 
 use super::build;
 use crate::handler::Registry;
 use crate::lint::{Diagnostic, Severity};
 use crate::pipeline::Pipeline;
 
-/// Tells where branches meet at no fan-in, and which ways lead out of them or into them.
+/// Reports branches that meet without a fan-in, and routes that lead out of them or into them.
 pub(super) fn of_branches(pipeline: &Pipeline, registry: &Registry) -> Vec<Diagnostic> {
-    // What has no regions was refused.
+    // A pipeline without regions was refused.
     let Ok(regions) = build::regions(pipeline, registry) else { return Vec::new() };
     let node = |at: usize| &pipeline.nodes()[at];
     let new = |rule, message: String, at: usize, fix: &str| {

@@ -1,4 +1,4 @@
-//! Where a node leads after each outcome: a pure function of the node's edges, its outcome and the context after it.
+//! The targets of a node after each outcome: a pure function of the node's edges, its outcome and the context after it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,66 +10,65 @@ use crate::outcome::{StageOutcome, Status};
 use crate::select::{Candidate, Choice, Reason, choose};
 use crate::suggest::shown;
 
-/// How many of the edges that did not hold are named.
+/// How many failed edge conditions a message names.
 const TOLD: usize = 8;
 
-/// What the keys of goal gates begin with.
+/// Prefix of the keys of goal gates.
 pub(super) const GATES: &str = "internal.gate.";
 
-/// The key under which the context holds the last outcome of a goal gate that was visited.
+/// The context key for the last outcome of a visited goal gate.
 pub(super) fn gate_key(node: &str) -> String {
     format!("{GATES}{node}")
 }
 
-/// Where one node can lead.
+/// The targets of one node.
 #[derive(Debug)]
 pub(super) struct NodeTargets {
     pub(super) edges: Vec<Candidate>,
-    /// For each edge, whether it starts the run afresh.
+    /// For each edge, whether it restarts the run.
     pub(super) restarts: Vec<bool>,
-    /// For each edge, whether the run goes back on purpose, to plan anew.
+    /// For each edge, whether the run goes back deliberately to plan again.
     pub(super) replans: Vec<bool>,
-    /// For each edge, what it says of the fidelity of the task that it leads to.
+    /// For each edge, its fidelity settings for the next task.
     pub(super) carries: Vec<Option<EdgeFidelity>>,
     /// For each edge, whether it leads to a conditional node.
     pub(super) to_conditional: Vec<bool>,
-    /// Whether the node only decides where to go: then the outcome is that of the node before it, and a failure may follow
-    /// any edge.
+    /// Whether the node only routes: then the outcome is that of the previous node, and a failure may follow any edge.
     pub(super) decides: bool,
-    /// Whether all of its edges are taken at once.
+    /// Whether the run follows all its edges at once.
     pub(super) forks: bool,
-    /// For each edge, the key of the list with an item for each of its branches.
+    /// For each edge, the key of the list with an item per branch.
     pub(super) each: Vec<Option<String>>,
-    /// Where the branches of a fork meet: if there is no item, the run goes there.
+    /// The node where the branches of a fork meet: if the list is empty, the run goes there.
     pub(super) meets: Option<String>,
-    /// Whether chance decides among edges that are equally good but for their weight.
+    /// Whether chance decides among edges that differ only in weight.
     pub(super) random: bool,
-    /// How often the same failure may be met by a fresh start.
+    /// How often a restart may follow the same failure.
     pub(super) signature_limit: Option<u64>,
-    /// Where the branch meets the others that the node is in one with: it goes there instead of ending.
+    /// The node where the branches around this node meet: its branch goes there instead of ending.
     pub(super) home: Option<String>,
-    /// What leads out of that branch: such a way is taken where the branches meet.
+    /// Targets outside that branch: such a route is followed where the branches meet.
     pub(super) out: HashSet<String>,
-    /// What leads into a branch that the node is not in, each with the fork that the way leads through.
+    /// Targets in a branch around which this node is not, each with the fork on the way.
     pub(super) through: HashMap<String, String>,
-    /// Of a fork, what it begins for a run that is on its way to a node in one of its branches.
+    /// For a fork, the first node of the branch for a run on its way to a node in one of its branches.
     pub(super) entries: HashMap<String, String>,
-    /// Where a failure jumps, the first that exists.
+    /// The target of a jump after a failure: the first that exists.
     pub(super) retry_target: Option<(String, Jump)>,
-    /// Every node that is named to be jumped to, also where another one comes first: they are part of the graph.
+    /// Every jump target, including those after the first: they are part of the graph.
     pub(super) named: Vec<String>,
-    /// What the exit looks at, and every node outside of branches that nothing follows.
+    /// The gates that the exit checks, as does every node outside of branches without a successor.
     pub(super) gates: Vec<Gate>,
 }
 
-/// A node whose goal has to be met before the run may end.
+/// A node with a goal that must be met before the run may end.
 #[derive(Debug)]
 pub(super) struct Gate {
     pub(super) node: String,
     pub(super) target: Option<(String, Jump)>,
 }
 
-/// Which attribute names the node that is jumped to.
+/// The attribute that names a jump target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Jump {
     Own,
@@ -77,7 +76,7 @@ pub(super) enum Jump {
     OfGraph,
     FallbackOfGraph,
     Join,
-    /// One of the branches that met here was left for it.
+    /// A branch that met here was abandoned for it.
     Left,
 }
 
@@ -94,38 +93,38 @@ impl Jump {
     }
 }
 
-/// What follows.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// An edge.
     Edge {
         to: String,
-        /// Its place among the node's edges; of a run that starts afresh it is gone by then.
+        /// Its index among the node's edges; absent for a restarted run.
         place: Option<usize>,
         reason: Reason,
         restart: bool,
         replan: bool,
         carries: Option<EdgeFidelity>,
     },
-    /// A node that no edge leads to.
+    /// A node that is reached without an edge.
     Jump { to: String, why: Jump },
     /// All edges: each begins a branch.
     Fork,
-    /// None of the edges has an item: the run goes to where the branches would have met.
+    /// The list is empty: the run goes to where the branches would have met.
     Skip { to: String },
-    /// The one branch that leads to a node which the run was on its way to.
+    /// The one branch that leads to the run's target node.
     Begin { first: String },
-    /// Nothing: no edge begins here, and the run ends, with success.
+    /// The end: no edge begins here, and the run completes.
     End,
-    /// None of the edges holds: the run, or the branch, fails.
+    /// No edge holds: the run, or the branch, fails.
     Stuck,
     /// The run fails.
     Fail,
-    /// The run fails, because the goal of this gate is not met.
+    /// The run fails, because this gate's goal is not met.
     Unmet { gate: String },
 }
 
-/// Looks up what other dialects call what the last command printed: all of it, or its last line.
+/// Looks up other dialects' names for the last command's output: the whole output, or its last line.
 fn of_other_dialects(key: &str, context: &Context) -> Option<serde_json::Value> {
     let output = context.get_value("tool.output")?.as_str()?;
     match key {
@@ -135,7 +134,7 @@ fn of_other_dialects(key: &str, context: &Context) -> Option<serde_json::Value> 
     }
 }
 
-/// What an edge says of the fidelity of the task that it leads to.
+/// The fidelity settings that an edge has for the next task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct EdgeFidelity {
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -144,7 +143,7 @@ pub(super) struct EdgeFidelity {
     pub(super) thread_id: String,
 }
 
-/// What of an outcome routes look at; it travels as the node's output, so that a route can be asked again.
+/// The part of an outcome that routes read. It is the node's output, so that the route can be evaluated again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct RouteInput {
     pub(super) outcome: Status,
@@ -159,42 +158,42 @@ pub(super) struct RouteInput {
     /// The branch that the node ran in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) branch: Option<String>,
-    /// Where the branch was left for.
+    /// The target for which the branch was abandoned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) leave: Option<String>,
-    /// The node that the run is on its way to, in a branch of the fork that this arrives at.
+    /// The target of the run, in a branch of the receiving fork.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) enter: Option<String>,
-    /// Where the run goes on instead of along an edge, since a branch was left for it.
+    /// The node where the run continues instead of along an edge, since a branch was abandoned for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) goes: Option<String>,
-    /// Whether each node that this arrives at begins a branch.
+    /// Whether each receiving node begins a branch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) fork: bool,
-    /// Where the run starts afresh: the context that chose this is gone by then.
+    /// The node where the run restarts: the context of that decision no longer exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) restart: Option<String>,
-    /// What the edge that was chosen says of the fidelity of the next task.
+    /// The fidelity settings of the chosen edge for the next task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) carries: Option<EdgeFidelity>,
-    /// The place among the node's edges of the one that was chosen, and why it was, or the jump.
+    /// The index of the chosen edge among the node's edges, and the reason for it, or the jump.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) edge: Option<usize>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) why: Option<String>,
-    /// Whether none of the node's edges held: then its failure ends the branch here.
+    /// Whether no edge of the node held: its failure then ends the branch here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) stuck: bool,
-    /// Whether the branch was left: then it ends here.
+    /// Whether the branch was abandoned: it then ends here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) left: bool,
-    /// The life of the run, if the branches beside this one may be left for what it came to.
+    /// The generation of the run, if this result may decide for sibling branches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) life: Option<String>,
-    /// What chance has drawn, so that an edge that was chosen by it can be chosen again.
+    /// The random number, so that a repeated evaluation chooses the same edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) draw: Option<u64>,
-    /// Texts in the context that would be shown as those of the attempt, and that another one left there.
+    /// Texts of other nodes in the context, which must not appear as texts of this attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) of_others: Vec<String>,
 }
@@ -224,12 +223,12 @@ impl RouteInput {
         }
     }
 
-    /// What a node sends that an operator has said to be done.
+    /// Returns the output of a node that an operator marked as done.
     pub(super) fn success() -> Self {
         Self::of(&StageOutcome::success(), None, false)
     }
 
-    /// Says why the run goes back on purpose.
+    /// Returns the reason why the run goes back deliberately.
     pub(super) fn why(&self, node: &str) -> String {
         let outcome = if self.own_outcome.is_empty() { self.outcome.as_str() } else { &self.own_outcome };
         match &*self.failure_reason {
@@ -247,10 +246,10 @@ impl RouteInput {
 }
 
 impl NodeTargets {
-    /// Says what follows an outcome.
+    /// Returns the next step after an outcome.
     ///
-    /// A failure follows an edge whose condition holds, else it jumps to the retry target, else it follows an edge to a
-    /// conditional node, which is there to decide on it; it never follows another edge without a condition.
+    /// A failure follows an edge whose condition holds. Otherwise it jumps to the retry target, and without one follows an edge to a conditional
+    /// node, which decides on it. It never follows another edge without a condition.
     pub(super) fn next(&self, sent: &RouteInput, context: &Context) -> Next {
         match (self.after(sent, context), &self.home) {
             (Next::End | Next::Fail, Some(home)) => Next::Jump { to: home.clone(), why: Jump::Join },
@@ -312,7 +311,7 @@ impl NodeTargets {
         if let Some((to, why)) = &self.retry_target {
             return Next::Jump { to: to.clone(), why: *why };
         }
-        // Edges by their place, so that the choice among those that are left can be given back as one among all.
+        // Edges by index, so that a choice among the remaining edges maps back to one among all.
         let kept: Vec<usize> = (0..self.edges.len()).filter(|&at| self.to_conditional[at]).collect();
         let edges: Vec<Candidate> = kept.iter().map(|&at| self.edges[at].clone()).collect();
         match choose(&edges, &outcome, &facts, sent.draw) {
@@ -321,7 +320,7 @@ impl NodeTargets {
         }
     }
 
-    /// Says what the edges asked for, none of which holds after this outcome.
+    /// Describes the conditions of the edges if none of them holds after this outcome.
     pub(super) fn tried(&self, node: &str, outcome: &StageOutcome) -> String {
         let label = match &*outcome.preferred_label {
             "" => String::new(),
@@ -346,7 +345,7 @@ impl NodeTargets {
         Next::Edge { to, place: Some(choice.edge), reason: choice.reason, restart, replan, carries }
     }
 
-    /// Finds the first gate that was visited and whose goal is not met.
+    /// Finds the first visited gate with an unmet goal.
     fn unmet(&self, context: &Context) -> Option<Next> {
         let unmet = |gate: &&Gate| {
             let last = context.get_value(&gate_key(&gate.node)).and_then(|value| value.as_str());
@@ -359,8 +358,8 @@ impl NodeTargets {
         })
     }
 
-    /// Returns the node of the graph that a way to a node leads through: a way out of the branch leads to where it meets the others, one
-    /// into a branch from outside to its fork.
+    /// Returns the graph node on the way to a node: a route out of the branch passes the node where the branches meet, one into a branch from outside
+    /// passes its fork.
     pub(super) fn by_way_of<'a>(&'a self, to: &'a str) -> &'a str {
         match &self.home {
             Some(home) if self.out.contains(to) => home,
@@ -368,7 +367,7 @@ impl NodeTargets {
         }
     }
 
-    /// Returns every node that this one is followed by in the graph, each once.
+    /// Returns every direct successor of this node in the graph, each once.
     pub(super) fn followers(&self) -> Vec<String> {
         let mut seen = HashSet::new();
         let all = self.targets();
@@ -378,7 +377,7 @@ impl NodeTargets {
         ways.filter(|to| seen.insert(*to)).map(str::to_owned).collect()
     }
 
-    /// Returns every node that this one may lead to, each once.
+    /// Returns every possible target of this node, each once.
     pub(super) fn targets(&self) -> Vec<String> {
         let edges = self.edges.iter().map(|edge| &edge.to);
         let jumps = self.retry_target.iter().map(|(to, _)| to);

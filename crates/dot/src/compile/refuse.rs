@@ -1,4 +1,4 @@
-//! What the dialect has and a graph cannot do yet: refused with a name, instead of being passed over.
+//! Refuses features of the dialect that a graph does not support yet, by name, instead of ignoring them.
 
 use ferrata_core::{Error, ErrorKind};
 
@@ -6,7 +6,7 @@ use super::settings::{flag, invalid};
 use crate::pipeline::{Node, Pipeline};
 use crate::value::Value;
 
-/// Refuses what a node in a branch of a parallel node cannot do.
+/// Refuses features that a node in a branch of a parallel node does not support.
 pub(super) fn check_region(
     pipeline: &Pipeline,
     node: usize,
@@ -29,7 +29,7 @@ pub(super) fn check_region(
     Ok(())
 }
 
-/// Refuses a pipeline that asks for more than a graph can do, or for what contradicts itself.
+/// Refuses a pipeline with unsupported or contradictory attributes.
 pub(super) fn unsupported(pipeline: &Pipeline, kind: impl Fn(&Node) -> String) -> Result<(), Error> {
     for node in pipeline.nodes() {
         let counted = node.attributes.text("join_policy") == "k_of_n";

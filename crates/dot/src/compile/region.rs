@@ -1,4 +1,4 @@
-//! The branches of parallel nodes: where each begins, where all of them meet, and which nodes are part of them.
+//! The branches of parallel nodes: the first node of each, the node where all meet, and the nodes between.
 
 mod detour;
 mod open;
@@ -9,28 +9,28 @@ use ferrata_core::{Error, ErrorKind};
 
 use crate::pipeline::Pipeline;
 
-/// The type of nodes that fan out, and of those where branches meet.
+/// The type of nodes that fan out, and that of nodes where branches meet.
 pub(super) const PARALLEL: &str = "parallel";
 pub(super) const FAN_IN: &str = "parallel.fan_in";
 
-/// How deep parallel nodes may nest: more is a mistake of the edges.
+/// Maximum nesting of parallel nodes: more is a mistake of the edges.
 const MAX_DEPTH: usize = 16;
 
 /// The branches of one parallel node.
 #[derive(Debug)]
 pub(super) struct Region {
-    /// The parallel node, by its place.
+    /// The index of the parallel node.
     pub(super) fork: usize,
-    /// Where its branches meet.
+    /// The node where its branches meet.
     pub(super) fan_in: usize,
-    /// Whether that is a node with work of its own, and no fan-in.
+    /// Whether that node has work of its own, and is no fan-in.
     pub(super) implicit: bool,
-    /// What is between the two.
+    /// The nodes between the two.
     pub(super) nodes: HashSet<usize>,
 }
 
 impl Region {
-    /// Tells whether a way leads from one node of the region to another without leaving it.
+    /// Returns whether a path connects two nodes of the region without leaving it.
     fn reaches(&self, next: &[Vec<usize>], from: usize, to: usize) -> bool {
         let (mut seen, mut open) = (HashSet::new(), vec![from]);
         while let Some(at) = open.pop() {
@@ -45,30 +45,30 @@ impl Region {
     }
 }
 
-/// What is known of all regions.
+/// All regions of a pipeline.
 #[derive(Debug, Default)]
 pub(super) struct Regions {
     pub(super) all: Vec<Region>,
-    /// Where each node leads, along edges and by jumps.
+    /// The targets of each node, along edges and by jumps.
     next: Vec<Vec<usize>>,
-    /// For each region, where ways lead out of its branches other than to where they meet.
+    /// For each region, the targets of its branches other than the node where they meet.
     leaves: Vec<Vec<usize>>,
 }
 
-/// Why the plain walk along the branches of a fork found no region.
+/// The reason why the plain walk along the branches of a fork found no region.
 enum RegionError {
     /// The fork itself is wrong.
     Fork(Error),
-    /// The branches do not stay apart from the rest until a fan-in: they may meet elsewhere.
+    /// The branches are not separate from the rest until a fan-in: they may meet elsewhere.
     Shape,
 }
 
 impl Regions {
-    /// Finds the regions of a pipeline, given the type of each node and the places of start and exits.
+    /// Finds the regions of a pipeline, given the type of each node and the indices of start and exits.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] naming the parallel node whose branches do not begin or meet as they must.
+    /// Returns [`ErrorKind::Invalid`] with the name of the parallel node whose branches do not begin or meet as they must.
     pub(super) fn find(
         pipeline: &Pipeline,
         types: &[&str],
@@ -99,7 +99,7 @@ impl Regions {
         Ok(regions)
     }
 
-    /// Refuses fan-ins without branches, ways to a fan-in from outside of its branches, and inner forks in several branches.
+    /// Refuses fan-ins without branches, paths to a fan-in from outside of its branches, and inner forks in several branches.
     fn check(&self, pipeline: &Pipeline, types: &[&str]) -> Result<(), Error> {
         let id = |at: usize| pipeline.nodes()[at].id();
         for lone in (0..types.len()).filter(|&at| types[at] == FAN_IN) {
@@ -123,7 +123,7 @@ impl Regions {
         }
         for outer in &self.all {
             for inner in self.all.iter().filter(|inner| outer.nodes.contains(&inner.fork)) {
-                // Branches that come to one inner fork, or to where its branches meet, could not be told apart there.
+                // Branches that arrive at the same inner fork, or where its branches meet, would be indistinguishable there.
                 for at in [inner.fork, inner.fan_in] {
                     let begin =
                         self.next[outer.fork].iter().filter(|&&first| outer.reaches(&self.next, first, at));
@@ -148,19 +148,19 @@ impl Regions {
         Ok(())
     }
 
-    /// Returns the innermost region that a node is part of.
+    /// Returns the innermost region around a node.
     pub(super) fn around(&self, node: usize) -> Option<&Region> {
         let around = self.all.iter().filter(|region| region.nodes.contains(&node));
         around.min_by_key(|region| region.nodes.len())
     }
 
-    /// Returns the region whose branches meet at a node.
+    /// Returns the region with branches that meet at a node.
     pub(super) fn meeting_at(&self, node: usize) -> Option<&Region> {
         self.all.iter().find(|region| region.fan_in == node)
     }
 }
 
-/// Returns where each node leads, also where an exit sends the run back to if a goal is not met.
+/// Returns the targets of each node, including those of an exit whose goal is not met.
 fn with_gates(pipeline: &Pipeline, exits: &[usize]) -> Vec<Vec<usize>> {
     let mut next = steps(pipeline);
     let gates = pipeline.nodes().iter().filter(|node| node.is_goal_gate()).map(|node| &node.attributes);
@@ -173,7 +173,7 @@ fn with_gates(pipeline: &Pipeline, exits: &[usize]) -> Vec<Vec<usize>> {
     next
 }
 
-/// Returns where each node leads, along edges and by jumps.
+/// Returns the targets of each node, along edges and by jumps.
 pub(super) fn steps(pipeline: &Pipeline) -> Vec<Vec<usize>> {
     let mut next = vec![Vec::new(); pipeline.nodes().len()];
     for edge in pipeline.edges() {
@@ -188,7 +188,7 @@ pub(super) fn steps(pipeline: &Pipeline) -> Vec<Vec<usize>> {
     next
 }
 
-/// Returns the nodes that the branches of a fork begin with.
+/// Returns the first nodes of a fork's branches.
 fn firsts(pipeline: &Pipeline, types: &[&str], fork: usize) -> Result<Vec<usize>, Error> {
     let id = |at: usize| pipeline.nodes()[at].id();
     let fail = |message: &str| Err(wrong(id(fork), message));
@@ -222,7 +222,7 @@ fn firsts(pipeline: &Pipeline, types: &[&str], fork: usize) -> Result<Vec<usize>
     Ok(firsts)
 }
 
-/// Walks along the branches of a fork to the fan-in, counting the forks and fan-ins on the way.
+/// Walks along the branches of a fork to the fan-in and counts the forks and fan-ins on the way.
 fn region(
     pipeline: &Pipeline,
     types: &[&str],
@@ -249,7 +249,7 @@ fn region(
         }
         match depths.insert(at, depth) {
             Some(before) if before == depth => continue,
-            // It is part of these branches and of those of another parallel node.
+            // The node is part of these branches and of those of another parallel node.
             Some(_) => return Err(RegionError::Shape),
             None => {}
         }

@@ -1,4 +1,4 @@
-//! What attributes set for a node of the graph: attempts, visits, effect, and what its fingerprint is made of.
+//! The settings from a node's attributes: attempts, visits, effect, and the input of its fingerprint.
 
 use ferrata_core::graph::{Effect, GraphBuilder, RetryPolicy};
 use ferrata_core::state::Context;
@@ -9,7 +9,7 @@ use super::text::digest;
 use crate::pipeline::{Node, Pipeline};
 use crate::value::Value;
 
-/// Works out how often a node is tried: `max_retries`, else what the graph says, else what the preset says, else once.
+/// Determines the number of attempts: from `max_retries`, then the graph, then the preset; the default is one.
 pub(super) fn retry(pipeline: &Pipeline, node: &Node) -> Result<RetryPolicy, Error> {
     let preset = node.attributes.text("retry_policy");
     let (policy, attempts) = match &*preset {
@@ -35,8 +35,8 @@ pub(super) fn retry(pipeline: &Pipeline, node: &Node) -> Result<RetryPolicy, Err
     Ok(policy.with_attempts(attempts))
 }
 
-/// Tells whether a failure is tried again as well as an outcome `retry`: if `retry_on` says so, and unless it says otherwise for commands
-/// whose node sets retries itself, which know no other word for what went wrong.
+/// Returns whether the node retries a failure as well as an outcome `retry`. `retry_on` decides. By default, commands with retries of their own do
+/// so, because they cannot report anything else.
 pub(super) fn retries_fail(node: &Node, kind: &str) -> bool {
     match &*node.attributes.text("retry_on") {
         "" => kind == "tool" && ["max_retries", "retry_policy"].iter().any(|key| node.attributes.is_own(key)),
@@ -44,7 +44,7 @@ pub(super) fn retries_fail(node: &Node, kind: &str) -> bool {
     }
 }
 
-/// Tells whether a task is tried again whose backend ended with a bad exit status and left no outcome, which is no result of the work.
+/// Returns whether the node retries a task that ended with a bad exit status and no outcome, which is no result of the work.
 pub(super) fn retries_exit(node: &Node) -> bool {
     node.attributes.text("retry_on") != "retry"
 }
@@ -60,7 +60,7 @@ pub(super) fn max_visits(pipeline: &Pipeline, node: &Node) -> Result<Option<u32>
     }
 }
 
-/// Sets how many activations a run of the pipeline may have; 0 is any number.
+/// Sets the maximum number of activations of a run; 0 means unlimited.
 pub(super) fn max_steps(
     pipeline: &Pipeline,
     builder: GraphBuilder<Context>,
@@ -75,7 +75,7 @@ pub(super) fn max_steps(
     }
 }
 
-/// Returns how often a run may go back to a node on purpose, if the pipeline says.
+/// Returns how often a run may go back to a node deliberately, if the pipeline sets it.
 pub(super) fn max_replans(pipeline: &Pipeline) -> Result<Option<u32>, Error> {
     let Some(most) = pipeline.attributes.get("max_replans").and_then(Value::as_integer) else {
         return Ok(None);
@@ -85,7 +85,7 @@ pub(super) fn max_replans(pipeline: &Pipeline) -> Result<Option<u32>, Error> {
     })
 }
 
-/// Returns what repeating the node means: what it says itself by `effect`, else what its handler says.
+/// Returns the effect of the node: its own `effect`, or that of its handler.
 pub(super) fn effect(node: &Node, of_handler: Effect) -> Result<Effect, Error> {
     Ok(match &*node.attributes.text("effect") {
         "" => of_handler,
@@ -103,7 +103,7 @@ pub(super) fn effect(node: &Node, of_handler: Effect) -> Result<Effect, Error> {
     })
 }
 
-/// Names what a node says, so that a run that is within it does not go on with another meaning unasked.
+/// Returns the fingerprint input for a node's attributes, so that a run inside it does not silently continue with another meaning.
 pub(super) fn revision(pipeline: &Pipeline, node: &Node, kind: &str, outgoing: &[usize]) -> String {
     let mut parts = vec![kind.to_owned()];
     parts.extend(node.attributes.iter().map(ToString::to_string));
@@ -114,7 +114,7 @@ pub(super) fn revision(pipeline: &Pipeline, node: &Node, kind: &str, outgoing: &
     digest(&parts)
 }
 
-/// Returns what the context holds of the graph's attributes.
+/// Returns the graph's attributes as the context stores them.
 pub(super) fn mirrored(pipeline: &Pipeline) -> Map<String, Json> {
     let json = |value: &Value| match value {
         Value::Integer(number) => Json::from(*number),

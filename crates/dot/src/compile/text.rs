@@ -1,7 +1,6 @@
-//! A short name of what a node says, the same in every process and every version: part of its fingerprint.
+//! A short digest of a node's text, equal in every process and version: part of its fingerprint.
 
-/// Returns 16 hexadecimal digits that differ for texts that differ (FNV-1a, 64 bits): a fingerprint against slips, not
-/// against forgery.
+/// Returns 16 hexadecimal digits that differ for different texts (FNV-1a, 64 bits). The digest protects against slips, not against forgery.
 pub(super) fn digest(parts: &[String]) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     // The byte between parts keeps "ab","c" apart from "a","bc".

@@ -1,4 +1,4 @@
-//! Evaluating conditions: where keys are looked up, and how values compare.
+//! Evaluates conditions: lookup of keys, and comparison of values.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Expression, Literal, Operator};
 
-/// What a condition is asked about: the outcome of the node that has just ended, and the context after it.
+/// The input of a condition: the outcome of the node that has just ended, and the context after it.
 #[derive(Clone, Copy)]
 pub struct Facts<'a> {
     outcome: &'a str,
@@ -16,7 +16,7 @@ pub struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Names the status of the outcome, the label it prefers, and how a key of the context is looked up.
+    /// Creates the facts from the status of the outcome, its preferred label, and the lookup of context keys.
     pub fn new(
         outcome: &'a str,
         preferred_label: &'a str,
@@ -25,7 +25,7 @@ impl<'a> Facts<'a> {
         Self { outcome, preferred_label, context }
     }
 
-    /// Looks a key up; a key that is not there is empty text.
+    /// Looks a key up; a missing key is empty text.
     fn resolve(&self, key: &str) -> Value {
         match key {
             "outcome" => self.outcome.into(),
@@ -40,7 +40,7 @@ impl<'a> Facts<'a> {
 }
 
 impl fmt::Debug for Facts<'_> {
-    /// Never shows the context.
+    /// Does not print the context.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Facts").field("outcome", &self.outcome).finish_non_exhaustive()
     }
@@ -81,7 +81,7 @@ fn compare(value: &Value, operator: Operator, literal: &str) -> bool {
     }
 }
 
-/// Returns the text that a value compares as: `null` is empty, lists and objects are their JSON.
+/// Returns the text of a value for comparison: `null` is empty, lists and objects are their JSON.
 fn text_of(value: &Value) -> Cow<'_, str> {
     match value {
         Value::Null => "".into(),
@@ -90,7 +90,7 @@ fn text_of(value: &Value) -> Cow<'_, str> {
     }
 }
 
-/// Tells whether a bare key with this text holds.
+/// Returns whether a bare key with this text holds.
 fn is_truthy(text: &str) -> bool {
     !matches!(text, "" | "false" | "0")
 }

@@ -1,4 +1,4 @@
-//! The language of edge conditions: what an edge asks of the last outcome and the context.
+//! The language of edge conditions on the last outcome and the context.
 
 mod eval;
 mod parse;
@@ -10,10 +10,10 @@ use regex_lite::Regex;
 
 pub use eval::Facts;
 
-/// How long a condition may be: longer ones are programs, which belong into a node.
+/// Maximum length of a condition: longer ones are programs, which belong in a node.
 pub(crate) const MAX_LENGTH: usize = 4096;
 
-/// How deep parentheses and negations may nest; each nests the parser once more.
+/// Maximum nesting of parentheses and negations; each level nests the parser once more.
 pub(crate) const MAX_DEPTH: usize = 32;
 
 /// A condition, ready to be evaluated.
@@ -35,7 +35,7 @@ pub struct Condition {
     /// `None` for the empty condition, which always holds.
     root: Option<Expression>,
     text: String,
-    /// What the outcome is compared with, as it was written.
+    /// The texts compared with the outcome, as written.
     outcomes: Vec<String>,
 }
 
@@ -44,34 +44,34 @@ impl Condition {
     ///
     /// # Errors
     ///
-    /// [`ConditionError`] about the first mistake.
+    /// Returns [`ConditionError`] for the first mistake.
     pub fn parse(text: &str) -> Result<Self, ConditionError> {
         let (root, outcomes) = parse::parse(text)?;
         Ok(Self { root, text: text.trim().to_owned(), outcomes })
     }
 
-    /// Tells whether the condition holds. It always answers: what cannot be compared is not equal.
+    /// Returns whether the condition holds. There is always an answer: values that cannot be compared are unequal.
     pub fn holds(&self, facts: &Facts<'_>) -> bool {
         self.root.as_ref().is_none_or(|root| eval::holds(root, facts))
     }
 
-    /// Tells whether it is the empty condition.
+    /// Returns whether it is the empty condition.
     pub fn is_empty(&self) -> bool {
         self.root.is_none()
     }
 
-    /// Tells whether it asks only whether the outcome is `fail`: the edge for failures, as the specification writes it.
+    /// Returns whether it only tests for the outcome `fail`: the edge for failures, as the specification writes it.
     pub fn is_fail_edge(&self) -> bool {
         matches!(&self.root, Some(Expression::Compare(key, Operator::Equal, Literal(value)))
             if key == "outcome" && value == "fail")
     }
 
-    /// Returns what the outcome is compared with by `=` and `!=`, as it was written.
+    /// Returns the texts compared with the outcome by `=` and `!=`, as written.
     pub fn outcomes(&self) -> &[String] {
         &self.outcomes
     }
 
-    /// Tells whether it asks for nothing but the outcome.
+    /// Returns whether it tests only the outcome.
     pub(crate) fn is_of_outcome(&self) -> bool {
         fn only(expression: &Expression) -> bool {
             match expression {
@@ -85,7 +85,7 @@ impl Condition {
         self.root.as_ref().is_some_and(only)
     }
 
-    /// Returns the keys that it asks for, each as often as it does.
+    /// Returns the keys that it reads, with repetitions.
     pub(crate) fn keys(&self) -> Vec<&str> {
         fn add<'a>(expression: &'a Expression, keys: &mut Vec<&'a str>) {
             match expression {
@@ -103,7 +103,7 @@ impl Condition {
         keys
     }
 
-    /// Returns the condition as it was written, trimmed.
+    /// Returns the condition as written, trimmed.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -129,11 +129,11 @@ pub(crate) enum Expression {
     Matches(String, Regex),
 }
 
-/// What is compared with.
+/// The right side of a comparison.
 #[derive(Clone, Debug)]
 pub(crate) struct Literal(pub(crate) String);
 
-/// How a key is compared with a literal.
+/// The comparison of a key with a literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operator {
     Equal,
@@ -145,7 +145,7 @@ pub(crate) enum Operator {
     Contains,
 }
 
-/// Why a text is no condition.
+/// The reason why a text is no condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionError {
     at: usize,
@@ -158,17 +158,17 @@ impl ConditionError {
         Self { at, message: message.into(), suggestion: suggestion.into() }
     }
 
-    /// Returns the byte of the condition where the mistake is.
+    /// Returns the byte offset of the mistake in the condition.
     pub fn offset(&self) -> usize {
         self.at
     }
 
-    /// Returns what is wrong.
+    /// Returns the description of the mistake.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Returns what to write instead.
+    /// Returns the suggested replacement.
     pub fn suggestion(&self) -> &str {
         &self.suggestion
     }

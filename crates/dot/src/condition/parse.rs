@@ -1,4 +1,4 @@
-//! Reading conditions: `||` below `&&` below `!`, then clauses and parentheses.
+//! Parses conditions: `||` below `&&` below `!`, then clauses and parentheses.
 
 use regex_lite::Regex;
 
@@ -8,7 +8,7 @@ use super::{ConditionError, Expression, Literal, MAX_DEPTH, MAX_LENGTH, Operator
 
 type Result<T> = std::result::Result<T, ConditionError>;
 
-/// Reads a condition, `None` if it is the empty one, and what it compares the outcome with, as that is written.
+/// Parses a condition, `None` if it is empty, and returns the texts compared with the outcome, as written.
 pub(super) fn parse(text: &str) -> Result<(Option<Expression>, Vec<String>)> {
     if text.len() > MAX_LENGTH {
         let message = format!("it has {} bytes; the most is {MAX_LENGTH}", text.len());
@@ -50,7 +50,7 @@ impl<'a> Parser<'a> {
         ConditionError::new(self.at, message, suggestion)
     }
 
-    /// What is here, for an error.
+    /// Describes the text at this position, for an error.
     fn found(&self) -> String {
         match self.rest().chars().next() {
             None => "its end".to_owned(),
@@ -132,14 +132,14 @@ impl<'a> Parser<'a> {
             if self.eat(token) {
                 let at = self.at;
                 let compares = matches!(operator, Operator::Equal | Operator::NotEqual);
-                // `context.x=` asks for the empty text; no outcome is empty.
+                // `context.x=` compares with the empty text; no outcome is empty.
                 let mut literal = match compares && key != "outcome" && self.at_end_of_value() {
                     true => String::new(),
                     false => self.literal()?,
                 };
                 if key == "outcome" && compares {
                     self.outcomes.push(literal.clone());
-                    // As other dialects call it: what it is compared with has the name that it has here.
+                    // Names of other dialects: the literal gets the name of this dialect.
                     if let Some(status) = Status::of_word(&literal) {
                         literal = status.as_str().to_owned();
                     }
@@ -173,7 +173,7 @@ impl<'a> Parser<'a> {
         Ok(Expression::Truthy(key))
     }
 
-    /// Takes a word that stands alone.
+    /// Consumes a word that stands alone.
     fn word(&mut self, word: &str) -> bool {
         let alone =
             self.rest().strip_prefix(word).is_some_and(|rest| rest.starts_with([' ', '\t', '\n', '"']));
@@ -199,13 +199,13 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Tells whether no value follows.
+    /// Returns whether no value follows.
     fn at_end_of_value(&self) -> bool {
         let rest = self.rest().trim_start();
         rest.is_empty() || ["&&", "||", ")"].iter().any(|token| rest.starts_with(token))
     }
 
-    /// Text in quotes, or all up to `&&`, `||` or `)`.
+    /// Text in quotes, or everything up to `&&`, `||` or `)`.
     fn literal(&mut self) -> Result<String> {
         self.skip_blank();
         if self.rest().starts_with('"') {

@@ -1,4 +1,4 @@
-//! How much of the run so far a task is told: the six fidelities, and which of them counts for a node.
+//! How much of the run so far a task receives: the six fidelities, and the choice of one for a node.
 
 mod preamble;
 mod sessions;
@@ -12,27 +12,27 @@ pub(crate) use sessions::Sessions;
 
 use crate::pipeline::{Edge, Node, Pipeline};
 
-/// What the keys begin with under which the context keeps what each node last came to, for the tasks after it.
+/// Prefix of the context keys for each node's last result, for later tasks.
 pub(crate) const STAGES: &str = "internal.stage.";
 
-/// The key under which the context keeps how the last task was told of the run.
+/// The context key for the fidelity of the last task.
 pub(crate) const LAST: &str = "internal.fidelity";
 
-/// How much of the run so far a task is told.
+/// How much of the run so far a task receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fidelity {
-    /// Nothing: the session of its thread goes on, which knows it.
+    /// Nothing: the session of its thread continues, and knows it.
     Full,
     /// The goal and the run's id.
     Truncate,
-    /// Which nodes have run, how each ended, and the values of the context, in a line each.
+    /// A line for each node that has run, with its status, and for each value of the context.
     Compact,
-    /// What has been done last, in about 600 tokens.
+    /// The latest actions, in about 600 tokens.
     SummaryLow,
-    /// What has been done and said, in about 1,500 tokens.
+    /// Actions and answers, in about 1,500 tokens.
     SummaryMedium,
-    /// What has been done and said, in about 3,000 tokens.
+    /// Actions and answers, in about 3,000 tokens.
     SummaryHigh,
 }
 
@@ -41,7 +41,7 @@ impl Fidelity {
     pub const ALL: [Self; 6] =
         [Self::Full, Self::Truncate, Self::Compact, Self::SummaryLow, Self::SummaryMedium, Self::SummaryHigh];
 
-    /// Returns the name, as attributes have it.
+    /// Returns the name for attributes.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -53,7 +53,7 @@ impl Fidelity {
         }
     }
 
-    /// Returns the fidelity of a name.
+    /// Returns the fidelity with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fidelity| fidelity.as_str() == name)
     }
@@ -65,17 +65,17 @@ impl fmt::Display for Fidelity {
     }
 }
 
-/// How one task is told of the run: decided before it begins, by the edge it was reached by, its node and the graph.
+/// The fidelity of one task. It is chosen before the task begins, from the edge that led to its node, the node and the graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FidelityChoice {
-    /// How much it is told.
+    /// How much the task receives.
     pub fidelity: Fidelity,
-    /// The session that goes on, if the fidelity is [`Fidelity::Full`].
+    /// The session to continue, if the fidelity is [`Fidelity::Full`].
     pub thread: Option<String>,
 }
 
-/// What the edge that led to a node says, and the node it came from.
+/// The fidelity settings of the edge that led to a node, and the edge's first node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrival {
     pub(crate) from: Option<String>,
@@ -84,7 +84,7 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Reads what an edge says.
+    /// Reads the settings of an edge.
     pub(crate) fn by(edge: &Edge) -> Self {
         let text = |key: &str| edge.attributes.text(key).into_owned();
         Self { from: Some(edge.from.to_string()), fidelity: text("fidelity"), thread: text("thread_id") }
@@ -92,9 +92,9 @@ impl Arrival {
 }
 
 impl FidelityChoice {
-    /// Decides: the edge before the node, the node before the graph's `default_fidelity`, else `compact`. The thread of a full
-    /// fidelity is the node's `thread_id`, else the edge's, else the graph's `default_thread`, else the innermost subgraph
-    /// around the node, else the node before it.
+    /// Chooses the fidelity: from the edge, then the node, then the graph's `default_fidelity`; the default is `compact`. The thread of a full
+    /// fidelity is the node's `thread_id`, then the edge's, then the graph's `default_thread`, then the innermost subgraph around the node, then the
+    /// previous node.
     pub(crate) fn of(node: &Node, pipeline: &Pipeline, arrival: &Arrival) -> Self {
         let fidelities = [
             arrival.fidelity.as_str().into(),
@@ -113,7 +113,7 @@ impl FidelityChoice {
         Self { fidelity, thread: (fidelity == Fidelity::Full).then(thread) }
     }
 
-    /// What the context keeps of it: `by` names the activation.
+    /// Returns the form for the context; `by` names the activation.
     pub(crate) fn kept(&self, by: &str) -> Json {
         match &self.thread {
             Some(thread) => json!({"mode": self.fidelity.as_str(), "thread": thread, "by": by}),

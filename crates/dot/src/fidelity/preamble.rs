@@ -1,4 +1,4 @@
-//! What stands before a task: the run so far as text, always the same for the same context, and never longer than it may be.
+//! The text before a task, which describes the run so far: deterministic for a context, and limited in length.
 
 use ferrata_core::state::Context;
 use serde_json::Value as Json;
@@ -8,24 +8,24 @@ use crate::handler::{RESULTS, response_key};
 use crate::suggest::{beginning, ending, one_line, shortened};
 use crate::variable::{GOAL, text_of};
 
-/// The key under which the context of a child has what its manager says to the tasks that follow.
+/// The context key of a child for its manager's instructions to the next tasks.
 pub(crate) const STEERING: &str = "stack.steering";
 
-/// Keys that the engine sets for conditions: what they say, the list of nodes says better.
+/// Keys that the engine sets for conditions: the list of nodes has better information.
 const ENGINE: [&str; 6] =
     ["outcome", "preferred_label", "failure_reason", "current_node", "last_stage", "last_response"];
 
-/// How much a fidelity tells.
+/// The limits of a fidelity.
 struct Measure {
-    /// In bytes, of all; four to a token.
+    /// Of the whole, in bytes; four to a token.
     all: usize,
-    /// Of what one node answered.
+    /// Of one node's answer.
     answer: usize,
     /// Of one value.
     value: usize,
-    /// How many nodes, the latest ones.
+    /// Number of nodes, the latest ones.
     stages: usize,
-    /// In bytes, of what was answered last; that is not part of `all`.
+    /// Of the latest answer, in bytes; not part of `all`.
     last: usize,
 }
 
@@ -41,7 +41,7 @@ impl Measure {
     }
 }
 
-/// What a node last came to.
+/// The last result of a node.
 struct Stage<'a> {
     id: &'a str,
     said: &'a Json,
@@ -57,7 +57,7 @@ impl Stage<'_> {
     }
 }
 
-/// Returns what a task is told of the run; empty if there is nothing to tell.
+/// Returns the preamble of a task; empty if there is nothing to describe.
 pub(crate) fn preamble(fidelity: Fidelity, context: &Context, run: &str) -> String {
     let mut text = String::new();
     let goal = context.get_value(GOAL).map(text_of).unwrap_or_default();
@@ -73,7 +73,7 @@ pub(crate) fn preamble(fidelity: Fidelity, context: &Context, run: &str) -> Stri
             add_latest_answers(&mut text, measure.last, context);
         }
     }
-    // What a supervisor says is new to every session.
+    // A supervisor's instructions are new to every session.
     if let Some(steering) =
         context.get_value(STEERING).and_then(Json::as_object).filter(|said| !said.is_empty())
     {
@@ -87,7 +87,7 @@ pub(crate) fn preamble(fidelity: Fidelity, context: &Context, run: &str) -> Stri
     text
 }
 
-/// Adds what was answered last, in equal parts if it is long.
+/// Adds the latest answers, in equal parts if they are long.
 fn add_latest_answers(text: &mut String, most: usize, context: &Context) {
     let answers = latest_answers(context);
     for answer in &answers {
@@ -95,7 +95,7 @@ fn add_latest_answers(text: &mut String, most: usize, context: &Context) {
     }
 }
 
-/// Returns what each node last came to, the latest last.
+/// Returns the last result of each node, the latest last.
 fn stages(context: &Context) -> Vec<Stage<'_>> {
     let of_stage = |(key, said)| Some(Stage { id: str::strip_prefix(key, STAGES)?, said });
     let mut stages: Vec<Stage<'_>> =
@@ -104,13 +104,13 @@ fn stages(context: &Context) -> Vec<Stage<'_>> {
     stages
 }
 
-/// Adds nodes and values, as far as there is room.
+/// Adds nodes and values while there is room.
 fn told(text: &mut String, measure: &Measure, context: &Context) {
     let stages = stages(context);
     let left_out = stages.len().saturating_sub(measure.stages);
     let stages = &stages[left_out..];
     let mut lines = Vec::new();
-    // From the last one back: what is left out for lack of room is what is longest ago.
+    // From the last one back, so that the oldest ones are omitted if there is no room.
     let mut room = measure.all.saturating_sub(text.len());
     for stage in stages.iter().rev() {
         let line = line(stage, measure, context);
@@ -171,32 +171,31 @@ fn line(stage: &Stage<'_>, measure: &Measure, context: &Context) -> String {
     line
 }
 
-/// What was answered last, as the tasks after it and the people at a gate are told.
+/// The latest answer, for later tasks and for people at a gate.
 pub(crate) struct LatestAnswer {
-    /// Whose it is, in words.
+    /// The description of its source.
     of: String,
     text: String,
-    /// Whether a tool printed it: then its end tells most.
+    /// Whether a tool printed it: then its end is the most useful part.
     is_output: bool,
 }
 
 impl LatestAnswer {
-    /// Says whose it is, and at most so many characters of it.
+    /// Returns the source, and at most this many characters of the answer.
     pub(crate) fn shown(&self, most: usize) -> String {
         let text = if self.is_output { ending(&self.text, most) } else { beginning(&self.text, most) };
         format!("{}:\n{text}\n", self.of)
     }
 }
 
-/// Returns what was answered last: by the last task, or by the last task of each branch if branches met since, and what a tool printed
-/// after that.
+/// Returns the latest answers: of the last task, or of the last task of each branch if branches met since, and the output of a tool after that.
 pub(crate) fn latest_answers(context: &Context) -> Vec<LatestAnswer> {
     let mut answers = Vec::new();
     let stages = stages(context);
     if stages.is_empty()
         && let Some(text) = text_in(context.get_value("tool.output"))
     {
-        // Without tasks, nothing is kept of each node.
+        // Without tasks, the context has no results of nodes.
         answers.push(LatestAnswer { of: "the last command printed".to_owned(), text, is_output: true });
     }
     for stage in stages.iter().rev() {
@@ -217,7 +216,7 @@ pub(crate) fn latest_answers(context: &Context) -> Vec<LatestAnswer> {
             answers.push(answered);
             break;
         }
-        // Only of the last tool the context has all that it printed.
+        // The context has the whole output of the last tool only.
         let output = || text_in(context.get_value("tool.output")).filter(|_| answers.is_empty());
         if let Some(text) = (!stage.text("output").is_empty()).then(output).flatten() {
             answers.push(LatestAnswer { of: format!("`{}` printed", stage.id), text, is_output: true });

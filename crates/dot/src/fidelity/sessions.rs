@@ -1,4 +1,4 @@
-//! Which tasks have run in this process: a session that another process had is gone.
+//! The tasks that have run in this process: a session of another process is gone.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use super::{Fidelity, FidelityChoice, LAST};
 
-/// How many tasks are remembered. One that is forgotten costs the next task on its session a summary in its place.
+/// How many tasks are remembered. If one is forgotten, the next task on its session gets a summary instead.
 const REMEMBERED: usize = 4096;
 
 /// The last tasks that ran in this process, by the idempotency keys of their activations.
@@ -18,8 +18,8 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Says how a task is told of the run here. If the task before it was told in full by a process that is gone, its session
-    /// is gone, too: then a summary takes the place of the session, once, for after that the task before has run here.
+    /// Returns the fidelity of a task in this process. If the previous task had full fidelity in another process, its session is gone, and a summary
+    /// replaces it. This happens once, because the previous task is then one of this process.
     pub(crate) fn here(&self, told: &FidelityChoice, context: &Context, activation: &str) -> FidelityChoice {
         let last = context.get_value(LAST);
         let text = |key: &str| last.and_then(|last| last.get(key)).and_then(Json::as_str).unwrap_or_default();
@@ -32,11 +32,11 @@ impl Sessions {
     }
 
     fn knows(&self, activation: &str) -> bool {
-        // Nothing panics while it is held.
+        // No code panics while it holds this lock.
         self.ran.lock().unwrap_or_else(PoisonError::into_inner).0.contains(activation)
     }
 
-    /// Remembers that a task has run here.
+    /// Remembers that a task has run in this process.
     pub(crate) fn remember(&self, activation: String) {
         let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         let (known, order) = &mut *ran;

@@ -1,19 +1,19 @@
-//! Output of a command: bounded in memory, and whole in a file where there is a place for one.
+//! Captures the output of a command: bounded in memory, and complete in a file if the attempt has a directory for one.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::run_dir::files::HashedFile;
 
-/// How much of an output beyond its limit is kept in a file: as much as an artifact may have.
+/// Limit for the file of a long output: the limit of an artifact.
 const MAX_WHOLE: u64 = 64 << 20;
 
-/// Which part of a long output stays in memory.
+/// The part of a long output that stays in memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeepPolicy {
-    /// So many bytes, half of them from the beginning and half from the end: what a tool prints tells of itself at both.
+    /// This many bytes, half from the beginning and half from the end: the output of a tool is informative at both ends.
     BothEnds(usize),
-    /// So many bytes from the beginning: an answer is a text, and is never torn in its middle.
+    /// This many bytes from the beginning: an answer is a text and must not have a gap.
     Beginning(usize),
 }
 
@@ -32,43 +32,43 @@ impl Default for KeepPolicy {
     }
 }
 
-/// Where outputs are kept whole that are beyond their limit.
+/// The directory for complete outputs that exceed their limit in memory.
 #[derive(Clone, Debug)]
 pub(super) struct WholePlace {
-    /// No link below this directory is followed.
+    /// The root. No link below this directory is followed.
     pub(super) root: PathBuf,
     /// The directory of the files, below the root.
     pub(super) directory: PathBuf,
-    /// Whether that is where the run has its artifacts, which the context names.
+    /// Whether the directory holds the artifacts of the run, which the context names.
     pub(super) is_artifact: bool,
 }
 
-/// The whole of an output, as a file.
+/// The file of a complete output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WholeOutput {
-    /// Its path: of an artifact from the root, otherwise the whole path.
+    /// The path of the file: relative to the root for an artifact, absolute otherwise.
     pub(super) path: String,
     pub(super) bytes: u64,
-    /// Whether the output went on behind that.
+    /// Whether the output was longer than the file.
     pub(super) is_cut: bool,
     pub(super) is_artifact: bool,
 }
 
-/// One output of a command, as it is when it ends.
+/// One output of a command that ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CapturedOutput {
-    /// The text; what is no UTF-8 is `U+FFFD`, and a line tells how much was left out.
+    /// The text. Bytes that are not UTF-8 become `U+FFFD`, and a line states how many bytes are missing.
     pub(crate) text: String,
-    /// How many bytes the text lacks.
+    /// Number of bytes missing from the text.
     pub(super) left_out: u64,
-    /// Where all of it is, if the text lacks some of it.
+    /// The file of the complete output, if the text is incomplete.
     pub(super) whole: Option<WholeOutput>,
-    /// Why it could not be kept whole.
+    /// The reason why no file was written.
     pub(super) problem: Option<String>,
 }
 
 impl CapturedOutput {
-    /// Says what the text lacks and where that is; `None` if it is all of the output.
+    /// Describes the missing bytes and the file with the complete output; `None` if the text is complete.
     pub(super) fn note(&self, what: &str) -> Option<String> {
         if self.left_out == 0 {
             return None;
@@ -107,7 +107,7 @@ impl Collector {
         let room = first.saturating_sub(self.head.len()).min(bytes.len());
         self.head.extend_from_slice(&bytes[..room]);
         self.tail.extend_from_slice(&bytes[room..]);
-        // Cut only now and then: each cut moves what remains.
+        // Cut rarely: each cut moves the remaining bytes.
         if self.tail.len() > 2 * last + 4096 {
             self.cut(last);
         }
@@ -119,7 +119,7 @@ impl Collector {
         self.left_out += over as u64;
     }
 
-    /// Puts what was collected into a file, once it is clear that the text will lack some of it.
+    /// Writes the collected bytes to a file as soon as the text will be incomplete.
     fn begin_file(&mut self) {
         let Some(place) = self.place.take() else { return };
         match HashedFile::create(&place.root, &place.directory) {
@@ -139,7 +139,7 @@ impl Collector {
         let room = usize::try_from(MAX_WHOLE.saturating_sub(file.bytes())).unwrap_or(usize::MAX);
         if let Err(error) = file.write(&bytes[..room.min(bytes.len())]) {
             self.problem = Some(error.to_string());
-            // Dropped, it is removed.
+            // Dropping the file removes it.
             self.file = None;
         }
     }
@@ -182,7 +182,7 @@ impl Collector {
             None => String::new(),
         };
         let (mut head, tail) = (text_of(head), text_of(std::mem::take(&mut self.tail)));
-        // Of a letter that the cut went through.
+        // The cut split a character.
         if head.ends_with(char::REPLACEMENT_CHARACTER) {
             head.pop();
         }
@@ -191,19 +191,19 @@ impl Collector {
     }
 }
 
-/// Returns bytes as text, without a copy if they are.
+/// Converts bytes to text, without a copy if they are UTF-8.
 fn text_of(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// Whose output it is.
+/// The kind of node that printed the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutputSource {
     Tool,
     Backend,
 }
 
-/// What the command of an attempt has printed so far. Clones share it: whoever ends the attempt finds there what was printed until then.
+/// The output of an attempt's command so far. Clones share it, so the code that ends the attempt can read the output up to that point.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AttemptOutput(Arc<Mutex<OutputState>>);
 
@@ -212,10 +212,10 @@ struct OutputState {
     source: Option<OutputSource>,
     output: Collector,
     errors: Collector,
-    /// What both came to, once that was asked for.
+    /// Both outputs, after the first request for them.
     captured: Option<CommandOutputs>,
     is_taken: bool,
-    /// What went wrong when files were made of it.
+    /// Problems with writing the files.
     problems: Vec<String>,
 }
 
@@ -228,7 +228,7 @@ pub(crate) struct CommandOutputs {
 }
 
 impl CommandOutputs {
-    /// Tells whether it is the output of a task, of which the context has the answer alone.
+    /// Returns whether the output is that of a task. The context stores only the answer of a task.
     pub(crate) fn is_task(&self) -> bool {
         self.source == OutputSource::Backend
     }
@@ -236,11 +236,11 @@ impl CommandOutputs {
 
 impl AttemptOutput {
     fn state(&self) -> MutexGuard<'_, OutputState> {
-        // Nothing panics while it is held.
+        // No code panics while it holds this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins with the command of an attempt.
+    /// Starts the capture for the command of an attempt.
     pub(super) fn begin(&self, source: OutputSource, policy: KeepPolicy, place: Option<&WholePlace>) {
         let collector = || Collector { policy, place: place.cloned(), ..Collector::default() };
         *self.state() = OutputState {
@@ -259,7 +259,7 @@ impl AttemptOutput {
         self.state().errors.push(bytes);
     }
 
-    /// Returns what the command has printed, without taking it; `None` if none was begun.
+    /// Returns the output so far and leaves it in place; `None` if no command started.
     pub(crate) fn captured(&self) -> Option<CommandOutputs> {
         let mut state = self.state();
         let source = state.source?;
@@ -270,18 +270,18 @@ impl AttemptOutput {
         state.captured.clone()
     }
 
-    /// Keeps what went wrong where nobody waits for it, until the attempt tells its end.
+    /// Stores a problem until the attempt ends and reports it.
     pub(crate) fn add_problem(&self, problem: String) {
         self.state().problems.push(problem);
     }
 
-    /// Returns why the attempt brought no outcome, with what went wrong besides.
+    /// Returns why the attempt has no outcome, followed by other problems.
     pub(crate) fn explain(&self, error: &dyn std::fmt::Display) -> String {
         let problems = std::mem::take(&mut self.state().problems);
         problems.into_iter().fold(error.to_string(), |text, problem| format!("{text}; {problem}"))
     }
 
-    /// Takes it: `None` as well if it was taken before.
+    /// Takes the output; `None` if no command started or the output was already taken.
     pub(crate) fn take(&self) -> Option<CommandOutputs> {
         let captured = self.captured()?;
         let was_taken = std::mem::replace(&mut self.state().is_taken, true);

@@ -1,4 +1,4 @@
-//! A node that gives a task to a backend: a model, an agent, any program.
+//! A node that gives a task to a backend: a model, an agent or any other program.
 
 use std::fmt;
 
@@ -11,31 +11,31 @@ use crate::outcome::{StageOutcome, Status};
 use crate::suggest::{one_line, shortened};
 use crate::variable::expand;
 
-/// How many characters of an answer the context keeps as `last_response`.
+/// Number of characters of an answer that the context stores as `last_response`.
 const LAST_RESPONSE: usize = 200;
 
-/// How many characters of an answer stand for the reason of a failure.
+/// Number of characters of an answer that become the reason of a failure.
 const REASON: usize = 500;
 
-/// What a backend is asked to do.
+/// A task for a backend.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request<'a> {
-    /// All that is to be said: what the task is told of the run so far, and the task.
+    /// The full prompt: the summary of the run so far, followed by the task.
     pub prompt: &'a str,
-    /// The task alone: the node's `prompt`, or its label if it has none.
+    /// The task alone: the node's `prompt`, or its label if it has no prompt.
     pub task: &'a str,
-    /// How much of the run is told: what was decided for the node, or a summary where a session was lost.
+    /// How much of the run the prompt contains: the fidelity chosen for the node, or a summary if a session was lost.
     pub fidelity: Fidelity,
-    /// The session that the task belongs to. With [`Fidelity::Full`] it goes on, otherwise a new one takes its place.
+    /// The session of the task. With [`Fidelity::Full`] the session continues, otherwise a new session replaces it.
     pub thread: Option<&'a str>,
-    /// Where it runs.
+    /// The stage of the task: run, node, visit and attempt.
     pub stage: &'a Stage,
 }
 
 impl Request<'_> {
-    /// Returns the model, the provider or the effort that the node or the stylesheet chose: `llm_model`, `llm_provider`,
-    /// `reasoning_effort`; empty if nothing did, but an effort is `high` then.
+    /// Returns the model, the provider or the effort that the node or the stylesheet sets: `llm_model`, `llm_provider`, `reasoning_effort`. The
+    /// default is empty, and `high` for the effort.
     pub fn setting(&self, name: &str) -> String {
         let value = self.stage.node.attributes.text(name).into_owned();
         let value =
@@ -43,15 +43,15 @@ impl Request<'_> {
         if value.is_empty() && name == "reasoning_effort" { "high".to_owned() } else { value }
     }
 
-    /// Tells whether the model is asked once, without tools of its own: the node is of type `prompt`.
+    /// Returns whether the node is of type `prompt`: the backend calls the model once, without tools of its own.
     pub fn is_single_call(&self) -> bool {
         *self.stage.kind == *PROMPT
     }
 }
 
-/// What a backend came to: an answer in text, an outcome, or both.
+/// The result of a task: a text answer, an outcome, or both.
 ///
-/// Text alone is a success. An outcome decides how the node ends, and the text is the answer whatever it says.
+/// Text alone is a success. If the answer has an outcome, the outcome alone decides how the node ends.
 ///
 /// # Examples
 ///
@@ -68,22 +68,22 @@ impl Request<'_> {
 pub struct Answer {
     /// The answer.
     pub text: Option<String>,
-    /// How the work ended, unless the text says it all.
+    /// The outcome of the work; `None` if the text is the whole result.
     pub outcome: Option<StageOutcome>,
 }
 
 impl Answer {
-    /// An answer in text: the node has succeeded.
+    /// Creates an answer with text; the node succeeds.
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: Some(text.into()), outcome: None }
     }
 
-    /// An outcome without an answer.
+    /// Creates an answer with an outcome and no text.
     pub fn outcome(outcome: StageOutcome) -> Self {
         Self { text: None, outcome: Some(outcome) }
     }
 
-    /// Adds the answer in text.
+    /// Adds the text of the answer.
     #[must_use]
     pub fn with_text(mut self, text: impl Into<String>) -> Self {
         self.text = Some(text.into());
@@ -91,22 +91,22 @@ impl Answer {
     }
 }
 
-/// Does tasks.
+/// Performs tasks.
 ///
 /// # Cancel safety
 ///
-/// As of [`Handler`].
+/// See [`Handler`].
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// Does a task.
+    /// Performs a task.
     ///
     /// # Errors
     ///
-    /// [`HandlerError`], which also says whether another attempt makes sense.
+    /// Returns [`HandlerError`], which also states whether a retry makes sense.
     async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError>;
 }
 
-/// A backend that does nothing, and answers `[Simulated] Response for stage: ` and the node. The outcome's notes say that it was simulated.
+/// A backend that does no work and answers `[Simulated] Response for stage: ` and the node. The notes of the outcome mark it as simulated.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Simulate;
 
@@ -119,15 +119,14 @@ impl Backend for Simulate {
     }
 }
 
-/// Gives the node's prompt to a backend, after what the task is told of the run so far.
+/// Sends the node's prompt to a backend, after a summary of the run so far.
 ///
-/// A variable in the prompt, `$name`, `${name}` or `{{ name }}`, stands for what the context holds under that key when the task begins, text
-/// as it is and other values as JSON. A name may have dots: `${response.plan}` is the whole answer of `plan`, `$item.title` a part of the
-/// item of a branch. `goal` is the goal of the run, and `inputs.x` is `x`. What the context does not hold is left as it is, but an
-/// `inputs.x` that the run was not given fails the task.
+/// A variable in the prompt, `$name`, `${name}` or `{{ name }}`, is replaced by the context's value for that key when the task begins: text verbatim,
+/// other values as JSON. A name may have dots: `${response.plan}` is the whole answer of `plan`, `$item.title` a part of the item of a branch. `goal`
+/// is the goal of the run, and `inputs.x` is `x`. A variable without a value stays in the prompt unchanged, but a missing `inputs.x` fails the task.
 ///
-/// `response.` and the node's id is the answer, `last_response` its first 200 characters, `last_stage` the node. An answer without an
-/// outcome is a success.
+/// The context gets the answer as `response.` and the node's id, its first 200 characters as `last_response`, and the node as `last_stage`. An answer
+/// without an outcome is a success.
 #[derive(Debug)]
 pub struct Codergen<B> {
     backend: B,
@@ -135,13 +134,13 @@ pub struct Codergen<B> {
 }
 
 impl<B: Backend> Codergen<B> {
-    /// Gives tasks to this backend.
+    /// Creates a handler that sends tasks to `backend`.
     pub fn new(backend: B) -> Self {
         Self { backend, sessions: Sessions::default() }
     }
 }
 
-/// Adds the answer of a node to its outcome, unless the outcome sets those keys itself. A failure without a reason has the answer as its reason.
+/// Adds the answer of a node to its outcome, unless the outcome sets those keys itself. A failure without a reason gets the answer as its reason.
 pub(super) fn with_answer(mut outcome: StageOutcome, node: &str, text: String) -> StageOutcome {
     if text.trim().is_empty() {
         return outcome;
@@ -156,12 +155,12 @@ pub(super) fn with_answer(mut outcome: StageOutcome, node: &str, text: String) -
     outcome
 }
 
-/// Says that a task cannot begin for what its prompt names.
+/// Returns the error for a task whose prompt has an unresolved name.
 fn refused(why: impl fmt::Display) -> HandlerError {
     HandlerError::permanent(format!("the prompt: {why}")).not_done()
 }
 
-/// Returns the key under which the context holds the answer of a node.
+/// Returns the context key for the answer of a node.
 pub(crate) fn response_key(node: &str) -> String {
     format!("response.{node}")
 }

@@ -1,4 +1,4 @@
-//! A backend that is any command: the task on its standard input, the answer on its standard output or in a file.
+//! A backend that runs any command: the task is its standard input, the answer its standard output or a file.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,34 +17,33 @@ use crate::outcome::{StageOutcome, Status};
 use crate::run_dir::files::{self, ARTIFACTS};
 use crate::run_dir::{RunDirectory, left};
 
-/// The files in which a command may leave its outcome, the first that is there counts.
+/// The files in which a command may leave its outcome. The first that exists counts.
 const STATUS_FILES: [&str; 2] = ["status.json", "outcome.json"];
 
-/// Where an attempt works, in its directory of a run directory.
+/// Working directory of an attempt, inside its directory of a run directory.
 pub(crate) const STAGE: &str = "stage";
 
-/// Where the child of a manager works, in the directory of the manager's first attempt.
+/// Working directory of a manager's child, inside the directory of the manager's first attempt.
 const CHILD: &str = "child";
 
-/// How large such a file may be.
+/// Maximum size of such a file.
 const MAX_STATUS: u64 = 1 << 20;
 
-/// How much of an answer the context holds: as much as a prompt of a file may have, and little enough for some of them in one record.
+/// Maximum size of an answer in the context: equal to that of a prompt file, and small enough for several answers in one record.
 const MAX_ANSWER: usize = 1 << 20;
 
 /// Runs a command for each task.
 ///
-/// - The prompt is on its standard input, after what the task is told of the run so far. `FERRATA_LLM_MODEL`,
-///   `FERRATA_LLM_PROVIDER`, `FERRATA_REASONING_EFFORT`, `FERRATA_NODE_TYPE`, `FERRATA_FIDELITY`, `FERRATA_THREAD` and the
-///   commands of tool hooks as `FERRATA_TOOL_HOOK_PRE` and `_POST` are in its environment, and all that a
-///   [`Tool`](super::Tool) finds there.
-/// - With a [directory for its files](Self::with_stage_directory), it finds `FERRATA_STAGE_DIR`, a directory of the attempt's
-///   own with the prompt as `prompt.md`. If it leaves a `status.json` or `outcome.json` there, that is the outcome, whatever
-///   the exit status. It must be a file of at most 1 MiB, and no link to one; anything else of that name is a failure.
-/// - What it prints is the answer, whether or not it leaves such a file and however it ends. The context holds the first 1 MiB of it, and a
-///   run directory keeps the whole of a longer one.
-/// - Without a file, exit status 0 is success, 75 asks for a retry, and another one fails. With status 0 and no answer there is no status:
-///   a success if the node has `auto_status`, otherwise a failure.
+/// - The standard input is the prompt, after the summary of the run so far. The environment has `FERRATA_LLM_MODEL`, `FERRATA_LLM_PROVIDER`,
+///   `FERRATA_REASONING_EFFORT`, `FERRATA_NODE_TYPE`, `FERRATA_FIDELITY`, `FERRATA_THREAD`, the commands of tool hooks as `FERRATA_TOOL_HOOK_PRE` and
+///   `_POST`, and the variables of a [`Tool`](super::Tool).
+/// - With a [directory for its files](Self::with_stage_directory), the environment has `FERRATA_STAGE_DIR`, a directory of the attempt with the
+///   prompt as `prompt.md`. If the command leaves a `status.json` or `outcome.json` there, that file is the outcome, whatever the exit status. It
+///   must be a regular file of at most 1 MiB and not a link; anything else with that name is a failure.
+/// - The standard output is the answer, with or without such a file and for any exit status. The context stores its first 1 MiB, and a run directory
+///   stores a longer answer completely.
+/// - Without a file, exit status 0 is success, 75 requests a retry, and any other status fails. If status 0 comes without an answer, the status is
+///   missing: a success if the node has `auto_status`, otherwise a failure.
 #[derive(Clone, Debug)]
 pub struct CommandBackend {
     line: String,
@@ -53,43 +52,43 @@ pub struct CommandBackend {
 
 setters!(CommandBackend);
 
-/// Where attempts get their directories.
+/// The location of the attempts' directories.
 #[derive(Clone, Debug)]
 pub(super) enum Stages {
-    /// Below this one, runs of any tenant side by side.
+    /// Below this directory, shared by runs of any tenant.
     Shared(PathBuf),
     /// In the directory of the run.
     OfRun(PathBuf),
-    /// In the directory of the run whose children these runs are, by the managers that started them.
+    /// In the directory of the parent run, grouped by the managers that started these runs.
     OfChildren(PathBuf),
 }
 
 impl Stages {
-    /// Returns the variables that say where the artifacts of the nodes before are.
+    /// Returns the variables with the paths of earlier nodes' artifacts.
     pub(super) fn artifacts(&self, stage: &Stage) -> Vec<(OsString, OsString)> {
         match self {
-            // A relative one is one of the process, like that of the attempt.
+            // A relative path starts at the process's directory, as does that of the attempt.
             Self::OfRun(root) => std::path::absolute(root)
                 .map_or_else(|_| Vec::new(), |root| left::variables(&root, &stage.context)),
             Self::Shared(_) | Self::OfChildren(_) => Vec::new(),
         }
     }
 
-    /// Returns where outputs of an attempt are kept whole.
+    /// Returns the directory for the complete outputs of an attempt.
     pub(super) fn whole_place(&self, stage: &Stage) -> Option<WholePlace> {
         let (Self::Shared(root) | Self::OfRun(root) | Self::OfChildren(root)) = self;
         let root = std::path::absolute(root).ok()?;
         let (directory, is_artifact) = match self {
             Self::Shared(_) => (shared_stage(&root, stage), false),
             Self::OfRun(_) => (root.join(ARTIFACTS), true),
-            // Their contexts name no artifacts: the directory is that of another run.
+            // The contexts of children name no artifacts: the directory belongs to another run.
             Self::OfChildren(_) => (root.join(ARTIFACTS), false),
         };
         Some(WholePlace { root, directory, is_artifact })
     }
 
-    /// Makes the directory of an attempt, without what an attempt that was cut off left there. Some small files at once: less
-    /// than handing them to another thread costs.
+    /// Creates the directory of an attempt and removes files of an interrupted attempt. The small files are written on this thread, which costs less
+    /// than handing them to another.
     pub(super) fn make(&self, stage: &Stage, asked: (&str, &str)) -> std::io::Result<PathBuf> {
         let cx = &stage.cx;
         let (Self::Shared(root) | Self::OfRun(root) | Self::OfChildren(root)) = self;
@@ -107,20 +106,20 @@ impl Stages {
     }
 }
 
-/// Returns the directory of an attempt below one that runs of any tenant share.
+/// Returns the directory of an attempt below a directory that runs of any tenant share.
 fn shared_stage(root: &Path, stage: &Stage) -> PathBuf {
     let (cx, run) = (&stage.cx, stage.cx.run());
     let attempt = format!("{}.{}", cx.visit(), cx.attempt());
     root.join(run.tenant.as_str()).join(run.run.as_str()).join(cx.node().as_str()).join(attempt)
 }
 
-/// Returns where the attempts of a child belong in the directory of its parent: with the visit of the manager that started it. The id of a
-/// child is that of its parent, the manager and the visit, joined by dots.
+/// Returns the directory for a child's attempts in the directory of its parent, by the visit of the manager that started the child. A child's id
+/// consists of the parent's id, the manager and the visit, joined by dots.
 fn of_child(root: &Path, run: &str) -> PathBuf {
     let mut parts: Vec<&str> = run.split('.').collect();
     let mut managers = Vec::new();
     while let [_, .., node, visit] = parts[..]
-        // One that was started anew has the number of that behind it.
+        // A restarted child has a number after the visit.
         && let Ok(visit) = visit.split('-').next().unwrap_or(visit).parse::<u32>()
     {
         managers.push((node, visit));
@@ -131,12 +130,12 @@ fn of_child(root: &Path, run: &str) -> PathBuf {
 }
 
 impl CommandBackend {
-    /// Runs this by `sh -c`.
+    /// Creates a backend that runs `line` with `sh -c`.
     pub fn new(line: impl Into<String>) -> Self {
         Self { line: line.into(), setting: Setting::new(KeepPolicy::Beginning(MAX_ANSWER)) }
     }
 
-    /// Sets where each attempt gets a directory: `{tenant}/{run}/{node}/{visit}.{attempt}` below this one.
+    /// Sets the directory for the attempts' directories: `{tenant}/{run}/{node}/{visit}.{attempt}`.
     #[must_use]
     pub fn with_stage_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.setting.stages = Some(Stages::Shared(directory.into()));
@@ -203,7 +202,7 @@ impl Backend for CommandBackend {
     }
 }
 
-/// Returns what an exit status says of a task whose command left no outcome; `None` for success.
+/// Returns the outcome for an exit status if the command left no outcome file; `None` for success.
 fn by_status(finished: &ProcessEnd, output: &str, errors: &str) -> Option<StageOutcome> {
     let status = match finished.status.code() {
         Some(0) => return None,
@@ -220,8 +219,7 @@ fn by_status(finished: &ProcessEnd, output: &str, errors: &str) -> Option<StageO
     Some(outcome)
 }
 
-/// Makes the directory in which an attempt works, with what it is asked to do, and without an outcome that an attempt which was cut
-/// off left there.
+/// Creates the working directory of an attempt with its task, and removes the outcome of an interrupted attempt.
 fn make_stage(root: &Path, path: &Path, (name, asked): (&str, &str)) -> std::io::Result<()> {
     files::write(root, &path.join(name), asked.as_bytes())?;
     for name in STATUS_FILES {
@@ -230,10 +228,10 @@ fn make_stage(root: &Path, path: &Path, (name, asked): (&str, &str)) -> std::io:
     Ok(())
 }
 
-/// Makes it in the directory of a run, which also shows what the attempt is asked to do.
+/// Creates it in the directory of a run, which also shows the task of the attempt.
 ///
-/// The attempt works apart from its views: an attempt that is made anew after a retry of the run has the number of one that the log
-/// knows, and the view of that outcome may be written at any time.
+/// The attempt works in a directory apart from its views: after a retry of the run, a new attempt can have the number of one in the log, whose view
+/// may be written at any time.
 fn make_stage_of_run(root: &Path, stage: &Stage, asked: (&str, &str)) -> std::io::Result<PathBuf> {
     let cx = &stage.cx;
     let attempt = RunDirectory::attempt(root, cx.node().as_str(), cx.visit().get(), cx.attempt());
@@ -244,7 +242,7 @@ fn make_stage_of_run(root: &Path, stage: &Stage, asked: (&str, &str)) -> std::io
     Ok(path)
 }
 
-/// Reads the outcome that a command left.
+/// Reads the outcome file of a command.
 pub(super) fn status_in(directory: &Path, stage: &Stage) -> Result<Option<StageOutcome>, HandlerError> {
     for name in STATUS_FILES {
         let path = directory.join(name);

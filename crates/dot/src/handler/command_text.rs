@@ -1,4 +1,4 @@
-//! The command of a tool as it is run: its variables are those of its environment, so that no value is read as code.
+//! Prepares the command of a tool: its variables become environment variables, so the shell never reads a value as code.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -10,10 +10,10 @@ use crate::pipeline::Node;
 use crate::shell::{self, ShellQuote, is_looked_up, is_of_shells, looked_up};
 use crate::variable::{VariableForm, resolve, text_of, value};
 
-/// How long a value may be: Linux starts no command with a variable of 128 KiB.
+/// Maximum length of a value: Linux starts no command with a variable of 128 KiB.
 const MAX_VALUE: usize = 96 << 10;
 
-/// Names that no key of the context stands for, since they change how programs run.
+/// Names that never refer to a context key, because they change how programs run.
 const RESERVED: [&str; 15] = [
     "CDPATH",
     "EDITOR",
@@ -37,7 +37,7 @@ fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name) || RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// A command with the variables that it needs in its environment.
+/// A command with the environment variables that it needs.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CommandText {
     pub(super) line: String,
@@ -45,19 +45,18 @@ pub(super) struct CommandText {
 }
 
 impl CommandText {
-    /// A text that no shell reads: it finds the context in its environment.
+    /// Returns a text for a language other than shell, which reads the context from its environment.
     pub(super) fn of_other_language(text: &str) -> Self {
         Self { line: text.to_owned(), environment: Vec::new() }
     }
 }
 
-/// Makes a command of a text. `$name` and `${name}` are left to the shell, and given to it as variables where the context holds them and the
-/// environment does not; `{{ name }}` and names with dots become references to variables, in quotes as they need them.
+/// Builds a command from a text. `$name` and `${name}` stay for the shell, which gets them as variables if the context has them and the environment
+/// does not. `{{ name }}` and names with dots become quoted references to variables.
 ///
 /// # Errors
 ///
-/// Why the command is not to be run: a name without a value, which the shell would take for an empty text, or a value that no command can be
-/// given.
+/// Fails if a name has no value, because the shell would use an empty text, or if a value cannot be passed to a command.
 pub(super) fn prepare(
     text: &str,
     node: &Node,
@@ -90,7 +89,7 @@ pub(super) fn prepare(
             VariableForm::Template => true,
             _ if !reference.name.contains('.') || !is_replaced(one.quote) => false,
             VariableForm::Braces => true,
-            // `$dir.bak` is `$dir` and `.bak`, if there is such a name.
+            // `$dir.bak` is `$dir` and `.bak`, if the context has `dir`.
             VariableForm::Dollar => {
                 whole.is_some()
                     && value(context, name).is_none()

@@ -1,4 +1,4 @@
-//! The commands that are at work, so that none of them outlives this process however it ends.
+//! Tracks the running commands, so that none of them outlives this process however it ends.
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal};
 
-/// Reads which process groups begin (`+ id`) and end (`- id`). The end of its input means that the process which held the other
-/// end is gone, by whatever signal: the groups that are left are killed then.
+/// Reads which process groups begin (`+ id`) and end (`- id`). The end of the input means that this process is gone, whatever the signal: the script
+/// then kills the remaining groups.
 const SCRIPT: &str = r#"
 trap "" HUP INT TERM QUIT
 live=" "
@@ -23,7 +23,7 @@ exec 2>/dev/null
 for id in $live; do kill -s KILL -- "-$id"; done
 "#;
 
-/// The process groups of the commands that are at work, and the shell that is told of them.
+/// The process groups of the running commands, and the shell that watches them.
 struct ProcessGroups {
     groups: Option<HashSet<Pid>>,
     shell: Option<Child>,
@@ -32,14 +32,14 @@ struct ProcessGroups {
 static LIVE: Mutex<ProcessGroups> = Mutex::new(ProcessGroups { groups: None, shell: None });
 
 fn live() -> MutexGuard<'static, ProcessGroups> {
-    // Nothing panics while it is held.
+    // No code panics while it holds this lock.
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ProcessGroups {
     fn tell(&mut self, what: char, id: Pid) {
         if let Some(input) = self.shell.as_mut().and_then(|shell| shell.stdin.as_mut()) {
-            // A shell that was killed cannot help any more; commands are killed by this process all the same.
+            // If the shell was killed, this process still kills its commands.
             let _ = input.write_all(format!("{what} {id}\n").as_bytes());
         }
     }
@@ -52,7 +52,7 @@ pub(super) fn begun(id: Pid) {
     live.tell('+', id);
 }
 
-/// Notes that a group is gone: its number may soon be that of another.
+/// Records that a group ended: the system may soon reuse its number.
 pub(super) fn ended(id: Pid) {
     let mut live = live();
     if live.groups.as_mut().is_some_and(|groups| groups.remove(&id)) {
@@ -60,15 +60,15 @@ pub(super) fn ended(id: Pid) {
     }
 }
 
-/// Has the commands of this process killed also when it is killed itself, as with `kill -9`.
+/// Ensures that the commands of this process are killed even if the process dies by `kill -9`.
 ///
-/// A small shell is started that outlives this process for a moment. For programs like the command `ferrata`; a service has a
-/// supervisor that ends all of its processes. A command begins only once it is noted here. One that leaves its process group (`setsid`)
-/// is out of reach. Called again, it does nothing.
+/// A small shell starts that outlives this process briefly. Use it for programs like the command `ferrata`; a service has a supervisor that ends all
+/// its processes. A command begins only after its group is registered. A command that leaves its process group (`setsid`) is out of reach. Further
+/// calls do nothing.
 ///
 /// # Errors
 ///
-/// That of starting `/bin/sh`.
+/// Returns the error of starting `/bin/sh`.
 pub fn guard_commands() -> io::Result<()> {
     let mut live = live();
     if live.shell.is_some() {
@@ -80,7 +80,7 @@ pub fn guard_commands() -> io::Result<()> {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        // A Ctrl-C goes to the group of the terminal; this has to outlive it.
+        // Ctrl-C goes to the process group of the terminal; the shell must outlive it.
         .process_group(0)
         .spawn()?;
     live.shell = Some(shell);
@@ -90,11 +90,11 @@ pub fn guard_commands() -> io::Result<()> {
     Ok(())
 }
 
-/// Kills every command that is at work in this process, for one that is about to end without waiting for anything.
+/// Kills every running command of this process, for a process that must end immediately.
 pub fn kill_commands() {
     let mut live = live();
     for id in live.groups.take().into_iter().flatten() {
-        // A group that is gone is what is wanted.
+        // The group may already be gone.
         let _ = rustix::process::kill_process_group(id, Signal::KILL);
     }
 }

@@ -1,4 +1,4 @@
-//! Commands around each call of a tool: `tool_hooks.pre` may forbid it, `tool_hooks.post` learns what came of it.
+//! Commands around each tool call: `tool_hooks.pre` may forbid the call, `tool_hooks.post` receives its result.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,24 +12,24 @@ use super::process::{Shell, run};
 use super::tool::{environment, last_line};
 use super::{HandlerError, Stage};
 
-/// How much of what a hook prints is kept: enough for its last line.
+/// Bytes of a hook's output that are captured: enough for its last line.
 const KEEP: usize = 4 << 10;
 
-/// Returns a hook of a node, else of the graph; empty if there is none.
+/// Returns a hook of the node, or that of the graph; empty if neither has one.
 fn hook(stage: &Stage, when: &str) -> String {
     let key = format!("tool_hooks.{when}");
     let own = stage.node.attributes.text(&key);
     if own.is_empty() { stage.pipeline.attributes.text(&key).into_owned() } else { own.into_owned() }
 }
 
-/// Returns what a backend is told of the hooks, which are its to run around the calls of its own tools.
+/// Returns the hooks as variables for a backend, which runs them around its own tool calls.
 pub(super) fn told(stage: &Stage) -> impl Iterator<Item = (OsString, OsString)> + use<> {
     let told =
         [("FERRATA_TOOL_HOOK_PRE", hook(stage, "pre")), ("FERRATA_TOOL_HOOK_POST", hook(stage, "post"))];
     told.into_iter().filter(|(_, line)| !line.is_empty()).map(|(name, line)| (name.into(), line.into()))
 }
 
-/// A call of a tool, as its hooks are told of it.
+/// A tool call, as its hooks receive it.
 pub(super) struct Call<'a> {
     pub(super) stage: &'a Stage,
     pub(super) directory: Option<PathBuf>,
@@ -38,17 +38,17 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Asks whether the tool may be called. `Err` in it is why not.
+    /// Runs the hook before the call. The inner `Err` is the reason to refuse the call.
     pub(super) async fn before(&self) -> Result<Result<(), String>, HandlerError> {
         self.run("pre", json!({})).await.map_err(|lost| HandlerError::transient(lost).not_done())
     }
 
-    /// Tells what came of the call. The error is what went wrong with the hook, also where it could not be started: the tool was called.
+    /// Runs the hook after the call. The error describes a problem of the hook, even if the hook could not start; the tool has run.
     pub(super) async fn after(&self, result: Json) -> Result<(), String> {
         self.run("post", result).await.unwrap_or_else(Err)
     }
 
-    /// Runs a hook. The error in the result is how it ended, the other one that it was lost.
+    /// Runs a hook. The inner error is how it ended, the outer error that its end is unknown.
     async fn run(&self, when: &str, result: Json) -> Result<Result<(), String>, String> {
         let line = hook(self.stage, when);
         if line.is_empty() {

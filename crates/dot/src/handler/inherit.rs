@@ -1,10 +1,9 @@
-//! What a command inherits of this process's environment: what it prints is kept in a log and in files, and pipelines are written by
-//! others.
+//! Selects the environment variables that a command inherits: its output goes to a log and to files, and pipelines come from other authors.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
-/// What tools inherit: where programs, files and locales are, and nothing that may be a secret. A `*` at the end stands for any rest.
+/// Variables that tools inherit: paths of programs and files, and locales, but nothing that may be a secret. A `*` at the end matches any rest.
 const PLAIN: &[&str] = &[
     "PATH",
     "HOME",
@@ -57,7 +56,7 @@ const PLAIN: &[&str] = &[
     "LDFLAGS",
 ];
 
-/// Tells whether tools inherit a variable unless they are told otherwise.
+/// Returns whether tools inherit a variable by default.
 pub(crate) fn is_inherited_by_tools(name: &str) -> bool {
     Inherit::plain().has(OsStr::new(name))
 }
@@ -67,12 +66,12 @@ pub(crate) fn is_inherited_by_tools(name: &str) -> bool {
 pub(super) struct Inherit(Arc<[String]>);
 
 impl Inherit {
-    /// What tools inherit.
+    /// Returns the default for tools.
     pub(super) fn plain() -> Self {
         Self(PLAIN.iter().map(|name| (*name).to_owned()).collect())
     }
 
-    /// Everything but what is never inherited: for a command of whoever runs the pipeline.
+    /// Returns everything except secrets: for a command of the user who runs the pipeline.
     pub(super) fn all() -> Self {
         Self(Arc::from(["*".to_owned()]))
     }
@@ -96,7 +95,7 @@ impl Inherit {
     }
 }
 
-/// Tells whether a variable is never inherited: where the runs are, perhaps with a password, and passwords.
+/// Returns whether a variable is never inherited: the address of the store, which may hold a password, and passwords.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     name == "FERRATA_STORE" || ["PASSWORD", "PASSWD", "PASSPHRASE"].iter().any(|word| name.contains(word))

@@ -1,4 +1,4 @@
-//! What does the work of a node: one handler for each type, and the registry that finds it.
+//! Handlers, which do the work of nodes: one for each type, and the registry that finds them.
 
 mod capture;
 mod codergen;
@@ -51,35 +51,35 @@ use crate::fidelity::FidelityChoice;
 use crate::outcome::StageOutcome;
 use crate::pipeline::{DEFAULT_TYPE, Node, Pipeline, SHAPES};
 
-/// What a handler is given.
+/// The input of a handler.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stage {
-    /// Where it runs: the run, the visit, the attempt, and whether it is cancelled.
+    /// The context of the attempt: run, visit, attempt and cancellation.
     pub cx: NodeContext,
     /// The node with its attributes.
     pub node: Arc<Node>,
-    /// The pipeline that it is part of.
+    /// The pipeline of the node.
     pub pipeline: Arc<Pipeline>,
-    /// The context as it is; what a handler changes of it is in its outcome.
+    /// The current context. A handler returns changes in its outcome.
     pub context: Arc<Context>,
-    /// The type of the node: the one that its handler was found by.
+    /// The type of the node, by which the registry found the handler.
     pub kind: Arc<str>,
-    /// How a task is told of the run so far.
+    /// How much of the run so far a task receives.
     pub told: FidelityChoice,
-    /// Where work that takes long shows that it goes on.
+    /// Shows the progress of long work.
     pub pulse: ActivityCounter,
-    /// What the command of the attempt has printed.
+    /// The output of the attempt's command.
     pub(crate) printed: AttemptOutput,
-    /// Whether the variables of the prompt are replaced already.
+    /// Whether the variables of the prompt are already replaced.
     pub(crate) is_expanded: bool,
     /// Whether the work waited.
     pub(crate) wait_mark: WaitMark,
 }
 
 impl Stage {
-    /// Says that the work has waited for a person, or for time: the limit of visits that ends a loop in which
-    /// nothing waits begins to count anew. An answer that came by itself is no wait.
+    /// Records that the work waited for a person or for time. The visit limit, which ends a loop without waits, then counts from the start again. An
+    /// automatic answer is not a wait.
     pub fn mark_waited(&self) {
         self.wait_mark.0.store(true, Ordering::Relaxed);
     }
@@ -95,16 +95,16 @@ impl WaitMark {
     }
 }
 
-/// Why a handler has no outcome.
+/// The reason why a handler has no outcome.
 ///
-/// A failure that the work itself came to is an outcome, [`StageOutcome::fail`]; this is what came in between.
+/// A failure of the work itself is an outcome, [`StageOutcome::fail`]; this error is for problems that prevented one.
 #[derive(Debug)]
 pub struct HandlerError {
     kind: Kind,
     message: String,
-    /// Whether nothing was done.
+    /// Whether no work was done.
     not_done: bool,
-    /// What the runtime said.
+    /// The error of the runtime.
     runtime: Option<NodeError>,
 }
 
@@ -121,13 +121,13 @@ impl HandlerError {
         Self { kind, message: message.into(), not_done: false, runtime: None }
     }
 
-    /// What the runtime said to a question or a wait: passed back to it as it is, and no outcome of the work.
+    /// Wraps the runtime's error for a question or a wait. It returns to the runtime unchanged and is not an outcome of the work.
     pub fn of_runtime(error: impl Into<NodeError>) -> Self {
         let error = error.into();
         Self { runtime: Some(error), ..Self::new(Kind::Runtime, "the runtime has left the node") }
     }
 
-    /// Returns what the runtime said, if it is about that.
+    /// Returns the runtime's error, if there is one.
     pub(crate) fn into_runtime(self) -> Result<NodeError, Self> {
         match self {
             Self { runtime: Some(error), .. } => Ok(error),
@@ -135,40 +135,39 @@ impl HandlerError {
         }
     }
 
-    /// What may be gone at the next attempt: a network that is away, a limit of rates, a server's own fault.
+    /// Creates an error that a retry may cure: an unreachable network, a rate limit, a fault of a server.
     pub fn transient(message: impl Into<String>) -> Self {
         Self::new(Kind::Transient, message)
     }
 
-    /// What stays as it is: a wrong request, a missing right, a wrong configuration.
+    /// Creates an error that a retry cannot cure: a wrong request, a missing permission, a wrong configuration.
     pub fn permanent(message: impl Into<String>) -> Self {
         Self::new(Kind::Permanent, message)
     }
 
-    /// Says that nothing was done, so that beginning again is safe: only then is a node with `effect=external` tried again without
-    /// a question.
+    /// Marks that no work was done, so a retry is safe: only then does a node with `effect=external` retry without a question.
     #[must_use]
     pub fn not_done(mut self) -> Self {
         self.not_done = true;
         self
     }
 
-    /// Tells whether nothing was done.
+    /// Returns whether no work was done.
     pub fn is_not_done(&self) -> bool {
         self.not_done
     }
 
-    /// The work ended without a status: a success if the node has `auto_status`, otherwise a failure.
+    /// Creates an error for work that ended without a status: a success if the node has `auto_status`, otherwise a failure.
     pub fn no_status(message: impl Into<String>) -> Self {
         Self::new(Kind::NoStatus, message)
     }
 
-    /// Tells whether another attempt makes sense.
+    /// Returns whether a retry makes sense.
     pub fn is_transient(&self) -> bool {
         self.kind == Kind::Transient
     }
 
-    /// Tells whether it is about a missing status.
+    /// Returns whether the error is a missing status.
     pub fn is_no_status(&self) -> bool {
         self.kind == Kind::NoStatus
     }
@@ -182,54 +181,54 @@ impl fmt::Display for HandlerError {
 
 impl std::error::Error for HandlerError {}
 
-/// Does the work of the nodes of a type. One handler serves all of them, also at the same time.
+/// Does the work of all nodes of a type. One handler serves them concurrently.
 ///
 /// # Cancel safety
 ///
-/// The future may be dropped at any await: when the run is cancelled, when the node's `timeout` has passed, when another
-/// process took the run over. After a crash a node that was at work runs again, unless its effect is `External`.
+/// The future may be dropped at any await: when the run is cancelled, when the node's `timeout` expires, or when another process claims the run.
+/// After a crash, a running node runs again, unless its effect is `External`.
 #[async_trait]
 pub trait Handler: fmt::Debug + Send + Sync + 'static {
-    /// Does the work once.
+    /// Does the work of one attempt.
     ///
     /// # Errors
     ///
-    /// [`HandlerError`] for what is no outcome of the work. A panic is caught and fails the node.
+    /// Returns [`HandlerError`] if the work has no outcome. A panic is caught and fails the node.
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError>;
 
-    /// What repeating the work would mean, unless the node says otherwise by its `effect`.
+    /// Returns the effect of repeating the work, which the node's `effect` overrides.
     fn effect(&self) -> Effect {
         Effect::Write
     }
 
-    /// Tells whether it looks at the node's `timeout` itself. Otherwise an attempt that takes longer is ended.
+    /// Returns whether the handler enforces the node's `timeout` itself. Otherwise the runtime ends an attempt that takes longer.
     ///
-    /// A handler that asks or sleeps has to: while it waits the run may be let go of, and the work begins anew.
+    /// A handler that asks or sleeps must enforce it: during the wait the process may release the run, and the work then starts again.
     fn times_itself(&self) -> bool {
         false
     }
 
-    /// Tells whether it gives tasks to a backend, which is told of the run so far. Only then does the context keep what every node
-    /// last came to.
+    /// Returns whether the handler gives tasks to a backend, with a summary of the run so far. Only then does the context store the last result of
+    /// every node.
     fn is_task(&self) -> bool {
         false
     }
 
-    /// Refuses a node that it could not run, before any run starts.
+    /// Rejects a node that the handler could not run, before any run starts.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] that says what is missing.
+    /// Returns [`ErrorKind::Invalid`] with the missing parts.
     fn check(&self, node: &Node, pipeline: &Pipeline) -> Result<(), Error> {
         let _ = (node, pipeline);
         Ok(())
     }
 }
 
-/// The type of nodes that ask a model once, without tools of its own.
+/// The type of nodes that call a model once, without tools of its own.
 pub(crate) const PROMPT: &str = "prompt";
 
-/// The handlers by the names of their types.
+/// Handlers by type name.
 ///
 /// # Examples
 ///
@@ -242,14 +241,14 @@ pub(crate) const PROMPT: &str = "prompt";
 #[derive(Clone, Debug)]
 pub struct Registry {
     handlers: BTreeMap<String, Arc<dyn Handler>>,
-    /// The types whose handlers are not the built-in ones.
+    /// The types with a handler other than the built-in one.
     own: BTreeSet<String>,
-    /// The nodes behind which a run stops until an answer lets it go on.
+    /// The nodes after which a run stops until an answer continues it.
     stops: BTreeSet<String>,
 }
 
 impl Registry {
-    /// Adds a handler; one that was there for the type is replaced.
+    /// Adds a handler and replaces an earlier one for the type.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, handler: impl Handler) -> Self {
         let name = name.into();
@@ -258,24 +257,24 @@ impl Registry {
         self
     }
 
-    /// Tells whether a handler was registered for a type in the place of the built-in one.
+    /// Returns whether a registered handler replaces the built-in one for a type.
     pub(crate) fn has_own(&self, name: &str) -> bool {
         self.own.contains(name)
     }
 
-    /// Has runs stop behind a node until the question `node@visit:after` is accepted.
+    /// Makes runs stop after a node until the question `node@visit:after` is accepted.
     #[must_use]
     pub(crate) fn stop_after(mut self, node: impl Into<String>) -> Self {
         self.stops.insert(node.into());
         self
     }
 
-    /// Tells whether runs stop behind a node.
+    /// Returns whether runs stop after a node.
     pub(crate) fn stops_after(&self, node: &str) -> bool {
         self.stops.contains(node)
     }
 
-    /// Puts something around every handler, as whoever keeps what they do.
+    /// Wraps every handler, for example to record its results.
     pub(crate) fn wrapped(mut self, around: impl Fn(Arc<dyn Handler>) -> Arc<dyn Handler>) -> Self {
         for handler in self.handlers.values_mut() {
             *handler = around(Arc::clone(handler));
@@ -283,26 +282,26 @@ impl Registry {
         self
     }
 
-    /// Returns the types that there are handlers for.
+    /// Returns the types that have handlers.
     pub fn types(&self) -> impl Iterator<Item = &str> {
         self.handlers.keys().map(String::as_str)
     }
 
-    /// Returns the type of a node: the explicit one if there is a handler for it or the dialect knows it, else that of the shape.
+    /// Returns the type of a node: the explicit type if it has a handler or the dialect knows it, otherwise the type of the shape.
     pub(crate) fn type_of(&self, node: &Node) -> String {
         let of_dialect = |name: &str| SHAPES.iter().any(|(_, known)| *known == name);
         let known = |name: &str| self.handlers.contains_key(name) || of_dialect(name);
         node.handler_type(known).into_owned()
     }
 
-    /// Finds the handler of a node and its type: by the explicit type if there is a handler for it, else by the shape.
+    /// Finds the handler of a node and its type: by the explicit type if it has a handler, otherwise by the shape.
     ///
     /// # Errors
     ///
-    /// A `prompt` is a task like any other, for the handler of `codergen`, unless a handler was registered for it.
+    /// The handler of `codergen` also runs a `prompt`, unless a handler was registered for it.
     ///
-    /// [`ErrorKind::Unsupported`] if the dialect knows the type and no handler was registered for it: taking another one in
-    /// its place, as for a type that the dialect does not know, would pretend.
+    /// Returns [`ErrorKind::Unsupported`] if the dialect knows the type and no handler was registered for it. The shape's handler would only pretend
+    /// to do the work, so it replaces only types unknown to the dialect.
     pub fn resolve(&self, node: &Node) -> Result<(String, Arc<dyn Handler>), Error> {
         let name = self.type_of(node);
         let task = || self.handlers.get(DEFAULT_TYPE).filter(|_| name == PROMPT);
@@ -320,8 +319,8 @@ impl Registry {
 }
 
 impl Default for Registry {
-    /// `start`, `exit`, `conditional`, `parallel`, `parallel.fan_in`, `tool`, `wait.human`, `wait`, and `codergen` (which also does
-    /// what is of type `prompt`) with a backend that only [simulates](Simulate).
+    /// Handles `start`, `exit`, `conditional`, `parallel`, `parallel.fan_in`, `tool`, `wait.human`, `wait`, and `codergen` (which also runs type
+    /// `prompt`) with a backend that only [simulates](Simulate).
     fn default() -> Self {
         let empty = Self { handlers: BTreeMap::new(), own: BTreeSet::new(), stops: BTreeSet::new() };
         let noops = empty.with("start", Noop).with("exit", Noop).with("conditional", Noop);

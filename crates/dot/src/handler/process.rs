@@ -1,4 +1,4 @@
-//! A shell command as a process group: fed, read with a bound, and never left behind.
+//! Runs a shell command as a process group: writes its input, reads its output with a bound, and kills all its processes.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,39 +14,38 @@ use super::capture::AttemptOutput;
 use super::inherit::Inherit;
 use super::{ActivityCounter, HandlerError};
 
-/// How long the output of a command is still read after it has ended. Its group is killed by then, so only a process that
-/// left the group can hold the pipe.
+/// How long to read the output of a command that ended. Its group is already killed, so only a process that left the group can hold the pipe.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// Waits for a line, and then is the command. The caller writes the line once the process group is noted, so that no command
-/// begins that no process would kill: where this process is killed before, there is the end of the input instead.
+/// Waits for a line, then replaces itself by the command. The caller writes the line once the process group is registered, so that every command has
+/// a process that will kill it. If this process dies earlier, the input ends instead.
 const BEGIN: &str = r#"read -r FERRATA_BEGIN && exec "$1" -c "$0""#;
 
 /// What to run.
 #[derive(Clone, Debug)]
 pub(super) struct Shell {
-    /// What the program is given behind `-c`.
+    /// The argument after `-c`.
     pub(super) line: String,
     pub(super) program: &'static str,
     pub(super) directory: Option<PathBuf>,
     pub(super) environment: Vec<(OsString, OsString)>,
-    /// What it inherits of the environment of this process.
+    /// The environment variables that it inherits.
     pub(super) inherit: Inherit,
     pub(super) input: Vec<u8>,
-    /// Takes in what it prints.
+    /// Captures its output.
     pub(super) printed: AttemptOutput,
-    /// Beats whenever something is read.
+    /// Counts every read.
     pub(super) pulse: ActivityCounter,
 }
 
-/// How it ended.
+/// The end of a command.
 #[derive(Debug)]
 pub(super) struct ProcessEnd {
     pub(super) status: ExitStatus,
 }
 
 impl ProcessEnd {
-    /// Says how the process ended, for people.
+    /// Describes for people how the process ended.
     pub(super) fn how(&self) -> String {
         if let Some(code) = self.status.code() {
             return format!("ended with status {code}");
@@ -59,17 +58,17 @@ impl ProcessEnd {
     }
 }
 
-/// Why it cannot be told how it ended.
+/// The reason why the end of a process is unknown.
 #[derive(Debug)]
 pub(super) enum UnknownExit {
-    /// It was never started.
+    /// The process never started.
     Unstarted(std::io::Error),
-    /// It was, and the system does not tell what became of it.
+    /// The process started, and the system does not report its end.
     Unheard(std::io::Error),
 }
 
 impl UnknownExit {
-    /// Says so, for people.
+    /// Describes the reason for people.
     pub(super) fn said(&self, what: &str) -> String {
         match self {
             Self::Unstarted(error) => format!("{what} cannot be started: {error}"),
@@ -77,14 +76,14 @@ impl UnknownExit {
         }
     }
 
-    /// Makes an error of it. Only what was never started is certainly not done.
+    /// Converts it to an error. Only a process that never started certainly did no work.
     pub(super) fn of(&self, what: &str) -> HandlerError {
         let error = HandlerError::transient(self.said(what));
         if let Self::Unstarted(_) = self { error.not_done() } else { error }
     }
 }
 
-/// The processes of a command; they are killed when this is dropped.
+/// The processes of a command. Dropping it kills them.
 struct Group {
     #[cfg(unix)]
     id: Option<rustix::process::Pid>,
@@ -106,7 +105,7 @@ impl Group {
     #[cfg(unix)]
     fn signal(&self, signal: rustix::process::Signal) {
         if let Some(id) = self.id {
-            // A group that is gone is what is wanted.
+            // The group may already be gone.
             let _ = rustix::process::kill_process_group(id, signal);
         }
     }
@@ -132,9 +131,9 @@ impl Drop for Group {
     }
 }
 
-/// Runs a command until it ends, and with it whatever it has started.
+/// Runs a command until it ends, then ends everything that it started.
 ///
-/// Once its node is [cancelled](NodeContext::cancelled), the group is asked to end. Dropping the future kills it.
+/// When its node is [cancelled](NodeContext::cancelled), the group gets a request to end. Dropping the future kills it.
 pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<ProcessEnd, UnknownExit> {
     let mut command = Command::new("sh");
     command
@@ -154,7 +153,7 @@ pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<ProcessEnd, Un
     let stdin = child.stdin.take();
     let write = async {
         if let Some(mut stdin) = stdin {
-            // A command need not read what it is given.
+            // A command need not read its input.
             let _ = stdin.write_all(b"\n").await;
             let _ = stdin.write_all(&shell.input).await;
         }
@@ -182,7 +181,7 @@ pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<ProcessEnd, Un
         group.kill();
         if !drained {
             tokio::select! {
-                // What is there is read, however long the machine stood still.
+                // Read the available output first, however long the machine stalled.
                 biased;
                 _ = &mut pipes => {}
                 () = cx.clock().sleep(DRAIN) => {}
@@ -193,11 +192,11 @@ pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<ProcessEnd, Un
     Ok(ProcessEnd { status })
 }
 
-/// Reads all there is, so that the command never waits for room.
+/// Reads everything, so that a full pipe never blocks the command.
 async fn read(from: Option<impl AsyncRead + Unpin>, mut into: impl FnMut(&[u8]), pulse: &ActivityCounter) {
     let Some(mut from) = from else { return };
     let mut buffer = vec![0; 16 << 10];
-    // An end and an error are the same here: nothing more comes.
+    // An end and an error are equal here: no more output follows.
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         pulse.beat();
         into(&buffer[..length]);
@@ -218,7 +217,7 @@ mod tests {
         }
     }
 
-    /// A process that is killed in between leaves the end of the input, and used to leave a command at work.
+    /// A process killed in between leaves the end of the input, and no running command.
     ///
     /// Guarantees: PIPELINE-2.
     #[test]

@@ -1,20 +1,20 @@
-//! Signs of life of work that takes long.
+//! Signs of life of long work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts the signs of life of an attempt; the graph's `stall_timeout` ends an attempt that gives none. Clones count together.
+/// Counts the signs of life of an attempt. The graph's `stall_timeout` ends an attempt that gives none. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub struct ActivityCounter(Arc<AtomicU64>);
 
 impl ActivityCounter {
-    /// Shows that the work goes on: something was read, said or done.
+    /// Records progress: something was read, written or done.
     pub fn beat(&self) {
-        // Only that it changes counts, and no other memory depends on it.
+        // Only a change matters, and no other memory depends on it.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns how many signs there were.
+    /// Returns the number of beats.
     pub fn beats(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! A fan-in with a prompt: whoever does tasks is asked which candidate is the best.
+//! A fan-in with a prompt: the task handler chooses the best candidate.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -17,22 +17,22 @@ use crate::variable::expand;
 /// The key of the context that names the best branch.
 pub(crate) const BEST: &str = "parallel.fan_in.best_id";
 
-/// The key of the context that lists what branches came to.
+/// The context key for the results of the branches.
 pub(crate) const RESULTS: &str = "parallel.results";
 
-/// The key of the context that tells whether an answer or the score named the best branch.
+/// The context key that states whether an answer or the score chose the best branch.
 pub(crate) const CHOSEN_BY: &str = "parallel.fan_in.chosen_by";
 
-/// How much of what all candidates set a prompt shows, in characters: each has an equal part.
+/// Number of characters of the candidates' changes in a prompt, divided equally among the candidates.
 const SHOWN: usize = 200_000;
 
-/// Gives the fan-in's prompt, and the candidates, to the handler of tasks, and reads the id of one of them in the answer.
+/// Sends the fan-in's prompt and the candidates to the task handler, and reads the id of a candidate from the answer.
 #[derive(Debug)]
 pub(crate) struct Rank {
     pub(crate) task: Arc<dyn Handler>,
 }
 
-/// Returns the results that can be chosen, by id: not those that failed or were left.
+/// Returns the results to choose from, by id: not those that failed or were skipped.
 fn candidates(stage: &Stage) -> Vec<(String, &Json)> {
     let results = stage.context.get_value(RESULTS).and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
     let text = |result: &Json, key: &str| result[key].as_str().unwrap_or_default().to_owned();
@@ -40,10 +40,10 @@ fn candidates(stage: &Stage) -> Vec<(String, &Json)> {
     results.iter().filter(good).map(|result| (text(result, "id"), result)).collect()
 }
 
-/// Finds the candidate that an answer names: the whole of it, else the first that occurs as a word.
+/// Finds the candidate that an answer names: the whole answer, or the first id that occurs as a word.
 fn named(answer: &str, candidates: &[(String, &Json)]) -> Option<String> {
     let ids = || candidates.iter().map(|(id, _)| id).filter(|id| !id.is_empty());
-    // An id may have other signs in it, as `work:1` of an item's branch has.
+    // An id may contain other characters, such as `work:1` of an item's branch.
     let in_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let place = |id: &String| {
         let is_word =

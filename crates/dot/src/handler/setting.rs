@@ -1,4 +1,4 @@
-//! What tools and backends that are commands have in common: where their commands run, and how much of what they print is kept.
+//! The common settings of tools and command backends: working directory and captured output.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::{HandlerError, Stage, codergen};
 use crate::outcome::StageOutcome;
 use crate::run_dir::left;
 
-/// Where commands run, where their attempts have files, and how much of each output is kept in memory.
+/// The working directory, the directory for files of attempts, and the size of each output in memory.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     pub(super) directory: Option<PathBuf>,
@@ -31,17 +31,17 @@ impl Setting {
         };
     }
 
-    /// Begins to collect what the command of an attempt prints.
+    /// Starts to capture the output of an attempt's command.
     pub(super) fn begin_output(&self, stage: &Stage, source: OutputSource) {
         let place = self.stages.as_ref().and_then(|stages| stages.whole_place(stage));
         stage.printed.begin(source, self.keep, place.as_ref());
     }
 
-    /// Makes the directory of an attempt, with a file that says what is asked.
+    /// Creates the directory of an attempt, with a file that contains its task.
     ///
     /// # Errors
     ///
-    /// That it cannot be made: nothing was done yet.
+    /// Returns an error if it cannot be created: no work was done yet.
     pub(super) fn files(&self, stage: &Stage, asked: (&str, &str)) -> Result<Option<PathBuf>, HandlerError> {
         self.stages.as_ref().map(|stages| stages.make(stage, asked)).transpose().map_err(|error| {
             HandlerError::transient(format!("the directory of the stage cannot be made: {error}")).not_done()
@@ -53,32 +53,32 @@ impl Setting {
 macro_rules! setters {
     ($type:ty) => {
         impl $type {
-            /// Sets where commands run, and what a relative `working_dir` begins at; the process's own directory unless set.
+            /// Sets the working directory of commands, to which a relative `working_dir` refers; by default the process's own directory.
             #[must_use]
             pub fn with_directory(mut self, directory: impl Into<PathBuf>) -> Self {
                 self.setting.directory = Some(directory.into());
                 self
             }
 
-            /// Has each attempt use its directory in a [run directory](crate::run_dir::RunDirectory): `{node}/{visit}.{attempt}/stage`. The
-            /// command finds it as `FERRATA_STAGE_DIR`, and a `status.json` or `outcome.json` that it leaves there is its outcome, whatever
-            /// the exit status.
+            /// Gives each attempt its directory in a [run directory](crate::run_dir::RunDirectory): `{node}/{visit}.{attempt}/stage`. The command
+            /// gets the path as `FERRATA_STAGE_DIR`. A `status.json` or `outcome.json` that the command leaves there is its outcome, whatever the
+            /// exit status.
             #[must_use]
             pub fn with_run_directory(mut self, directory: impl Into<PathBuf>) -> Self {
                 self.setting.stages = Some($crate::handler::command::Stages::OfRun(directory.into()));
                 self
             }
 
-            /// Has each attempt of a [manager](super::Manager)'s child use a directory in that of the run which supervises it:
-            /// `{manager}/{visit}.1/child/{node}/{visit}.{attempt}/stage`, so that nodes of the two may have one name.
+            /// Gives each attempt of a [manager](super::Manager)'s child a directory in that of the supervising run:
+            /// `{manager}/{visit}.1/child/{node}/{visit}.{attempt}/stage`, so that nodes of the two may have the same name.
             #[must_use]
             pub fn with_parent_directory(mut self, directory: impl Into<PathBuf>) -> Self {
                 self.setting.stages = Some($crate::handler::command::Stages::OfChildren(directory.into()));
                 self
             }
 
-            /// Sets how many bytes of each output the context holds; of a tool by default 64 KiB, half from the beginning and half from
-            /// the end, of an answer the first 1 MiB. A run directory keeps the whole of a longer one as an artifact.
+            /// Sets how many bytes of each output the context stores. The default for a tool is 64 KiB, half from the beginning and half from the
+            /// end; for an answer, the first 1 MiB. A run directory stores a longer output completely, as an artifact.
             #[must_use]
             pub fn with_output_limit(mut self, bytes: usize) -> Self {
                 self.setting.limit(bytes);
@@ -91,12 +91,12 @@ macro_rules! setters {
 pub(super) use setters;
 
 impl CommandOutputs {
-    /// Adds to an outcome what a command printed, as keys of the context, and notes what they lack.
+    /// Adds the output of a command to an outcome as context keys, and notes missing parts.
     pub(crate) fn add_to(self, outcome: StageOutcome, node: &str) -> StageOutcome {
         let outcome = self.add_cuts_to(outcome, node);
         match self.source {
             OutputSource::Tool => {
-                // Unless it ended, it has none; that of another tool is not its own.
+                // A command that has not ended has no exit code, and must not show that of another tool.
                 let outcome = outcome.with("tool.exit_code", Json::Null);
                 outcome.with("tool.output", self.output.text).with("tool.errors", self.errors.text)
             }
@@ -104,7 +104,7 @@ impl CommandOutputs {
         }
     }
 
-    /// Notes which of the outputs are cut, and names the artifacts that hold them whole.
+    /// Notes which outputs are incomplete, and names the artifacts with the complete ones.
     pub(crate) fn add_cuts_to(&self, mut outcome: StageOutcome, node: &str) -> StageOutcome {
         let outputs: &[(&str, &str, &CapturedOutput)] = match self.source {
             OutputSource::Tool => &[

@@ -19,33 +19,32 @@ use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::{Node, Pipeline};
 use crate::variable::expand;
 
-/// The exit status by which a command asks to be tried again: `EX_TEMPFAIL` of `sysexits.h`.
+/// The exit status that requests a retry: `EX_TEMPFAIL` of `sysexits.h`.
 pub(super) const TEMPORARY: i32 = 75;
 
-/// How much of each output the context holds: enough to see what went wrong, and little enough to be part of the state.
+/// Size of each output in the context: enough to see an error, and small enough for the state.
 const MAX_OUTPUT: usize = 64 << 10;
 
-/// Runs the command of `tool_command` by `sh -c`, or by what `language` says: `bash`, or `python3`.
+/// Runs the command of `tool_command` by `sh -c`, or with the interpreter in `language`: `bash`, or `python3`.
 ///
-/// - Exit status 0 is success, 75 asks for a retry, anything else fails.
-/// - `tool.output` of the context is what it printed, `tool.errors` what it printed to standard error, `tool.exit_code` its
-///   exit status; of long outputs the beginning and the end.
-/// - A variable in the command is one of the shell: `$name` and `${name}` are given to it if the context holds them and the environment does not,
-///   and `{{ name }}` is a reference to one, in the quotes that it needs there. So no value is read as code. A name in lower case without a
-///   value fails the node before the command is run: to the shell it would be an empty text.
-/// - `working_dir` is where it runs, `env.NAME` sets a variable. It is also told who it is: `FERRATA_RUN`, `FERRATA_NODE`,
-///   `FERRATA_VISIT`, `FERRATA_ATTEMPT` and `FERRATA_IDEMPOTENCY_KEY`, which is the same whenever it runs again.
-/// - `tool_hooks.pre` and `tool_hooks.post` of the node or the graph are commands that run before and after it, with what they
-///   are about as JSON on their standard input. Unless the one before ends with status 0, the tool is not called, and the
-///   outcome is `skipped`. What is wrong with the one after is in the notes.
-/// - A key `some.key` of the context is `FERRATA_CONTEXT_some_key`, text as it is and other values as JSON. Keys that begin with `internal.`, values
-///   of more than 96 KiB and what is beyond 512 KiB in all are left out, since a command cannot be started with more. Of keys
-///   that would give one variable, that of the engine is told, and otherwise none.
-///   Their keys are `FERRATA_COLLIDING_KEYS`, a JSON list, and in the notes.
-/// - Of the environment of this process it inherits what tells where programs and files are, and what
-///   [`with_inherited`](Self::with_inherited) adds: pipelines are written by others, and what a command prints is kept.
-/// - It is a process group of its own. Whatever of it is still there when the command ends, its `timeout` has passed or the
-///   run is cancelled, is killed.
+/// - Exit status 0 is success, 75 requests a retry, and any other status fails.
+/// - The context gets the standard output as `tool.output`, the standard error as `tool.errors`, and the exit status as `tool.exit_code`; for long
+///   outputs the beginning and the end.
+/// - A variable in the command is a shell variable. `$name` and `${name}` come from the environment, or from the context if the environment lacks
+///   them. `{{ name }}` becomes a quoted reference to a variable. So the shell never reads a value as code. A lower-case name without a value fails
+///   the node before the command runs, because the shell would use an empty text.
+/// - `working_dir` is the working directory, and `env.NAME` sets a variable. The command also gets `FERRATA_RUN`, `FERRATA_NODE`, `FERRATA_VISIT`,
+///   `FERRATA_ATTEMPT` and `FERRATA_IDEMPOTENCY_KEY`, which is the same for every repetition.
+/// - `tool_hooks.pre` and `tool_hooks.post` of the node or the graph are commands that run before and after it, with the call as JSON on their
+///   standard input. If the one before ends with a status other than 0, the tool does not run, and the outcome is `skipped`. Problems of the one
+///   after are in the notes.
+/// - A context key `some.key` is `FERRATA_CONTEXT_some_key`: text verbatim, other values as JSON. Keys that begin with `internal.`, values of more
+///   than 96 KiB, and values beyond 512 KiB in total are omitted, since a command cannot start with more. If several keys map to one variable, the
+///   engine's key gets it; without one, no key does. `FERRATA_COLLIDING_KEYS` lists the others as JSON, as do the notes.
+/// - From the environment of this process it inherits only the paths of programs and files, and the variables of
+///   [`with_inherited`](Self::with_inherited): pipelines come from other authors, and the output of a command is stored.
+/// - The command is a process group of its own. When the command ends, its `timeout` expires or the run is cancelled, its remaining processes are
+///   killed.
 #[derive(Clone, Debug)]
 pub struct Tool {
     setting: Setting,
@@ -55,8 +54,8 @@ pub struct Tool {
 setters!(Tool);
 
 impl Tool {
-    /// Lets commands inherit these variables of the process, too; `NAME*` stands for all that begin so. `FERRATA_STORE` and what has
-    /// `PASSWORD` in its name are never inherited.
+    /// Adds variables that commands inherit from the process; `NAME*` matches every name with that prefix. Commands never inherit `FERRATA_STORE` and
+    /// names with `PASSWORD`.
     #[must_use]
     pub fn with_inherited(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.inherit = self.inherit.and(names);
@@ -134,7 +133,7 @@ impl Handler for Tool {
         }
         if matches!(outcome.status, Status::Fail | Status::Retry) && outcome.failure_reason.is_empty() {
             outcome.failure_reason = match last_line(errors).or_else(|| last_line(output)) {
-                // It is the file that says so.
+                // The outcome comes from the file.
                 Some(line) if code == Some(0) => line,
                 Some(line) => format!("the command {how}: {line}"),
                 None => format!("the command {how}"),
@@ -163,7 +162,7 @@ impl Handler for Tool {
     }
 }
 
-/// Returns what runs the command of a node.
+/// Returns the interpreter for the command of a node.
 fn program(node: &Node) -> &'static str {
     match &*node.attributes.text("language") {
         "bash" => "bash",
@@ -172,7 +171,7 @@ fn program(node: &Node) -> &'static str {
     }
 }
 
-/// Returns where a command of a node runs.
+/// Returns the working directory for a command of a node.
 pub(super) fn directory(stage: &Stage, base: Option<&Path>) -> Result<Option<PathBuf>, HandlerError> {
     let own = expanded(stage, "working_dir", &stage.node.attributes.text("working_dir"))?;
     Ok(match (base, &*own) {
@@ -183,13 +182,13 @@ pub(super) fn directory(stage: &Stage, base: Option<&Path>) -> Result<Option<Pat
     })
 }
 
-/// Replaces the variables of an attribute, which no shell reads.
+/// Replaces the variables of an attribute that no shell reads.
 fn expanded(stage: &Stage, key: &str, text: &str) -> Result<String, HandlerError> {
     let expanded = expand(text, &stage.context).map(std::borrow::Cow::into_owned);
     expanded.map_err(|why| HandlerError::permanent(format!("`{key}`: {why}")).not_done())
 }
 
-/// Returns what a command of a node finds in its environment besides that of this process.
+/// Returns the environment variables for a command of a node, besides those of this process.
 pub(super) fn environment(stage: &Stage) -> Result<Vec<(OsString, OsString)>, HandlerError> {
     let cx = &stage.cx;
     let told = [
@@ -210,7 +209,7 @@ pub(super) fn environment(stage: &Stage) -> Result<Vec<(OsString, OsString)>, Ha
     Ok(all)
 }
 
-/// Returns the last line that says something, shortened: a reason is read on one line.
+/// Returns the last non-empty line, shortened: a reason is a single line.
 pub(super) fn last_line(text: &str) -> Option<String> {
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
     Some(crate::suggest::shortened(line, 200).into_owned())

@@ -1,4 +1,4 @@
-//! The context as variables of a command's environment: safe from a shell, unlike text put into the command.
+//! Context keys as environment variables of a command: safe from a shell, unlike text inserted into the command.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -6,17 +6,17 @@ use std::ffi::OsString;
 use ferrata_core::state::Context;
 use serde_json::Value as Json;
 
-/// How long a value may be, and all together: Linux starts no command with a variable of 128 KiB, or with some megabytes of them.
+/// Maximum size of a value, and of all together: Linux starts no command with a variable of 128 KiB, or with several megabytes of variables.
 const MOST: usize = 96 << 10;
 const MOST_OF_ALL: usize = 512 << 10;
 
-/// What the keys begin with that the engine and its handlers set, beside those of [`ENGINE`].
+/// Prefixes of keys that the engine and its handlers set, besides those of [`ENGINE`].
 const OF_ENGINE: [&str; 7] = ["graph.", "human.", "parallel.", "response.", "stack.", "tool.", "usage."];
 
 /// The keys that the engine sets after each node.
 const ENGINE: [&str; 4] = ["current_node", "outcome", "preferred_label", "failure_reason"];
 
-/// How many keys that collide are told.
+/// How many colliding keys are reported.
 const TOLD: usize = 50;
 
 fn name(key: &str) -> String {
@@ -24,7 +24,7 @@ fn name(key: &str) -> String {
     "FERRATA_CONTEXT_".chars().chain(key.chars().map(plain)).collect()
 }
 
-/// The keys of a context by the variable that would tell them.
+/// The keys of a context, by environment variable.
 struct ContextVariables<'a>(BTreeMap<String, Vec<&'a str>>);
 
 impl<'a> ContextVariables<'a> {
@@ -38,8 +38,8 @@ impl<'a> ContextVariables<'a> {
         Self(named)
     }
 
-    /// Tells whether the variable tells this key. An answer of a model can set one that only looks like a key of the engine: it
-    /// must not stand in for it.
+    /// Returns whether the variable represents this key. A model's answer can set a key that only looks like one of the engine; such a key must not
+    /// replace it.
     fn tells(&self, name: &str, key: &str) -> bool {
         match self.0.get(name).map(Vec::as_slice) {
             None | Some([_]) => true,
@@ -47,14 +47,14 @@ impl<'a> ContextVariables<'a> {
         }
     }
 
-    /// Returns the keys that no variable tells because another has its name.
+    /// Returns the keys without a variable because another key has its name.
     fn colliding(&self) -> Vec<&'a str> {
         let all = self.0.iter().flat_map(|(name, keys)| keys.iter().map(move |key| (name, *key)));
         all.filter(|(name, key)| !self.tells(name, key)).map(|(_, key)| key).take(TOLD).collect()
     }
 }
 
-/// Returns the keys that are told by no variable because of their names.
+/// Returns the keys without a variable because of name collisions.
 pub(super) fn colliding(context: &Context) -> Vec<&str> {
     ContextVariables::of(context).colliding()
 }
@@ -121,7 +121,7 @@ mod tests {
         assert!((MOST..=MOST_OF_ALL).contains(&total), "{total}");
     }
 
-    /// A model's answer with a key `tool_exit_code` used to stand where a command looks for that of the last tool.
+    /// A model's answer with a key `tool_exit_code` must not replace the exit code of the last tool.
     #[test]
     fn a_key_that_looks_like_one_of_the_engine_does_not_stand_in_for_it() {
         let mut context = Context::new();

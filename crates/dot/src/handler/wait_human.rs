@@ -1,4 +1,4 @@
-//! A node that lets a person choose where to go on.
+//! A node at which a person chooses the next edge.
 
 use async_trait::async_trait;
 use ferrata_core::ask::{AUTOMATIC, Ask, AskError};
@@ -15,20 +15,21 @@ use crate::suggest::shortened;
 use crate::value::Value;
 use crate::variable::expand;
 
-/// Asks which of the node's edges without a condition the run is to take.
+/// Asks a person which of the node's edges without a condition to follow.
 ///
-/// - The question is an object: `text` is the node's own `prompt`, or else its label, `title` the label beside a prompt, `stage` the node's id,
-///   `shown` what was answered last, `options` a list of `key`, `label` and `to`. The key is the label's accelerator (`[Y] Yes`, `Y) Yes`, `Y - Yes`), or its first letter.
-/// - An answer is a key in upper or lower case, a label with or without its accelerator, or the id of a target. Anything else is
-///   refused when it is given, so that a slip decides nothing.
-/// - `human.gate.selected` of the context is the key, `human.gate.label` the label; the outcome suggests the target.
-/// - With an edge that says `freeform=true`, whatever means none of the others takes that one, and is `human.gate.text`.
-/// - After the node's `timeout` the edge that `human.default_choice` names is taken; without one the outcome is `retry`, so that
-///   it is asked again as often as the node may be retried. Whoever rejects the question makes the node fail.
+/// - The question is an object. `text` is the node's own `prompt`, or its label; `title` is the label if there is a prompt; `stage` is the node's id;
+///   `shown` is the latest answer; `options` is a list of `key`, `label` and `to`. The key is the label's accelerator (`[Y] Yes`, `Y) Yes`, `Y -
+///   Yes`), or its first letter.
+/// - An answer is a key in upper or lower case, a label with or without its accelerator, or the id of a target. Any other answer is rejected at once,
+///   so a slip decides nothing.
+/// - The context gets the key as `human.gate.selected` and the label as `human.gate.label`; the outcome suggests the target.
+/// - If an edge has `freeform=true`, any other answer takes that edge, and the context gets it as `human.gate.text`.
+/// - After the node's `timeout` the run follows the edge that `human.default_choice` names. Without one the outcome is `retry`, so the question
+///   repeats as often as the node may retry. A rejected question fails the node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WaitHuman;
 
-/// How much of what was answered last a question shows, in characters.
+/// How many characters of the latest answer a question shows.
 const SHOWN: usize = 8_000;
 
 /// An edge to choose.
@@ -39,14 +40,14 @@ struct Choice {
 }
 
 impl Choice {
-    /// What an answer may be that means this choice, the label first.
+    /// The accepted answers for this choice, the label first.
     fn answers(&self) -> [String; 5] {
         let plain = accelerator(&self.label).map_or(&*self.label, |(_, rest)| rest).to_owned();
         [self.label.clone(), plain, self.to.clone(), self.key.clone(), self.key.to_lowercase()]
     }
 }
 
-/// Finds the choice that an answer means: labels go before ids, and those before keys.
+/// Finds the choice for an answer: labels take precedence over ids, and ids over keys.
 fn meant<'a>(choices: &'a [Choice], answer: &str) -> Option<&'a Choice> {
     (0..5).find_map(|place| choices.iter().find(|choice| choice.answers()[place] == answer))
 }
@@ -60,12 +61,12 @@ fn is_freeform(edge: &Edge) -> bool {
     edge.attributes.get("freeform").and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// Returns the edge that is taken by what means none of the choices.
+/// Returns the edge for answers that match no choice.
 fn freeform<'a>(node: &'a Node, pipeline: &'a Pipeline) -> Option<&'a Edge> {
     open(node, pipeline).find(|edge| is_freeform(edge))
 }
 
-/// Returns what there is to choose at a node.
+/// Returns the choices at a node.
 fn choices(node: &Node, pipeline: &Pipeline) -> Vec<Choice> {
     let edges = open(node, pipeline).filter(|edge| !is_freeform(edge));
     let choice = |edge: &Edge| {
@@ -78,7 +79,7 @@ fn choices(node: &Node, pipeline: &Pipeline) -> Vec<Choice> {
     edges.map(choice).collect()
 }
 
-/// Returns what a gate comes to if a person wrote something else than a choice.
+/// Returns the outcome of a gate for an answer that is not a choice.
 fn written(edge: &Edge, answer: &str) -> StageOutcome {
     StageOutcome::success()
         .suggest(&*edge.to)
@@ -88,8 +89,8 @@ fn written(edge: &Edge, answer: &str) -> StageOutcome {
         .with_notes(format!("written: {}", shortened(answer, 80)))
 }
 
-/// Returns what a person is asked, and the title of the question if the node has both: the node's own `prompt`, or else its label. A prompt
-/// that is a default of all nodes is for tasks.
+/// Returns the question for a person, and its title if the node has both: the node's own `prompt`, or its label. A prompt that is a default of all
+/// nodes is for tasks.
 fn question_of(stage: &Stage) -> Result<(String, Option<String>), HandlerError> {
     let of_node = |text: &str| match expand(text, &stage.context) {
         Ok(text) => Ok(text.into_owned()),
@@ -129,7 +130,7 @@ impl Handler for WaitHuman {
             question["freeform"] = json!({"label": edge.label(), "to": &*edge.to});
         }
         let mut answers: Vec<String> = Vec::new();
-        // Labels first, because whoever shows one list of answers shows its beginning.
+        // Labels come first, because a client with one list of answers shows its beginning.
         for place in 0..5 {
             for answer in choices.iter().map(|choice| choice.answers()[place].clone()) {
                 if !answers.contains(&answer) {
@@ -150,14 +151,14 @@ impl Handler for WaitHuman {
                 ask = ask.or_default(default.into_owned());
             }
         }
-        // Each attempt is a question of its own: that the one before was not answered is settled.
+        // Each attempt has its own question: the previous one is settled without an answer.
         let name = match stage.cx.attempt() {
             1 => "choice".to_owned(),
             attempt => format!("choice.{attempt}"),
         };
         match stage.cx.ask_signed(name, ask).await {
             Ok((answer, by)) => {
-                // One that came by itself was waited for by nobody.
+                // Nobody waited for an automatic answer.
                 if by.as_deref() != Some(AUTOMATIC) {
                     stage.mark_waited();
                 }

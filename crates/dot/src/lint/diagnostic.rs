@@ -1,4 +1,4 @@
-//! What a rule found: how bad it is, where, and what to do about it.
+//! A finding of a rule: its severity, its location, and the remedy.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,14 +6,14 @@ use std::fmt;
 use crate::pipeline::{Edge, Node};
 use crate::source::{Snippet, Span};
 
-/// How bad a diagnostic is.
+/// The severity of a diagnostic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The pipeline does not run.
     Error,
-    /// It runs, but hardly as it was meant.
+    /// The pipeline runs, but probably not as intended.
     Warning,
-    /// Worth knowing.
+    /// Additional information.
     Info,
 }
 
@@ -27,28 +27,28 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What a rule found.
+/// A finding of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnostic {
     /// The id of the rule.
     pub rule: Cow<'static, str>,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What is wrong.
+    /// The description of the problem.
     pub message: String,
     /// The node it is about.
     pub node: Option<String>,
-    /// The edge it is about: where it begins and where it leads.
+    /// The edge that it is about, as source and target.
     pub edge: Option<(String, String)>,
-    /// The place in the source; empty at its beginning if there is none to name.
+    /// The location in the source; empty at its beginning if there is none to name.
     pub span: Span,
-    /// What to do about it.
+    /// The remedy.
     pub fix: Option<String>,
 }
 
 impl Diagnostic {
-    /// Says what a rule found; it is about the whole graph unless more is said.
+    /// Creates a diagnostic about the whole graph.
     pub fn new(rule: impl Into<Cow<'static, str>>, severity: Severity, message: impl Into<String>) -> Self {
         Self {
             rule: rule.into(),
@@ -61,7 +61,7 @@ impl Diagnostic {
         }
     }
 
-    /// Says that it is about a node.
+    /// Sets the node that it is about.
     #[must_use]
     pub fn at_node(mut self, node: &Node) -> Self {
         self.node = Some(node.id().to_owned());
@@ -69,7 +69,7 @@ impl Diagnostic {
         self
     }
 
-    /// Says that it is about an edge.
+    /// Sets the edge that it is about.
     #[must_use]
     pub fn at_edge(mut self, edge: &Edge) -> Self {
         self.edge = Some((edge.from.to_string(), edge.to.to_string()));
@@ -77,21 +77,21 @@ impl Diagnostic {
         self
     }
 
-    /// Names the place more precisely.
+    /// Sets a more precise location.
     #[must_use]
     pub fn at_span(mut self, span: Option<Span>) -> Self {
         self.span = span.unwrap_or(self.span);
         self
     }
 
-    /// Says what to do about it.
+    /// Sets the remedy.
     #[must_use]
     pub fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self
     }
 
-    /// Returns it with its place, as plain text of several lines; `file` names the source that it was found in.
+    /// Formats it with its location, as plain text of several lines; `file` is the name of the source.
     pub fn report(&self, file: &str, source: &[u8]) -> String {
         let mut report = format!("{}[{}]: {}\n", self.severity, self.rule, self.message);
         if self.span != Span::default() {

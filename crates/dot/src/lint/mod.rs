@@ -1,4 +1,4 @@
-//! Judging a pipeline before it runs: the rules of the specification, some more, and rules of one's own.
+//! Checks a pipeline before it runs: the rules of the specification, further rules, and custom rules.
 
 mod diagnostic;
 mod rules;
@@ -14,7 +14,7 @@ pub use view::View;
 use crate::handler::Registry;
 use crate::pipeline::{Pipeline, SHAPES};
 
-/// A rule of one's own.
+/// A custom rule.
 ///
 /// # Examples
 ///
@@ -41,32 +41,32 @@ use crate::pipeline::{Pipeline, SHAPES};
 /// # Ok::<(), ferrata_dot::ParseError>(())
 /// ```
 pub trait LintRule: Send + Sync {
-    /// Adds what it finds.
+    /// Adds its findings.
     fn check(&self, view: &View<'_>, found: &mut Vec<Diagnostic>);
 }
 
-/// Rules, and the types of handlers that they take as known.
+/// The rules, and the known types of handlers.
 pub struct Linter {
     types: Vec<String>,
     own: Vec<Box<dyn LintRule>>,
 }
 
 impl Linter {
-    /// Adds a rule; it is checked after the built-in ones and those added before.
+    /// Adds a rule after the built-in and previously added ones.
     #[must_use]
     pub fn with_rule(mut self, rule: impl LintRule + 'static) -> Self {
         self.own.push(Box::new(rule));
         self
     }
 
-    /// Adds a type that there is a handler for.
+    /// Adds a type that has a handler.
     #[must_use]
     pub fn with_type(mut self, name: impl Into<String>) -> Self {
         self.types.push(name.into());
         self
     }
 
-    /// Returns what all rules find: errors first, then by place in the source.
+    /// Returns the findings of all rules: errors first, then by location in the source.
     pub fn lint(&self, pipeline: &Pipeline) -> Vec<Diagnostic> {
         self.lint_with(pipeline, &self.types, &[])
     }
@@ -84,16 +84,16 @@ impl Linter {
         found
     }
 
-    /// Returns what all rules find, if none of it is an error.
+    /// Returns the findings of all rules, if none is an error.
     ///
     /// # Errors
     ///
-    /// [`LintError`] with everything that was found, if there is an error among it.
+    /// Returns [`LintError`] with all findings, if one of them is an error.
     pub fn check(&self, pipeline: &Pipeline) -> Result<Vec<Diagnostic>, LintError> {
         Self::judge(self.lint(pipeline))
     }
 
-    /// Checks with the types of a registry known.
+    /// Checks with the types of a registry as known types.
     pub(crate) fn check_with(
         &self,
         pipeline: &Pipeline,
@@ -125,21 +125,21 @@ impl fmt::Debug for Linter {
     }
 }
 
-/// A pipeline has mistakes that keep it from running.
+/// The error for a pipeline with mistakes that prevent it from running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LintError {
     diagnostics: Vec<Diagnostic>,
 }
 
 impl LintError {
-    /// Returns everything that was found, errors first.
+    /// Returns all findings, errors first.
     pub fn diagnostics(&self) -> &[Diagnostic] {
         &self.diagnostics
     }
 }
 
 impl fmt::Display for LintError {
-    /// Shows the first error and how many there are.
+    /// Shows the first error and the number of errors.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let errors = self.diagnostics.iter().filter(|found| found.severity == Severity::Error);
         match (self.diagnostics.first(), errors.count()) {

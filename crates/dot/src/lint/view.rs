@@ -1,21 +1,21 @@
-//! What rules look at: a pipeline with its edges by node and its nodes' types worked out once.
+//! The input of rules: a pipeline with its edges by node and the types of its nodes, computed once.
 
 use std::borrow::Cow;
 
 use crate::handler::{MANAGER, PROMPT};
 use crate::pipeline::{DEFAULT_TYPE, Edge, Node, Pipeline, SHAPES};
 
-/// A pipeline as rules see it.
+/// A pipeline for rules.
 #[derive(Debug)]
 pub struct View<'a> {
     pipeline: &'a Pipeline,
     types: Vec<Cow<'a, str>>,
     known: &'a [String],
-    /// The built-in types that have a handler of one's own.
+    /// The built-in types with a custom handler.
     own: &'a [String],
-    /// By place of the node, the places of its edges.
+    /// Indices of the edges, by index of the node.
     outgoing: Vec<Vec<usize>>,
-    /// By place of the edge, the places of the nodes at its ends, if they are declared.
+    /// Indices of the nodes at the ends, by index of the edge; `None` for undeclared nodes.
     ends: Vec<[Option<usize>; 2]>,
     starts: Vec<usize>,
     exits: Vec<usize>,
@@ -42,18 +42,18 @@ impl<'a> View<'a> {
         self.pipeline
     }
 
-    /// Returns the nodes with their places.
+    /// Returns the nodes with their indices.
     pub fn nodes(&self) -> impl Iterator<Item = (usize, &'a Node)> {
         self.pipeline.nodes().iter().enumerate()
     }
 
-    /// Returns the type of handler of the node at a place.
+    /// Returns the type of handler of the node at an index.
     pub fn handler_type(&self, node: usize) -> &str {
         &self.types[node]
     }
 
-    /// Returns the type by which the table of attributes knows the node at a place; `None` if its handler is one of one's own, which may read
-    /// any attribute. Those of tools and tasks do what the built-in ones do, in another way.
+    /// Returns the type for the table of attributes of the node at an index. It is `None` for a custom handler, which may read any attribute, unless
+    /// the handler is one of tools or tasks, which treat attributes like the built-in one.
     pub(super) fn table_type(&self, node: usize) -> Option<&str> {
         const ALWAYS: [&str; 4] = ["tool", DEFAULT_TYPE, PROMPT, MANAGER];
         let kind = match node {
@@ -65,32 +65,32 @@ impl<'a> View<'a> {
         (SHAPES.iter().any(|(_, known)| *known == kind) && !is_own).then_some(kind)
     }
 
-    /// Returns the types that there are handlers for.
+    /// Returns the types that have handlers.
     pub fn known_types(&self) -> &'a [String] {
         self.known
     }
 
-    /// Returns the edges that begin at the node at a place.
+    /// Returns the edges from the node at an index.
     pub fn outgoing(&self, node: usize) -> impl Iterator<Item = &'a Edge> {
         self.outgoing[node].iter().map(|&at| &self.pipeline.edges()[at])
     }
 
-    /// Returns the edges, each with the places of the nodes that it begins at and leads to; none for one that is not declared.
+    /// Returns the edges with the indices of their source and target; `None` for an undeclared node.
     pub(super) fn edges(&self) -> impl Iterator<Item = (&'a Edge, [Option<usize>; 2])> {
         self.pipeline.edges().iter().zip(self.ends.iter().copied())
     }
 
-    /// Returns the places of the nodes where the pipeline starts: one, if it is as it should be.
+    /// Returns the indices of the nodes where the pipeline starts: one in a valid pipeline.
     pub fn starts(&self) -> &[usize] {
         &self.starts
     }
 
-    /// Returns the places of the nodes where the pipeline ends: one, if it is as it should be.
+    /// Returns the indices of the nodes where the pipeline ends: one in a valid pipeline.
     pub fn exits(&self) -> &[usize] {
         &self.exits
     }
 
-    /// Returns the places that a run can go to from the node at a place: along edges, and by a jump after a failure.
+    /// Returns the indices of the nodes that may follow the node at an index: along edges, and by a jump after a failure.
     pub(super) fn next(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         let edges = self.outgoing[node].iter().filter_map(|&at| self.ends[at][1]);
         let attributes = &self.pipeline.nodes()[node].attributes;
@@ -99,12 +99,12 @@ impl<'a> View<'a> {
         edges.chain(jumps)
     }
 
-    /// Returns the places that the graph itself names to jump to.
+    /// Returns the indices of the graph's own jump targets.
     pub(super) fn graph_jumps(&self) -> impl Iterator<Item = usize> + '_ {
         let keys = JUMPS.iter().chain(&["budget_target"]);
         keys.filter_map(|key| self.pipeline.position(&self.pipeline.attributes.text(key)))
     }
 }
 
-/// The attributes that name a node to jump to.
+/// The attributes for jump targets.
 pub(super) const JUMPS: [&str; 2] = ["retry_target", "fallback_retry_target"];

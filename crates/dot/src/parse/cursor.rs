@@ -1,4 +1,4 @@
-//! Reading bytes: blanks and comments, words, strings and numbers. What they mean is the parser's business.
+//! Reads bytes: blanks and comments, words, strings and numbers. The parser interprets them.
 
 use std::sync::Arc;
 
@@ -8,23 +8,23 @@ use crate::source::{Span, SpannedValue};
 use crate::tolerance::{Tolerance, note};
 use crate::value::{Length, Unit, Value};
 
-/// A place in a source, moving forward.
+/// A position in a source that moves forward.
 #[derive(Debug)]
 pub(super) struct Cursor<'a> {
     pub(super) source: &'a [u8],
     pub(super) at: usize,
-    /// What was read although the dialect has it not.
+    /// Constructs outside of the dialect that were tolerated.
     pub(super) tolerated: Vec<Tolerance>,
 }
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(source: &'a [u8]) -> Self {
-        // Some editors begin a file with a mark of its encoding.
+        // Some editors begin a file with a byte order mark.
         let at = if source.starts_with(b"\xEF\xBB\xBF") { 3 } else { 0 };
         Self { source, at, tolerated: Vec::new() }
     }
 
-    /// The byte here, `None` at the end.
+    /// The byte at this position, `None` at the end.
     pub(super) fn peek(&self) -> Option<u8> {
         self.source.get(self.at).copied()
     }
@@ -37,7 +37,7 @@ impl<'a> Cursor<'a> {
         ParseError::new(kind, self.source, span, message, label)
     }
 
-    /// Passes over blanks and comments.
+    /// Skips blanks and comments.
     pub(super) fn skip_blank(&mut self) -> Result<(), ParseError> {
         loop {
             match self.rest() {
@@ -59,14 +59,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes a byte if it is here.
+    /// Consumes a byte if it is next.
     pub(super) fn eat(&mut self, byte: u8) -> bool {
         let here = self.peek() == Some(byte);
         self.at += usize::from(here);
         here
     }
 
-    /// The span of what stands here, for an error: a word, or one character, or nothing at the end.
+    /// The span of the next token for an error: a word, one character, or nothing at the end.
     pub(super) fn here(&self) -> Span {
         let word = self.rest().iter().take(128).take_while(|b| is_word(**b)).count();
         let character = || {
@@ -77,7 +77,7 @@ impl<'a> Cursor<'a> {
         Span::new(self.at, self.at + if word > 0 { word } else { character() })
     }
 
-    /// Says what stands here, for an error.
+    /// Describes the next token, for an error.
     pub(super) fn found(&self) -> String {
         let span = self.here();
         match self.peek() {
@@ -91,7 +91,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes an identifier: `[A-Za-z_][A-Za-z0-9_]*`.
+    /// Consumes an identifier: `[A-Za-z_][A-Za-z0-9_]*`.
     pub(super) fn identifier(&mut self) -> Option<SpannedValue<&'a str>> {
         let first = self.peek().filter(|b| b.is_ascii_alphabetic() || *b == b'_')?;
         let _ = first;
@@ -99,7 +99,7 @@ impl<'a> Cursor<'a> {
         self.take_text(length)
     }
 
-    /// Takes a value.
+    /// Consumes a value.
     pub(super) fn value(&mut self) -> Result<SpannedValue<Value>, ParseError> {
         match self.peek() {
             Some(b'"') => self.string(),
@@ -125,7 +125,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes a string in quotes.
+    /// Consumes a string in quotes.
     fn string(&mut self) -> Result<SpannedValue<Value>, ParseError> {
         let start = self.at;
         self.at += 1;
@@ -149,7 +149,7 @@ impl<'a> Cursor<'a> {
                 Some(b't') => b'\t',
                 Some(b'\\') => b'\\',
                 Some(_) => {
-                    // Commands and patterns are full of them, and both characters are what they mean.
+                    // Commands and patterns often contain such pairs, and both characters are literal.
                     let span = Span::new(self.at, self.at + 2);
                     note(&mut self.tolerated, || {
                         let message = "there is no such escape; the backslash is kept as it is";
@@ -186,7 +186,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes `true`, `false` or a word without quotes: `[A-Za-z_][A-Za-z0-9_.:-]*`.
+    /// Consumes `true`, `false` or a word without quotes: `[A-Za-z_][A-Za-z0-9_.:-]*`.
     fn bare(&mut self) -> SpannedValue<Value> {
         let start = self.at;
         let in_word = |b: &&u8| is_word(**b) || matches!(b, b'.' | b':' | b'-');
@@ -200,10 +200,10 @@ impl<'a> Cursor<'a> {
         SpannedValue::new(value, Span::new(start, self.at))
     }
 
-    /// Takes a whole number, a number with a point, or a duration.
+    /// Consumes a whole number, a number with a point, or a duration.
     fn number(&mut self) -> Result<SpannedValue<Value>, ParseError> {
         let start = self.at;
-        // All that sticks together, so that `12abc` and `1.2.3` are mistakes and not two things.
+        // Consume the whole token, so that `12abc` and `1.2.3` are mistakes and not two tokens.
         let sticks = |b: &&u8| is_word(**b) || matches!(b, b'.' | b':' | b'-');
         let length = self.rest().iter().take_while(sticks).count();
         let text = self.take_text(length).map_or("", |text| text.value);
@@ -246,7 +246,7 @@ impl<'a> Cursor<'a> {
         )
     }
 
-    /// Takes that many bytes, which are known to be ASCII.
+    /// Consumes this many bytes, which are known to be ASCII.
     fn take_text(&mut self, length: usize) -> Option<SpannedValue<&'a str>> {
         let span = Span::new(self.at, self.at + length);
         let text = std::str::from_utf8(&self.source[span.start..span.end]).ok()?;
@@ -255,7 +255,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Tells whether a byte may be part of an identifier.
+/// Returns whether a byte may be part of an identifier.
 pub(super) fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }

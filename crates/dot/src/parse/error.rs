@@ -1,4 +1,4 @@
-//! Why a source is no pipeline: what kind of mistake, where, and what to write instead.
+//! The error of the parser: the kind of mistake, its location, and a replacement.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use ferrata_core::{Error, ErrorKind};
 
 use crate::source::{Position, Snippet, Span};
 
-/// What kind of mistake a [`ParseError`] is about.
+/// The kind of mistake of a [`ParseError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ParseErrorKind {
@@ -20,7 +20,7 @@ pub enum ParseErrorKind {
     SecondGraph,
     /// A label in `<` and `>`.
     HtmlLabel,
-    /// Something that is part of DOT, but not of the dialect: ports, quoted ids, edges to subgraphs.
+    /// A part of DOT outside of the dialect: ports, quoted ids, edges to subgraphs.
     NotInDialect,
     /// Something else was expected.
     Unexpected,
@@ -28,15 +28,15 @@ pub enum ParseErrorKind {
     Unclosed,
     /// A string that is not UTF-8.
     NotText,
-    /// A number or duration that is written wrongly or out of range.
+    /// A number or duration that is malformed or out of range.
     BadNumber,
-    /// More than the parser takes: a bound that keeps its work and memory proportional to the source.
+    /// A size beyond a limit of the parser, which keeps its work and memory proportional to the source.
     TooLarge,
 }
 
-/// Why a source is no pipeline.
+/// The reason why a source is no pipeline.
 ///
-/// `Display` is one line; [`report`](Self::report) shows the place as well.
+/// `Display` is one line; [`report`](Self::report) includes the location.
 ///
 /// # Examples
 ///
@@ -50,7 +50,7 @@ pub enum ParseErrorKind {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    // Boxed, because every result of the parser carries room for it.
+    // Boxed, because every result of the parser reserves space for it.
     inner: Box<Inner>,
 }
 
@@ -59,12 +59,12 @@ struct Inner {
     kind: ParseErrorKind,
     message: String,
     suggestion: Option<String>,
-    /// The place, and whatever else explains it.
+    /// The location, and other locations that explain the mistake.
     labels: Vec<Snippet>,
 }
 
 impl ParseError {
-    /// Says what is wrong at a span of a source.
+    /// Creates an error at a span of a source.
     pub(crate) fn new(
         kind: ParseErrorKind,
         source: &[u8],
@@ -76,49 +76,49 @@ impl ParseError {
         Self { inner: Box::new(Inner { kind, message: message.into(), suggestion: None, labels }) }
     }
 
-    /// Says what to write instead.
+    /// Sets the replacement.
     pub(crate) fn suggest(mut self, suggestion: impl Into<String>) -> Self {
         self.inner.suggestion = Some(suggestion.into());
         self
     }
 
-    /// Points at another place.
+    /// Adds another location.
     pub(crate) fn also(mut self, source: &[u8], span: Span, label: &str) -> Self {
         self.inner.labels.push(Snippet::of(source, span, label));
         self
     }
 
-    /// Returns what kind of mistake it is.
+    /// Returns the kind of mistake.
     pub fn kind(&self) -> ParseErrorKind {
         self.inner.kind
     }
 
-    /// Returns what is wrong, without the place.
+    /// Returns the message without the location.
     pub fn message(&self) -> &str {
         &self.inner.message
     }
 
-    /// Returns what to write instead, if that can be said.
+    /// Returns the suggested replacement, if any.
     pub fn suggestion(&self) -> Option<&str> {
         self.inner.suggestion.as_deref()
     }
 
-    /// Returns the place in bytes of the source.
+    /// Returns the location in bytes of the source.
     pub fn span(&self) -> Span {
         self.inner.labels[0].span
     }
 
-    /// Returns the place as people count it.
+    /// Returns the line and column.
     pub fn position(&self) -> Position {
         self.inner.labels[0].position
     }
 
-    /// Returns the places to show, the place of the mistake first.
+    /// Returns the locations to show, that of the mistake first.
     pub fn labels(&self) -> &[Snippet] {
         &self.inner.labels
     }
 
-    /// Returns the mistake with its places and the suggestion, as plain text of several lines; `file` names the source.
+    /// Formats the mistake with its locations and the suggestion, as plain text of several lines; `file` is the name of the source.
     pub fn report(&self, file: &str) -> String {
         let mut report = format!("error: {}\n", self.inner.message);
         for label in &self.inner.labels {
@@ -145,7 +145,7 @@ impl fmt::Display for ParseError {
 impl std::error::Error for ParseError {}
 
 impl From<ParseError> for Error {
-    /// [`ErrorKind::TooLarge`] for what is over a bound, otherwise [`ErrorKind::Invalid`].
+    /// Returns [`ErrorKind::TooLarge`] for a size beyond a limit, otherwise [`ErrorKind::Invalid`].
     fn from(error: ParseError) -> Self {
         let kind = match error.kind() {
             ParseErrorKind::TooLarge => ErrorKind::TooLarge,

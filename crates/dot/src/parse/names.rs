@@ -1,4 +1,4 @@
-//! The names of graphs and nodes: ids, and names in quotes with the ids that stand for them.
+//! The names of graphs and nodes: ids, and quoted names with their ids.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use crate::suggest::shown;
 use crate::syntax::id_of_name;
 use crate::tolerance::{Tolerance, note};
 
-/// The names of a source, so that no two of them are one id.
+/// The names of a source, so that no two of them have one id.
 #[derive(Default)]
 pub(super) struct NameTable<'a> {
     /// The ids without quotes.
     bare: HashSet<&'a str>,
-    /// The ids that stand for names in quotes.
+    /// The ids of quoted names.
     quoted: HashMap<Arc<str>, String>,
 }
 
 impl<'a> NameTable<'a> {
-    /// Takes a name in quotes, and returns the id that stands for it, and the name.
+    /// Registers a quoted name, and returns its id and the name.
     pub(super) fn take_quoted(
         &mut self,
         cursor: &mut Cursor<'a>,
@@ -55,7 +55,7 @@ impl<'a> NameTable<'a> {
         Ok((SpannedValue::new(id, span), name))
     }
 
-    /// Takes an id without quotes.
+    /// Registers an id without quotes.
     pub(super) fn take_bare(
         &mut self,
         cursor: &Cursor<'a>,
@@ -69,7 +69,7 @@ impl<'a> NameTable<'a> {
     }
 }
 
-/// Two names would be one id.
+/// Returns the error for two names with one id.
 fn one_id(cursor: &Cursor<'_>, id: &str, one: &str, other: &str, span: Span) -> ParseError {
     let message = format!("`{}` and `{}` are both read as `{}`", shown(one), shown(other), shown(id));
     let error = cursor.error(Kind::Unexpected, span, &message, "the second one");

@@ -1,4 +1,4 @@
-//! The grammar: which statement stands where.
+//! The grammar of statements.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) fn document(source: &[u8]) -> Result<(Document, Vec<Tolerance>)> {
 
 struct Parser<'a> {
     cursor: Cursor<'a>,
-    /// Every key that was read: the same few come again and again.
+    /// Every key so far: the same few repeat.
     keys: HashSet<Arc<str>>,
     names: NameTable<'a>,
 }
@@ -93,7 +93,7 @@ impl<'a> Parser<'a> {
         Ok(Document { name, statements })
     }
 
-    /// Statements up to the closing brace, which is taken, too.
+    /// Parses statements up to and including the closing brace.
     fn statements(&mut self, open: Span, depth: usize) -> Result<Vec<Statement>> {
         let mut statements = Vec::new();
         loop {
@@ -161,7 +161,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A statement that begins with an id in quotes. A node that is declared so has the name as its label.
+    /// Parses a statement that begins with a quoted id. A node declared this way has the name as its label.
     fn quoted_statement(&mut self) -> Result<Statement> {
         let (id, name) = self.names.take_quoted(&mut self.cursor)?;
         self.cursor.skip_blank()?;
@@ -187,7 +187,7 @@ impl<'a> Parser<'a> {
     /// The rest of `subgraph name { .. }`.
     fn subgraph(&mut self, depth: usize) -> Result<Statement> {
         let name = match self.cursor.peek() {
-            // It means nothing.
+            // The name has no meaning.
             Some(b'"') => {
                 let name = self.cursor.value()?;
                 Some(SpannedValue::new(Arc::from(id_of_name(&name.value.text())), name.span))
@@ -262,7 +262,7 @@ impl<'a> Parser<'a> {
         Ok(Statement::Edge(EdgeStatement { path, attributes }))
     }
 
-    /// `[key = value, ..]`; the bracket is here.
+    /// `[key = value, ..]`; the bracket is next.
     fn attributes(&mut self) -> Result<Vec<Attribute>> {
         let open = Span::new(self.cursor.at, self.cursor.at + 1);
         self.cursor.at += 1;
@@ -365,7 +365,7 @@ impl<'a> Parser<'a> {
         Ok(Attribute { key, value })
     }
 
-    /// A node or an edge ends here: something that would be read as the next statement by accident is a mistake.
+    /// Checks that a node or an edge ends here: text that would accidentally become the next statement is a mistake.
     fn end_of_statement(&mut self) -> Result<()> {
         self.cursor.skip_blank()?;
         match self.cursor.peek() {
@@ -403,7 +403,7 @@ impl<'a> Parser<'a> {
         self.cursor.error(Kind::NotInDialect, self.cursor.here(), &message, what).suggest(suggestion)
     }
 
-    /// Something stands where an identifier has to.
+    /// Returns the error for a missing identifier.
     fn no_identifier(&self, wanted: &str) -> ParseError {
         match self.cursor.peek() {
             Some(b'"') => self.not_in_dialect("a key in quotes", "write the key without quotes"),

@@ -1,4 +1,4 @@
-//! The attributes of a node, an edge or the graph: its own ones, and below them the defaults of its scope.
+//! The attributes of a node, an edge or the graph: its own, and below them the defaults of its scope.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::value::Value;
 
 /// Attributes of one element, cheap to clone.
 ///
-/// Keys are unique: of two with the same key the later one counts. What an element says itself is above what a transform
-/// says, and that is above the defaults of its scope.
+/// Keys are unique: of two with the same key the later one counts. The element's own values override those of a transform, and both override the
+/// defaults of its scope.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attributes {
     // Shared, because a chain of edges repeats one list, and a scope its defaults.
@@ -20,7 +20,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// Those of an element that says `own` in a scope with these defaults.
+    /// Creates the attributes of an element with its `own` values in a scope with these defaults.
     pub(super) fn new(own: Vec<Attribute>, defaults: Arc<Vec<Attribute>>) -> Self {
         let again = |(at, attribute): (usize, &Attribute)| {
             own[..at].iter().any(|before| before.key.value == attribute.key.value)
@@ -35,7 +35,7 @@ impl Attributes {
         Self { own: Arc::new(own), set: Vec::new(), defaults }
     }
 
-    /// Takes in what a later declaration of the element says.
+    /// Adds the attributes of a later declaration of the element.
     pub(super) fn declare(&mut self, attributes: Vec<Attribute>) {
         if !attributes.is_empty() {
             let own = Arc::make_mut(&mut self.own);
@@ -43,49 +43,49 @@ impl Attributes {
         }
     }
 
-    /// How many attributes the element says itself.
+    /// The number of the element's own attributes.
     pub(super) fn own_len(&self) -> usize {
         self.own.len()
     }
 
-    /// Returns a value, wherever it comes from.
+    /// Returns a value from any source.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.find(key).map(|attribute| &attribute.value.value)
     }
 
-    /// Returns an attribute with its place in the source, by its name or that of [another dialect](crate::attribute::ALIASES).
+    /// Returns an attribute with its location in the source, by its name or that of [another dialect](crate::attribute::ALIASES).
     pub fn find(&self, key: &str) -> Option<&Attribute> {
         [&*self.own, &self.set, &*self.defaults].into_iter().find_map(|layer| find_in(layer, key))
     }
 
-    /// Tells whether the element itself says this, and not its scope or a transform.
+    /// Returns whether the element itself sets the key, rather than its scope or a transform.
     pub fn is_own(&self, key: &str) -> bool {
         find_in(&self.own, key).is_some()
     }
 
-    /// Returns what the element says itself.
+    /// Returns the element's own attributes.
     pub(crate) fn own(&self) -> &[Attribute] {
         &self.own
     }
 
-    /// Sets a value in the element's own name: it replaces what the source says.
+    /// Sets a value as the element's own: it replaces the value of the source.
     pub fn set(&mut self, key: &str, value: Value) {
         let own = Arc::make_mut(&mut self.own);
         own.retain(|attribute| !is_named(&attribute.key.value, key) || &*attribute.key.value == key);
         put(own, unplaced(key, value));
     }
 
-    /// Sets a value in the name of whatever says it now: what is a default of the scope is not the element's own after it.
+    /// Replaces a value in the layer that sets it: a default of the scope does not become the element's own.
     pub(crate) fn replace(&mut self, key: &str, value: Value) {
         if self.is_own(key) { self.set(key, value) } else { self.set_below(key, value) }
     }
 
-    /// Sets a value that what the element says itself remains above, as the stylesheet does.
+    /// Sets a value below the element's own values, as the stylesheet does.
     pub fn set_below(&mut self, key: &str, value: Value) {
         put(&mut self.set, unplaced(key, value));
     }
 
-    /// Returns all that counts, in the order of the source.
+    /// Returns all effective attributes, in the order of the source.
     pub fn iter(&self) -> impl Iterator<Item = &Attribute> {
         let set = self.set.iter().filter(|attribute| !self.is_own(&attribute.key.value));
         let above = |key: &str| self.is_own(key) || self.set.iter().any(|set| &*set.key.value == key);
@@ -98,7 +98,7 @@ impl Attributes {
         self.get(key).map(Value::text).unwrap_or_default()
     }
 
-    /// Returns the place of a value in the source.
+    /// Returns the location of a value in the source.
     pub fn span_of(&self, key: &str) -> Option<Span> {
         self.find(key).map(|attribute| attribute.value.span)
     }

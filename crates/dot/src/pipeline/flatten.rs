@@ -1,4 +1,4 @@
-//! Statements to nodes and edges: scopes of defaults, chains, and the classes that subgraphs give.
+//! Converts statements to nodes and edges: scopes of defaults, chains, and the classes of subgraphs.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::suggest::{closest, shown};
 use crate::syntax::{Attribute, Document, Statement, Subgraph};
 use crate::tolerance::{Tolerance, note};
 
-/// How many defaults scopes may copy from the scopes around them, in all. A small file could ask for any number.
+/// Maximum number of defaults that scopes may copy from outer scopes, in total. A small file could require any number.
 const MAX_COPIES: usize = 1 << 22;
 
-/// Flattens a document. `source` is what it was read from, for errors.
+/// Flattens a document. `source` is the text it came from, for errors.
 pub(super) fn flatten(
     document: Document,
     source: &[u8],
@@ -38,7 +38,7 @@ pub(super) fn flatten(
     Ok(flat.pipeline)
 }
 
-/// What applies to declarations from here to the end of the braces.
+/// The defaults for declarations from here to the end of the braces.
 #[derive(Clone, Default)]
 struct Scope {
     nodes: Arc<Vec<Attribute>>,
@@ -54,24 +54,24 @@ struct Flat<'a> {
     mentioned: ImplicitNodes,
 }
 
-/// Nodes that edges name before anything declares them, each with the scope of its first edge.
+/// Nodes that edges name before their declaration, each with the scope of its first edge.
 #[derive(Default)]
 struct ImplicitNodes {
     known: HashSet<Arc<str>>,
     in_order: Vec<(SpannedValue<Arc<str>>, Scope)>,
 }
 
-/// For how many nodes without a declaration a misspelt name is looked for: each costs a look at many others.
+/// For how many undeclared nodes a misspelling is checked: each check compares many names.
 const LOOKED: usize = 100;
 
-/// Tells whether a name may be a slip for another: not where only digits differ, as in `step_1` and `step_2`.
+/// Returns whether a name may be a slip for another. Names that differ only in digits, such as `step_1` and `step_2`, are not.
 fn is_slip(name: &str, of: &str) -> bool {
     let letters = |name: &str| name.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
     letters(name) != letters(of)
 }
 
 impl Flat<'_> {
-    /// Declares the nodes that only edges name, unless the name looks like a slip for another: then lint says so.
+    /// Declares the nodes that only edges name, unless the name looks like a slip for another: lint then reports it.
     fn declare_mentioned(&mut self) {
         let ends = |end: fn(&Edge) -> &Arc<str>| -> HashSet<Arc<str>> {
             self.pipeline.edges.iter().map(|edge| Arc::clone(end(edge))).collect()
@@ -81,7 +81,7 @@ impl Flat<'_> {
             if self.pipeline.by_id.contains_key(&id.value) {
                 continue;
             }
-            // A run would end at a name that nothing follows, with success.
+            // A run would end with success at a name without a successor.
             let on_a_way = from.contains(&id.value) && to.contains(&id.value);
             if !on_a_way && !["start", "Start", "exit", "end"].contains(&&*id.value) {
                 continue;
@@ -109,7 +109,7 @@ impl Flat<'_> {
         }
     }
 
-    /// Goes through the statements of one scope; the parser bounds how deep they nest.
+    /// Processes the statements of one scope; the parser bounds the nesting.
     fn statements(
         &mut self,
         statements: Vec<Statement>,
@@ -118,7 +118,7 @@ impl Flat<'_> {
     ) -> Result<(), ParseError> {
         for statement in statements {
             match statement {
-                // A subgraph's own attributes are for drawing, but for its label, which has been read.
+                // A subgraph's own attributes are for drawing, except its label, which is already read.
                 Statement::Graph(_) | Statement::Set(_) if !top => {}
                 Statement::Graph(attributes) => {
                     for attribute in attributes {
@@ -229,7 +229,7 @@ impl Flat<'_> {
     }
 }
 
-/// Returns the class that a subgraph's label gives to its nodes, wherever in the subgraph the label stands.
+/// Returns the class that a subgraph's label gives to its nodes, wherever the label stands in the subgraph.
 fn derived_class(subgraph: &Subgraph) -> Option<Arc<str>> {
     let label = |attribute: &Attribute| {
         (&*attribute.key.value == "label").then(|| attribute.value.value.text().into_owned())

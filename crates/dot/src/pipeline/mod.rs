@@ -1,4 +1,4 @@
-//! A pipeline as it is meant: named nodes and edges with all that applies to them, whatever scopes they were written in.
+//! A pipeline: named nodes and edges with all attributes that apply to them, regardless of scopes.
 
 mod attributes;
 mod flatten;
@@ -16,7 +16,7 @@ use crate::parse::ParseError;
 use crate::syntax::{Document, id_of_name};
 use crate::tolerance::Tolerance;
 
-/// A pipeline: what lint judges, transforms change, and a graph is compiled from.
+/// A pipeline: the input of lint, transforms and the compiler.
 ///
 /// # Examples
 ///
@@ -44,7 +44,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// [`ParseError`] about the first mistake. Whether the pipeline makes sense is up to [lint](crate::lint).
+    /// Returns [`ParseError`] for the first mistake. [Lint](crate::lint) checks whether the pipeline makes sense.
     pub fn parse(source: &[u8]) -> Result<Self, ParseError> {
         let (document, tolerated) = Document::parse_tolerant(source)?;
         flatten::flatten(document, source, tolerated)
@@ -54,7 +54,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// [`ParseError`] if scopes, classes or attributes are beyond a bound. Its snippets are of the document as it prints.
+    /// Returns [`ParseError`] if scopes, classes or attributes exceed a limit. Its snippets show the document as printed.
     pub fn from_document(document: &Document) -> Result<Self, ParseError> {
         flatten::flatten(document.clone(), document.to_string().as_bytes(), Vec::new())
     }
@@ -69,17 +69,17 @@ impl Pipeline {
         &self.nodes
     }
 
-    /// Returns the nodes to change; none can be added or removed this way.
+    /// Returns the nodes for changes; none can be added or removed this way.
     pub fn nodes_mut(&mut self) -> &mut [Node] {
         &mut self.nodes
     }
 
-    /// Returns a node, by its id or by the name in quotes that the id stands for.
+    /// Returns a node by its id, or by the quoted name of that id.
     pub fn node(&self, id: &str) -> Option<&Node> {
         self.position(id).map(|at| &self.nodes[at])
     }
 
-    /// Returns the place of a node in [`nodes`](Self::nodes).
+    /// Returns the index of a node in [`nodes`](Self::nodes).
     pub fn position(&self, id: &str) -> Option<usize> {
         let known = self.by_id.get(id);
         known.or_else(|| (!id.is_empty()).then(|| self.by_id.get(&*id_of_name(id)))?).copied()
@@ -89,7 +89,7 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::AlreadyExists`] if there is a node with its id; [`ErrorKind::Invalid`] if the id is none.
+    /// Returns [`ErrorKind::AlreadyExists`] if a node has its id; [`ErrorKind::Invalid`] if the id is invalid.
     pub fn add_node(&mut self, node: Node) -> Result<(), Error> {
         let mut bytes = node.id.bytes();
         let first = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
@@ -111,12 +111,12 @@ impl Pipeline {
         &self.edges
     }
 
-    /// Returns the edges to change, to add to and to remove from.
+    /// Returns the edges for changes, additions and removals.
     pub fn edges_mut(&mut self) -> &mut Vec<Edge> {
         &mut self.edges
     }
 
-    /// Returns the key of the list with an item for each branch along an edge: what the edge says, or else the fork where it begins.
+    /// Returns the key of the list with an item for each branch along an edge: that of the edge, or of the fork where it begins.
     pub(crate) fn for_each(&self, edge: &Edge) -> std::borrow::Cow<'_, str> {
         match &*edge.attributes.text("for_each") {
             "" => self.node(&edge.from).map(|fork| fork.attributes.text("for_each")).unwrap_or_default(),
@@ -124,24 +124,22 @@ impl Pipeline {
         }
     }
 
-    /// Returns what was read although the dialect has it not, in the order of the source.
+    /// Returns the tolerated constructs outside of the dialect, in the order of the source.
     pub fn tolerated(&self) -> &[Tolerance] {
         &self.tolerated
     }
 
-    /// Returns what the graph says that its nodes work towards; empty unless set.
+    /// Returns the goal of the graph; empty by default.
     pub fn goal(&self) -> std::borrow::Cow<'_, str> {
         self.attributes.text("goal")
     }
 
-    /// Returns the nodes where the pipeline starts, by their place: those of type `start`; if there are none, a node named
-    /// `start` or `Start`.
+    /// Returns the indices of the nodes where the pipeline starts: those of type `start`; if there are none, a node named `start` or `Start`.
     pub fn starts(&self) -> Vec<usize> {
         self.terminals("start", &["start", "Start"])
     }
 
-    /// Returns the nodes where the pipeline ends, by their place: those of type `exit`; if there are none, nodes named `exit`
-    /// or `end`.
+    /// Returns the indices of the nodes where the pipeline ends: those of type `exit`; if there are none, nodes named `exit` or `end`.
     pub fn exits(&self) -> Vec<usize> {
         self.terminals("exit", &["exit", "end"])
     }

@@ -1,4 +1,4 @@
-//! A node and an edge of a pipeline, and what their attributes mean.
+//! A node and an edge of a pipeline, with the meaning of their attributes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::select::normal_label;
 use crate::source::Span;
 use crate::value::Value;
 
-/// The shapes of the specification and the type of handler that each stands for, those of Fabro after them.
+/// The shapes of the specification with their types of handler, followed by those of Fabro.
 pub const SHAPES: [(&str, &str); 11] = [
     ("Mdiamond", "start"),
     ("Msquare", "exit"),
@@ -24,14 +24,14 @@ pub const SHAPES: [(&str, &str); 11] = [
     ("insulator", "wait"),
 ];
 
-/// The type of handler of a node whose type and shape say none.
+/// The type of handler for a node without a type or a shape that implies one.
 pub const DEFAULT_TYPE: &str = "codergen";
 
 /// The type of nodes that run a command, and the attribute that holds it.
 const TOOL_TYPE: &str = "tool";
 const COMMAND: &str = "tool_command";
 
-/// How many classes a node may have; more are not looked at.
+/// Maximum number of classes of a node; further ones are ignored.
 pub(super) const MAX_CLASSES: usize = 64;
 
 /// A declared node.
@@ -40,13 +40,13 @@ pub struct Node {
     pub(super) id: Arc<str>,
     /// Its attributes.
     pub attributes: Attributes,
-    /// The classes of the subgraphs that it stands in.
+    /// The classes of the subgraphs around it.
     pub(super) derived: Arc<[Arc<str>]>,
     pub(super) declared: Vec<Span>,
 }
 
 impl Node {
-    /// A node without attributes, as a transform adds it.
+    /// Creates a node without attributes, for a transform.
     pub fn new(id: impl Into<Arc<str>>) -> Self {
         Self {
             id: id.into(),
@@ -66,17 +66,17 @@ impl Node {
         Arc::clone(&self.id)
     }
 
-    /// Returns where it is declared first; an empty span if a transform added it.
+    /// Returns the location of its first declaration; an empty span if a transform added it.
     pub fn span(&self) -> Span {
         self.declared.first().copied().unwrap_or_default()
     }
 
-    /// Returns every place where it is declared.
+    /// Returns the locations of all its declarations.
     pub fn declarations(&self) -> &[Span] {
         &self.declared
     }
 
-    /// Returns its label; its id unless set.
+    /// Returns its label; by default its id.
     pub fn label(&self) -> Cow<'_, str> {
         match self.attributes.get("label") {
             Some(label) => label.text(),
@@ -84,18 +84,18 @@ impl Node {
         }
     }
 
-    /// Returns its shape; `box` unless set.
+    /// Returns its shape; by default `box`.
     pub fn shape(&self) -> Cow<'_, str> {
         self.attributes.get("shape").map_or(Cow::Borrowed("box"), Value::text)
     }
 
-    /// Returns the explicit type, empty unless set.
+    /// Returns the explicit type; by default empty.
     pub fn explicit_type(&self) -> Cow<'_, str> {
         self.attributes.text("type")
     }
 
-    /// Returns the type of handler: the explicit one if `known` knows it, else that of the shape. A node whose shape says nothing is a tool
-    /// if it has a command, else `codergen`.
+    /// Returns the type of handler: the explicit one if `known` contains it, otherwise that of the shape. A node with an uninformative shape is a
+    /// tool if it has a command, otherwise `codergen`.
     pub fn handler_type(&self, known: impl Fn(&str) -> bool) -> Cow<'_, str> {
         let explicit = self.explicit_type();
         if !explicit.is_empty() && known(&explicit) {
@@ -109,13 +109,13 @@ impl Node {
         }
     }
 
-    /// Tells whether it has a command, and no prompt of its own before which that is only a default of its scope.
+    /// Returns whether it has a command, and no prompt of its own that overrides a command from its scope.
     fn has_command(&self) -> bool {
         let has = |key: &str| !self.attributes.text(key).trim().is_empty();
         has(COMMAND) && (self.attributes.is_own(COMMAND) || !self.attributes.is_own("prompt"))
     }
 
-    /// Returns the classes: those of `class`, separated by blanks or commas, then those of the subgraphs that it stands in, each once.
+    /// Returns the classes: those of `class`, separated by blanks or commas, then those of the subgraphs around it, each once.
     pub fn classes(&self) -> Vec<String> {
         let explicit = self.attributes.text("class");
         let explicit =
@@ -129,12 +129,12 @@ impl Node {
         classes
     }
 
-    /// Returns the class of the innermost subgraph that it stands in.
+    /// Returns the class of the innermost subgraph around it.
     pub(crate) fn innermost_class(&self) -> Option<&str> {
         self.derived.last().map(|class| &**class)
     }
 
-    /// Tells whether it says `goal_gate=true`, or what its goal is, as other dialects have it.
+    /// Returns whether it has `goal_gate=true`, or a text with its goal, as in other dialects.
     pub fn is_goal_gate(&self) -> bool {
         match self.attributes.get("goal_gate") {
             Some(value) => {
@@ -148,9 +148,9 @@ impl Node {
 /// A declared edge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edge {
-    /// Where it begins; lint finds out whether there is such a node.
+    /// The node where it begins; lint checks that it exists.
     pub from: Arc<str>,
-    /// Where it leads.
+    /// The node to which it leads.
     pub to: Arc<str>,
     /// Its attributes, shared with the rest of its chain.
     pub attributes: Attributes,
@@ -159,17 +159,17 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// An edge without attributes, as a transform adds it.
+    /// Creates an edge without attributes, for a transform.
     pub fn new(from: impl Into<Arc<str>>, to: impl Into<Arc<str>>) -> Self {
         Self { from: from.into(), to: to.into(), attributes: Attributes::default(), span: Span::default() }
     }
 
-    /// Returns its label, empty unless set.
+    /// Returns its label; by default empty.
     pub fn label(&self) -> Cow<'_, str> {
         self.attributes.text("label")
     }
 
-    /// Returns its condition, trimmed; empty unless set.
+    /// Returns its condition, trimmed; by default empty.
     pub fn condition(&self) -> Cow<'_, str> {
         match self.attributes.text("condition") {
             Cow::Borrowed(text) => Cow::Borrowed(text.trim()),
@@ -177,14 +177,14 @@ impl Edge {
         }
     }
 
-    /// Tells whether it is for an outcome of this name: by its label or its condition.
+    /// Returns whether it is for an outcome of this name, by its label or its condition.
     pub(crate) fn names_outcome(&self, word: &str) -> bool {
         let asks = |condition: Condition| condition.outcomes().iter().any(|asked| asked == word);
         normal_label(&self.label()) == normal_label(word)
             || Condition::parse(&self.condition()).is_ok_and(asks)
     }
 
-    /// Returns its weight; 0 unless set.
+    /// Returns its weight; by default 0.
     pub fn weight(&self) -> i64 {
         self.attributes.get("weight").and_then(Value::as_integer).unwrap_or(0)
     }

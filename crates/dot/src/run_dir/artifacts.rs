@@ -1,4 +1,4 @@
-//! What is large: kept once under the hash of its content, and named where it was.
+//! Large values: each is stored once under the hash of its content, with a reference in its old position.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::files;
 use super::fold::Attempt;
 use super::view::Artifact;
 
-/// From how many bytes on something is kept apart: the 100 kB of the specification.
+/// Size in bytes from which a value is stored separately: the 100 kB of the specification.
 const LARGE: usize = 100_000;
 
 /// The large values and texts of a run directory.
@@ -23,14 +23,14 @@ impl Artifacts {
         Self { root: root.to_owned() }
     }
 
-    /// Keeps content under its hash, and returns the path from the root of the directory.
+    /// Stores content under its hash and returns the path from the root of the directory.
     fn store(&self, content: &[u8]) -> io::Result<String> {
         let path = format!("artifacts/{}", blake3::hash(content).to_hex());
         files::write(&self.root, &self.root.join(&path), content)?;
         Ok(path)
     }
 
-    /// Keeps a text of an attempt as a file of its directory, or apart if it is large, and lists it.
+    /// Stores a text of an attempt in its directory, or separately if the text is large, and lists it.
     pub(super) fn keep(
         &self,
         directory: &Path,
@@ -42,7 +42,7 @@ impl Artifacts {
         let own = directory.join(name);
         let path = if content.len() > LARGE {
             let path = self.store(content.as_bytes())?;
-            // One copy is enough, and the status says where it is.
+            // One copy is enough, and the status has its path.
             files::remove(&self.root, &own)?;
             path
         } else {
@@ -60,7 +60,7 @@ impl Artifacts {
         Ok(())
     }
 
-    /// Returns what stands for a value that is large: where it is; `None` if it is not large.
+    /// Returns a reference to a large value; `None` if the value is not large.
     pub(super) fn shortened(&self, value: &Json) -> io::Result<Option<Json>> {
         let text = match value {
             Json::Null | Json::Bool(_) | Json::Number(_) => return Ok(None),

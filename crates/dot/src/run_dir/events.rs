@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use super::log::StageEnd;
 use crate::pipeline::Pipeline;
 
-/// Returns the events of an activation that ended beside its end: its start, and the edge that was chosen or the branches that began.
+/// Returns the events of an ended activation other than its end: its start, and the chosen edge or the branches that began.
 pub(super) fn around_end(
     pipeline: &Pipeline,
     done: &StageEnd,
@@ -42,16 +42,16 @@ pub(super) fn around_end(
     events
 }
 
-/// What a node says of where it leads.
+/// The route that a node chose.
 pub(super) struct Route<'a> {
     pub(super) is_fork: bool,
     pub(super) edge: Option<usize>,
     pub(super) why: Option<&'a str>,
-    /// What the branches came to that met there.
+    /// The results of the branches that met there.
     pub(super) results: Option<&'a [Json]>,
 }
 
-/// Names what a status or a signal says.
+/// Returns the name of a status or a signal.
 pub(super) fn said(
     header: &RecordHeader,
     word: &str,
@@ -107,19 +107,19 @@ struct Line<'a> {
     more: Map<String, Json>,
 }
 
-/// Writes an event of a record.
+/// Writes a record's event.
 pub(super) fn line(header: &RecordHeader, run: &str, kind: &str, more: Json) -> String {
     line_at(header, header.at, run, kind, more)
 }
 
-/// Writes an event that a record tells of, and that happened at another time.
+/// Writes a record's event that happened at another time.
 pub(super) fn line_at(header: &RecordHeader, at: Timestamp, run: &str, kind: &str, more: Json) -> String {
     let more = match more {
         Json::Object(more) => more.into_iter().filter(|(_, value)| !value.is_null()).collect(),
         _ => Map::new(),
     };
     let line = Line { v: 1, seq: header.seq.get(), ts: at.to_string(), run, kind, more };
-    // Text and JSON always become JSON.
+    // Text and JSON always serialize.
     let mut line = serde_json::to_string(&line).unwrap_or_default();
     line.push('\n');
     line

@@ -1,7 +1,7 @@
-//! Files that appear whole or not at all, and are left alone when they already say what they are to say.
+//! Files that appear whole or not at all, and that are rewritten only if their content changes.
 //!
-//! Commands work in the directory, too, and may put there what they like. So no link below the root is followed, nothing is opened
-//! that could wait for another process, and nothing is read without a bound.
+//! Commands also write in the directory. So the code follows no link below the root, opens nothing that could wait for another process, and bounds
+//! every read.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Read as _, Write as _};
@@ -13,16 +13,16 @@ mod place;
 
 use self::place::Place;
 
-/// Where a run directory has what is named by the hash of its content.
+/// The directory of a run directory for files named by the hash of their content.
 pub(crate) const ARTIFACTS: &str = "artifacts";
 
-/// How often another name is tried for the file that is renamed: only who guesses names could be in the way at all.
+/// Attempts to find a free name for a temporary file: only a process that guesses names could occupy one.
 const TRIES: u32 = 8;
 
-/// Writes a file below the root by way of another that is renamed, unless it holds this already. Directories are made as needed,
-/// also where a link or a file stands in the place of one.
+/// Writes a file below the root through a renamed temporary file, unless the file already has this content. Missing directories are created, even in
+/// place of a link or a file.
 ///
-/// It is not brought to the disk by force: the log is the truth, and what a power cut damages is written again.
+/// The file is not synced to disk: the log is the truth, and a file damaged by a power cut is written again.
 pub(crate) fn write(root: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
     if holds(root, path, content) {
         return Ok(());
@@ -31,14 +31,13 @@ pub(crate) fn write(root: &Path, path: &Path, content: &[u8]) -> io::Result<()> 
     let (beside, mut file) = create_beside(&place, path)?;
     let done = file.write_all(content).and_then(|()| place.rename(&beside));
     if done.is_err() {
-        // What is wrong is said by the first error.
+        // The first error explains the problem.
         let _ = place.remove(Some(&beside));
     }
     done
 }
 
-/// A file below a root that is written bit by bit, and gets its name at the end: the hash of its content. Dropped before that, it is
-/// removed.
+/// A file below a root that is written piece by piece and finally gets the hash of its content as its name. Dropping it earlier removes it.
 #[derive(Debug)]
 pub(crate) struct HashedFile {
     root: PathBuf,
@@ -50,7 +49,7 @@ pub(crate) struct HashedFile {
 }
 
 impl HashedFile {
-    /// Begins one in a directory below the root, which is made as needed.
+    /// Creates a file in a directory below the root, which is created as needed.
     pub(crate) fn create(root: &Path, directory: &Path) -> io::Result<Self> {
         let place = Place::made(root, &directory.join("whole"))?;
         let (beside, file) = create_beside(&place, directory)?;
@@ -71,7 +70,7 @@ impl HashedFile {
         Ok(())
     }
 
-    /// Gives it its name, and returns its path.
+    /// Renames the file to its hash and returns its path.
     pub(crate) fn finish(mut self) -> io::Result<PathBuf> {
         let path = self.directory.join(self.hasher.finalize().to_hex().as_str());
         Place::made(&self.root, &path)?.rename(&self.beside)?;
@@ -85,13 +84,13 @@ impl Drop for HashedFile {
         if self.file.take().is_some()
             && let Ok(place) = Place::found(&self.root, &self.directory.join(&self.beside))
         {
-            // It is one of those that a killed process leaves as well, and is removed with them.
+            // A killed process leaves such files, too; they are removed together.
             let _ = place.remove(None);
         }
     }
 }
 
-/// Makes a file next to a place under a name that no command can have put there before.
+/// Creates a file next to a path, under a name that no command can have used before.
 fn create_beside(place: &Place, path: &Path) -> io::Result<(String, std::fs::File)> {
     for _ in 0..TRIES {
         let beside = format!(".{:016x}.new", RandomState::new().hash_one(path));
@@ -103,12 +102,12 @@ fn create_beside(place: &Place, path: &Path) -> io::Result<(String, std::fs::Fil
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Adds content at the end of a file below the root that is there already.
+/// Appends content to an existing file below the root.
 pub(super) fn append(root: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
     regular(Place::found(root, path)?.open(true)?)?.write_all(content)
 }
 
-/// Removes a file below the root; tells whether it was there.
+/// Removes a file below the root; returns whether it existed.
 pub(crate) fn remove(root: &Path, path: &Path) -> io::Result<bool> {
     let removed = Place::found(root, path).and_then(|place| place.remove(None));
     match removed {
@@ -117,8 +116,8 @@ pub(crate) fn remove(root: &Path, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Removes what a run's directory consists of, and the directory if that was all. Of a node's directory that is what
-/// attempts have, and of that of the artifacts what is named by a hash: a user may keep files there.
+/// Removes the files of a run's directory, and the directory if it is then empty. In the directory of a node only the attempts' files go, in that of
+/// the artifacts only files named by a hash: a user may store files there.
 pub(super) fn remove_views<'a>(
     root: &Path,
     nodes: impl IntoIterator<Item = &'a str>,
@@ -137,7 +136,7 @@ pub(super) fn remove_views<'a>(
                 whole(&entry.path())?;
             }
         }
-        // Whatever else is in it is not ours.
+        // Other files in it belong to the user.
         let _ = std::fs::remove_dir(&directory);
         Ok(())
     };
@@ -151,7 +150,7 @@ pub(super) fn remove_views<'a>(
     Ok(())
 }
 
-/// Removes what stands at a path, if anything does. A link is removed and not followed.
+/// Removes the file or directory at a path, if it exists. A link is removed and not followed.
 pub(super) fn remove_whole(path: &Path) -> io::Result<()> {
     // Neither of the two functions follows a link.
     let removed = match std::fs::symlink_metadata(path) {
@@ -164,12 +163,12 @@ pub(super) fn remove_whole(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Tells whether a name is that of an artifact: the hash of its content.
+/// Returns whether a name is that of an artifact: the hash of its content.
 pub(super) fn is_hash(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Tells whether a name is that of an artifact, or of one that a process which was killed had not written to its end.
+/// Returns whether a name is that of an artifact, or of an artifact that a killed process left incomplete.
 fn is_artifact(name: &str) -> bool {
     let unfinished = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
     is_hash(name)
@@ -177,38 +176,38 @@ fn is_artifact(name: &str) -> bool {
             .is_some_and(|name| name.len() == 16 && name.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Tells whether a name is that of an attempt: its visit and its number.
+/// Returns whether a name is that of an attempt: its visit and its number.
 fn is_attempt(name: &str) -> bool {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     name.split_once('.').is_some_and(|(visit, attempt)| is_number(visit) && is_number(attempt))
 }
 
-/// Reads a file below the root that is one, and no link to one.
+/// Reads a regular file below the root; a link is refused.
 ///
 /// # Errors
 ///
-/// [`InvalidData`](io::ErrorKind::InvalidData) if it is something else, [`FileTooLarge`](io::ErrorKind::FileTooLarge) if it has
-/// more bytes than `most`.
+/// Returns [`InvalidData`](io::ErrorKind::InvalidData) if it is something else, [`FileTooLarge`](io::ErrorKind::FileTooLarge) if it has more bytes
+/// than `most`.
 pub(crate) fn read(root: &Path, path: &Path, most: u64) -> io::Result<Vec<u8>> {
     bounded(Place::found(root, path)?.open(false)?, most)
 }
 
-/// Reads a file of whoever runs the pipeline: wherever it is, it is a file, and no larger than `most`.
+/// Reads a file of the user who runs the pipeline, at any path: it must be a regular file of at most `most` bytes.
 ///
 /// # Errors
 ///
-/// As [`read`].
+/// See [`read`].
 pub(crate) fn read_any(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     bounded(place::open_any(path)?, most)
 }
 
-/// Returns the size of a file below the root; none if there is no such file.
+/// Returns the size of a file below the root; `None` if the file does not exist.
 pub(super) fn size(root: &Path, path: &Path) -> Option<u64> {
     let file = Place::found(root, path).and_then(|place| place.open(false)).and_then(regular);
     file.and_then(|file| file.metadata()).ok().map(|about| about.len())
 }
 
-/// Tells whether a file holds exactly this.
+/// Returns whether a file has exactly this content.
 fn holds(root: &Path, path: &Path, content: &[u8]) -> bool {
     let most = content.len() as u64;
     size(root, path) == Some(most) && read(root, path, most).is_ok_and(|found| found == content)
@@ -217,7 +216,7 @@ fn holds(root: &Path, path: &Path, content: &[u8]) -> bool {
 fn bounded(file: std::fs::File, most: u64) -> io::Result<Vec<u8>> {
     let file = regular(file)?;
     let mut content = Vec::new();
-    // One more than is allowed: a file may grow while it is read.
+    // One byte more than the limit: a file may grow during the read.
     file.take(most.saturating_add(1)).read_to_end(&mut content)?;
     if content.len() as u64 > most {
         return Err(io::ErrorKind::FileTooLarge.into());
@@ -225,7 +224,7 @@ fn bounded(file: std::fs::File, most: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Refuses pipes, devices and directories, which end when another process wants, or never.
+/// Refuses pipes, devices and directories: reading one may never end.
 fn regular(file: std::fs::File) -> io::Result<std::fs::File> {
     if file.metadata()?.is_file() {
         return Ok(file);
@@ -233,13 +232,13 @@ fn regular(file: std::fs::File) -> io::Result<std::fs::File> {
     Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file"))
 }
 
-/// Turns a name into one part of a path that is no other name's and leads nowhere else: `../x` stays in its directory.
+/// Converts a name into one unique path component that stays inside its directory, even for `../x`.
 ///
-/// The ids of the dialect are kept as they are. Everything else is written as `%2E`, so that no directory of a node has a name
-/// that a file of a run directory has.
+/// The ids of the dialect stay unchanged. Every other character becomes `%2E` or the like, so that no node's directory has the name of a file of the
+/// run directory.
 pub(super) fn component(name: &str) -> PathBuf {
     use std::fmt::Write as _;
-    /// What file systems take for one part of a path, with room for what is put beside it.
+    /// Maximum length of a path component on common file systems, with room for temporary names.
     const MOST: usize = 200;
     let mut part = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -251,7 +250,7 @@ pub(super) fn component(name: &str) -> PathBuf {
         }
     }
     if part.is_empty() || part.len() > MOST {
-        // No other name ends so: after a `%` stand two digits.
+        // No other name has this ending: two digits follow each `%`.
         let digest = blake3::hash(name.as_bytes()).to_hex();
         part.truncate(MOST - 80);
         part.push_str("%_");
@@ -301,7 +300,7 @@ mod tests {
         );
     }
 
-    /// What a command can put where a file is to be: each used to be written through, or waited for, or read for ever.
+    /// Whatever a command puts in place of a file is replaced, and the code neither writes through it nor waits for it.
     #[cfg(unix)]
     #[test]
     fn what_stands_in_the_way_is_replaced_and_never_followed() {

@@ -1,4 +1,4 @@
-//! A run from its log, as people want to see it: what each attempt came to, and the events of the log.
+//! Folds the log of a run into the results of its attempts and its events, for people.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::handler::{RESULTS, response_key};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Pipeline;
 
-/// What a run's log told so far.
+/// The state folded from a run's log so far.
 #[derive(Debug)]
 pub(super) struct Fold {
     run: RunKey,
-    /// The first record that was read, and the last.
+    /// The first and the last record read.
     pub(super) first: Option<Seq>,
     pub(super) seen: Option<RecordHeader>,
     pub(super) channels: Channels,
     /// The activations that ended, in order.
     pub(super) history: Vec<EndedStage>,
-    /// What the last of them came to.
+    /// The outcome of the last of them.
     pub(super) outcome: Option<StageOutcome>,
-    /// Where the run went back on purpose.
+    /// Where the run went back deliberately.
     pub(super) replans: Vec<ReplanEntry>,
     pipeline: Arc<Pipeline>,
 }
@@ -39,7 +39,7 @@ pub(super) struct EndedStage {
     pub(super) visit: u32,
     pub(super) attempts: u32,
     pub(super) outcome: Status,
-    /// When it ended, and how long its last attempt took.
+    /// When it ended, and the duration of its last attempt.
     pub(super) at: Timestamp,
     pub(super) took_ms: u64,
     /// Why it failed.
@@ -57,7 +57,7 @@ fn before(at: Timestamp, ms: u64) -> Timestamp {
     Timestamp::from_unix_ms(at.unix_ms().saturating_sub_unsigned(ms))
 }
 
-/// What came of reading further.
+/// The result of reading further records.
 #[derive(Debug, Default)]
 pub(super) struct LogDelta {
     /// Lines of JSON, each with the number of its record.
@@ -72,13 +72,13 @@ pub(super) struct Attempt {
     pub(super) visit: u32,
     pub(super) attempt: u32,
     pub(super) outcome: StageOutcome,
-    /// What it left in the context, if it was the last of its activation.
+    /// The response in the context, if this is the last attempt of its activation.
     pub(super) response: Option<String>,
     pub(super) output: Option<String>,
     pub(super) errors: Option<String>,
 }
 
-/// What a node of a pipeline sends along its edges.
+/// The update that a node of a pipeline sends along its edges.
 #[derive(Debug, Deserialize)]
 struct StageUpdate {
     outcome: Status,
@@ -120,11 +120,11 @@ impl Fold {
         }
     }
 
-    /// Takes records in that follow those before.
+    /// Folds the next records.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`](ferrata_core::ErrorKind::Corrupt) if one is damaged.
+    /// Returns [`ErrorKind::Corrupt`](ferrata_core::ErrorKind::Corrupt) if a record is damaged.
     pub(super) fn absorb(&mut self, records: &[Record]) -> Result<LogDelta, Error> {
         let mut news = LogDelta::default();
         for record in records {
@@ -149,17 +149,17 @@ impl Fold {
         Ok(news)
     }
 
-    /// Returns what the context holds of the graph's attributes.
+    /// Returns the graph's attributes in the context.
     pub(super) fn graph_attributes(&self) -> Context {
         let mut graph = Context::new();
         for (key, value) in self.channels.iter().filter(|(key, _)| key.starts_with("graph.")) {
-            // A value that is in a context can be put into one.
+            // A value from a context always fits into one.
             let _ = graph.set(key.clone(), value);
         }
         graph
     }
 
-    /// Finds a value as a branch sees it: what it set itself goes before what those around it set.
+    /// Finds a value as a branch sees it: its own value overrides that of the branches around it.
     fn value(&self, branch: Option<&str>, key: &str) -> Option<&Json> {
         let mut inner = branch;
         while let Some(name) = inner {
@@ -199,7 +199,7 @@ impl Fold {
                 let why = body.failure.as_ref().map_or("", |why| &why.message);
                 let told = json!({"node": node, "visit": visit, "attempt": body.failed, "reason": why,
                                   "retry_at": body.retry_at.map(at)});
-                // Without a time, it must not be repeated, and it is not known whether it was done.
+                // Without a time, the node must not be repeated, and its outcome is unknown.
                 let (kind, status) = match body.retry_at {
                     Some(_) => ("node.retrying", Status::Retry),
                     None => ("node.in_doubt", Status::Fail),
@@ -231,7 +231,7 @@ impl Fold {
                     self.ended(header, body, done, news)?;
                 }
             }
-            // What a newer version adds is told by its name.
+            // Events of newer versions appear by name.
             _ => event("record", json!({})),
         }
         Ok(())
@@ -258,7 +258,7 @@ impl Fold {
                 outcome.failure_reason.clone_from(&sent.failure_reason);
                 outcome
             }
-            // An operator said that the work is done.
+            // An operator marked the work as done.
             (None, None) => StageOutcome::success(),
         };
         outcome.notes = done.notes.clone().unwrap_or_default();
@@ -304,7 +304,7 @@ impl Fold {
             };
             news.events.push((header.seq, line(header, self.run.run.as_str(), kind, more)));
         }
-        // What an operator said to be done has said nothing itself.
+        // A node that an operator marked as done has no outcome of its own.
         let own = sent.as_ref().filter(|_| done.failure.is_none()).map(|sent| &sent.of_others);
         let text = |key: &str| {
             own.filter(|of_others| of_others.iter().all(|other| other != key))
@@ -333,7 +333,7 @@ impl Fold {
     }
 }
 
-/// Returns what a patch sets and takes away, as a branch sees it, without what the engine keeps for itself.
+/// Returns the keys that a patch sets and removes, as a branch sees them, without the engine's own keys.
 fn changes(ops: Vec<Op>, branch: Option<&str>) -> Vec<(String, Json)> {
     let own = branch.map(|branch| format!("internal.branch.{branch}"));
     let mut changes: Vec<(String, Json)> = Vec::new();

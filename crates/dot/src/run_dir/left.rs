@@ -1,4 +1,4 @@
-//! Files that a command leaves for the nodes after it: kept in the run's directory under the hash of their content.
+//! Files that a command leaves for later nodes, stored in the run's directory under the hash of their content.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -9,31 +9,31 @@ use serde_json::{Value as Json, json};
 use super::files;
 use crate::outcome::StageOutcome;
 
-/// What the keys begin with under which the context tells of them.
+/// Prefix of the context keys that describe them.
 const ARTIFACT: &str = "artifact.";
 
-/// Where a command leaves them, in the directory that it works in.
+/// The directory for them, inside the command's working directory.
 const LEFT: &str = "artifacts";
 
-/// How many are taken of an attempt, and how large one may be.
+/// Maximum number of files per attempt, and maximum size of one.
 const MOST: usize = 100;
 pub(super) const MOST_BYTES: u64 = 64 << 20;
 
-/// How long the name of one may be.
+/// Maximum length of a name.
 const MOST_NAME: usize = 100;
 
-/// Returns the key under which the context tells of an artifact.
+/// Returns the context key for an artifact.
 pub(crate) fn key(name: &str) -> String {
     format!("{ARTIFACT}{name}")
 }
 
-/// Removes what an attempt that was cut off left, before another works there: it would be taken for that one's own.
+/// Removes files of an interrupted attempt before another attempt works in the directory and would claim them.
 pub(crate) fn clear(stage: &Path) -> std::io::Result<()> {
     files::remove_whole(&stage.join(LEFT))
 }
 
-/// Keeps what a command left, and says so in its outcome: under `artifact.` and the name, where it is and how large. What cannot be kept is
-/// noted: the work is done.
+/// Stores the files that a command left, and records path and size of each in its outcome, under `artifact.` and the name. A file that cannot be
+/// stored becomes a note: the work is done.
 pub(super) fn collect(root: &Path, stage: &Path, outcome: &mut StageOutcome) {
     let left = stage.join(LEFT);
     if !outcome.status.is_success() || !std::fs::symlink_metadata(&left).is_ok_and(|about| about.is_dir()) {
@@ -70,7 +70,7 @@ pub(super) fn collect(root: &Path, stage: &Path, outcome: &mut StageOutcome) {
     }
 }
 
-/// Returns the files that an outcome says were kept, as the log tells of them: checkpoints list them.
+/// Returns the stored files that an outcome lists, as the log has them: checkpoints list them.
 pub(crate) fn noted(outcome: &StageOutcome) -> impl Iterator<Item = Artifact> {
     outcome.context_updates.iter().filter_map(|(key, value)| {
         let (name, path, bytes) = told_by(key, value)?;
@@ -79,7 +79,7 @@ pub(crate) fn noted(outcome: &StageOutcome) -> impl Iterator<Item = Artifact> {
     })
 }
 
-/// Returns the variables that say where the artifacts of the nodes before are: `FERRATA_ARTIFACT_report_md`.
+/// Returns the variables with the paths of earlier nodes' artifacts: `FERRATA_ARTIFACT_report_md`.
 pub(crate) fn variables(root: &Path, context: &Context) -> Vec<(OsString, OsString)> {
     let mut told: Vec<(OsString, OsString)> = Vec::new();
     for (key, value) in context.iter() {
@@ -93,7 +93,7 @@ pub(crate) fn variables(root: &Path, context: &Context) -> Vec<(OsString, OsStri
     told
 }
 
-/// Returns the paths of the artifacts that a context names, also in its branches.
+/// Returns the paths of the artifacts that a context names, including its branches.
 pub(super) fn named(context: &Json) -> impl Iterator<Item = &str> {
     context.as_object().into_iter().flatten().flat_map(|(key, value)| {
         let branch = value.as_object().filter(|_| key.starts_with("internal.branch."));
@@ -102,7 +102,7 @@ pub(super) fn named(context: &Json) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns name, path and size of the artifact that a key of the context tells of. Whoever set it, the path leads to nothing else.
+/// Returns name, path and size of the artifact that a context key describes. Whoever set the key, the path can only lead to an artifact.
 pub(super) fn told_by<'a>(key: &'a str, value: &'a Json) -> Option<(&'a str, &'a str, u64)> {
     let path = value.get("path")?.as_str()?;
     let hash = path.strip_prefix("artifacts/")?;

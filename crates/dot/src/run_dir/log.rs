@@ -1,4 +1,4 @@
-//! The log of a run as `docs/format.md` describes it: as much of it as the views tell.
+//! Reads the log of a run as `docs/format.md` describes it, as far as the views need it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
-/// What a record says.
+/// The body of a record.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Body {
@@ -57,7 +57,7 @@ pub(super) struct StageEnd {
     pub(super) end: Option<Json>,
 }
 
-/// Why something failed.
+/// The cause of a failure.
 #[derive(Debug, Deserialize)]
 pub(super) struct FailureCause {
     pub(super) message: String,
@@ -68,7 +68,7 @@ fn one() -> u32 {
 }
 
 impl StageEnd {
-    /// Returns the nodes that branches begin with, one with items as often as it has some.
+    /// Returns the first nodes of the branches, with one entry per item for a node with items.
     pub(super) fn branches(&self) -> Vec<String> {
         let mut branches = Vec::new();
         for to in &self.fired {
@@ -83,12 +83,12 @@ impl StageEnd {
         branches
     }
 
-    /// Returns the nodes that it went back to on purpose, each with the reason.
+    /// Returns the nodes that it went back to deliberately, each with the reason.
     pub(super) fn replans(&self) -> impl Iterator<Item = (&str, &str)> {
         self.fired.iter().filter_map(|to| Some((to.get("to")?.as_str()?, to.get("reason")?.as_str()?)))
     }
 
-    /// Returns the nodes it led to.
+    /// Returns the nodes that it led to.
     pub(super) fn led_to(&self) -> Vec<&str> {
         self.fired.iter().filter_map(|to| to.as_str().or_else(|| to.get("to")?.as_str())).collect()
     }
@@ -99,7 +99,7 @@ impl Body {
     ///
     /// # Errors
     ///
-    /// As [`Record::verify`], and [`ErrorKind::Corrupt`] if it is not what the format says.
+    /// As [`Record::verify`], and [`ErrorKind::Corrupt`] if the body does not match the format.
     pub(super) fn of(run: &RunKey, record: &Record) -> Result<Self, Error> {
         record.verify(run)?;
         serde_json::from_slice(&record.body).map_err(|source| {
@@ -110,7 +110,7 @@ impl Body {
         })
     }
 
-    /// Returns what changed or was said: a word, and what goes with it if it is an object with one key.
+    /// Returns the change or the signal: a word, and the value if it is an object with one key.
     pub(super) fn said(&self) -> (&str, &Json) {
         const NOTHING: &Json = &Json::Null;
         match self.change.get("what").unwrap_or(&self.change) {
@@ -121,11 +121,11 @@ impl Body {
     }
 }
 
-/// Reads the records after a position, in order; from the oldest that is kept if there is none. The first is then a base.
+/// Reads the records after a position, in order; without a position, from the oldest that exists. The first is then a base.
 ///
 /// # Errors
 ///
-/// As [`CheckpointStore::load`] and [`CheckpointStore::headers`]; [`ErrorKind::NotFound`] if there is no such run.
+/// As [`CheckpointStore::load`] and [`CheckpointStore::headers`]; [`ErrorKind::NotFound`] if the run does not exist.
 pub(super) async fn after(
     store: &dyn CheckpointStore,
     run: &RunKey,
@@ -142,7 +142,7 @@ pub(super) async fn after(
         for end in ends(store, run, begins).await?.into_iter().filter(|end| end.get() >= from) {
             match store.load(run, At::Seq(end)).await {
                 Ok(part) => records.extend(part.unwrap_or_default()),
-                // Pruned since it was listed.
+                // Pruned after it was listed.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -153,7 +153,7 @@ pub(super) async fn after(
     Ok(records)
 }
 
-/// Lists the last record of each stretch from one base to before the next, up to where the last begins.
+/// Lists the last record before each base, up to the start of the last stretch.
 async fn ends(store: &dyn CheckpointStore, run: &RunKey, last: u64) -> Result<Vec<Seq>, Error> {
     let mut ends = Vec::new();
     let mut before = None;

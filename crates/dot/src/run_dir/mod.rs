@@ -1,4 +1,4 @@
-//! The directory of a run, for people and programs that read files: views of the log, made from it and made again if they are lost.
+//! The directory of a run, for people and programs that read files: views of the log, which are rebuilt if they are lost.
 
 mod artifacts;
 mod events;
@@ -26,16 +26,16 @@ use crate::variable::expand;
 pub use self::restore::RestorePoint;
 pub use self::view::{Artifact, Manifest, ReplanEntry, Snapshot, VisitedNode};
 
-/// Where the directory keeps the log itself, if it is to hold everything: no node has a name with a dot.
+/// The directory of the log itself, if the run directory contains it: no node has a name with a dot.
 const STORE: &str = ".ferrata";
 
-/// Where the directory keeps the views of other runs of its store.
+/// The directory for views of other runs of its store.
 const BESIDE: &str = ".runs";
 
-/// How large a manifest may be.
+/// Maximum size of a manifest.
 const MOST_MANIFEST: u64 = 1 << 20;
 
-/// How much of a file is read that commands can write to: more than any of them should have, and less than harms.
+/// Maximum size read from a file that commands can write: more than any should have, and small enough to be harmless.
 const MOST_READ: u64 = 256 << 20;
 
 /// The directory of a run.
@@ -52,13 +52,13 @@ const MOST_READ: u64 = 256 << 20;
 ///
 /// # Guarantees
 ///
-/// - The log is the truth; these are views of it. [`refresh`](Self::refresh) brings them up to the log, whatever is missing, stale
-///   or damaged, and leaves alone what is right.
-/// - A file appears whole or not at all. `events.jsonl` alone grows at its end.
-/// - Whatever a node is called, its files are inside. Links that commands make in the directory are not followed but replaced.
+/// - The log is the truth, and these files are views of it. [`refresh`](Self::refresh) rewrites missing, stale and damaged views and leaves correct
+///   ones alone.
+/// - A file appears whole or not at all. Only `events.jsonl` grows at its end.
+/// - Every node's files are inside the directory, whatever its name. Links that commands create in the directory are replaced and not followed.
 ///
-/// What the log does not have cannot be made again: the output of attempts that failed, and prompts as they were given where the
-/// history of the run was part of them. Those files are written by the attempts themselves.
+/// Files with data that the log lacks cannot be rebuilt: the output of failed attempts, and prompts that contained the history of the run. The
+/// attempts write those files themselves.
 #[derive(Debug)]
 pub struct RunDirectory {
     root: PathBuf,
@@ -67,22 +67,22 @@ pub struct RunDirectory {
     state: Option<State>,
 }
 
-/// What is known of the run that the directory is of.
+/// The state of the directory's run.
 #[derive(Debug)]
 struct State {
     run: RunKey,
     fold: Fold,
     listed: Vec<Artifact>,
-    /// How much of `events.jsonl` is right.
+    /// Length of the correct part of `events.jsonl`.
     events: Option<u64>,
 }
 
 impl RunDirectory {
-    /// A directory for a run of a pipeline as it was compiled, transforms applied. Nothing is written yet.
+    /// Creates the directory for a run of a compiled pipeline with transforms applied. It writes nothing yet.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the path cannot be made absolute.
+    /// Returns [`ErrorKind::Invalid`] if the path cannot be made absolute.
     pub fn new(root: impl AsRef<Path>, pipeline: Arc<Pipeline>) -> Result<Self, Error> {
         let root =
             std::path::absolute(root.as_ref()).map_err(|source| failed("name", root.as_ref(), source))?;
@@ -90,12 +90,12 @@ impl RunDirectory {
         Ok(Self { root, pipeline, artifacts, state: None })
     }
 
-    /// Returns where it is.
+    /// Returns the path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Returns where a store of files belongs whose only run this is, so that the directory holds everything.
+    /// Returns the path for a file store with this run as its only run, so that the directory contains everything.
     pub fn store_directory(root: impl AsRef<Path>) -> PathBuf {
         root.as_ref().join(STORE)
     }
@@ -137,38 +137,38 @@ impl RunDirectory {
         root.as_ref().join(BESIDE).join(files::component(&name))
     }
 
-    /// Removes the views of a run: the files of the directory, what attempts of these nodes left, and the directory if nothing else is
-    /// in it. Nothing outside is touched, and nothing that is not a view: a user may keep other files beside them.
+    /// Removes the views of a run: the files of the directory, the files of these nodes' attempts, and the directory if it is then empty. It touches
+    /// nothing outside and removes only views: a user may store other files next to them.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] with the path of what cannot be removed.
+    /// Returns [`ErrorKind::Unavailable`] with the path that it cannot remove.
     pub fn remove<'a>(root: impl AsRef<Path>, nodes: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
         let root = root.as_ref();
         files::remove_views(root, nodes).map_err(|(path, error)| failed("remove", &path, error))
     }
 
-    /// Returns the directory of an attempt, for whoever writes files into it while it runs.
+    /// Returns the directory of an attempt, for code that writes files into it during the attempt.
     pub fn attempt(root: &Path, node: &str, visit: u32, attempt: u32) -> PathBuf {
         root.join(files::component(node)).join(format!("{visit}.{attempt}"))
     }
 
-    /// Keeps the source of the pipeline as it is.
+    /// Stores the source of the pipeline unchanged.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if it cannot be written.
+    /// Returns [`ErrorKind::Unavailable`] if the source cannot be written.
     pub fn keep_source(&self, source: &[u8]) -> Result<(), Error> {
         let path = Self::source_path(&self.root);
         files::write(&self.root, &path, source).map_err(|error| failed("write", &path, error))
     }
 
-    /// Keeps the artifacts that a context names also here, as far as the directory of another run has them: those of a fork
-    /// were left in that of the run that it comes from. Tells whether all are here now.
+    /// Copies the artifacts that a context names into this directory, if the directory of another run has them: a fork's artifacts are in the
+    /// directory of the run that it was forked from. Returns whether all are present.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] with the path of what cannot be written.
+    /// Returns [`ErrorKind::Unavailable`] with the path that it cannot write.
     pub fn take_over(&self, context: &serde_json::Value, from: impl AsRef<Path>) -> Result<bool, Error> {
         let from = from.as_ref();
         let mut all = true;
@@ -188,22 +188,22 @@ impl RunDirectory {
         Ok(all)
     }
 
-    /// Has tools and tasks keep what they print here while they work, also of attempts that fail.
+    /// Makes tools and tasks store their output here while they run, even for failed attempts.
     #[must_use]
     pub fn record(&self, registry: Registry) -> Registry {
         let root: Arc<Path> = Arc::from(&*self.root);
         registry.wrapped(|handler| Arc::new(recorder::Recorder::new(handler, Arc::clone(&root))))
     }
 
-    /// Brings the files up to the log. The first call reads all of it, a later one what was added.
+    /// Brings the files up to the log. The first call reads the whole log, later calls read new records.
     ///
     /// # Errors
     ///
-    /// As [`Runtime::checkpoint`]; [`ErrorKind::Unavailable`] with the path if a file cannot be written. The next call does it again.
+    /// As [`Runtime::checkpoint`]; [`ErrorKind::Unavailable`] with the path if a file cannot be written. The next call tries again.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: each file is the one before or the one after.
+    /// Cancel safe: each file has either its old or its new content.
     pub async fn refresh(&mut self, runtime: &Runtime, run: &RunKey) -> Result<(), Error> {
         if self.state.as_ref().is_some_and(|state| state.run != *run || !self.is_untouched(state)) {
             self.state = None;
@@ -215,7 +215,7 @@ impl RunDirectory {
         {
             return Ok(());
         }
-        // What was told is forgotten if something fails between, so that the next call tells it again.
+        // Drop the state if something fails in between, so that the next call starts from the beginning.
         let mut state = self.state.take().unwrap_or_else(|| State {
             run: run.clone(),
             fold: Fold::new(run.clone(), Arc::clone(&self.pipeline)),
@@ -264,17 +264,17 @@ impl RunDirectory {
         };
         if let Some(node) = node.filter(|node| asks_backend(node, &kind)) {
             let path = directory.join("prompt.md");
-            // The attempt has written the prompt that it gave, which may say more than the node.
+            // The attempt wrote its own prompt, which may contain more than the node's.
             match files::read(&self.root, &path, MOST_READ).map(String::from_utf8) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     let prompt = node.attributes.text("prompt");
                     let prompt = if prompt.is_empty() { node.label() } else { prompt };
-                    // Of all that variables stood for, only the graph's attributes are what they were.
+                    // Of all variables, only the graph's attributes still have their values.
                     let graph = fold.graph_attributes();
                     keep("prompt.md", &expand(&prompt, &graph).unwrap_or(prompt.clone()))?;
                 }
                 Ok(Ok(prompt)) => keep("prompt.md", &prompt)?,
-                // Something else was put there.
+                // The file has other content.
                 _ => {}
             }
         }
@@ -318,12 +318,12 @@ impl RunDirectory {
         files::write(&self.root, &path, &text).map_err(|error| failed("write", &path, error))
     }
 
-    /// Tells whether the file of events is as it was left; otherwise all is looked through again.
+    /// Returns whether the file of events is unchanged; otherwise everything is checked again.
     fn is_untouched(&self, state: &State) -> bool {
         files::size(&self.root, &self.root.join("events.jsonl")) == state.events
     }
 
-    /// Adds events, or writes all of them again if the file is not what it is to be.
+    /// Appends events, or rewrites all of them if the file has other content than expected.
     fn keep_events(&self, state: &mut State, events: &[(Seq, String)]) -> Result<(), Error> {
         let path = self.root.join("events.jsonl");
         let wrong = |error| failed("write", &path, error);
@@ -338,7 +338,7 @@ impl RunDirectory {
         if let Some(first) = state.fold.first.filter(|first| first.get() > 0)
             && let Some(before) = before()
         {
-            // The records before were pruned; what was told of them stays.
+            // The earlier records were pruned; their events stay in the file.
             let of = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?.get("seq")?.as_u64();
             let older = before.lines().filter(|line| of(line).is_some_and(|seq| seq < first.get()));
             older.for_each(|line| {
@@ -353,7 +353,7 @@ impl RunDirectory {
     }
 }
 
-/// Returns the keys of the context whose texts are shown in the directory of a node's attempt.
+/// Returns the context keys for texts that the directory of a node's attempt shows.
 pub(crate) fn shown(node: &Node) -> Vec<String> {
     match &*kind_of(node) {
         "tool" => vec!["tool.output".to_owned(), "tool.errors".to_owned()],
@@ -361,7 +361,7 @@ pub(crate) fn shown(node: &Node) -> Vec<String> {
     }
 }
 
-/// Tells whether a node gives a prompt to the backend.
+/// Returns whether a node gives a prompt to the backend.
 fn asks_backend(node: &Node, kind: &str) -> bool {
     matches!(kind, "codergen" | "prompt") || kind == "parallel.fan_in" && node.attributes.is_own("prompt")
 }

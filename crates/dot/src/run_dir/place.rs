@@ -1,4 +1,4 @@
-//! Where a file is, as an open directory and a name in it: what becomes of the path meanwhile does not matter.
+//! A file as an open directory and a name in it, so that later changes of the path do not matter.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
-/// Prompts, answers and outputs are for whoever runs the pipeline, and for no other user of the machine.
+/// Only the user who runs the pipeline may read prompts, answers and outputs.
 const PRIVATE: Mode = Mode::from_raw_mode(0o600);
 const PRIVATE_DIRECTORY: Mode = Mode::from_raw_mode(0o700);
 
@@ -23,21 +23,21 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Finds the place of a file below the root.
+    /// Opens the directory of a file below the root.
     pub(super) fn found(root: &Path, path: &Path) -> io::Result<Self> {
         Self::of(root, path, |directory, name| {
             openat(directory, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
         })
     }
 
-    /// Finds it, and makes the directories that lead there.
+    /// Opens it, and creates missing directories.
     pub(super) fn made(root: &Path, path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         Self::of(root, path, |directory, name| {
             let enter = || openat(directory, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
             match enter() {
                 Err(Errno::NOENT) => {}
-                // Something else stands there, perhaps a link to a directory.
+                // The path has something else here, perhaps a link to a directory.
                 Err(Errno::NOTDIR | Errno::LOOP) => unlinkat(directory, name, AtFlags::empty())?,
                 entered => return entered,
             }
@@ -68,32 +68,32 @@ impl Place {
         Ok(Self { directory, name })
     }
 
-    /// Opens what is there, without waiting and without following a link.
+    /// Opens the file, without waiting and without following a link.
     pub(super) fn open(&self, to_append: bool) -> io::Result<File> {
         let access = if to_append { OFlags::WRONLY | OFlags::APPEND } else { OFlags::RDONLY };
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(openat(&self.directory, &self.name, flags, Mode::empty())?.into())
     }
 
-    /// Makes a file beside it under a name that nothing has.
+    /// Creates a file next to it under an unused name.
     pub(super) fn create(&self, beside: &str) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(openat(&self.directory, beside, flags, PRIVATE)?.into())
     }
 
-    /// Puts the file beside it in its place.
+    /// Renames the file next to it to its name.
     pub(super) fn rename(&self, beside: &str) -> io::Result<()> {
         Ok(renameat(&self.directory, beside, &self.directory, &self.name)?)
     }
 
-    /// Removes what is there, or the file beside it.
+    /// Removes the file, or the one next to it.
     pub(super) fn remove(&self, beside: Option<&str>) -> io::Result<()> {
         let name = beside.map_or(&*self.name, OsStr::new);
         Ok(unlinkat(&self.directory, name, AtFlags::empty())?)
     }
 }
 
-/// Opens a file, wherever it is, without waiting.
+/// Opens a file at any path, without waiting.
 pub(super) fn open_any(path: &Path) -> io::Result<File> {
     Ok(open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?.into())
 }

@@ -1,4 +1,4 @@
-//! A handler whose attempts leave what they printed in the directory of the run, also when nothing of it gets into the log.
+//! A handler that stores the output of its attempts in the directory of the run, even if none of it gets into the log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::handler::{Handler, HandlerError, STAGE, Stage, response_key};
 use crate::outcome::StageOutcome;
 use crate::pipeline::{Node, Pipeline};
 
-/// Does what the handler inside does, and keeps its output.
+/// Runs the inner handler and stores its output.
 #[derive(Debug)]
 pub(super) struct Recorder {
     inner: Arc<dyn Handler>,
@@ -26,7 +26,7 @@ impl Recorder {
     }
 }
 
-/// Returns the keys of the context that are shown as files of an attempt.
+/// Returns the context keys that appear as files of an attempt.
 fn texts(node: &str) -> [(String, &'static str); 3] {
     [
         ("tool.output".to_owned(), "output.txt"),
@@ -35,13 +35,13 @@ fn texts(node: &str) -> [(String, &'static str); 3] {
     ]
 }
 
-/// Writes a file of an attempt. The work is done, and a full disk is no reason to do it again: a problem is a note.
+/// Writes a file of an attempt. A problem becomes a note: the work is done, and a full disk is no reason to repeat it.
 fn write(root: &Path, attempt: &Path, name: &str, text: &str) -> Option<String> {
     let written = files::write(root, &attempt.join(name), text.as_bytes());
     written.err().map(|error| format!("{name} cannot be written: {error}"))
 }
 
-/// An attempt whose handler has not returned an outcome: its output is in no record.
+/// An attempt whose handler has not returned an outcome: no record has its output.
 struct UnfinishedAttempt<'a> {
     root: &'a Path,
     attempt: &'a Path,
@@ -50,7 +50,7 @@ struct UnfinishedAttempt<'a> {
 }
 
 impl UnfinishedAttempt<'_> {
-    /// Returns what a task has printed to standard error.
+    /// Returns the standard error of a task.
     fn errors(&self) -> Option<String> {
         let printed = self.stage.printed.captured().filter(|printed| printed.is_task())?;
         Some(printed.errors.text).filter(|text| !text.trim().is_empty())
@@ -81,7 +81,7 @@ impl Handler for Recorder {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let attempt =
             RunDirectory::attempt(&self.root, stage.node.id(), stage.cx.visit().get(), stage.cx.attempt());
-        // Whatever ends the attempt, a timeout that drops this future included.
+        // Store the output however the attempt ends, even by a timeout that drops this future.
         let mut unfinished = UnfinishedAttempt { root: &self.root, attempt: &attempt, stage, is_over: false };
         let mut outcome = self.inner.run(stage).await?;
         unfinished.is_over = true;
@@ -92,7 +92,7 @@ impl Handler for Recorder {
                 problems.extend(write(&self.root, &attempt, name, text));
             }
         }
-        // The errors of a task are in no context.
+        // The context has no errors of a task.
         if let Some(text) = unfinished.errors() {
             problems.extend(write(&self.root, &attempt, "errors.txt", &text));
         }

@@ -1,4 +1,4 @@
-//! What a run can begin with again when nothing is left of it but `checkpoint.json`.
+//! Restores a run if only `checkpoint.json` is left of it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,25 +15,25 @@ use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Pipeline;
 use crate::select::{Candidate, select};
 
-/// Where a new run begins that goes on as a checkpoint stood.
+/// The starting point of a new run that continues from a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RestorePoint {
-    /// The run that the checkpoint was of, if it says so.
+    /// The run of the checkpoint, if the file names it.
     pub run: Option<String>,
     /// The node to begin at; `None` if the run had completed.
     pub node: Option<String>,
     /// The context, with the goal gates.
     pub context: Context,
-    /// How many nodes had ended.
+    /// Number of nodes that had ended.
     pub ended: usize,
-    /// How many attempts of the node had failed: they are counted anew.
+    /// Number of failed attempts of the node: the count starts again.
     pub failed: u32,
-    /// The fork that is begun at in the place of nodes in its branches.
+    /// The fork to begin at in place of nodes in its branches.
     pub fork: Option<String>,
 }
 
-/// What is read of the file: of ours, and of the shape with `context`, `current_node_id` and `completed_nodes`.
+/// The fields read from the file: from our format, and from the format with `context`, `current_node_id` and `completed_nodes`.
 #[derive(Deserialize)]
 struct File {
     #[serde(default)]
@@ -54,14 +54,14 @@ struct File {
 }
 
 impl RunDirectory {
-    /// Reads `checkpoint.json` as what a new run can begin with: at the node that was at work, else at the one that follows the node
-    /// which ended last. `None` if there is no such file.
+    /// Reads `checkpoint.json` as the starting point of a new run: the node that was running, or the one that follows the last ended node. Returns
+    /// `None` if the file does not exist.
     ///
-    /// Also one with nothing but `context`, `current_node_id` and `completed_nodes` is taken: a node that has not completed begins again.
+    /// A file with only `context`, `current_node_id` and `completed_nodes` is valid, too: a node that has not completed begins again.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Corrupt`] with the place in the file if it is no checkpoint, or if a value that it keeps elsewhere is not there.
+    /// - [`ErrorKind::Corrupt`] with the position in the file if it is no checkpoint, or if a separately stored value is missing.
     /// - [`ErrorKind::Invalid`] if the pipeline does not have the node, or no edge of the last one holds.
     pub fn restore(
         root: impl AsRef<Path>,
@@ -78,7 +78,7 @@ impl RunDirectory {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|error| corrupt(error.to_string()))?,
         };
-        // Line and column are part of what the reader says.
+        // The parser's message includes line and column.
         let file: File = serde_json::from_slice(&text).map_err(|error| corrupt(error.to_string()))?;
         let mut context = Context::new();
         let of_run = |key: &str| !key.starts_with("internal.branch.") && key != "internal.ended";
@@ -96,7 +96,7 @@ impl RunDirectory {
     }
 }
 
-/// Returns a value, from the file that it is kept in if it is large.
+/// Returns a value, and reads it from its own file if it is large.
 fn whole(root: &Path, value: &Json) -> Result<Json, String> {
     let kept = value.as_object().filter(|fields| fields.len() == 2 && fields.contains_key("bytes"));
     let Some(path) = kept.and_then(|fields| fields.get("artifact")?.as_str()) else {
@@ -109,12 +109,12 @@ fn whole(root: &Path, value: &Json) -> Result<Json, String> {
         return Err(format!("{path} is not what it was"));
     }
     let text = String::from_utf8(content).map_err(|_| format!("{path} is no text"))?;
-    // What was no text was kept as JSON; a text begins neither with a bracket nor a brace, or is taken for what it shows.
+    // A value other than text was stored as JSON. A text does not begin with a bracket or a brace, or it is taken for JSON.
     let json = text.starts_with(['[', '{']).then(|| serde_json::from_str(&text).ok()).flatten();
     Ok(json.unwrap_or(Json::String(text)))
 }
 
-/// Returns the node that a run goes on with; `None` if it was at its end.
+/// Returns the node where a run continues; `None` if the run was at its end.
 fn begins(file: &File, pipeline: &Pipeline, context: &Context) -> Result<Option<String>, Error> {
     if file.status.as_deref() == Some("completed") {
         return Ok(None);
@@ -161,7 +161,7 @@ fn begins(file: &File, pipeline: &Pipeline, context: &Context) -> Result<Option<
     }
 }
 
-/// Returns the node to begin at: where branches are at work, their fork.
+/// Returns the node to begin at; for running branches, their fork.
 fn place(
     node: &str,
     pipeline: &Pipeline,

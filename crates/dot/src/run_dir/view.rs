@@ -1,4 +1,4 @@
-//! `checkpoint.json` and `manifest.json`: how a run stands, and what it is a run of.
+//! `checkpoint.json` and `manifest.json`: the status of a run, and its identity.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,9 +14,9 @@ use super::fold::Fold;
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Pipeline;
 
-/// How a run stands after a record: `checkpoint.json`.
+/// The state of a run after a record: `checkpoint.json`.
 ///
-/// The fields of the source's table have the source's names. Fields may be added; a reader passes over what it does not know.
+/// The fields of the source's table have the source's names. Later versions may add fields; a reader ignores unknown fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Snapshot {
@@ -26,56 +26,56 @@ pub struct Snapshot {
     pub run_id: String,
     /// The name of the pipeline.
     pub pipeline_name: String,
-    /// How the run stood.
+    /// The status of the run.
     pub status: RunStatus,
-    /// Why it failed, if it had.
+    /// The reason for its failure, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
     /// The number of the record in the run's log.
     pub seq: u64,
-    /// When that record was made.
+    /// The time of that record.
     pub timestamp: String,
     /// The node that ended last.
     #[serde(default)]
     pub current_node: Option<String>,
-    /// The nodes that are at work or wait for their turn: the edges were chosen with the record, so a resume never chooses again.
+    /// The nodes that run or wait for their turn. The record includes the chosen edges, so a resume never chooses again.
     pub next_nodes: Vec<String>,
-    /// What the last node came to.
+    /// The outcome of the last node.
     #[serde(default)]
     pub outcome: Option<StageOutcome>,
     /// The nodes that ended, in order.
     pub node_history: Vec<VisitedNode>,
-    /// By goal gate: the status it ended with last, or `pending` if it was not visited.
+    /// By goal gate: its last status, or `pending` if the run has not visited it.
     pub goal_gate_status: BTreeMap<String, String>,
-    /// By node that is at work: how many of its attempts have failed. Finished nodes begin anew.
+    /// By running node: the number of its failed attempts. Ended nodes start from zero.
     pub retry_counters: BTreeMap<String, u32>,
-    /// What the fidelity of the context rests on: `default`, what the graph says; `fidelity`, how the last task was told of the run; and
-    /// `stage.` with a node, what it came to as summaries tell it.
+    /// Inputs for the fidelity of the context: `default` is the graph's default, `fidelity` that of the last task, and `stage.` with a node its
+    /// result for summaries.
     pub fidelity_state: BTreeMap<String, Json>,
-    /// The open questions, by what to answer them by.
+    /// The open questions, by the id to answer them with.
     pub questions: Vec<String>,
     /// The context. A value that is larger than 100 kB is `{"artifact": path, "bytes": n}`.
     pub context: BTreeMap<String, Json>,
     /// The files that nodes left.
     pub artifacts: Vec<Artifact>,
-    /// Where the run went back on purpose, in order.
+    /// Where the run went back deliberately, in order.
     #[serde(default)]
     pub replans: Vec<ReplanEntry>,
 }
 
-/// A way back on purpose.
+/// A deliberate step back to an earlier node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReplanEntry {
-    /// The node that decided so.
+    /// The node that decided it.
     pub from: String,
-    /// Which visit of it.
+    /// The visit of that node.
     pub visit: u32,
     /// Where the run went back to.
     pub to: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// When.
+    /// The time.
     pub at: String,
 }
 
@@ -85,22 +85,22 @@ pub struct ReplanEntry {
 pub struct VisitedNode {
     /// The node.
     pub node: String,
-    /// Which visit.
+    /// The number of the visit.
     pub visit: u32,
-    /// How many attempts it took.
+    /// The number of attempts.
     pub attempts: u32,
-    /// What it came to.
+    /// Its status.
     pub outcome: Status,
     /// When its last attempt began.
     #[serde(default)]
     pub started: String,
-    /// When it ended.
+    /// The time at which it ended.
     #[serde(default)]
     pub ended: String,
-    /// How long its last attempt took, in milliseconds.
+    /// The duration of its last attempt, in milliseconds.
     #[serde(default)]
     pub took_ms: u64,
-    /// Why it failed.
+    /// The reason for its failure.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -111,42 +111,42 @@ pub struct VisitedNode {
 pub struct Artifact {
     /// The node.
     pub node: String,
-    /// Which visit.
+    /// The number of the visit.
     pub visit: u32,
-    /// Which attempt.
+    /// The number of the attempt.
     pub attempt: u32,
-    /// What it is.
+    /// The name of the file.
     pub name: String,
-    /// Where it is, from the root of the directory.
+    /// The path, from the root of the directory.
     pub path: String,
-    /// How large it is.
+    /// The size in bytes.
     pub bytes: u64,
 }
 
-/// What was started: `manifest.json`.
+/// The identity of a run: `manifest.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Manifest {
     /// The version of the file: 1.
     pub schema: u32,
-    /// The run, and whom it belongs to.
+    /// The id of the run.
     pub run_id: String,
     /// The tenant.
     pub tenant: String,
     /// The name of the pipeline.
     pub pipeline_name: String,
-    /// What the pipeline is for.
+    /// The goal of the pipeline.
     pub goal: String,
-    /// When it was started.
+    /// The start time.
     pub start_time: String,
-    /// The fingerprint of the graph that it was started with.
+    /// The fingerprint of the graph at the start.
     pub graph: String,
-    /// For whom it runs.
+    /// The user of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// What runs are filtered by.
+    /// The labels for filtering runs.
     pub labels: Labels,
-    /// The run it was forked from.
+    /// The run that it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
 }

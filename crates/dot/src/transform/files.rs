@@ -11,26 +11,26 @@ use crate::run_dir::files;
 use crate::suggest::shown;
 use crate::value::Value;
 
-/// The attribute that names the file of a prompt, as another dialect has it.
+/// The attribute for the file of a prompt, as in another dialect.
 const FILE: &str = "prompt_file";
 
-/// Puts the text of a file in the place of a `prompt` that is `@` and its path, without a blank, or that `prompt_file` names.
+/// Replaces a `prompt` of the form `@path`, without a blank, by the text of that file, or of the file in `prompt_file`.
 ///
-/// A relative path begins at the directory that was given, else at the process's own. A file that is not there, is no regular file,
-/// is no text, or has more than 1 MiB keeps the pipeline from being used: a model would be asked for the path.
+/// A relative path begins at the given directory, by default that of the process. A file that is missing, irregular, not text, or larger than 1 MiB
+/// makes the pipeline unusable: a model would otherwise receive the path.
 #[derive(Clone, Debug, Default)]
 pub struct PromptFiles {
     directory: Option<PathBuf>,
 }
 
 impl PromptFiles {
-    /// Looks for files in a directory.
+    /// Sets the directory of the files.
     pub fn in_directory(directory: Option<PathBuf>) -> Self {
         Self { directory }
     }
 }
 
-/// Returns the path that a prompt names, if it names one.
+/// Returns the path that a prompt names, if any.
 fn named(prompt: &str) -> Option<&str> {
     let path = prompt.trim().strip_prefix('@')?;
     (!path.is_empty() && !path.contains(char::is_whitespace)).then_some(path)
@@ -73,7 +73,7 @@ impl Transform for PromptFiles {
             let text = String::from_utf8(text).map_err(|_| refuse(&"it is no UTF-8 text"))?;
             match file.is_empty() {
                 true => node.attributes.replace("prompt", Value::string(text)),
-                // What the file was named by tells whose prompt it is.
+                // The level of the attribute decides whose prompt it is.
                 false if node.attributes.is_own(FILE) => node.attributes.set("prompt", Value::string(text)),
                 false => node.attributes.set_below("prompt", Value::string(text)),
             }

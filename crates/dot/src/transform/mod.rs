@@ -1,4 +1,4 @@
-//! What changes a pipeline after it was read and before it is judged: variables, the stylesheet, and transforms of one's own.
+//! Changes a pipeline between parsing and checking: variables, the stylesheet, and custom transforms.
 
 mod files;
 mod stylesheet;
@@ -16,18 +16,18 @@ use crate::pipeline::Pipeline;
 
 /// Changes a pipeline.
 pub trait Transform: Send + Sync {
-    /// Returns the name, for errors.
+    /// Returns the name for errors.
     fn name(&self) -> &str;
 
     /// Changes the pipeline.
     ///
     /// # Errors
     ///
-    /// Whatever keeps it from that; the pipeline is then not used.
+    /// Returns any error of the transform; the pipeline is then not used.
     fn apply(&self, pipeline: &mut Pipeline) -> Result<(), Error>;
 }
 
-/// Transforms in the order in which they are applied: the built-in ones, then those that were added, as they were added.
+/// The transforms in the order of application: the built-in ones, then added ones in the order of addition.
 ///
 /// # Examples
 ///
@@ -46,12 +46,12 @@ pub struct Transforms {
 }
 
 impl Transforms {
-    /// None at all.
+    /// Returns an empty list.
     pub fn none() -> Self {
         Self { transforms: Vec::new() }
     }
 
-    /// The built-in ones, and prompts in files that are looked for in a directory: [`PromptFiles`], then the stylesheet.
+    /// Returns the built-in transforms with prompt files from a directory: [`PromptFiles`], then the stylesheet.
     pub fn in_directory(directory: Option<std::path::PathBuf>) -> Self {
         Self::none().then(PromptFiles::in_directory(directory)).then(ApplyStylesheet)
     }
@@ -67,7 +67,7 @@ impl Transforms {
     ///
     /// # Errors
     ///
-    /// That of the first one that fails, with its name; the pipeline has then been changed by those before it.
+    /// Returns the error of the first transform that fails, with its name; the transforms before it have already changed the pipeline.
     pub fn apply(&self, pipeline: &mut Pipeline) -> Result<(), Error> {
         for transform in &self.transforms {
             transform.apply(pipeline).map_err(|error| {
@@ -80,7 +80,7 @@ impl Transforms {
 }
 
 impl Default for Transforms {
-    /// The built-in one: the stylesheet.
+    /// Returns the built-in transform: the stylesheet.
     fn default() -> Self {
         Self::none().then(ApplyStylesheet)
     }
@@ -92,9 +92,9 @@ impl fmt::Debug for Transforms {
     }
 }
 
-/// Gives nodes what the graph's `model_stylesheet` says.
+/// Applies the graph's `model_stylesheet` to its nodes.
 ///
-/// A stylesheet that cannot be read changes nothing: lint reports it with its place.
+/// An invalid stylesheet changes nothing: lint reports it with its location.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ApplyStylesheet;
 

@@ -6,13 +6,13 @@ use crate::pipeline::Pipeline;
 use crate::suggest::closest;
 use crate::value::Value;
 
-/// How many rules a stylesheet may have: each is held against each node.
+/// Maximum number of rules of a stylesheet: each is matched against each node.
 const MAX_RULES: usize = 1000;
 
-/// What a rule may set.
+/// The properties that a rule may set.
 const PROPERTIES: [&str; 3] = ["llm_model", "llm_provider", "reasoning_effort"];
 
-/// What other dialects call some of it.
+/// Names for some of them in other dialects.
 const ALIASES: [(&str, &str); 2] = [("model", "llm_model"), ("provider", "llm_provider")];
 
 /// A stylesheet: rules in their order.
@@ -32,9 +32,9 @@ const ALIASES: [(&str, &str); 2] = [("model", "llm_model"), ("provider", "llm_pr
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stylesheet {
     rules: Vec<Rule>,
-    /// Where names of other dialects stand: the name, and what it is taken for.
+    /// Positions of names of other dialects: the name, and its meaning.
     aliases: Vec<(usize, &'static str, &'static str)>,
-    /// Where properties stand that mean nothing here.
+    /// Positions of unknown properties.
     unknown: Vec<(usize, String)>,
 }
 
@@ -44,7 +44,7 @@ struct Rule {
     declarations: Vec<(&'static str, String)>,
 }
 
-/// What a rule is for; later variants are more specific.
+/// The selector of a rule; later variants are more specific.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Selector {
     All,
@@ -64,7 +64,7 @@ impl Selector {
     }
 }
 
-/// Why a text is no stylesheet.
+/// The reason why a text is no stylesheet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StylesheetError {
     at: usize,
@@ -73,17 +73,17 @@ pub struct StylesheetError {
 }
 
 impl StylesheetError {
-    /// Returns the byte of the stylesheet where the mistake is.
+    /// Returns the byte offset of the mistake in the stylesheet.
     pub fn offset(&self) -> usize {
         self.at
     }
 
-    /// Returns what is wrong.
+    /// Returns the description of the mistake.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Returns what to write instead.
+    /// Returns the suggested replacement.
     pub fn suggestion(&self) -> &str {
         &self.suggestion
     }
@@ -98,11 +98,11 @@ impl fmt::Display for StylesheetError {
 impl std::error::Error for StylesheetError {}
 
 impl Stylesheet {
-    /// Reads a stylesheet; an empty one has no rules.
+    /// Parses a stylesheet; an empty one has no rules.
     ///
     /// # Errors
     ///
-    /// [`StylesheetError`] about the first mistake.
+    /// Returns [`StylesheetError`] for the first mistake.
     pub fn parse(text: &str) -> Result<Self, StylesheetError> {
         let mut parser = Parser { text, at: 0, aliases: Vec::new(), unknown: Vec::new() };
         let mut rules = Vec::new();
@@ -115,18 +115,17 @@ impl Stylesheet {
         Ok(Self { rules, aliases: parser.aliases, unknown: parser.unknown })
     }
 
-    /// Returns where properties stand that mean nothing here.
+    /// Returns the positions of unknown properties.
     pub(crate) fn unknown(&self) -> &[(usize, String)] {
         &self.unknown
     }
 
-    /// Returns where names of other dialects stand: the byte, the name, and what it is taken for.
+    /// Returns the positions of names of other dialects: the byte, the name, and its meaning.
     pub(crate) fn aliases(&self) -> &[(usize, &'static str, &'static str)] {
         &self.aliases
     }
 
-    /// Gives each node what the most specific rule for it says, and of equally specific ones the last. What a node says
-    /// itself remains above.
+    /// Applies the most specific matching rule to each node, and of equally specific ones the last. A node's own attributes override it.
     pub fn apply(&self, pipeline: &mut Pipeline) {
         if self.rules.is_empty() {
             return;
@@ -166,7 +165,7 @@ struct Parser<'a> {
     text: &'a str,
     at: usize,
     aliases: Vec<(usize, &'static str, &'static str)>,
-    /// Where properties stand that mean nothing here.
+    /// Positions of unknown properties.
     unknown: Vec<(usize, String)>,
 }
 
@@ -179,7 +178,7 @@ impl<'a> Parser<'a> {
     fn peek(&mut self) -> Option<char> {
         loop {
             self.at += self.rest().len() - self.rest().trim_start().len();
-            // As in other stylesheets; one that is not closed is what is expected nowhere.
+            // As in other stylesheets; an unclosed comment is an error at its beginning.
             match self.rest().strip_prefix("/*").and_then(|rest| rest.find("*/")) {
                 Some(end) => self.at += end + 4,
                 None => return self.rest().chars().next(),
@@ -258,7 +257,7 @@ impl<'a> Parser<'a> {
         }
         let property = PROPERTIES.into_iter().find(|property| *property == name);
         let property = match property.or(alias.map(|(_, property)| property)) {
-            // One that is nothing like ours is another dialect's, and no slip.
+            // A name that resembles none of ours belongs to another dialect, and is no slip.
             None if closest(&name, PROPERTIES.into_iter().chain(ALIASES.map(|(alias, _)| alias)))
                 .is_none() =>
             {

@@ -1,4 +1,4 @@
-//! Variables that the application gives to the prompts of a pipeline before it is compiled.
+//! Variables from the application for the prompts of a pipeline before it is compiled.
 
 use std::collections::BTreeMap;
 
@@ -9,34 +9,33 @@ use crate::pipeline::Pipeline;
 use crate::value::Value;
 use crate::variable::{VariableForm, VariableRef, variables};
 
-/// How many bytes a prompt may have once its variables are replaced, and all prompts together. A short prompt can ask for a
-/// long value a million times.
+/// Maximum size of a prompt after replacement in bytes, and of all prompts together. A short prompt can contain a long value a million times.
 pub(super) const MAX_PROMPT: usize = 1 << 20;
 pub(super) const MAX_PROMPTS: usize = 1 << 28;
 
-/// Replaces variables in the `prompt` of every node: `$name`, `${name}` and `{{ name }}`, by the values that were given.
+/// Replaces variables in the `prompt` of every node: `$name`, `${name}` and `{{ name }}`, by the given values.
 ///
-/// A variable ends where no letter, digit or `_` follows: `$goals` is not `$goal`. What is put in is not looked through
-/// again. A variable without a value is left to the run, which replaces it by what its context holds when the task begins.
+/// A variable ends before any character other than a letter, a digit or `_`: `$goals` is not `$goal`. Inserted values are not expanded again. A
+/// variable without a value stays for the run, which replaces it from its context when the task begins.
 #[derive(Clone, Debug, Default)]
 pub struct Variables {
     values: BTreeMap<String, String>,
 }
 
 impl Variables {
-    /// Adds a variable; `goal` replaces what the graph says.
+    /// Adds a variable; `goal` replaces the goal of the graph.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.values.insert(name.into(), value.into());
         self
     }
 
-    /// Finds the value of a variable, and where what it stands for ends.
+    /// Finds the value of a variable, and the end of the replaced text.
     fn resolve(&self, reference: &VariableRef<'_>) -> Option<(&str, usize)> {
         let mut name = reference.name;
         loop {
             if let Some(value) = self.values.get(name) {
-                // Of `$a.b` that is `$a`, the rest stays.
+                // In `$a.b` that is `$a`; the rest stays.
                 let rest = if reference.form == VariableForm::Dollar {
                     reference.name.len() - name.len()
                 } else {

@@ -1,4 +1,4 @@
-//! What a viewer may do to a run, where the inspector allows it. Each act is recorded with who did it.
+//! Acts on a run, if the inspector allows them. Each record of an act names the viewer.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -21,7 +21,7 @@ use crate::problem::Problem;
 use crate::redact::HIDDEN;
 use crate::view::summary::key;
 
-/// Who acts where nobody said who the viewer is.
+/// The author of an act if the viewer has no name.
 const BY: &str = "inspector";
 
 #[derive(Deserialize)]
@@ -35,7 +35,7 @@ struct Reason {
     reason: String,
 }
 
-/// One of the four says what the answer is.
+/// Exactly one of the four fields is set.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AnswerBody {
@@ -47,7 +47,7 @@ struct AnswerBody {
     resolve: Option<Box<RawValue>>,
 }
 
-/// Reads a field that is left out where there is none: a `null` in it is an answer.
+/// Reads an optional field in which `null` is a value: `null` can be an answer.
 fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
@@ -124,7 +124,7 @@ pub(super) async fn act(
             return Err(Problem::not_found(format!("there is no such act; there are: {acts}")));
         }
     }
-    // It may be a schedule that is paused, or no longer.
+    // It may be a schedule that is now paused or unpaused.
     call.app.schedules.forget().await;
     Ok(Json(json!({ "run": key(&run) })))
 }
@@ -144,7 +144,7 @@ async fn fork(call: &Call, run: &RunKey, fork: Fork) -> Result<Json<Value>, Prob
     Ok(Json(json!({ "run": key(&request.await?) })))
 }
 
-/// Removes a run as it was when it was looked at: what was said to it since is not lost with it.
+/// Removes a run if it is unchanged since it was read, so that a newer signal is not lost.
 async fn purge(call: &Call, run: &RunKey, EmptyBody {}: EmptyBody) -> Result<Json<Value>, Problem> {
     let head = call.head(run).await?;
     if !head.status.is_finished() {
@@ -155,7 +155,7 @@ async fn purge(call: &Call, run: &RunKey, EmptyBody {}: EmptyBody) -> Result<Jso
     Ok(Json(json!({ "run": key(run), "records": removed.records, "bytes": removed.bytes })))
 }
 
-/// Lets only those act who may, and only by a request that no form of another site can send unasked; returns the body.
+/// Checks that the viewer may act and that no other site's form could have sent the request; returns the body.
 pub(super) fn permitted(
     call: &Call,
     headers: &HeaderMap,
@@ -177,7 +177,7 @@ pub(super) fn permitted(
     body.map_err(|error| Problem::too_large(error.body_text()))
 }
 
-/// Says who acts.
+/// Returns the author of the act.
 pub(super) fn by(call: &Call) -> &str {
     call.viewer.name().unwrap_or(BY)
 }
@@ -201,7 +201,7 @@ fn reason(body: &[u8]) -> Result<String, Problem> {
     Ok(said_or_usual(read::<Reason>(body)?.reason))
 }
 
-/// Returns the reason that was said, or that none was.
+/// Returns the given reason, or a default.
 pub(super) fn said_or_usual(said: String) -> String {
     if said.trim().is_empty() { "asked for in the inspector".to_owned() } else { said }
 }
@@ -210,7 +210,7 @@ async fn patch(call: &Call, run: &RunKey, at: Position, json: &RawValue) -> Resu
     digits::kept(json.get())?;
     let operations: Value = read(json.get().as_bytes())?;
     let text = operations.to_string();
-    // Whoever edits what was shown would write what stands in the place of a hidden value.
+    // A viewer who edits the displayed text would write the replacement of a hidden value.
     let redaction = &call.app.redaction;
     let holds_shown = match redaction.is_empty() {
         true => false,
@@ -225,7 +225,7 @@ async fn patch(call: &Call, run: &RunKey, at: Position, json: &RawValue) -> Resu
     Ok(patch)
 }
 
-/// Tells whether a change puts into a secret channel what stands in the place of its value.
+/// Returns whether a change writes the replacement of a secret value into a secret channel.
 async fn writes_hidden(call: &Call, run: &RunKey, patch: &Patch) -> Result<bool, Problem> {
     let is_hidden = |op: &Op| matches!(op, Op::Set(_, value) if value == SECRET);
     let mut hidden = patch.ops()?;

@@ -1,4 +1,4 @@
-//! One act for all runs that meet conditions, a part at a time, with a dry run.
+//! One act for all runs that match a filter, in parts, with a dry run.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -19,25 +19,25 @@ use crate::redact::Redaction;
 use crate::view::summary::key;
 use crate::view::text::SHORT;
 
-/// How many runs of an answer are named.
+/// Maximum number of runs that an answer names.
 const NAMED: usize = 50;
 
-/// Which runs, and what to do with them.
+/// The filter and the act.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Bulk {
     #[serde(default)]
     filter: Filter,
-    /// Says that a filter without a condition means every run.
+    /// Confirms that a filter without a condition means every run.
     #[serde(default)]
     all: bool,
     #[serde(default)]
     dry_run: bool,
     #[serde(default)]
     reason: String,
-    /// Where to go on: `next` of the answer before.
+    /// The cursor: `next` of the previous answer.
     cursor: Option<String>,
-    /// The most runs of one answer: fewer of them let a page show how far the act has come.
+    /// Maximum number of runs per answer: small parts let a page show progress.
     limit: Option<u32>,
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn bulk(
 
 fn listing(call: &Call, bulk: &Bulk) -> Result<RunsRequest, Problem> {
     let Filter { tenant, workflow, user, status: words, label, since, before } = &bulk.filter;
-    // A viewer of one tenant has not chosen it, and a time before which runs began only keeps later ones out between two requests.
+    // A viewer's tenant is not a chosen condition. A limit on the start time only excludes newer runs between two requests.
     let is_any = [tenant, workflow, user].iter().all(|one| one.is_none())
         && words.is_empty()
         && label.is_empty()

@@ -1,4 +1,4 @@
-//! What differs between two states: of one run at two records, or of two runs.
+//! Differences between two states: of one run at two records, or of two runs.
 
 use axum::Json;
 use axum::extract::Path;
@@ -12,10 +12,10 @@ use crate::params::Params;
 use crate::problem::Problem;
 use crate::view::tree::small;
 
-/// The most changes of one answer.
+/// Maximum number of changes per answer.
 const MOST: usize = 500;
 
-/// Answers `GET /api/v1/runs/{tenant}/{run}/diff`: from one place to another, which may be of the run `of`.
+/// Answers `GET /api/v1/runs/{tenant}/{run}/diff`: from one position to another, which may be in the run `of`.
 pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
     let params = call.params(&["from", "to", "of"])?;
     let from =
@@ -34,7 +34,7 @@ pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Resu
     };
     let reveals = call.viewer.sees_secrets();
     let (before, after) = (read(&call, &run, from, reveals).await?, read(&call, &other, to, reveals).await?);
-    // Two states of many megabytes take a while, which no other request is to wait for.
+    // Comparing states of many megabytes takes a while and must not delay other requests.
     let diff = tokio::task::spawn_blocking(move || Diff::between(&before, &after)).await;
     let diff = diff.map_err(|_| Problem::internal())?;
     let changes: Vec<Value> = diff.changes.iter().take(MOST).filter_map(change).collect();

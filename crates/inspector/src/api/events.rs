@@ -1,4 +1,4 @@
-//! What happens to a run while it happens, as server-sent events.
+//! Live events of a run, as server-sent events.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::quiet::RunPoller;
 use crate::app::Call;
 use crate::problem::Problem;
 
-/// What holds what nodes say: a page asks for it with `words`. It gets none of it where texts are hidden, because a hook is asked of whole texts and
-/// these come in parts; nor of a run with secret channels, unless the viewer may see those.
+/// The events with output of nodes, which a page requests with `words`. They are omitted if texts are hidden, because a hook needs whole texts and
+/// these come in parts. For a run with secret channels, they need a viewer who may see those.
 const PAYLOADS: [WatchKind; 4] =
     [WatchKind::Chunks, WatchKind::Chunk, WatchKind::Custom, WatchKind::Progress];
 
-/// Answers `GET /api/v1/runs/{tenant}/{run}/events`: from the record that the browser saw last, or from now on.
+/// Answers `GET /api/v1/runs/{tenant}/{run}/events`: from the last record that the browser saw, or from now on.
 pub(super) async fn follow(
     call: Call,
     Path(name): Path<(String, String)>,
@@ -47,9 +47,9 @@ pub(super) async fn follow(
     let app = Arc::clone(&call.app);
     let stream =
         stream::unfold((frames, quiet, ending, app), async |(mut frames, mut quiet, mut ending, app)| {
-            // Ends with the server, too: the page connects again.
+            // Also end with the server: the page connects again.
             let frame = tokio::select! {
-                // What went wrong is told to the page when it connects again.
+                // The page learns about an error when it connects again.
                 frame = quiet.next(&mut frames) => frame?,
                 () = ended(ending.as_mut()) => return None,
             };
@@ -63,7 +63,7 @@ pub(super) async fn follow(
 async fn ended(ending: Option<&mut watch::Receiver<bool>>) {
     let Some(ending) = ending else { return std::future::pending().await };
     if ending.wait_for(|ending| *ending).await.is_err() {
-        // Whoever could say so is gone.
+        // The sender is gone, so no end can be announced.
         std::future::pending().await
     }
 }

@@ -1,4 +1,4 @@
-//! Where a run comes from and what came of it: its line of forks, its parent, its forks and its children.
+//! The relations of a run: its line of forks, its parent, its forks and its children.
 
 use std::collections::BTreeMap;
 
@@ -47,10 +47,10 @@ pub(super) async fn family(call: Call, Path(name): Path<(String, String)>) -> Re
     })))
 }
 
-/// How many children of a node are named: those that an operator looks for come first.
+/// Maximum number of named children per node. Children that need an operator come first.
 const NAMED: usize = 8;
 
-/// Says for each node that has started runs how these stand.
+/// Returns the status of started runs for each node.
 fn by_node(children: &[RunHead]) -> Vec<Value> {
     let mut by_node: BTreeMap<String, Vec<(&RunHead, Value)>> = BTreeMap::new();
     for head in children {

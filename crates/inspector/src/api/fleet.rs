@@ -1,4 +1,4 @@
-//! The fleet: which executors own runs, which runs have none, and what the store promises.
+//! The fleet: the runs of each process, the runs without a process, and the promises of the store.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use crate::queues;
 use crate::view::summary::{key, summary};
 use crate::view::text::LONG;
 
-/// How many pages of runs in progress are looked at.
+/// Maximum number of pages of runs in progress.
 const PAGES: usize = 5;
 
-/// How many runs are named of each group.
+/// Maximum number of named runs per group.
 const NAMED: usize = 50;
 
 #[derive(Default)]
@@ -45,7 +45,7 @@ pub(super) async fn fleet(call: Call) -> Result<Json<Value>, Problem> {
             None => page,
         };
         let mut found = store.runs(&query, page).await?;
-        // Schedules have a list of their own, and queues are told below.
+        // Schedules have a list of their own, and queues follow below.
         found.items.retain(|head| !is_system(head));
         heads.extend(found.items);
         cursor = found.next;

@@ -1,4 +1,4 @@
-//! What this inspector is, and what it lets the viewer do.
+//! The identity of this inspector, and the acts that it allows the viewer.
 
 use axum::Json;
 use serde_json::{Value, json};

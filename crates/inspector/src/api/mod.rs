@@ -31,10 +31,10 @@ use crate::app::App;
 use crate::problem::Problem;
 use crate::{assets, guard, redact};
 
-/// The most bytes of an act: the largest edit that a store would take, and no more.
+/// Maximum size of an act in bytes: the largest edit that a store would accept.
 const MOST: usize = 8 * 1024 * 1024;
 
-/// Makes the routes.
+/// Creates the routes.
 pub(crate) fn routes(app: Arc<App>) -> Router {
     let admitted = middleware::from_fn_with_state(Arc::clone(&app), guard::admit);
     let api = Router::new()
@@ -83,7 +83,7 @@ async fn wrong_method(State(_): State<Arc<App>>) -> impl IntoResponse {
 
 #[cfg(test)]
 mod tests {
-    /// Whatever is served is described, and the reverse.
+    /// Every route is described, and every described route exists.
     #[test]
     fn the_description_has_each_path_that_is_served() {
         let source = include_str!("mod.rs");

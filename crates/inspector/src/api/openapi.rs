@@ -1,4 +1,4 @@
-//! What the API takes and answers, as an OpenAPI 3.1 document.
+//! The OpenAPI 3.1 document of the API.
 
 use axum::Json;
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ pub(super) async fn show(call: Call) -> Result<Json<Value>, Problem> {
     Ok(Json(document()))
 }
 
-/// A parameter: its name, its type, and what it is.
+/// A parameter: its name, its type, and its description.
 type Parameter = (&'static str, &'static str, &'static str);
 
 const LIMIT: Parameter = ("limit", "integer", "At most how many entries.");
@@ -21,7 +21,7 @@ const TENANT: Parameter = ("tenant", "string", "Only runs of this tenant.");
 const WORKFLOW: Parameter = ("workflow", "string", "Only runs of this workflow.");
 const PLACE: &str = "A place in the log: `latest`, a number, a record id, or `node@visit`.";
 
-/// Each path that is read: the path, what it answers, and its parameters.
+/// Each readable path: the path, its answer, and its parameters.
 const READS: [(&str, &str, &[Parameter]); 14] = [
     ("/", "What this inspector is, and what the viewer may do.", &[]),
     (
@@ -124,7 +124,7 @@ const READS: [(&str, &str, &[Parameter]); 14] = [
     ),
 ];
 
-/// Makes the document.
+/// Builds the document.
 pub(super) fn document() -> Value {
     let mut paths = Map::new();
     for (path, about, parameters) in READS {

@@ -1,4 +1,4 @@
-//! The inbox: what runs wait to be told, of all runs that have not ended.
+//! The inbox: the open questions of all runs that have not ended.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ use crate::problem::Problem;
 use crate::view::summary::summary;
 use crate::view::unreadable::{Unreadable, is_unreadable, why_unreadable};
 
-/// How many logs one answer reads: of others what is known from before is shown, until a later answer has looked.
+/// Maximum number of logs that one answer reads. For other runs it shows cached data until a later answer reads them.
 const READ: usize = 100;
 
-/// The statuses of runs that may ask, those first that do. A question may be open while other branches go on.
+/// The statuses of runs that may ask; the likely ones come first. A question may be open while other branches run.
 const GROUPS: [&[RunStatus]; 2] =
     [&[RunStatus::Interrupted, RunStatus::AwaitingInput], &[RunStatus::InProgress]];
 
@@ -57,7 +57,7 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
     })))
 }
 
-/// Lists runs that have not ended, those that rest first: they wait for somebody, however many newer ones go on.
+/// Lists runs that have not ended, idle ones first: they wait for a person, however many newer runs are active.
 async fn open(
     call: &Call,
     mut query: RunQuery,
@@ -75,7 +75,7 @@ async fn open(
             (group, Some(rest).filter(|rest| !rest.is_empty()).map(Cursor::new))
         }
         None => {
-            // Few runs cost one call.
+            // If there are few runs, one call suffices.
             query.statuses = GROUPS.concat();
             let mut all = store.runs(&query, Page::first(limit)).await?;
             if all.next.is_none() {
@@ -97,13 +97,13 @@ async fn open(
         };
         let mut found = store.runs(&query, page).await?;
         if group + 1 == GROUPS.len() {
-            // What came to rest since the first of these listings is in neither. Behind the last run is the next page.
+            // A run that became idle since the first of these listings is in neither. The next page follows the last run.
             let place = |head: &RunHead| (head.facts.created, head.run.clone());
             let last = found.next.as_ref().and(found.items.last()).map(place);
             before.retain(|head| last.as_ref().is_none_or(|last| place(head) > *last));
             found.items.append(&mut before);
         }
-        // What went on since then is in both.
+        // A run that became active since then is in both.
         heads.extend(found.items.into_iter().filter(|head| seen.insert(head.run.clone())));
         if let Some(next) = found.next {
             return Ok((heads, Some(format!("{group}.{}", next.as_str()))));
@@ -118,7 +118,7 @@ async fn open(
     }
 }
 
-/// Reads the questions that a run itself asks, or why it cannot be read: those of its descendants are listed with them.
+/// Reads a run's own questions, or the reason why it is unreadable. Those of its descendants are listed with them.
 async fn of(call: &Call, head: &RunHead) -> Result<Value, Problem> {
     let hides = &call.app.redaction;
     match call.runtime().questions(&head.run).await {

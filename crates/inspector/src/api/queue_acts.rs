@@ -1,4 +1,4 @@
-//! What a viewer may do to a queue: pause and unpause it, and override its limits.
+//! Acts on a queue: pause it, unpause it, and override its limits.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -25,7 +25,7 @@ struct Pause {
 #[serde(deny_unknown_fields)]
 struct Unpause {}
 
-/// A field that is left out leaves its limit unchanged; `null` takes an override back.
+/// An omitted field leaves its limit unchanged; `null` removes an override.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Limits {
@@ -76,7 +76,7 @@ pub(super) async fn act(
     Ok(Json(json!({ "name": name, "paused": overrides.paused.is_some() })))
 }
 
-/// Finds a queue that the viewer may know of.
+/// Finds a queue that is visible to the viewer.
 async fn find(call: &Call, name: &str) -> Result<Queue, Problem> {
     let missing = || Problem::not_found(format!("there is no queue `{name}`"));
     let run = RunKey::from(RunId::new(format!("queue:{name}")).map_err(|_| missing())?);

@@ -1,29 +1,29 @@
-//! A run in which nothing happens is looked at less often, where its store tells of no changes: a page that is open over night costs little.
+//! Polls a run without changes less often if its store has no notices, so that a page left open overnight costs little.
 
 use std::time::Duration;
 
 use ferrata_core::runtime::{Runtime, SseFrames};
 use ferrata_core::{Clock as _, RecordId, RunKey, SystemClock, within};
 
-/// For how long a run is looked at closely after something has happened to it.
+/// How long a run is polled closely after a change.
 const CLOSELY: Duration = Duration::from_secs(10);
 
-/// How often its head is looked at afterwards.
+/// How often its head is polled afterwards.
 const PAUSE: Duration = Duration::from_millis(1_500);
 
-/// After how many looks a stream says that it is there: proxies cut off what is silent for long.
+/// After how many polls a stream sends a sign of life: proxies close silent connections.
 const ALIVE: u32 = 10;
 
-/// How closely a run is looked at.
+/// The polling state of a run.
 pub(super) struct RunPoller {
     runtime: Runtime,
     run: RunKey,
     clock: SystemClock,
-    /// Whether the store tells of changes, so that looking costs nothing.
+    /// Whether the store has notices, so that polling costs nothing.
     is_told: bool,
-    /// The head before the run was looked at closely: what came later has been seen since.
+    /// The head before the run was polled closely: later records have been seen since.
     seen: Option<RecordId>,
-    /// Whether nothing has happened to it for that long.
+    /// Whether the run has had no change for that long.
     is_quiet: bool,
 }
 
@@ -40,7 +40,7 @@ impl RunPoller {
         }
     }
 
-    /// Waits for the next frame; `None` after the last, and if something went wrong.
+    /// Waits for the next frame; `None` after the last, and after an error.
     pub(super) async fn next(&mut self, frames: &mut SseFrames) -> Option<String> {
         if self.is_told {
             return frames.next().await.ok().flatten();
@@ -72,7 +72,7 @@ impl RunPoller {
         }
     }
 
-    /// Reads the head; none if there is no such run any more, or the store does not answer.
+    /// Reads the head; `None` if the run no longer exists, or the store does not answer.
     async fn head(&self) -> Option<RecordId> {
         self.runtime.head(&self.run).await.ok().flatten().map(|head| head.id)
     }

@@ -1,4 +1,4 @@
-//! What happened to a run, record by record, in words.
+//! The history of a run, record by record, in words.
 
 use axum::Json;
 use axum::extract::Path;
@@ -9,7 +9,7 @@ use crate::app::Call;
 use crate::problem::Problem;
 use crate::view::text::LONG;
 
-/// The most lines of one answer.
+/// Maximum number of lines per answer.
 const MOST: u32 = 2_000;
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}/records`: those from a record on, or the last ones.

@@ -1,4 +1,4 @@
-//! What a fork of a run may do again, so that a page can ask before it is made.
+//! The work that a fork of a run may repeat, so that a page can ask before the fork.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::run::place;
 use crate::app::Call;
 use crate::problem::Problem;
 
-/// Answers `GET /api/v1/runs/{tenant}/{run}/repeats`: by node, whatever record the page shows.
+/// Answers `GET /api/v1/runs/{tenant}/{run}/repeats`: by node, for any record that the page shows.
 pub(super) async fn list(call: Call, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
     let params = call.params(&["at", "start_at"])?;
     let run = call.run(&name)?;

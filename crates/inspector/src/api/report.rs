@@ -9,7 +9,7 @@ use super::state::read;
 use crate::app::Call;
 use crate::problem::Problem;
 
-/// What stands before the state, which is the last thing of a post-mortem. Texts of others are single lines, so they cannot hold it.
+/// The heading before the state, which is the last part of a post-mortem. Untrusted texts are single lines, so they cannot contain it.
 const STATE: &str = "\n## The state\n";
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}/post-mortem`.
@@ -18,7 +18,7 @@ pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Resu
     let run = call.run(&name)?;
     let mut text = call.runtime().post_mortem(&run).await?;
     if !call.app.redaction.is_empty() {
-        // It is handed on: also a viewer who may see what is secret gets none of it.
+        // The report is passed on, so even a viewer who may see secrets gets none in it.
         let state = read(&call, &run, Position::Latest, false).await?;
         text.truncate(text.rfind(STATE).unwrap_or(0));
         let hidden: Vec<_> = text.lines().map(|line| call.app.redaction.text(line)).collect();

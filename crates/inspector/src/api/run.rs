@@ -1,4 +1,4 @@
-//! One run as of some record: its graph, what its nodes came to, and why it stands as it does. No value of its state.
+//! One run as of a record: its graph, the results of its nodes, and the reasons for its status. No value of its state.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -25,13 +25,13 @@ use crate::view::text::{LONG, SHORT};
 use crate::view::tree::{fits, small};
 use crate::view::why::why;
 
-/// How many activations are listed in one answer, the last ones unless others are asked for.
+/// Maximum number of activations per answer, by default the last ones.
 const ACTIVATIONS: usize = 2_000;
 
-/// How many runs are named for which one activation waits.
+/// Maximum number of named runs for which one activation waits.
 const CHILDREN: usize = 20;
 
-/// The most bytes of a schema that a form is made of.
+/// Maximum size in bytes of a schema that becomes a form.
 const FORM: usize = 64 * 1024;
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}`.
@@ -54,7 +54,7 @@ pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Resu
         "why": [],
         "asked_below": [],
     });
-    // What is so now is no part of what a place in the log tells.
+    // The current situation is no part of an older position of the log.
     if params.one("at")?.is_none_or(|at| at == "latest") {
         let mut explained = call.runtime().explain(&head, &call.app.reasons).await?;
         let standings = queues::of_run(&call, &head, &shown["questions"]).await?;
@@ -67,12 +67,12 @@ pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Resu
     Ok(Json(answer))
 }
 
-/// Which part of the activations that ended is shown: a run may have more than one answer has room for.
+/// The displayed part of the ended activations: a run may have more than one answer can contain.
 #[derive(Debug, Default)]
 struct Part {
-    /// Those before this one of all.
+    /// The part before this index.
     end: Option<usize>,
-    /// Those around this one.
+    /// The part around this visit.
     visit: Option<String>,
 }
 
@@ -90,7 +90,7 @@ impl Part {
     }
 }
 
-/// Shows a run as of its newest record: once for each head, until time or the end of its owner changes something.
+/// Shows a run as of its newest record: one computation per head, until time or the end of its owner changes something.
 async fn now(call: &Call, head: &RunHead, part: &Part) -> Result<Arc<Value>, Problem> {
     let alive = if head.owner_alive { "living" } else { "dead" };
     let what = match (&part.visit, part.end) {
@@ -119,7 +119,7 @@ async fn now(call: &Call, head: &RunHead, part: &Part) -> Result<Arc<Value>, Pro
 /// Shows a run as of an older record.
 async fn past_place(call: &Call, head: &RunHead, at: Position, part: &Part) -> Result<Value, Problem> {
     let (then, _) = call.runtime().checkpoint_and_graph(&head.run, at).await?;
-    // Nodes and edges are those of the newest record, so that the picture stays as it is when time moves.
+    // Nodes and edges are those of the newest record, so that the picture stays the same when the position moves.
     let known = newest(call, head).await?;
     let phases: Vec<_> = then.next.iter().map(|one| then.phase(one, then.owner.is_some(), then.at)).collect();
     Ok(drawn(call, head, &then, &phases, &known, part))
@@ -142,14 +142,14 @@ fn about_graph(head: &RunHead) -> CacheKey {
     CacheKey { run: head.run.clone(), head: head.id, what: "graph".into() }
 }
 
-/// Keeps what the newest record tells of a run's graph.
+/// Caches the graph of a run as of its newest record.
 fn keep(call: &Call, head: &RunHead, now: &Checkpoint, told: &LoggedGraph) -> KnownGraph {
     let known = KnownGraph::of(now, told);
     call.app.cache.put(about_graph(head), json!(known));
     known
 }
 
-/// Returns what the newest record tells of a run's graph, read once for each head.
+/// Returns the graph of a run as of its newest record, with one read per head.
 async fn newest(call: &Call, head: &RunHead) -> Result<KnownGraph, Problem> {
     let known = call.app.cache.get(&about_graph(head));
     if let Some(known) = known.and_then(|known| serde_json::from_value((*known).clone()).ok()) {
@@ -159,12 +159,12 @@ async fn newest(call: &Call, head: &RunHead) -> Result<KnownGraph, Problem> {
     Ok(keep(call, head, &now, &told))
 }
 
-/// Reads a place in a log.
+/// Reads a position in a log.
 pub(super) fn place(text: Option<&str>) -> Result<Position, Problem> {
     Ok(text.map(Position::from_str).transpose()?.unwrap_or(Position::Latest))
 }
 
-/// Says why this process could not take the run up.
+/// Returns why this process could not claim the run.
 fn stalled(call: &Call, head: &RunHead) -> Option<Value> {
     let all = call.runtime().stalled();
     let own = all.iter().find(|stalled| stalled.run == head.run)?;
@@ -188,7 +188,7 @@ fn shown(
         "cancelled": now.cancelled.as_ref().map(|reason| hides.cut(reason, LONG)),
         "graph": graph,
         "past": now.history[part.clone()].iter().map(|one| past(one, hides)).collect::<Vec<_>>(),
-        // How many activations ended before those, and after them; and from when to when the earlier ones went.
+        // The number of ended activations before and after those, and the period of the earlier ones.
         "older": part.start,
         "newer": now.history.len() - part.end,
         "older_until": now.history[..part.start].last().and_then(|past| past.at),
@@ -232,11 +232,11 @@ fn open(now: &Checkpoint, phases: &[ActivationPhase], hides: &Redaction) -> Vec<
     now.next.iter().zip(phases).take(ACTIVATIONS).map(one).collect()
 }
 
-/// Writes a question: what is asked, and what an answer must look like.
+/// Writes a question: its text, and the shape of an answer.
 pub(super) fn question(question: &Question, hides: &Redaction) -> Value {
     let mut schema = question.answer_schema();
     if let Value::Object(schema) = &mut schema {
-        // Both are said beside it, cut.
+        // Both appear next to it, cut.
         schema.remove("title");
         schema.remove("default");
     }
@@ -247,7 +247,7 @@ pub(super) fn question(question: &Question, hides: &Redaction) -> Value {
         "kind": question.kind,
         "asked_by": question.asked_by.as_ref().map(crate::view::summary::key),
         "text": question.text.as_ref().map(|text| hides.cut(text, LONG)),
-        // What takes more is answered as JSON.
+        // A larger schema requires an answer as JSON.
         "expects": question.expects.as_ref().map(|shape| json!(shape)).filter(|shape| fits(shape, FORM)),
         "schema": Some(schema).filter(|schema| fits(schema, FORM)),
         "deadline": question.deadline,

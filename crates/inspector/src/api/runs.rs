@@ -1,4 +1,4 @@
-//! Runs in a list: by filters and a search, a page at a time, from their heads alone.
+//! Lists runs by filters and a search, page by page, from their heads alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::view::brief::{brief, told};
 use crate::view::summary::summary;
 use crate::view::unreadable::{Unreadable, is_unreadable, why_unreadable};
 
-/// How many heads a search looks at in one answer; the cursor goes on.
+/// Maximum number of heads that a search reads per answer; the cursor continues.
 const SEARCHED: usize = 5_000;
 
-/// How many runs one answer says more of, and how many records such a run may have: its log is read once for each head.
+/// Maximum number of runs per answer with details, and of records of such a run: one read of its log per head.
 const BRIEFS: usize = 50;
 const LONGEST: u64 = 20_000;
 
@@ -78,17 +78,17 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
         |head: &RunHead| known.as_ref() != Some(&head.run) && choice.takes(head) && has(head, &words);
     let mut lists = Listing::default();
     let (mut cursor, mut looked) = (cursor, 0);
-    // A plain list is one page of the store; what is searched for is looked for in large ones.
+    // A plain list is one page of the store; a search uses large pages.
     let mut most = if words.is_empty() { limit } else { Page::MAX };
     let next = loop {
-        // Also beside one that is named there is room for another: a list that takes none cannot go on.
+        // The list has room for another run besides a named one: without room it could not continue.
         let missing = (limit as usize).saturating_sub(items.len()).max(1);
         let mut size = most;
         let found = loop {
             let found = lists.page(store, &query, page(size, cursor.clone())).await?;
             let mut hits = (1..).zip(&found.items).filter(|(_, head)| is_hit(head)).skip(missing - 1);
             match (hits.next(), hits.next()) {
-                // A cursor stands behind a page: one that ends with the last that is wanted is read for it.
+                // A cursor is after a page: this page is read so that it ends with the last requested run.
                 (Some((last, _)), Some(_)) => size = last,
                 _ => break found,
             }
@@ -118,7 +118,7 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
     })))
 }
 
-/// Lists pages of runs, and says if a run cannot be read: a store leaves it out unless it is asked not to.
+/// Lists pages of runs and reports unreadable ones: a store omits those unless asked.
 #[derive(Default)]
 struct Listing {
     unreadable: Unreadable,
@@ -146,7 +146,7 @@ impl Listing {
     }
 }
 
-/// What is left out of a list beyond what the store is asked for.
+/// The part of a filter that the store does not apply.
 struct Choice {
     only_roots: bool,
     with_system: bool,
@@ -155,7 +155,7 @@ struct Choice {
 impl Choice {
     fn read(params: &Params, query: &RunQuery) -> Result<Self, Problem> {
         let flag = |name| Ok::<_, Problem>(params.parsed::<bool>(name)?.unwrap_or(false));
-        // Who names the workflow, or a label of theirs, means queues and schedules, too.
+        // A filter with the workflow or a label of queues and schedules includes them.
         let is_named = query.workflow.is_some() || !query.labels.is_empty();
         Ok(Self { only_roots: flag("roots")?, with_system: flag("system")? || is_named })
     }
@@ -220,7 +220,7 @@ pub(super) fn status(word: &str) -> Result<RunStatus, Problem> {
     })
 }
 
-/// Finds the run that a search names in full, however old it is.
+/// Finds the run with the full name of a search, however old it is.
 async fn named(call: &Call, query: &RunQuery, text: &str) -> Result<Option<RunHead>, Problem> {
     let word = text.trim();
     let Ok(mut key) = Params::run(word) else { return Ok(None) };
@@ -233,7 +233,7 @@ async fn named(call: &Call, query: &RunQuery, text: &str) -> Result<Option<RunHe
     Ok(call.runtime().head(&key).await?.filter(|head| query.matches(head, call.app.now())))
 }
 
-/// Whether each word stands in what the head says of a run.
+/// Returns whether the head of a run contains each word.
 fn has(head: &RunHead, words: &[String]) -> bool {
     let mut text =
         format!("{} {} {}", head.run, head.facts.workflow, head.facts.user.as_deref().unwrap_or_default());
@@ -244,7 +244,7 @@ fn has(head: &RunHead, words: &[String]) -> bool {
     words.iter().all(|word| text.contains(word))
 }
 
-/// Answers `GET /api/v1/briefs`: what a list says of some runs beyond their heads.
+/// Answers `GET /api/v1/briefs`: details of runs beyond their heads, for a list.
 pub(super) async fn briefs(call: Call) -> Result<Json<Value>, Problem> {
     let params = call.params(&["run"])?;
     let names: Vec<&str> = params.all("run").collect();
@@ -274,7 +274,7 @@ async fn of(call: &Call, head: &RunHead) -> Result<Arc<Value>, Problem> {
         if *kind != json!(ReasonKind::Child) && *kind != json!(ReasonKind::Queue) {
             return Ok(known);
         }
-        // What children and queues do changes without a record of the run.
+        // Children and queues can change the reasons without a record of the run.
         let reasons = reasons(call, head).await?;
         let mut brief = Value::clone(&known);
         brief["why"] = told(&reasons, &call.app.redaction);
@@ -292,7 +292,7 @@ async fn of(call: &Call, head: &RunHead) -> Result<Arc<Value>, Problem> {
         }
         // Purged since it was listed.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Arc::new(Value::Null)),
-        // A run that cannot be read hides no other.
+        // One unreadable run hides no other.
         Err(error) if is_unreadable(&error) => {
             let why = why_unreadable(&error, &call.app.redaction);
             Ok(call.app.cache.put(about, json!({ "unreadable": why })))
@@ -301,7 +301,7 @@ async fn of(call: &Call, head: &RunHead) -> Result<Arc<Value>, Problem> {
     }
 }
 
-/// Returns why a run stands as it does, as its page does.
+/// Returns the reasons for a run's status, as its page does.
 async fn reasons(call: &Call, head: &RunHead) -> Result<Vec<RunReason>, Problem> {
     let mut reasons = call.runtime().explain(head, &call.app.reasons).await?.reasons;
     let of_queue = |reason: &&RunReason| reason.question.as_ref().is_some_and(|id| id.contains(":queue."));

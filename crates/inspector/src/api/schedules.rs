@@ -1,4 +1,4 @@
-//! The schedules of the store: when each ticks, what came of its latest ticks, and whether it is paused.
+//! The schedules of the store: the next ticks of each, the results of the latest, and whether it is paused.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::view::summary::key;
 use crate::view::text::SHORT;
 use crate::view::unreadable::{Unreadable, is_unreadable, why_unreadable};
 
-/// How old what was read may be: a page looks every few seconds, and the log of each schedule is read for it.
+/// Maximum age of the data: a page polls every few seconds, and each poll reads the log of each schedule.
 const AGE: Duration = Duration::from_secs(10);
 
-/// How many ticks ahead are told, and how many of those that have come.
+/// Number of listed ticks in the future and in the past.
 const AHEAD: usize = 3;
 const RECENT: usize = 8;
 
-/// How many schedules one answer tells of.
+/// Maximum number of schedules per answer.
 const MOST: usize = 200;
 
-/// The schedules as they were read last.
+/// The schedules as of the last read.
 #[derive(Debug, Default)]
 pub(crate) struct ScheduleBoard(Mutex<Option<ScheduleListing>>);
 
@@ -37,7 +37,7 @@ struct ScheduleListing {
 }
 
 impl ScheduleBoard {
-    /// Forgets what was read, after something was changed.
+    /// Drops the cached data after a change.
     pub(crate) async fn forget(&self) {
         *self.0.lock().await = None;
     }

@@ -1,4 +1,4 @@
-//! The state of a run as of some record, a level at a time.
+//! The state of a run as of a record, one level at a time.
 
 use std::sync::Arc;
 
@@ -29,8 +29,7 @@ pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Resu
     Ok(Json(json!({ "at": position.to_string(), "state": tree(path, at(&state, path)?, offset, limit) })))
 }
 
-/// Reads the state of a run without what is hidden, once for each place as long as the head is the same; with what is secret if it is
-/// revealed.
+/// Reads the state of a run without hidden values, once for each position while the head is the same; secrets are included if `reveal` is set.
 pub(super) async fn read(
     call: &Call,
     run: &RunKey,
@@ -38,7 +37,7 @@ pub(super) async fn read(
     reveals: bool,
 ) -> Result<Arc<Value>, Problem> {
     let head = call.head(run).await?;
-    // A record that comes while this is answered is not in it.
+    // A record appended during this request is not part of it.
     let at = if at == Position::Latest { Position::Record(head.id) } else { at };
     let what = if reveals { format!("{at}, with what is secret") } else { at.to_string() };
     let about = CacheKey { run: run.clone(), head: head.id, what: what.into() };

@@ -1,4 +1,4 @@
-//! What a list says of a run beyond its head: where it failed, and whom it waits for.
+//! Details of a run for a list, beyond its head: the place of a failure, and the reason of a wait.
 
 use ferrata_core::runtime::{Checkpoint, PastActivation, ReasonKind, RunReason};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::text::SHORT;
 use super::why::why;
 use crate::redact::Redaction;
 
-/// Says where a run failed and what it waits for. Which process has it is said by its head.
+/// Returns where a run failed and what it waits for. The head has its process.
 pub(crate) fn brief(now: &Checkpoint, reasons: &[RunReason], hides: &Redaction) -> Value {
     let stopped = now.next.iter().find(|pending| pending.stopped);
     let failed = now.history.iter().rev().find(|past| !past.ok);
@@ -22,7 +22,7 @@ pub(crate) fn brief(now: &Checkpoint, reasons: &[RunReason], hides: &Redaction) 
     })
 }
 
-/// Returns the most urgent reason that is no matter of the head.
+/// Returns the most urgent reason that the head does not contain.
 pub(crate) fn told(reasons: &[RunReason], hides: &Redaction) -> Value {
     let of_log = |kind| !matches!(kind, ReasonKind::Working | ReasonKind::Orphaned | ReasonKind::Queued);
     json!(reasons.iter().find(|reason| of_log(reason.kind)).map(|reason| why(reason, hides)))

@@ -1,4 +1,4 @@
-//! A run's graph: every node with how it stands, and the edges with how often they were taken.
+//! A run's graph: every node with its status, and the edges with the number of times the run took them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use super::text::SHORT;
 use crate::outline::Outline;
 use crate::redact::Redaction;
 
-/// How a node stands.
+/// The appearance of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Look {
-    /// The run has not come to it.
+    /// The run has not reached it.
     Plain,
-    /// Its last visit ended well.
+    /// Its last visit succeeded.
     Done,
     /// Its last visit did a part of its work.
     Partial,
-    /// Its last visit failed, also where the run went on, or stopped the run.
+    /// Its last visit failed, whether the run continued or stopped.
     Failed,
     /// It is running.
     Going,
@@ -31,7 +31,7 @@ pub(crate) enum Look {
 }
 
 impl Look {
-    /// Tells what an activation came to; a run goes on after many a failure, and none of them is shown as success.
+    /// Returns the appearance of an ended activation. A run continues after many failures, and none of them appears as success.
     pub(crate) fn of(past: &PastActivation) -> Self {
         match past.verdict.as_ref().map(|verdict| verdict.outcome.as_str()) {
             _ if !past.ok => Self::Failed,
@@ -42,7 +42,7 @@ impl Look {
         }
     }
 
-    /// Tells what an activation does that has not ended.
+    /// Returns the appearance of an open activation.
     pub(crate) const fn of_phase(phase: ActivationPhase) -> Self {
         match phase {
             ActivationPhase::Stopped => Self::Failed,
@@ -52,7 +52,7 @@ impl Look {
     }
 }
 
-/// A node with how it stands.
+/// A node with its status.
 #[derive(Debug, Serialize)]
 pub(crate) struct Node {
     name: String,
@@ -63,18 +63,18 @@ pub(crate) struct Node {
     /// How many attempts of the open visit have failed.
     #[serde(skip_serializing_if = "is_zero")]
     failed: u32,
-    /// Why its last visit came to something else than success.
+    /// The reason if its last visit did not succeed.
     #[serde(skip_serializing_if = "String::is_empty")]
     why: String,
-    /// What its open visit does, in a few words.
+    /// The activity of its open visit, in a few words.
     #[serde(skip_serializing_if = "Option::is_none")]
     doing: Option<&'static str>,
-    /// The activations that have led to it while others that lead there have not ended.
+    /// The activations that have led to it, while others that lead there have not ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     joins: Vec<String>,
 }
 
-/// An edge with how often it was taken.
+/// An edge with the number of times the run took it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Edge {
     from: String,
@@ -87,7 +87,7 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
-    /// An edge of which nothing is known but its ends.
+    /// An edge with known ends and nothing else.
     fn plain(from: &NodeName, to: &NodeName) -> Self {
         Self {
             from: from.to_string(),
@@ -99,12 +99,12 @@ impl Edge {
     }
 }
 
-/// What a log tells of its run's graph: the nodes, the edges, and those that fired or did not though the graph of today lacks them.
+/// The graph as far as a log describes it: nodes, edges, and edges that the current graph no longer has.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct KnownGraph {
     nodes: Vec<NodeName>,
     edges: Vec<(NodeName, NodeName)>,
-    /// Whether the edges of nodes to which the run has not come are among them.
+    /// Whether it includes the edges of nodes that the run has not reached.
     whole: bool,
 }
 
@@ -128,7 +128,7 @@ impl KnownGraph {
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Vec<Edge>,
-    /// Whether the edges of nodes to which the run has not come are known, too.
+    /// Whether the edges of nodes that the run has not reached are known, too.
     pub(crate) whole: bool,
     #[serde(skip)]
     places: BTreeMap<String, usize>,
@@ -140,7 +140,7 @@ fn is_zero(value: &u32) -> bool {
 }
 
 impl Graph {
-    /// Puts what a run has done over what is known of its graph.
+    /// Combines the activations of a run with the known graph.
     pub(crate) fn of(
         now: &Checkpoint,
         phases: &[ActivationPhase],
@@ -163,7 +163,7 @@ impl Graph {
                 });
             }
         }
-        // In the order in which the run came to them, so that a drawing without the other edges reads from the start to the end.
+        // In the order of activation, so that a drawing without the other edges reads from start to end.
         for past in &now.history {
             graph.node(past.node.as_str());
         }
@@ -229,7 +229,7 @@ impl Graph {
             node.doing = Some("waits for other branches");
             node.joins.push(format!("{}@{}", waiting.from, waiting.visit));
         }
-        // Of several visits, the one that somebody has to look at first.
+        // Of several visits, the one that most urgently needs a person.
         let mut open: Vec<_> = now.next.iter().zip(phases).collect();
         open.sort_by_key(|(_, phase)| std::cmp::Reverse(urgency(**phase)));
         for (pending, phase) in open {
@@ -242,7 +242,7 @@ impl Graph {
     }
 }
 
-/// How soon somebody has to look at an activation: the first is the most urgent.
+/// Urgency of an activation for a person: lowest first.
 const fn urgency(phase: ActivationPhase) -> u8 {
     match phase {
         ActivationPhase::Stopped => 0,
@@ -257,7 +257,7 @@ const fn urgency(phase: ActivationPhase) -> u8 {
     }
 }
 
-/// Returns why an activation came to what it came to; empty if nothing was said.
+/// Returns the reason for the result of an activation; empty if there is none.
 pub(crate) fn reason(past: &PastActivation) -> &str {
     let said = past.verdict.as_ref().map(|verdict| &*verdict.reason).filter(|reason| !reason.is_empty());
     let failed = past.failure.as_ref().map(|failure| &*failure.message);

@@ -1,4 +1,4 @@
-//! Runs as the page shows them: without what they hold.
+//! Runs as the page shows them, without their values.
 
 pub(crate) mod brief;
 pub(crate) mod graph;

@@ -1,4 +1,4 @@
-//! The head of a run, as lists show it.
+//! The head of a run for lists.
 
 use ferrata_core::RunKey;
 use ferrata_core::runtime::{RunOrigin, is_internal_label};
@@ -46,13 +46,13 @@ pub(crate) fn summary(head: &RunHead, viewer: &Viewer) -> Value {
     })
 }
 
-/// Says where a node of another run started this one; the parent is of the same tenant.
+/// Returns the node of another run that started this one; the parent has the same tenant.
 pub(crate) fn origin(head: &RunHead) -> Option<Value> {
     let origin = RunOrigin::of(head)?;
     Some(json!({ "run": key(&origin.parent), "at": origin.at, "name": origin.name, "bond": origin.bond }))
 }
 
-/// Returns the label that the children of a run have.
+/// Returns the label of a run's children.
 pub(crate) fn label_of_children(run: &RunKey) -> (String, String) {
     (RunOrigin::PARENT_LABEL.to_owned(), run.run.to_string())
 }

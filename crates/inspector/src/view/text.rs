@@ -1,9 +1,9 @@
-//! Texts that others wrote, cut to what a page can show.
+//! Untrusted texts, cut to the size of the page.
 
-/// The most characters of a text that stands among others.
+/// Maximum number of characters of a text among others.
 pub(crate) const SHORT: usize = 300;
 
-/// The most characters of a text that stands alone.
+/// Maximum number of characters of a text alone.
 pub(crate) const LONG: usize = 4_000;
 
 /// Returns the beginning of a text, with `…` where it goes on.

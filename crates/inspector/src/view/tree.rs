@@ -1,23 +1,23 @@
-//! A value of any size as a page can show it: one level, what is small whole, what is large cut, with a way to the rest.
+//! A value of any size for a page: one level, with small parts whole, large ones cut, and a path to the rest.
 
 use serde_json::{Map, Value, json};
 
 use super::text::cut;
 use crate::redact::escaped;
 
-/// The most entries of a level in one answer.
+/// Maximum number of entries of a level per answer.
 pub(crate) const ENTRIES: usize = 200;
 
-/// The most characters of a text in one answer.
+/// Maximum number of characters of a text per answer.
 pub(crate) const TEXT: usize = 8_000;
 
-/// The most bytes of an entry that is given whole.
+/// Maximum size in bytes of a whole entry.
 const WHOLE: usize = 400;
 
-/// The most levels of a value that is given whole: what reads JSON goes 128 deep, mostly, and an answer has some of its own around it.
+/// Maximum depth of a whole value: most JSON parsers accept 128 levels, and an answer adds several.
 const LEVELS: usize = 100;
 
-/// Shows a value: of a list or an object the entries from `offset` on, of a text the characters.
+/// Shows a value: the entries of a list or an object from `offset` on, or the characters of a text.
 pub(crate) fn tree(path: &str, value: &Value, offset: usize, limit: usize) -> Value {
     let mut shown = Map::new();
     shown.insert("path".into(), path.into());
@@ -60,7 +60,7 @@ fn entry(key: &Value, path: &str, value: &Value) -> Value {
     let bytes = bytes(value);
     let mut shown = json!({ "key": key, "path": path, "kind": kind(value), "bytes": bytes });
     match value {
-        // The name of a field may be as long as it likes, but then its value is asked for by the page of its own.
+        // The name of a field may have any length, but its value is then requested by the path of the page.
         _ if bytes <= WHOLE && is_shallow(value, LEVELS) => shown["value"] = value.clone(),
         Value::String(text) => shown["preview"] = cut(text, 120).into(),
         Value::Object(fields) => shown["total"] = fields.len().into(),
@@ -83,7 +83,7 @@ pub(crate) fn small(value: &Value) -> Value {
     json!({ "kind": kind(value), "bytes": bytes, "preview": preview })
 }
 
-/// Tells whether a value can stand whole in an answer that has room for so many bytes.
+/// Returns whether a value of any shape fits into this number of bytes as a whole.
 pub(crate) fn fits(value: &Value, most: usize) -> bool {
     bytes(value) <= most && is_shallow(value, LEVELS)
 }
@@ -109,7 +109,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Counts the bytes of a value as JSON without writing it down.
+/// Counts the bytes of a value as JSON without writing it.
 pub(crate) fn bytes(value: &Value) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
@@ -127,7 +127,7 @@ pub(crate) fn bytes(value: &Value) -> usize {
     count.0
 }
 
-/// Writes a value down as far as a preview needs it.
+/// Writes as much of a value as a preview needs.
 fn beginning(value: &Value) -> String {
     struct First(Vec<u8>);
     impl std::io::Write for First {
@@ -143,7 +143,7 @@ fn beginning(value: &Value) -> String {
         }
     }
     let mut first = First(Vec::new());
-    // It ends early on purpose.
+    // It ends early deliberately.
     let _ = serde_json::to_writer(&mut first, value);
     String::from_utf8_lossy(&first.0).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Runs that cannot be read: how many, which, and why. Nothing that cannot be read is shown as if it were not there.
+//! Unreadable runs: their number, names and reasons. No answer omits an unreadable run silently.
 
 use ferrata_core::{Error, ErrorKind, RunKey};
 use serde_json::{Value, json};
@@ -7,20 +7,20 @@ use super::summary::key;
 use super::text::LONG;
 use crate::redact::Redaction;
 
-/// How many runs are named.
+/// Maximum number of named runs.
 const NAMED: usize = 20;
 
-/// Tells whether an error says that the log of one run cannot be read, so that others can.
+/// Returns whether an error means that the log of one run is unreadable while others are readable.
 pub(crate) fn is_unreadable(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Unsupported)
 }
 
-/// Says why a run cannot be read, and what to do.
+/// Returns the reason why a run is unreadable, and the remedy.
 pub(crate) fn why_unreadable(error: &Error, hides: &Redaction) -> String {
     hides.cut(error.message(), LONG)
 }
 
-/// The runs of one answer that cannot be read.
+/// The unreadable runs of one answer.
 #[derive(Debug, Default)]
 pub(crate) struct Unreadable {
     count: usize,

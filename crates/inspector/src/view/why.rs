@@ -1,4 +1,4 @@
-//! Why a run stands as it does, as the page shows it.
+//! The reasons for a run's status, for the page.
 
 use ferrata_core::runtime::RunReason;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::summary::key;
 use super::text::LONG;
 use crate::redact::Redaction;
 
-/// Writes a reason: the predicate of a sentence about the run, and the time with which the sentence ends.
+/// Writes a reason: the predicate of a sentence about the run, and the time at the end of the sentence.
 pub(crate) fn why(reason: &RunReason, hides: &Redaction) -> Value {
     json!({
         "kind": reason.kind,

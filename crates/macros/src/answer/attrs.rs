@@ -1,4 +1,4 @@
-//! `#[answer(...)]`, and what serde is told about a type that is read: its names, its form, and what would make the shape wrong.
+//! `#[answer(...)]`, and the serde attributes of a deserialized type: its names, its form, and attributes that would make the shape wrong.
 
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, LitStr, Path, Token, Type};
@@ -9,7 +9,7 @@ use crate::suggest::nearest;
 
 /// `#[answer(...)]` on a type, a variant or a field.
 pub(super) struct Options {
-    /// A type that takes the same JSON.
+    /// A type that accepts the same JSON.
     pub(super) like: Option<Type>,
     pub(super) krate: Path,
 }
@@ -38,18 +38,18 @@ impl Options {
     }
 }
 
-/// What serde is told about a type.
+/// The serde attributes of a type.
 #[derive(Default)]
 pub(super) struct Container {
-    /// How the fields of a struct are spelt, or the variants of an enum.
+    /// The rename rule for the fields of a struct, or the variants of an enum.
     pub(super) rule: Rule,
-    /// How the fields of the variants of an enum are spelt.
+    /// The rename rule for the fields of an enum's variants.
     pub(super) field_rule: Rule,
     pub(super) tag: Option<LitStr>,
     pub(super) content: Option<LitStr>,
     pub(super) is_untagged: bool,
     pub(super) is_transparent: bool,
-    /// The type that is read, and made into this one.
+    /// The type that serde reads and converts into this one.
     pub(super) from: Option<Type>,
     pub(super) has_default: bool,
     pub(super) is_closed: bool,
@@ -86,20 +86,20 @@ impl Container {
     }
 }
 
-/// What serde is told about a field or a variant.
+/// The serde attributes of a field or a variant.
 #[derive(Default)]
 pub(super) struct Part {
     pub(super) rename: Option<String>,
-    /// How the fields of a variant are spelt.
+    /// The rename rule for the fields of a variant.
     pub(super) rule: Option<Rule>,
     pub(super) is_skipped: bool,
     pub(super) has_default: bool,
-    /// Whether a function reads it in the place of its type.
+    /// Whether a function reads it instead of its type.
     pub(super) has_reader: bool,
 }
 
 impl Part {
-    /// Reads the attributes; `has_shape` where `#[answer(as = Type)]` says the shape.
+    /// Reads the attributes; `has_shape` is true if `#[answer(as = Type)]` sets the shape.
     pub(super) fn read(attrs: &[Attribute], has_shape: bool) -> syn::Result<Self> {
         let mut part = Self::default();
         each(attrs, |meta| {

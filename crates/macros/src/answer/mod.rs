@@ -1,4 +1,4 @@
-//! `#[derive(AnswerShape)]`: what JSON a type takes, as serde reads it.
+//! `#[derive(AnswerShape)]`: the JSON that a type accepts, as serde reads it.
 
 mod attrs;
 
@@ -46,7 +46,7 @@ pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// The code that makes a shape, and the type whose fields may be left out if those of this one may.
+/// The code for a shape, and the type on whose fields the optionality of this type's fields depends.
 struct Body {
     shape: TokenStream,
     optional: Option<Type>,
@@ -58,7 +58,7 @@ impl Body {
     }
 }
 
-/// Writes code for types, as the container's attributes have them read.
+/// Generates code for types, according to the container's attributes.
 struct Writer<'a> {
     krate: &'a Path,
 }
@@ -92,7 +92,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The shape of another type. A complaint about it is one about the type.
+    /// The shape of another type. Compiler errors concern that type.
     fn of(&self, ty: &Type) -> TokenStream {
         quote_spanned!(ty.span()=> __shapes.of::<#ty>())
     }
@@ -120,7 +120,7 @@ impl Writer<'_> {
                             let key = key(&content.value(), true);
                             quote!((::std::string::String::from(#key), #shape))
                         }
-                        // Content that may be left out as a field may.
+                        // The content is optional like a field.
                         Fields::Unnamed(fields) if fields.unnamed.len() == 1 => {
                             let Read { ty, .. } = Read::new(&fields.unnamed[0])?;
                             quote_spanned!(ty.span()=> __shapes.field::<#ty>(#content))
@@ -152,7 +152,7 @@ impl Writer<'_> {
         })
     }
 
-    /// The shape of a struct, or of what a variant holds.
+    /// The shape of a struct, or of a variant's content.
     fn fields(
         &self,
         fields: &Fields,
@@ -192,7 +192,7 @@ impl Writer<'_> {
                     let name = read.part.rename.or(name).unwrap_or_default();
                     let ty = &read.ty;
                     let has_default = has_defaults || read.part.has_default;
-                    // What a function reads may not be left out, whatever its type.
+                    // A field with a reading function is required, whatever its type.
                     named.push(if has_default || read.part.has_reader {
                         let key = key(&name, has_default);
                         let shape = self.of(ty);
@@ -212,10 +212,10 @@ impl Writer<'_> {
     }
 }
 
-/// A field as it is read.
+/// A deserialized field.
 struct Read {
     part: Part,
-    /// Its type, or the one that takes the same.
+    /// Its type, or one that accepts the same JSON.
     ty: Type,
 }
 
@@ -231,7 +231,7 @@ impl Read {
     }
 }
 
-/// Whether a variant holds nothing that is read.
+/// Returns whether a variant has no deserialized content.
 fn is_unit(fields: &Fields) -> syn::Result<bool> {
     match fields {
         Fields::Unit => Ok(true),
@@ -242,7 +242,7 @@ fn is_unit(fields: &Fields) -> syn::Result<bool> {
     }
 }
 
-/// A field's name with the mark that `Shape::object` reads.
+/// Returns a field's name with the mark that `Shape::object` reads.
 fn key(name: &str, is_optional: bool) -> String {
     let mark = match is_optional {
         true => "?",

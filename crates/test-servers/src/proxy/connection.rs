@@ -1,4 +1,4 @@
-//! One connection: a thread that moves bytes both ways, in the order in which they come, until something happens.
+//! One connection: a thread that forwards bytes in both directions, in their order, until a fault or an end.
 
 use std::io::{self, PipeReader, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use super::plan::Plan;
 use super::{Cut, RESET, SILENCE};
 use crate::wait;
 
-/// How long a client whose connection was closed is listened to, so that it reads the end and not a reset.
+/// How long to read from a client after its connection was closed, so that it sees the end and not a reset.
 const LINGER: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -29,11 +29,11 @@ pub(super) struct Connection {
     up: Flow,
     /// From the server to the client.
     down: Flow,
-    /// The request that is under way or was last.
+    /// The current or last request.
     request: u64,
-    /// Whether the server has answered it, so that what the client sends next is another.
+    /// Whether the server has answered it, so that the next bytes of the client are another request.
     answered: bool,
-    /// Until when nothing passes.
+    /// The end of a delay in which nothing passes.
     held: Option<Hold>,
 }
 
@@ -61,20 +61,20 @@ impl Connection {
         Ok(Self { number, plan, client, server, up, down, request: 0, answered: true, held: None })
     }
 
-    /// Moves bytes until both sides have ended, one breaks, a fault ends it, or the control pipe does.
+    /// Forwards bytes until both sides have ended, one breaks, a fault ends it, or the control pipe ends.
     pub(super) fn run(mut self, control: &PipeReader) {
         let end = loop {
             match self.step(control) {
                 Ok(None) => {}
                 Ok(Some(end)) => break end,
-                // One side broke off; the other is to see the same.
+                // One side broke off; the other must see the same.
                 Err(_) => break Cut::Reset,
             }
         };
         match end {
             Cut::Reset => {
                 for stream in [&self.client, &self.server] {
-                    // If it is not reset, it is closed.
+                    // Without a reset, it is closed.
                     let _ = set_socket_linger(stream, Some(Duration::ZERO));
                 }
             }
@@ -82,7 +82,7 @@ impl Connection {
         }
     }
 
-    /// Waits for something to do, and does it.
+    /// Waits for work, and does it.
     fn step(&mut self, control: &PipeReader) -> io::Result<Option<Cut>> {
         let timeout = match self.held {
             Some(Hold::Until(time)) => Some(time.saturating_duration_since(wait::now())),
@@ -95,7 +95,7 @@ impl Connection {
             (PollFlags::empty(), PollFlags::empty())
         };
         let mut waited = vec![PollFd::new(control, PollFlags::IN)];
-        // Who is not asked would be told of the end of a connection all the same, again and again.
+        // A stream without a request would report the end of its connection all the same, again and again.
         let asked = [(&self.client, client), (&self.server, server)];
         let asked = asked.into_iter().filter(|(_, interest)| !interest.is_empty());
         waited.extend(asked.map(|(stream, interest)| PollFd::from_borrowed_fd(stream.as_fd(), interest)));
@@ -124,7 +124,7 @@ impl Connection {
     }
 
     fn move_bytes(&mut self) -> io::Result<Option<Cut>> {
-        // The server first: what it has answered by now belongs to the request before.
+        // The server first: its answers so far belong to the previous request.
         if self.down.wants_more()
             && let Some(piece) = self.down.read(&self.server)?
         {
@@ -147,7 +147,7 @@ impl Connection {
         Ok((self.up.is_over() && self.down.is_over()).then_some(Cut::Close))
     }
 
-    /// Sees which request a piece belongs to, and what is to happen to that.
+    /// Assigns a piece to its request, and finds the fault for that.
     fn sort(&mut self, piece: &[u8]) {
         let begins = std::mem::replace(&mut self.answered, false);
         if begins {
@@ -160,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// Writes what there is of one direction, and does what is due then.
+    /// Writes the pending bytes of one direction, and performs a due fault.
     fn finish(&mut self, upwards: bool) -> io::Result<Option<Cut>> {
         let (flow, target) =
             if upwards { (&mut self.up, &self.server) } else { (&mut self.down, &self.client) };
@@ -171,7 +171,7 @@ impl Connection {
             Act::Close => Some(Cut::Close),
             Act::Reset => Some(Cut::Reset),
             Act::Delay(time) => {
-                // What no clock can count to is never.
+                // A duration beyond the clock's range is never.
                 self.held = Some(wait::now().checked_add(time).map_or(Hold::Forever, Hold::Until));
                 None
             }
@@ -179,7 +179,7 @@ impl Connection {
     }
 }
 
-/// What is waited for at a stream that is the source of one flow and the target of another.
+/// The events to wait for on a stream that is the source of one flow and the target of another.
 fn interest(from: &Flow, to: &Flow) -> PollFlags {
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::IN, from.wants_more());
@@ -187,10 +187,10 @@ fn interest(from: &Flow, to: &Flow) -> PollFlags {
     flags
 }
 
-/// Closes both in good order. A socket that is closed with bytes unread is reset by the system, so those are read first.
+/// Closes both cleanly. The system resets a socket that is closed with unread bytes, so those are read first.
 fn close(client: &TcpStream, server: &TcpStream) {
     for stream in [server, client] {
-        // It may be gone already.
+        // The other side may already be gone.
         let _ = stream.shutdown(Shutdown::Write);
     }
     let _ = client.set_nonblocking(false);

@@ -1,18 +1,17 @@
-//! The words of a plan: which request, where in it, and what happens there.
+//! The words of a plan: the request, the position in it, and the fault.
 
 use std::time::Duration;
 
 use super::Cut;
 
-/// Which request a fault is for, counted from when it is armed.
+/// The request of a fault, counted from the call that arms it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// The n-th to begin, over all connections; 1 is the next.
     Request(u64),
     /// The first one of the n-th connection to be accepted; 1 is the next.
     Connection(u64),
-    /// The next whose bytes contain these, as they come from one read of the connection. For clients with more than one
-    /// connection, or with traffic of their own.
+    /// The next request with these bytes in one read of the connection. For clients with several connections, or with traffic of their own.
     Containing(Vec<u8>),
 }
 
@@ -24,22 +23,22 @@ impl Trigger {
     }
 }
 
-/// Where in a request or its reply something happens.
+/// The position of a fault in a request or its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// When this many bytes of the client have reached the server, counted from the beginning of the request. 0 is before it.
     RequestByte(u64),
-    /// When half of what the client sent at once has reached the server: during the request.
+    /// When half of the client's bytes of one read have reached the server: during the request.
     HalfRequest,
-    /// When this many bytes of the server have reached the client, counted from the request. 0 is before the reply: the server
-    /// has begun to answer, so it has done what it was asked to, and the client is not told.
+    /// When this many bytes of the server have reached the client, counted from the request. 0 is before the reply: the server has begun to answer,
+    /// so it has performed the request, and the client does not learn that.
     ReplyByte(u64),
-    /// When half of what the server sent at once has reached the client: during the reply.
+    /// When half of the server's bytes of one read have reached the client: during the reply.
     HalfReply,
 }
 
 impl Place {
-    /// Before, during and after the request, and during its reply: the four places of a lost connection.
+    /// Before, during and after the request, and during its reply: the four positions of a lost connection.
     pub const ALL: [Self; 4] = [Self::RequestByte(0), Self::HalfRequest, Self::ReplyByte(0), Self::HalfReply];
 
     pub(super) fn is_of_request(self) -> bool {
@@ -47,14 +46,14 @@ impl Place {
     }
 }
 
-/// What happens.
+/// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// The connection is closed in good order, on both sides: the client reads its end.
+    /// The connection is closed cleanly, on both sides: the client reads its end.
     Close,
     /// The connection is reset, on both sides: the client's calls fail.
     Reset,
-    /// What follows comes later, in both directions. [`Duration::MAX`] is never: the connection stays, and nothing passes.
+    /// Later bytes are delayed, in both directions. [`Duration::MAX`] is never: the connection stays open, and nothing passes.
     Delay(Duration),
 }
 
@@ -67,12 +66,12 @@ impl From<Cut> for Act {
     }
 }
 
-/// Something that happens once, to one request.
+/// A fault that happens once, to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where.
+    /// The position.
     pub place: Place,
-    /// What.
+    /// The effect.
     pub act: Act,
 }
 
@@ -80,10 +79,10 @@ pub struct Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FiredFault {
-    /// On which connection, counted from 1 at the start of the proxy.
+    /// The number of the connection, from 1 at the start of the proxy.
     pub connection: u64,
-    /// To which request, counted from 1 at the start of the proxy.
+    /// The number of the request, from 1 at the start of the proxy.
     pub request: u64,
-    /// What.
+    /// The fault.
     pub fault: Fault,
 }

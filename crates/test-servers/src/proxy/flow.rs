@@ -1,19 +1,19 @@
-//! One direction of a connection: what was read and not yet written, and where it is interrupted.
+//! One direction of a connection: bytes that were read and not yet written, and the position of a fault.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 use super::fault::{FiredFault, Place};
 
-/// How much is read at once; a request up to this size comes in one piece, mostly.
+/// Size of one read; a request up to this size usually comes in one piece.
 const PIECE: usize = 64 * 1024;
 
 /// One direction.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
-    /// Goes to the target as soon as it takes it.
+    /// Bytes that the target gets as soon as it accepts them.
     ready: Vec<u8>,
-    /// Goes after the fault.
+    /// Bytes that follow after the fault.
     held: Vec<u8>,
     /// A fault that waits for its byte.
     watch: Option<Watch>,
@@ -21,7 +21,7 @@ pub(super) struct Flow {
     due: Option<FiredFault>,
     /// The source has ended.
     ended: bool,
-    /// The target was told so.
+    /// The target has received the end.
     told: bool,
 }
 
@@ -32,27 +32,27 @@ struct Watch {
 }
 
 impl Flow {
-    /// Has a fault happen at its place, counted from what is read next.
+    /// Sets a fault at its position, counted from the next read.
     pub(super) fn watch(&mut self, done: FiredFault) {
         self.watch = Some(Watch { done, passed: 0 });
     }
 
-    /// Tells whether more may be read: not while there is something to write, so that a slow target slows its source.
+    /// Returns whether to read more: not while bytes are pending, so that a slow target slows its source.
     pub(super) fn wants_more(&self) -> bool {
         !self.ended && self.ready.is_empty() && self.held.is_empty() && self.due.is_none()
     }
 
-    /// Tells whether there is something to write.
+    /// Returns whether bytes are pending.
     pub(super) fn has_more(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Tells whether the source has ended and the target knows.
+    /// Returns whether the source has ended and the target has received the end.
     pub(super) fn is_over(&self) -> bool {
         self.told
     }
 
-    /// Reads a piece; nothing if there is none yet, or at the end.
+    /// Reads a piece; nothing if none is available yet, or at the end.
     pub(super) fn read(&mut self, mut source: &TcpStream) -> io::Result<Option<Vec<u8>>> {
         let mut piece = vec![0; PIECE];
         match source.read(&mut piece) {
@@ -69,7 +69,7 @@ impl Flow {
         }
     }
 
-    /// Takes a piece in, up to where a fault waits.
+    /// Adds a piece, up to the position of a fault.
     pub(super) fn push(&mut self, mut piece: Vec<u8>) {
         if let Some(watch) = &mut self.watch {
             let length = piece.len();
@@ -89,7 +89,7 @@ impl Flow {
         self.ready = piece;
     }
 
-    /// Writes what the target takes now, and tells it the end.
+    /// Writes the bytes that the target accepts now, and passes on the end.
     pub(super) fn write(&mut self, mut target: &TcpStream) -> io::Result<()> {
         while !self.ready.is_empty() {
             match target.write(&self.ready) {
@@ -106,12 +106,12 @@ impl Flow {
         Ok(())
     }
 
-    /// Returns the fault that is to happen now, once.
+    /// Returns the due fault, once.
     pub(super) fn due(&mut self) -> Option<FiredFault> {
         if self.ready.is_empty() { self.due.take() } else { None }
     }
 
-    /// Lets go what a fault held back.
+    /// Releases the bytes that a fault delayed.
     pub(super) fn release(&mut self) {
         if self.ready.is_empty() && self.due.is_none() {
             self.ready = std::mem::take(&mut self.held);

@@ -1,4 +1,4 @@
-//! A proxy that stands between a client and a server, and does to one request what a bad network does to any.
+//! A proxy between a client and a server that subjects one request to the faults of a bad network.
 
 mod connection;
 mod fault;
@@ -20,14 +20,13 @@ use self::plan::Plan;
 use crate::error::{Result, ServerError};
 use crate::port::{self, Port};
 
-/// Forwards connections on a port of 127.0.0.1 to a server, and does what a test has armed.
+/// Forwards connections on a port of 127.0.0.1 to a server, and performs the armed faults.
 ///
 /// # What a request is
 ///
-/// The proxy reads no protocol. On each connection, the bytes of the client up to the server's answer are one request, and
-/// those of the server up to the client's next are its reply. So a client that sends its second request before the first
-/// is answered makes one of two; a test that counts has one request in flight on a connection. Requests are counted over all
-/// connections, in the order in which they begin.
+/// The proxy parses no protocol. On each connection, the client's bytes before the server's answer are one request, and the server's bytes before the
+/// client's next are its reply. So two pipelined requests count as one; a test that counts has one request in flight per connection. Requests are
+/// counted over all connections, in the order in which they begin.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -45,7 +44,7 @@ use crate::port::{self, Port};
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    /// No other test listens there, also while it refuses.
+    /// No other test uses this port, even while it refuses connections.
     _port: Port,
     upstream: SocketAddr,
     plan: Arc<Plan>,
@@ -53,7 +52,7 @@ pub struct Proxy {
     listening: Mutex<Option<Thread>>,
 }
 
-/// A thread that ends when it is told to.
+/// A thread that ends on request.
 #[derive(Debug)]
 struct Thread {
     control: PipeWriter,
@@ -62,17 +61,17 @@ struct Thread {
 
 type Connections = Arc<Mutex<Vec<Thread>>>;
 
-/// What the control pipe of a connection says; its end says `CLOSE`.
+/// A message on the control pipe of a connection; the end of the pipe means `CLOSE`.
 const CLOSE: u8 = b'c';
 const RESET: u8 = b'r';
 const SILENCE: u8 = b's';
 
 impl Proxy {
-    /// Starts to listen on a free port, for connections to `upstream`. Nothing is armed.
+    /// Starts to listen on a free port, for connections to `upstream`. No fault is armed.
     ///
     /// # Errors
     ///
-    /// [`ServerError::Io`] if the system gives no port or no thread.
+    /// Returns [`ServerError::Io`] if the system has no port or no thread.
     pub fn start(upstream: SocketAddr) -> Result<Self> {
         let failed = || ServerError::io("listen on", "a free port of 127.0.0.1");
         let (port, listener) = port::listen().map_err(failed())?;
@@ -88,31 +87,31 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Returns where it listens, also while it refuses.
+    /// Returns its address, even while it refuses connections.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns `url` of the server, through the proxy. Every mention of the server's address is replaced.
+    /// Returns the `url` of the server, through the proxy. Every occurrence of the server's address is replaced.
     #[must_use]
     pub fn url(&self, url: &str) -> String {
         url.replace(&self.upstream.to_string(), &self.address.to_string())
     }
 
-    /// Arms `fault`: it happens once, to the first request from now on that `trigger` means.
+    /// Arms `fault`: it happens once, to the first later request that matches `trigger`.
     ///
     /// A direction of a connection has one fault at a time: a second for the same request replaces the first.
     pub fn arm(&self, trigger: Trigger, fault: Fault) {
         self.plan.arm(trigger, fault);
     }
 
-    /// Takes back what has been armed and has not happened, and returns how much that is.
+    /// Disarms the faults that have not happened, and returns their number.
     pub fn disarm(&self) -> usize {
         self.plan.disarm()
     }
 
-    /// Returns how many requests have begun: what a test counts first, to arm each of them in turn then.
+    /// Returns the number of requests so far: a test counts them first, and then arms a fault for each in turn.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.plan.requests()
@@ -124,7 +123,7 @@ impl Proxy {
         self.plan.connections()
     }
 
-    /// Returns what has been done, in order.
+    /// Returns the faults that have happened, in order.
     #[must_use]
     pub fn done(&self) -> Vec<FiredFault> {
         self.plan.wait(0, Duration::ZERO)
@@ -144,14 +143,13 @@ impl Proxy {
                 Cut::Close => CLOSE,
                 Cut::Reset => RESET,
             };
-            // A connection that is gone needs no telling.
+            // A connection that is gone needs no signal.
             let _ = thread.control.write_all(&[word]);
             end(thread);
         }
     }
 
-    /// Lets nothing more pass on the connections that there are, and closes none: as behind a device that fails over and forgets them.
-    /// New ones are accepted.
+    /// Stops all traffic on the existing connections, and closes none, like a device that fails over and forgets them. New connections are accepted.
     pub fn silence(&self) {
         for thread in &mut *lock(&self.connections) {
             // A connection that is gone is silent.
@@ -159,7 +157,7 @@ impl Proxy {
         }
     }
 
-    /// Stops listening, so that the system refuses new connections. Those that are there stay.
+    /// Stops listening, so that the system refuses new connections. Existing connections stay.
     pub fn refuse(&self) {
         if let Some(thread) = lock(&self.listening).take() {
             end(thread);
@@ -170,7 +168,7 @@ impl Proxy {
     ///
     /// # Errors
     ///
-    /// [`ServerError::Io`] if the port was taken meanwhile.
+    /// Returns [`ServerError::Io`] if another process took the port meanwhile.
     pub fn accept(&self) -> Result<()> {
         let mut listening = lock(&self.listening);
         if listening.is_none() {
@@ -199,7 +197,7 @@ impl Drop for Proxy {
 /// How a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// In good order: the client reads the end.
+    /// Cleanly: the client reads the end.
     Close,
     /// By a reset: the client's next call fails.
     Reset,
@@ -222,14 +220,14 @@ fn listen(
             return;
         }
         let Ok((client, _)) = listener.accept() else { continue };
-        // A server that is down: the client, whom the system has let in already, is cut off.
+        // The server is down: the client, which the system has already accepted, is cut off.
         let number = plan.connection();
         let Ok(connection) = Connection::open(client, upstream, number, Arc::clone(plan)) else { continue };
-        // The lock first: a connection that runs and is not listed would miss a cut or a silence.
+        // The lock first: a running connection that is not listed would miss a cut or a silence.
         let mut connections = lock(connections);
         let thread = spawn(move |control| connection.run(&control));
         connections.retain(|thread| !thread.handle.is_finished());
-        // Without a thread the connection is dropped, as by a machine that has no more to give.
+        // Without a thread the connection is dropped, as on a machine without free resources.
         connections.extend(thread);
     }
 }
@@ -244,7 +242,7 @@ fn spawn(work: impl FnOnce(PipeReader) + Send + 'static) -> Result<Thread> {
 
 fn end(thread: Thread) {
     drop(thread.control);
-    // A panic of the thread was printed when it happened, and its sockets are closed.
+    // A panic of the thread was already printed, and its sockets are closed.
     let _ = thread.handle.join();
 }
 

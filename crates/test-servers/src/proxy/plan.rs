@@ -1,4 +1,4 @@
-//! What is armed, what has been counted, and what has been done: shared by the test and the connections.
+//! The armed faults, the counts, and the faults that have happened: shared by the test and the connections.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Plan {
         state.requests
     }
 
-    /// Returns what is to happen to `piece` of a request; it is not armed any more then.
+    /// Returns the fault for `piece` of a request, and disarms it.
     pub(super) fn fault(&self, connection: u64, request: u64, begins: bool, piece: &[u8]) -> Option<Fault> {
         let mut state = lock(&self.state);
         let index = state.armed.iter().position(|(trigger, _)| match trigger {

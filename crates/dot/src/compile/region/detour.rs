@@ -1,4 +1,4 @@
-//! Ways out of branches and into them: they lead through where the branches meet, and through their fork.
+//! Routes out of branches and into them: they pass the node where the branches meet, or the fork.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use super::{Region, Regions, wrong};
 use crate::pipeline::Pipeline;
 
 impl Regions {
-    /// Refuses branches that are part of others in part only.
+    /// Refuses branches that overlap others only in part.
     pub(super) fn check_apart(&self, pipeline: &Pipeline) -> Result<(), Error> {
         let id = |at: usize| pipeline.nodes()[at].id();
         for (at, one) in self.all.iter().enumerate() {
@@ -42,7 +42,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Returns for each region where ways lead out of its branches: those of inner branches lead out of both.
+    /// Returns for each region the targets outside its branches: those of inner branches count for both.
     pub(super) fn ways_out(&self) -> Vec<Vec<usize>> {
         let mut ways = vec![Vec::new(); self.all.len()];
         let mut inner_first: Vec<usize> = (0..self.all.len()).collect();
@@ -63,13 +63,13 @@ impl Regions {
         ways
     }
 
-    /// Returns where the run may go on from a node at which branches meet, in the place of its own edges.
+    /// Returns the targets of a node at which branches meet, other than its own edges.
     pub(in crate::compile) fn left_to(&self, node: usize) -> &[usize] {
         let at = self.all.iter().position(|region| region.fan_in == node);
         at.map_or(&[], |at| &self.leaves[at])
     }
 
-    /// Returns every way from a node to another, each once.
+    /// Returns every route from one node to another, each once.
     pub(in crate::compile) fn ways(&self) -> impl Iterator<Item = (usize, usize)> {
         self.next.iter().enumerate().flat_map(|(from, ways)| {
             let new = |at: &usize| !ways[..*at].contains(&ways[*at]);
@@ -77,12 +77,12 @@ impl Regions {
         })
     }
 
-    /// Tells whether a way from a node leads out of the branch that the node is in.
+    /// Returns whether a route from a node leads out of its branch.
     pub(in crate::compile) fn is_way_out(&self, from: usize, to: usize) -> bool {
         self.around(from).is_some_and(|region| !region.nodes.contains(&to) && region.fan_in != to)
     }
 
-    /// Returns the fork through which a way leads that goes into a branch from outside.
+    /// Returns the fork on a route that leads into a branch from outside.
     pub(in crate::compile) fn way_in(&self, from: usize, to: usize) -> Option<usize> {
         let crosses = |region: &&Region| {
             region.nodes.contains(&to) && !region.nodes.contains(&from) && region.fork != from
@@ -91,7 +91,7 @@ impl Regions {
         entered.max_by_key(|region| region.nodes.len()).map(|region| region.fork)
     }
 
-    /// Returns what a fork begins for a run that is on its way to a node in one of its branches: that node, or the inner fork around it.
+    /// Returns the first node that a fork begins for a run on its way to a node in one of its branches: that node, or the inner fork around it.
     pub(in crate::compile) fn first_towards(&self, fork: usize, to: usize) -> Option<usize> {
         let region = self.all.iter().find(|region| region.fork == fork)?;
         if !region.nodes.contains(&to) {

@@ -1,4 +1,4 @@
-//! Branches that no fan-in closes: where they meet nevertheless, and which ways lead out of them.
+//! Branches without a fan-in: the node where they meet, and the routes that lead out of them.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -7,40 +7,39 @@ use ferrata_core::Error;
 use super::{FAN_IN, PARALLEL, Region, firsts, wrong};
 use crate::pipeline::Pipeline;
 
-/// How many of the nearest nodes are looked at that branches may meet at.
+/// How many of the nearest nodes are checked as meeting points.
 const NEAREST: usize = 32;
 
-/// A pipeline as the search for the branches of a fork sees it.
+/// A pipeline for the search of a fork's branches.
 pub(super) struct Open<'a> {
     pub(super) pipeline: &'a Pipeline,
     pub(super) types: &'a [&'a str],
     pub(super) next: &'a [Vec<usize>],
     pub(super) start: usize,
     pub(super) exits: &'a [usize],
-    /// The fan-ins at which the branches of other forks meet.
+    /// The fan-ins of other forks.
     pub(super) taken: &'a HashSet<usize>,
 }
 
-/// A node that branches may meet at.
+/// A possible meeting point.
 struct Candidate {
     node: usize,
     far: usize,
 }
 
 impl Open<'_> {
-    /// Finds the branches of a fork whose branches end, or have ways out of them.
+    /// Finds the branches of a fork with branches that end, or that have routes out of them.
     ///
-    /// They meet at the fan-in that all of them lead to; else at the nearest node that all of them lead to; else, as branches that end
-    /// without having met do, at the exit. A way to a node that is not behind the fork, or that the run comes to from where the branches
-    /// meet, leads out of the branch.
+    /// The branches meet at the fan-in that all of them reach, or at the nearest node that all reach. Branches that end without having met meet at
+    /// the exit. A route leads out of the branch if its target is not after the fork, or if the run reaches the target from the meeting point.
     ///
     /// # Errors
     ///
-    /// That the branches lead to different exits.
+    /// Returns an error if the branches lead to different exits.
     pub(super) fn region(&self, fork: usize) -> Result<Region, Error> {
         let firsts = firsts(self.pipeline, self.types, fork)?;
         let not_in = |_: usize, to: usize| to != fork && !firsts.contains(&to);
-        // Nodes that the run can come to without the fork: no branch of it leads through them.
+        // Nodes that the run can reach without the fork: no branch of it includes them.
         let outside = self.reach(&[self.start], |from, to| from != fork && not_in(from, to));
         let within = |from: usize| !outside[from] && !self.exits.contains(&from);
         let fan_in = self.meeting(fork, &firsts, &outside)?;
@@ -57,7 +56,7 @@ impl Open<'_> {
         Ok(Region { fork, fan_in, implicit: self.types[fan_in] != FAN_IN, nodes })
     }
 
-    /// Finds where the branches meet.
+    /// Finds the node where the branches meet.
     fn meeting(&self, fork: usize, firsts: &[usize], outside: &[bool]) -> Result<usize, Error> {
         let on = |from: usize, to: usize| {
             to != fork && (!outside[from] || firsts.contains(&from)) && !self.exits.contains(&from)
@@ -77,7 +76,7 @@ impl Open<'_> {
             .map(|candidate| candidate.node)
             .filter(|&node| self.types[node] == PARALLEL)
             .collect();
-        // A fan-in behind a fork that all branches lead to is that one's.
+        // A fan-in that all branches of a later fork reach belongs to that fork.
         let is_ours = |at: usize| {
             self.types[at] == FAN_IN
                 && !self.taken.contains(&at)
@@ -112,12 +111,12 @@ impl Open<'_> {
         }
     }
 
-    /// Tells whether the run comes to `at` by way of `node` only.
+    /// Returns whether every path to `at` passes `node`.
     fn is_before(&self, node: usize, at: usize) -> bool {
         node != at && !self.reach(&[self.start], |from, to| from != node && to != node)[at]
     }
 
-    /// Tells for each node whether it leads to `to` without the fork.
+    /// Returns for each node whether it leads to `to` without the fork.
     fn leads_to(&self, to: usize, fork: usize) -> Vec<bool> {
         let mut before = vec![Vec::new(); self.next.len()];
         for (from, ways) in self.next.iter().enumerate().filter(|(from, _)| *from != fork) {
@@ -130,7 +129,7 @@ impl Open<'_> {
         reach(self.next, from, on)
     }
 
-    /// Returns what a node leads to, and how far it is.
+    /// Returns the nodes that a node leads to, with their distances.
     fn distances(&self, from: usize, on: impl Fn(usize, usize) -> bool) -> Vec<(usize, usize)> {
         let mut seen = HashSet::from([from]);
         let mut open = VecDeque::from([(from, 0)]);
@@ -147,7 +146,7 @@ impl Open<'_> {
     }
 }
 
-/// Tells for each node whether a way leads to it, along the steps that `on` lets pass.
+/// Returns for each node whether a path leads to it, along the steps that `on` accepts.
 fn reach(next: &[Vec<usize>], from: &[usize], on: impl Fn(usize, usize) -> bool) -> Vec<bool> {
     let mut seen = vec![false; next.len()];
     from.iter().for_each(|&at| seen[at] = true);

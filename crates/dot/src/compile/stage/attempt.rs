@@ -1,4 +1,4 @@
-//! One attempt of a node: within its time, with its panics caught, and whether another one is to follow.
+//! One attempt of a node: with its timeout, with panics caught, and with the decision about another attempt.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +11,10 @@ use super::StageNode;
 use crate::handler::{HandlerError, Stage};
 use crate::outcome::{StageOutcome, Status};
 
-/// What the work came to.
+/// The result of the work.
 pub(super) struct AttemptResult {
     pub(super) outcome: StageOutcome,
-    /// Whether nothing was done.
+    /// Whether no work was done.
     pub(super) not_done: bool,
 }
 
@@ -25,11 +25,11 @@ impl From<StageOutcome> for AttemptResult {
 }
 
 impl StageNode {
-    /// Does the work once, and decides whether it is to be done again.
+    /// Does the work once, and decides whether to repeat it.
     ///
     /// # Errors
     ///
-    /// To ask the runtime for another attempt, which it counts durably and waits for, or what became of work that must not be
+    /// Returns an error to request another attempt from the runtime, which counts it durably and waits, or to ask about work that must not be
     /// repeated.
     pub(super) async fn attempt(&self, stage: &Stage) -> Result<AttemptResult, NodeError> {
         let last = stage.cx.attempt() >= self.attempts;
@@ -50,7 +50,7 @@ impl StageNode {
                     "" => "the node asks to be tried again".to_owned(),
                     reason => reason.to_owned(),
                 };
-                // Whoever asks to be tried again says that it is safe.
+                // A handler that requests a retry states that it is safe.
                 Err(NodeError::new(reason).not_done())
             }
             Ok(outcome) if fails_again(&outcome) && !last => {
@@ -83,14 +83,14 @@ impl StageNode {
             }
             Err(error) => match error.into_runtime() {
                 Ok(error) => Err(error),
-                // What may have been done is no outcome that an edge could take: the run asks.
+                // Work with an unknown outcome has no outcome for an edge: the run asks.
                 Err(error) if self.external && !error.is_not_done() => {
                     Err(NodeError::new(stage.printed.explain(&error)))
                 }
                 Err(error) => {
                     let outcome = StageOutcome::fail(stage.printed.explain(&error));
                     let outcome = match stage.printed.take() {
-                        // What it printed until then is what is left of its work.
+                        // Its output until then is all that remains of its work.
                         Some(printed) => printed.add_to(outcome, stage.node.id()),
                         None => outcome,
                     };
@@ -100,7 +100,7 @@ impl StageNode {
         }
     }
 
-    /// Runs the handler within its timeout; a panic is an error that stays.
+    /// Runs the handler within its timeout; a panic is a permanent error.
     async fn guarded(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let mut work = self.handler.run(stage);
         let mut time = pin!(self.out_of_time(stage));
@@ -117,7 +117,7 @@ impl StageNode {
         .await
     }
 
-    /// Waits until the attempt has taken its time, or has given no sign of life for too long, and says which.
+    /// Waits until the attempt exceeds its time, or has given no sign of life for too long, and returns which.
     async fn out_of_time(&self, stage: &Stage) -> String {
         let timeout = async {
             match self.timeout {

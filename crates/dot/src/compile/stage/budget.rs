@@ -1,4 +1,4 @@
-//! What a run may spend: what its nodes have reported, and what is left undone once that is over a limit.
+//! The budget of a run: the usage that its nodes reported, and the work that stops once a limit is exceeded.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ use crate::outcome::{StageOutcome, Status, Usage};
 use crate::pipeline::Pipeline;
 use crate::value::Value;
 
-/// Where the context keeps what nodes have reported, by branch and node: branches write side by side.
+/// The context key for reported usage, by branch and node: branches write independently.
 pub(super) const SPENT: &str = "internal.spent";
 
-/// Where the context keeps that the run goes on beyond its budget, to where the pipeline says.
+/// The context key that records that the run continues beyond its budget, at the pipeline's target.
 pub(super) const BEYOND: &str = "internal.beyond_budget";
 
-/// What the keys begin with that tell nodes and conditions what was spent.
+/// Prefix of the keys that show the usage to nodes and conditions.
 pub(super) const USAGE: &str = "usage.";
 
-/// The most that a run may spend.
+/// The maximum usage of a run.
 #[derive(Debug, Default)]
 pub(in crate::compile) struct Budget {
     cost: Option<f64>,
     tokens: Option<f64>,
     seconds: Option<f64>,
-    /// Where the run goes once it is spent.
+    /// The target of a run with an exhausted budget.
     target: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl Budget {
         self.cost.is_some() || self.tokens.is_some() || self.seconds.is_some()
     }
 
-    /// Says what is over its limit.
+    /// Returns the exceeded limits.
     fn over(&self, spent: &Usage) -> Option<String> {
         #[expect(clippy::cast_precision_loss, reason = "a limit of tokens is far below 2^53")]
         let tokens = spent.tokens as f64;
@@ -61,12 +61,12 @@ impl Budget {
     }
 }
 
-/// Names what an attempt has spent whose update is dropped.
+/// Returns the key for the usage of an attempt whose update is dropped.
 fn slot(number: u32) -> String {
     format!("usage.{number}")
 }
 
-/// Sums up what nodes have reported.
+/// Sums the reported usage.
 fn spent(state: &Context) -> Usage {
     let all = state.get_value(SPENT).and_then(Json::as_object);
     let read = |one: &Json| serde_json::from_value(one.clone()).unwrap_or_default();
@@ -74,11 +74,11 @@ fn spent(state: &Context) -> Usage {
 }
 
 impl StageNode {
-    /// Tells what the node comes to instead of beginning, and where the run goes then, if the budget is spent.
+    /// If the budget is spent, returns the outcome of the node instead of its work, and the next node.
     ///
     /// # Errors
     ///
-    /// That the budget is spent, if the pipeline does not say where the run goes then.
+    /// Returns an error if the budget is spent and the pipeline has no target for that.
     pub(super) fn kept_from_work(
         &self,
         state: &Context,
@@ -96,16 +96,16 @@ impl StageNode {
         Ok(Some(StageOutcome::new(Status::Skipped).with_notes(why)))
     }
 
-    /// Returns where the run goes once the budget is spent.
+    /// Returns the target for an exhausted budget.
     pub(super) fn budget_target(&self) -> Option<String> {
         self.budget.target.clone()
     }
 
-    /// Keeps what an attempt has spent that is followed by another one, or that fails the run: its update is dropped.
+    /// Records the usage of an attempt that another follows, or that fails the run: its update is dropped.
     ///
     /// # Errors
     ///
-    /// What the runtime says.
+    /// Returns the error of the runtime.
     pub(super) async fn keep_usage(&self, cx: &NodeContext, usage: Option<Usage>) -> Result<(), NodeError> {
         let Some(usage) = usage.filter(|_| self.budget.is_set()) else { return Ok(()) };
         // A retry of the run counts attempts from 1 again.
@@ -114,11 +114,11 @@ impl StageNode {
         cx.step(unused, keep).await.map(|_: Usage| ())
     }
 
-    /// Keeps what an attempt has spent whose outcome is refused, as [`keep_usage`](Self::keep_usage).
+    /// Records the usage of an attempt with a refused outcome, as [`keep_usage`](Self::keep_usage).
     ///
     /// # Errors
     ///
-    /// Why it is refused, or what the runtime says.
+    /// Returns the reason of the refusal, or the error of the runtime.
     pub(super) async fn or_kept<T>(
         &self,
         cx: &NodeContext,
@@ -131,11 +131,11 @@ impl StageNode {
         came
     }
 
-    /// Returns what the attempts before have spent, those of before a retry of the run included.
+    /// Returns the usage of the earlier attempts, including those before a retry of the run.
     ///
     /// # Errors
     ///
-    /// What the runtime says.
+    /// Returns the error of the runtime.
     pub(super) async fn earlier(&self, cx: &NodeContext) -> Result<Usage, NodeError> {
         let mut earlier = Usage::default();
         if !self.works || !self.budget.is_set() {
@@ -153,7 +153,7 @@ impl StageNode {
         Ok(earlier)
     }
 
-    /// Tells the context what was spent by now, and returns what is to be kept of what the node has spent.
+    /// Adds the total usage to the context, and returns the usage of the node to record.
     pub(super) fn count_usage(
         &self,
         state: &Context,
@@ -180,7 +180,7 @@ impl StageNode {
     }
 }
 
-/// Adds to an update what the node has spent, and that the run goes on beyond its budget.
+/// Adds to an update the usage of the node, and that the run continues beyond its budget.
 pub(super) fn counted(
     update: ContextUpdate,
     spent: Option<(String, Json)>,

@@ -1,4 +1,4 @@
-//! Where branches meet: what the node there sees of them, and what it comes to.
+//! Nodes where branches meet: the context of the node, and its outcome.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::pipeline::Node;
 pub(super) struct JoinedBranches {
     pub(super) results: Results,
     fork: Arc<Node>,
-    /// What they came to together, where the node has work of its own.
+    /// Their common outcome, if the node has work of its own.
     joint: Option<StageOutcome>,
 }
 
 impl StageNode {
-    /// Gathers the branches that met here; none at a node with work of its own that the run came to on another way.
+    /// Gathers the branches that met here; `None` at a node with work of its own that the run reached by another route.
     pub(super) fn met(&self, state: &Context, arrived: Vec<RouteInput>) -> Option<JoinedBranches> {
         let Role::FanIn { fork, order, implicit } = &self.role else { return None };
         let ours =
@@ -34,7 +34,7 @@ impl StageNode {
 }
 
 impl JoinedBranches {
-    /// Returns the context as the node sees it.
+    /// Returns the context for the node.
     pub(super) fn shown_in(&self, context: &Context) -> Context {
         match &self.joint {
             Some(joint) => Results::before(context, joint),
@@ -42,13 +42,13 @@ impl JoinedBranches {
         }
     }
 
-    /// Returns where the run goes on if a branch was left for that.
+    /// Returns the next node of the run if a branch was abandoned for it.
     pub(super) fn left_for(&self) -> Option<String> {
         self.results.left_for().map(|(_, to)| to.to_owned())
     }
 
-    /// Returns what the node comes to without its work: because the branches failed, or because the run goes on elsewhere. A node that only
-    /// decides does that on a failure, too.
+    /// Returns the outcome of the node without its work: if the branches failed, or if the run continues elsewhere. A routing node works even after a
+    /// failure.
     pub(super) fn instead(&self, decides: bool) -> Option<StageOutcome> {
         if let Some((branch, to)) = self.results.left_for() {
             let notes = format!("the branch of `{branch}` leads out to `{to}`");
@@ -58,7 +58,7 @@ impl JoinedBranches {
         self.joint.clone().filter(|joint| joint.status == Status::Fail && !decides)
     }
 
-    /// Adds to an outcome what the branches came to.
+    /// Adds the results of the branches to an outcome.
     pub(super) fn taken_in(&self, mut outcome: StageOutcome) -> StageOutcome {
         match &self.joint {
             None if outcome.status == Status::Success => self.results.outcome(&self.fork, outcome),

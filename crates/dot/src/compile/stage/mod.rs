@@ -1,4 +1,4 @@
-//! A node of a pipeline as a node of a graph: from what arrived at it to where it leads.
+//! A node of a pipeline as a node of a graph: from its arrival to its route.
 
 mod attempt;
 mod budget;
@@ -30,7 +30,7 @@ use crate::pipeline::{Node, Pipeline};
 use crate::run_dir::left;
 use crate::value::Value;
 
-/// What a node is to the run besides its work.
+/// The role of a node in the run besides its work.
 #[derive(Debug)]
 pub(super) enum Role {
     /// It copies the graph's attributes into the context.
@@ -38,8 +38,7 @@ pub(super) enum Role {
         mirror: Arc<Map<String, Json>>,
         keep_input: bool,
     },
-    /// It takes in what came of the branches of a fork, which begin with these nodes, and does its own work after that if it is no
-    /// fan-in.
+    /// It gathers the results of a fork's branches, which begin with these nodes. If it is no fan-in, it then does its own work.
     FanIn {
         fork: Arc<Node>,
         order: Vec<String>,
@@ -56,42 +55,42 @@ pub(super) struct StageNode {
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) ways: Arc<NodeTargets>,
     pub(super) attempts: u32,
-    /// Whether a failure is tried again, too.
+    /// Whether a failure causes a retry, too.
     pub(super) again_on_fail: bool,
-    /// Whether it is if the work said nothing of it but by an exit status.
+    /// Whether a failure known only by an exit status does.
     pub(super) again_on_exit: bool,
-    /// Whether it must not be repeated.
+    /// Whether repetition is forbidden.
     pub(super) external: bool,
     pub(super) timeout: Option<Duration>,
     pub(super) stall: Option<Duration>,
     pub(super) role: Role,
     pub(super) limit: Option<Limit>,
-    /// How often it is visited at most without a wait, if it is in a loop and the pipeline does not say.
+    /// Maximum number of visits without a wait, if it is in a loop and the pipeline sets no limit.
     pub(super) visits: Option<u32>,
-    /// When branches are left, by their fork.
+    /// The rules for abandoning branches, by fork.
     pub(super) rules: Arc<HashMap<String, Rule>>,
     pub(super) joins: Arc<Joins>,
-    /// Whether it keeps what it came to for the tasks after it.
+    /// Whether it records its result for later tasks.
     pub(super) told_of: bool,
-    /// Whether it does more than lead somewhere: only that is kept from beginning once the budget is spent.
+    /// Whether it does more than route: only such nodes stop once the budget is spent.
     pub(super) works: bool,
     pub(super) budget: Arc<Budget>,
 }
 
-/// How many nodes beside it may be at work at once.
+/// How many sibling nodes may run concurrently.
 pub(super) struct Limit {
     pub(super) most: usize,
     pub(super) open: Arc<Limits>,
 }
 
-/// What arrived at a node.
+/// The arrival at a node.
 struct NodeArrival {
     branch: Option<String>,
     sent: Vec<RouteInput>,
     by: Arrival,
-    /// The node in one of its branches that a fork is to begin.
+    /// The node in one of its branches for which a fork begins the branch.
     enter: Option<String>,
-    /// The item that the branch was begun for, where it begins.
+    /// The item of a branch, at its first node.
     item: Option<Item>,
 }
 
@@ -101,7 +100,7 @@ impl CoreNode<Context> for StageNode {
         let NodeArrival { branch, sent: arrived, by, enter, item } = self.arrived(&cx);
         let mut context = branch::view(&state, branch.as_deref());
         if let Some(item) = &item {
-            // A value that was in the context can be put into it.
+            // A value from a context always fits into one.
             let _ = context.set(each::ITEM, &item.item);
             let _ = context.set(each::INDEX, item.index);
         }
@@ -125,7 +124,7 @@ impl CoreNode<Context> for StageNode {
         let settled_already = met.as_ref().and_then(|met| met.instead(self.ways.decides));
         let mut goes = met.as_ref().and_then(JoinedBranches::left_for);
         let earlier = self.earlier(&cx).await?;
-        // A further attempt is at work already, but for that of a retried run.
+        // A further attempt is already running, except that of a retried run.
         let kept = if cx.attempt() == 1 { earlier } else { Usage::default() };
         let settled_already = match settled_already {
             None => self.kept_from_work(&state, kept)?.inspect(|_| goes = self.budget_target()),
@@ -146,7 +145,7 @@ impl CoreNode<Context> for StageNode {
         };
         left::noted(&outcome).try_for_each(|artifact| cx.artifact(artifact))?;
         for suggested in &mut outcome.suggested_next_ids {
-            // By the name that it has in the file.
+            // By its name in the file.
             if let Some(node) = self.pipeline.node(suggested) {
                 *suggested = node.id().to_owned();
             }
@@ -163,7 +162,7 @@ impl CoreNode<Context> for StageNode {
         let spent = self.count_usage(&state, branch.as_deref(), &mut outcome);
         let results = met.map(|met| met.results);
         let mut after = Context::clone(&context);
-        // A gate whose work was not done was not missed.
+        // A gate whose work was skipped was not missed.
         let passed = left || passed && goes.is_some();
         let changes = self.changes(&outcome, results.as_ref(), &mut after, passed, &told, &cx);
         let mut changes = self.or_kept(&cx, own, changes).await?;
@@ -181,7 +180,7 @@ impl CoreNode<Context> for StageNode {
         sent.enter = enter.filter(|to| self.ways.entries.contains_key(to));
         let mut next = self.ways.next(&sent, &after);
         if next == Next::Stuck {
-            // What the work came to is not what the run can go on with.
+            // The run cannot continue with this outcome of the work.
             outcome.failure_reason = self.ways.tried(self.node.id(), &outcome);
             outcome.status = Status::Fail;
             after = Context::clone(&context);
@@ -261,10 +260,10 @@ impl CoreNode<Context> for StageNode {
 }
 
 impl StageNode {
-    /// Does the work once there is room beside the other branches.
+    /// Does the work once the limit of concurrent branches allows it.
     async fn work(&self, stage: &Stage, branch: Option<&str>) -> Result<AttemptResult, NodeError> {
         let _room = match (&self.limit, branch) {
-            // A semaphore that is never closed gives way in the end.
+            // The semaphore is never closed, so it grants a permit eventually.
             (Some(limit), Some(branch)) => {
                 limit.open.of(stage.cx.run(), branch, limit.most).acquire_owned().await.ok()
             }
@@ -273,7 +272,7 @@ impl StageNode {
         self.attempt(stage).await
     }
 
-    /// Returns what the node sends along its edges.
+    /// Returns the output of the node along its edges.
     fn sent(
         &self,
         cx: &NodeContext,
@@ -290,7 +289,7 @@ impl StageNode {
         sent
     }
 
-    /// Finds the branch that the node runs in by what arrived at it, and the edge that led to it.
+    /// Finds the branch of the node from its arrival, and the edge that led to it.
     fn arrived(&self, cx: &NodeContext) -> NodeArrival {
         let mut arrived =
             NodeArrival { branch: None, sent: Vec::new(), by: Arrival::default(), enter: None, item: None };
@@ -329,7 +328,7 @@ impl StageNode {
         arrived
     }
 
-    /// Returns the joins around the branch that may still be settled while the node is at work; `None` if one is settled.
+    /// Returns the joins around the branch that may be settled while the node runs; `None` if one is already settled.
     fn left(&self, cx: &NodeContext, state: &Context, branch: Option<&str>) -> Option<Vec<Watch>> {
         let mut open = Vec::new();
         for (join, fork) in branch.iter().flat_map(|branch| joins(branch)) {
@@ -343,7 +342,7 @@ impl StageNode {
         Some(open)
     }
 
-    /// Tells whether the branch ends here.
+    /// Returns whether the branch ends here.
     fn goes_home(&self, next: &Next) -> bool {
         let to = match next {
             Next::Edge { to, .. } | Next::Jump { to, .. } => to,
@@ -352,7 +351,7 @@ impl StageNode {
         self.ways.home.as_deref() == Some(self.ways.by_way_of(to))
     }
 
-    /// Says to whom the way leads through what it is to: out of a branch, or into one.
+    /// Adds the target for the node on the way: out of a branch, or into one.
     fn detour(&self, next: &Next, sent: &mut RouteInput) {
         if let Next::Edge { to, .. } | Next::Jump { to, .. } = next {
             sent.leave = Some(to.clone()).filter(|to| self.ways.home.is_some() && self.ways.out.contains(to));
@@ -360,7 +359,7 @@ impl StageNode {
         }
     }
 
-    /// Tells whether the branches beside this one may be left for what it comes to.
+    /// Returns whether the sibling branches may be abandoned for the result of this one.
     fn may_be_left(&self, branch: Option<&str>) -> bool {
         let innermost = branch.and_then(|branch| joins(branch).last());
         innermost.is_some_and(|(_, fork)| self.rules.contains_key(fork))
@@ -370,21 +369,21 @@ impl StageNode {
         self.node.attributes.get(key).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// Tells subscribers where the run goes and why.
+    /// Notifies subscribers of the next node and the reason.
     fn tell(&self, cx: &NodeContext, to: &str, reason: &str) -> Result<(), NodeError> {
         let event = json!({"from": self.node.id(), "to": to, "reason": reason});
         cx.emit("edge.selected", event).map_err(NodeError::new)
     }
 }
 
-/// Returns what tells this life of the run from another of the same name.
+/// Returns the generation of the run.
 fn life(cx: &NodeContext) -> String {
     let key = cx.idempotency_key();
     key.split_once(':').map_or(key.clone(), |(life, _)| life.to_owned())
 }
 
-/// Tells apart what work came to and what it broke off with because the run is cancelled, or left to whoever goes on with it: a
-/// command that was ended for that has not failed, and is not to be taken for it.
+/// Distinguishes the result of the work from an abort because the run is cancelled, or released to another process: a command that was killed for
+/// that has not failed.
 fn finished(cx: &NodeContext, came: Result<AttemptResult, NodeError>) -> Result<AttemptResult, NodeError> {
     let done = matches!(&came, Ok(came) if came.outcome.status.is_success());
     if done || !cx.is_cancelled() {
@@ -396,15 +395,15 @@ fn finished(cx: &NodeContext, came: Result<AttemptResult, NodeError>) -> Result<
     })
 }
 
-/// What a node comes to whose branch does not count any more.
+/// Returns the outcome of a node whose branch no longer counts.
 fn left_alone() -> StageOutcome {
     StageOutcome::new(Status::Skipped).with_notes("left: the other branches have decided the join")
 }
 
-/// Draws a number that is the same whenever the activation runs again.
+/// Returns a random number that is the same for every repetition of the activation.
 fn draw(activation: &str) -> u64 {
     let hash = u64::from_str_radix(&super::text::digest(&[activation.to_owned()]), 16).unwrap_or(0);
-    // SplitMix64 (Steele, Lea, Flood 2014): keys that differ in their last letter are to give numbers that differ in all bits.
+    // SplitMix64 (Steele, Lea, Flood 2014): keys that differ in their last letter must give numbers that differ in all bits.
     let mix = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mix = (mix ^ (mix >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     mix ^ (mix >> 31)
@@ -415,7 +414,7 @@ fn finish(update: ContextUpdate, outcome: &StageOutcome, sent: RouteInput) -> Up
     if outcome.notes.is_empty() { update } else { update.with_notes(&*outcome.notes) }
 }
 
-/// Gives a node that only decides the outcome of the node before it, as the context tells it.
+/// Gives a routing node the outcome of the previous node, from the context.
 fn before(context: &Context, mut outcome: StageOutcome) -> StageOutcome {
     let text = |key: &str| context.get_value(key).and_then(Json::as_str).unwrap_or_default().to_owned();
     let word = text("outcome");

@@ -1,4 +1,4 @@
-//! Fresh starts: what of the context stays, and when the same failure has come back too often.
+//! Restarts: the part of the context that stays, and the limit for the same failure.
 
 use ferrata_core::node::NodeError;
 use ferrata_core::state::{Context, ContextUpdate};
@@ -10,24 +10,24 @@ use super::visits::{VISITS, WAITS};
 use crate::outcome::{StageOutcome, Status};
 use crate::suggest::shortened;
 
-/// Where the context keeps what the run was started with, if an edge may start it afresh.
+/// The context key for the input of the run, if an edge may restart it.
 pub(super) const INPUT: &str = "internal.input";
 
-/// Where the context counts how often the run was started afresh.
+/// The context key for the number of restarts.
 const RESTARTS: &str = "internal.restarts";
 
-/// Where the context counts the failures that a fresh start was to mend.
+/// The context key for the failures that a restart followed, with their counts.
 const SIGNATURES: &str = "internal.restart_signatures";
 
-/// How long a signature is, in characters.
+/// Maximum length of a signature in characters.
 const SIGNATURE: usize = 240;
 
 impl StageNode {
-    /// Makes the update that leaves of a context what it was after the start, and counts that.
+    /// Returns the update that resets the context to its state after the start, and counts the restart.
     ///
     /// # Errors
     ///
-    /// That the failure which it is to mend has come back as often as `loop_restart_signature_limit` allows.
+    /// Returns an error if the same failure has returned as often as `loop_restart_signature_limit` allows.
     pub(super) fn afresh(&self, after: &Context, outcome: &StageOutcome) -> Result<ContextUpdate, NodeError> {
         let input: Map<String, Json> = after.get(INPUT).map_err(NodeError::new)?.unwrap_or_default();
         let mut update = Context::update();
@@ -43,7 +43,7 @@ impl StageNode {
         for (key, value) in input.iter().filter(|(key, _)| !after.contains_key(key)) {
             update = update.set(key, value);
         }
-        // What the node has spent itself is told, too, and is not in the state yet.
+        // The state does not yet include the usage of this node.
         for (key, value) in outcome.context_updates.iter().filter(|(key, _)| key.starts_with(USAGE)) {
             update = update.set(key, value);
         }
@@ -68,8 +68,7 @@ impl StageNode {
     }
 }
 
-/// Returns what makes two failures the same: the node and the reason without what differs from one time to the next, which is
-/// numbers, in decimal and hexadecimal.
+/// Returns the identity of a failure: the node and the reason without numbers, in decimal and hexadecimal, which differ each time.
 fn signature(node: &str, reason: &str) -> String {
     let lower = reason.to_lowercase();
     let mut text = String::new();

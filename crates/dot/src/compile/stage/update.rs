@@ -1,4 +1,4 @@
-//! What an outcome changes of the context.
+//! The changes of the context by an outcome.
 
 use std::collections::HashSet;
 
@@ -18,10 +18,10 @@ use crate::run_dir;
 use crate::suggest::shortened;
 use crate::variable::{GOAL, expand};
 
-/// How much of a text is kept for the tasks after a node: a paragraph.
+/// How much of a text is stored for later tasks: a paragraph.
 const KEPT: usize = 500;
 
-/// What changes of the context, by key; without a value a key is taken away.
+/// The changes of the context, by key; a key without a value is removed.
 #[derive(Default)]
 pub(super) struct Changes(Vec<(String, Option<Json>)>);
 
@@ -30,7 +30,7 @@ impl Changes {
         self.0.push((key.into(), Some(value.into())));
     }
 
-    /// Makes the update: of the branch, if there is one, otherwise of the context itself.
+    /// Converts to an update: of the branch, if there is one, otherwise of the context itself.
     pub(super) fn into_update(self, branch: Option<&str>) -> ContextUpdate {
         let update = Context::update();
         let Some(branch) = branch else {
@@ -40,7 +40,7 @@ impl Changes {
             };
             return self.0.into_iter().fold(update, change);
         };
-        // What a branch takes away is null in it: the context below still has it.
+        // A key that a branch removes is null in it: the context below still has it.
         let set: Map<String, Json> =
             self.0.into_iter().map(|(key, value)| (key, value.unwrap_or_default())).collect();
         if set.is_empty() { update } else { update.merge(branch::channel(branch), set) }
@@ -48,7 +48,7 @@ impl Changes {
 }
 
 impl StageNode {
-    /// Works out what an outcome changes, and the context that it leads to.
+    /// Computes the changes of an outcome, and the resulting context.
     pub(super) fn changes(
         &self,
         outcome: &StageOutcome,
@@ -80,10 +80,10 @@ impl StageNode {
         for (key, text) in
             [("preferred_label", &outcome.preferred_label), ("failure_reason", &outcome.failure_reason)]
         {
-            // What the last outcome does not say is taken away: an old label would steer a node that it was not meant for.
+            // Keys that the last outcome does not set are removed: an old label would route a node for which it was not meant.
             all.0.push((key.to_owned(), (!text.is_empty()).then(|| text.as_str().into())));
         }
-        // A gate that was left was not missed.
+        // A gate in an abandoned branch was not missed.
         if self.node.is_goal_gate() && !left {
             all.set(gate_key(self.node.id()), outcome.status.as_str());
         }
@@ -99,8 +99,8 @@ impl StageNode {
         all.reduced(after)
     }
 
-    /// Copies the graph's attributes into the context, under what the run was given: its input may set the goal, and whatever means something
-    /// to the pipeline alone.
+    /// Copies the graph's attributes into the context, below the input of the run: the input may set the goal, and attributes that the engine does
+    /// not read.
     fn mirror(
         &self,
         mirror: &Map<String, Json>,
@@ -108,7 +108,7 @@ impl StageNode {
         all: &mut Changes,
     ) -> Result<(), NodeError> {
         let given = |key: &str| {
-            // Where the run begins at its start again, what stands there is what the start set.
+            // If the run begins at its start again, the values are those of the first start.
             let is_first = input.get_value("current_node").is_none();
             input.get_value(key).filter(|value| is_first && !value.is_null())
         };
@@ -133,8 +133,8 @@ impl StageNode {
         Ok(())
     }
 
-    /// Names the texts in the context that are shown for a node of this kind, and that its work has not set: a record holds only
-    /// what changed, and does not tell them from those that it has set to what they were.
+    /// Returns the texts in the context that appear with a node of this kind but come from others: a record has only changes, and does not
+    /// distinguish them from texts that the node set to the same value.
     pub(super) fn of_others(&self, outcome: &StageOutcome, context: &Context) -> Vec<String> {
         let mut shown = run_dir::shown(&self.node);
         let is_there = |key: &str| context.get_value(key).is_some_and(|value| !value.is_null());
@@ -142,7 +142,7 @@ impl StageNode {
         shown
     }
 
-    /// Returns what the tasks after it are told of the node.
+    /// Returns the result of the node for later tasks.
     fn kept(&self, outcome: &StageOutcome, context: &Context, cx: &NodeContext) -> Json {
         let at = |(key, value): (&str, &Json)| {
             key.strip_prefix(STAGES)?;
@@ -166,7 +166,7 @@ impl StageNode {
 }
 
 impl Changes {
-    /// Leaves out what changes nothing, and makes the changes to `after`.
+    /// Omits changes without effect, and applies the others to `after`.
     fn reduced(self, after: &mut Context) -> Result<Self, NodeError> {
         let mut kept: Vec<(String, Option<Json>)> = Vec::new();
         let mut seen = HashSet::new();
@@ -179,7 +179,7 @@ impl Changes {
                 Some(value) => {
                     after.set(key.clone(), value).map_err(|error| NodeError::new(error).fatal())?
                 }
-                // It reads as absent either way; null shows what a branch took away.
+                // Both read as absent; null marks a key that a branch removed.
                 None => after.set(key.clone(), Json::Null).map_err(|error| NodeError::new(error).fatal())?,
             }
             if !seen.insert(key.clone()) {

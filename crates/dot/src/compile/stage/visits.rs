@@ -1,4 +1,4 @@
-//! Loops that nothing slows down: how often a run came to a node since it last waited.
+//! Limits loops without delays: how often a run visited a node since its last wait.
 
 use ferrata_core::node::NodeError;
 use ferrata_core::state::Context;
@@ -7,13 +7,13 @@ use serde_json::{Value as Json, json};
 use super::update::Changes;
 use super::{Results, StageNode};
 
-/// Where the context counts how often the run has waited for a person, for time or for a child.
+/// The context key for the number of waits for a person, for time or for a child.
 pub(super) const WAITS: &str = "internal.waits";
 
-/// What the keys begin with under which the context counts visits of nodes in loops: how often the run had waited, and the visits since.
+/// Prefix of the context keys for visits of nodes in loops: the number of waits of the run, and the visits since.
 pub(super) const VISITS: &str = "internal.visits.";
 
-/// How often the run came to a node since it last waited.
+/// How often the run visited a node since its last wait.
 #[derive(Clone, Copy)]
 pub(super) struct VisitCount {
     waits: u64,
@@ -25,11 +25,11 @@ fn waits(context: &Context) -> u64 {
 }
 
 impl StageNode {
-    /// Counts this visit; `None` where visits are not counted, because the node is in no loop or the pipeline sets a limit itself.
+    /// Counts this visit; `None` if visits are not counted, because the node is in no loop or the pipeline sets a limit.
     ///
     /// # Errors
     ///
-    /// That the run came here too often without waiting.
+    /// Returns an error if the run visited the node too often without a wait.
     pub(super) fn count_visit(&self, context: &Context) -> Result<Option<VisitCount>, NodeError> {
         let Some(most) = self.visits else { return Ok(None) };
         let waits = waits(context);
@@ -50,7 +50,7 @@ impl StageNode {
         Ok(Some(VisitCount { waits, since }))
     }
 
-    /// Adds to what changes how often the run came here, and that it has waited: here, or in one of the branches that met.
+    /// Adds the count to the changes, and a wait of this node or of a branch that met here.
     pub(super) fn add_visit(
         &self,
         changes: &mut Changes,

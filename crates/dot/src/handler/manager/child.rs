@@ -1,4 +1,4 @@
-//! The run that a manager supervises: where it comes from, how it stands, and how it is ended.
+//! The run that a manager supervises: its source, its status, and its end.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use crate::handler::{HandlerError, Stage};
 use crate::pipeline::{Node, Pipeline};
 use crate::run_dir::files;
 
-/// How large the file of a child may be; the parser has a bound of its own.
+/// Maximum size of a child's file; the parser has a limit of its own.
 const MAX_FILE: u64 = 64 << 20;
 
-/// What a manager's child is called among what its node waits for.
+/// The name of a manager's child among the waits of its node.
 const NAME: &str = "child";
 
-/// How long a manager waits for the end of a child that it has cancelled. A child whose process has died ends when its workflow is
-/// taken up; the activation leaves it to that.
+/// How long a manager waits for the end of a child that it has cancelled. A child whose process died ends when another process claims its workflow;
+/// the activation does not wait for that.
 const END: Duration = Duration::from_secs(30);
 
-/// How a child stands.
+/// The status of a child.
 #[derive(Debug)]
 pub(super) enum ChildStatus {
     /// It was not started.
     Absent,
-    /// It has not ended, and stands like this.
+    /// It has not ended; its status and context.
     Open(RunStatus, Context),
     /// It has ended.
     Ended(Outcome<Context>),
@@ -70,7 +70,7 @@ impl ChildStatus {
         self.state()?.get_value(key).cloned()
     }
 
-    /// Returns what the child knows, without what is only its own.
+    /// Returns the child's context without its private keys.
     pub(super) fn context(&self) -> Map<String, Json> {
         let own = |key: &str| ["internal.", "graph.", "stack."].iter().any(|prefix| key.starts_with(prefix));
         let shown = self.state().into_iter().flat_map(Context::iter).filter(|(key, _)| !own(key));
@@ -83,14 +83,14 @@ pub(super) struct Child<'a> {
     runtime: &'a Runtime,
     graph: Graph<Context>,
     key: RunKey,
-    /// What it was started as; none if another process is to start it.
+    /// The handle of the started run; `None` if another process must start it.
     handle: Option<ChildHandle<Context>>,
-    /// What its id has behind it that tells it from those before it; nothing for the first one.
+    /// A suffix of the id that distinguishes it from earlier children; empty for the first.
     round: String,
 }
 
 impl<'a> Child<'a> {
-    /// Starts the child of a stage, or finds it again; with `autostart` false it is only named.
+    /// Starts the child of a stage, or finds it again; with `autostart` false it only names the child.
     pub(super) async fn of(
         stage: &Stage,
         runtime: &'a Runtime,
@@ -121,12 +121,12 @@ impl<'a> Child<'a> {
         Ok(Self { runtime, graph, key, handle: Some(handle), round })
     }
 
-    /// Names something that each child has anew: what was recorded for one that has ended does not count for the next.
+    /// Returns a name that is unique to this child, so that records of an ended child do not count for the next.
     pub(super) fn named(&self, what: &str) -> String {
         format!("{what}{}", self.round)
     }
 
-    /// Waits for a time of this child. When the call is made decides which of the first child's timers it is: those have numbers.
+    /// Waits for a timer of this child. The timers of the first child have numbers, in the order of the calls.
     pub(super) fn sleep<'b>(
         &self,
         cx: &'b NodeContext,
@@ -155,33 +155,33 @@ impl<'a> Child<'a> {
         &self.graph
     }
 
-    /// Goes on with a child that has no driver: it was answered, or its process has died.
+    /// Continues a child without a driver: after an answer, or after its process died.
     pub(super) async fn go_on(&self) -> Result<(), Error> {
         let Some(head) = self.runtime.head(&self.key).await? else { return Ok(()) };
         if self.handle.is_none() || head.status != RunStatus::InProgress {
             return Ok(());
         }
         match self.runtime.resume(&self.graph, &self.key).await {
-            // It goes on, here or elsewhere, or has ended meanwhile.
+            // It already runs, in this process or another, or has ended meanwhile.
             Err(error) if !matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Waits until the child's end is on record with its parent; for ever if another process was to start it.
+    /// Waits until the child's end is on record with its parent; forever if another process was to start it.
     pub(super) async fn ended(&self) {
         match &self.handle {
-            // What came of it is seen at the next look.
+            // The next poll reads the result.
             Some(handle) => drop(handle.result().await),
             None => std::future::pending().await,
         }
     }
 
-    /// Looks how the child stands.
+    /// Reads the status of the child.
     pub(super) async fn look(&self) -> Result<ChildStatus, Error> {
         let Some(head) = self.runtime.head(&self.key).await? else { return Ok(ChildStatus::Absent) };
         if matches!(head.status, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled) {
-            // The handle of a run that has ended only reads.
+            // The handle of an ended run only reads.
             let checkpoint = self.runtime.checkpoint(&self.key, Position::Latest).await?;
             let state = self.runtime.state_at(&self.graph, &self.key, Position::Latest).await?;
             return Ok(ChildStatus::Ended(match (checkpoint.status, checkpoint.failure) {

@@ -1,4 +1,4 @@
-//! A node that supervises another pipeline: the child is a run of its own, which it starts, watches, steers and ends.
+//! A node that supervises another pipeline: the child is a separate run, which it starts, watches, steers and ends.
 
 mod child;
 mod steer;
@@ -24,30 +24,29 @@ use crate::value::Value;
 /// The type of nodes that supervise another pipeline.
 pub(crate) const MANAGER: &str = "stack.manager_loop";
 
-/// How long a cycle takes unless `manager.poll_interval` says otherwise, and how many there may be.
+/// Default of `manager.poll_interval`, the duration of a cycle, and of the number of cycles.
 const POLL: Duration = Duration::from_secs(45);
 const CYCLES: u32 = 1000;
 
-/// What a manager does in a cycle unless `manager.actions` says otherwise.
+/// Default of `manager.actions`.
 const ACTIONS: &str = "observe,wait";
 
-/// Supervises the pipeline in the file that `stack.child_dotfile` of the node, or of the graph, names.
+/// Supervises the pipeline in the file named by `stack.child_dotfile` of the node or of the graph.
 ///
-/// - The child is a [child run](ferrata_core::node::NodeContext::child) of the node. Its id is that of the run, the node and the visit,
-///   joined by dots; started anew, it has a number behind it. It begins with what the context holds, but for `internal.`, `graph.` and
-///   `stack.` keys.
-/// - A cycle looks at the child, steers it if `manager.actions` says `steer`, and then waits for `manager.poll_interval`, or for
-///   the child's end if that comes first. Cycles and waits are recorded, so that `manager.max_cycles` counts over crashes, and a run
-///   that waits for long rests. A child that is started anew has cycles and a `timeout` of its own.
-/// - When the child completes, the outcome is `success`; when it fails or is cancelled, when the cycles are used up, or after the
-///   node's `timeout`, it is `fail`. When `manager.stop_condition` holds, it is `success`. A child that has not ended by then is
-///   cancelled, and so is it if the run is: a child run ends with its parent.
-/// - `stack.child.run`, `stack.child.status`, `stack.child.cycles` and `stack.child.context` of the context tell what became of it.
-///   A stop condition may also ask for `stack.child.node` and `stack.child.context.` and a key of the child.
-/// - With `stack.child_autostart=false` it waits until another process starts a run of that id, which is no child run: it is looked at,
-///   and cancelled where a child would be, but for a run that is cancelled.
+/// - The child is a [child run](ferrata_core::node::NodeContext::child) of the node. Its id consists of the run, the node and the visit, joined by
+///   dots; a restarted child has a number after them. It begins with the values of the context, except `internal.`, `graph.` and `stack.` keys.
+/// - A cycle reads the child, steers it if `manager.actions` includes `steer`, and then waits for `manager.poll_interval` or for the child's end.
+///   Cycles and waits are recorded, so `manager.max_cycles` counts across crashes, and a run with a long wait is idle. A restarted child has its own
+///   cycles and `timeout`.
+/// - The outcome is `success` when the child completes or `manager.stop_condition` holds. It is `fail` when the child fails or is cancelled, when the
+///   cycles are used up, or after the node's `timeout`. The manager then cancels a child that has not ended. A cancelled run also cancels its child:
+///   a child run ends with its parent.
+/// - The context gets the result as `stack.child.run`, `stack.child.status`, `stack.child.cycles` and `stack.child.context`. A stop condition may
+///   also read `stack.child.node`, and `stack.child.context.` with a key of the child.
+/// - With `stack.child_autostart=false` it waits until another process starts a run with that id, which is not a child run. The manager reads it, and
+///   cancels it like a child, except when the supervising run is cancelled.
 ///
-/// It has to be [attached](Self::attach) to the runtime that its runs go on in.
+/// [Attach](Self::attach) it to the runtime that executes its runs.
 #[derive(Clone, Debug)]
 pub struct Manager {
     inner: Arc<Inner>,
@@ -55,7 +54,7 @@ pub struct Manager {
 
 #[derive(Debug)]
 struct Inner {
-    /// What runs the nodes of children, and steers them.
+    /// The handlers for the nodes of children and for steering.
     registry: RwLock<Registry>,
     transforms: Arc<Transforms>,
     directory: Option<PathBuf>,
@@ -63,23 +62,23 @@ struct Inner {
 }
 
 impl Manager {
-    /// Runs children with these handlers and the built-in transforms. Children may have managers of their own: this one.
+    /// Creates a manager that runs children with these handlers and the built-in transforms. Children may have managers of their own: this one.
     pub fn new(registry: Registry) -> Self {
         Self::with(registry, Transforms::default(), None)
     }
 
-    /// Runs children with these handlers and transforms, and looks for their files in a directory.
+    /// Creates a manager that runs children with these handlers and transforms, and finds their files in a directory.
     pub fn with(registry: Registry, transforms: Transforms, directory: Option<PathBuf>) -> Self {
         let (transforms, runtime) = (Arc::new(transforms), OnceLock::new());
         let inner = Inner { registry: RwLock::new(registry), transforms, directory, runtime };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Says in which runtime children run. The manager keeps it, and with it what the runtime serves, until the process ends.
+    /// Sets the runtime of the children. The manager retains it, with everything that the runtime serves, until the process ends.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::AlreadyExists`] if it is attached already.
+    /// Returns [`ErrorKind::AlreadyExists`] if it is already attached.
     pub fn attach(&self, runtime: &Runtime) -> Result<(), Error> {
         self.inner.runtime.set(runtime.clone()).map_err(|_| {
             Error::new(
@@ -91,20 +90,20 @@ impl Manager {
 
     /// Returns the handlers of children.
     fn registry(&self) -> Registry {
-        // Nothing panics while it is held.
+        // No code panics while it holds this lock.
         let registry = self.inner.registry.read().unwrap_or_else(PoisonError::into_inner).clone();
         registry.with(MANAGER, self.clone())
     }
 }
 
-/// What a cycle came to, as it is recorded.
+/// The recorded result of a cycle.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Cycle {
     verdict: Verdict,
     status: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     reason: String,
-    /// What steering has spent.
+    /// The usage of steering.
     #[serde(default)]
     usage: Usage,
 }
@@ -118,7 +117,7 @@ enum Verdict {
     Stopped,
 }
 
-/// What a node says of its child.
+/// The settings of a node for its child.
 struct Plan {
     poll: Duration,
     cycles: u32,
@@ -127,7 +126,7 @@ struct Plan {
     autostart: bool,
 }
 
-/// Returns an attribute of the node, else of the graph.
+/// Returns an attribute of the node, or of the graph.
 fn text(node: &Node, pipeline: &Pipeline, key: &str) -> String {
     let own = node.attributes.text(key);
     if own.is_empty() { pipeline.attributes.text(key).into_owned() } else { own.into_owned() }
@@ -178,7 +177,7 @@ impl Handler for Manager {
         let graph = graph.map_err(|error| HandlerError::permanent(error.to_string()))?;
         let child = Child::of(stage, runtime, graph, plan.autostart).await?;
         let timeout = stage.node.attributes.get("timeout").and_then(Value::as_duration);
-        // The first timer of the activation, whichever cycle it is in.
+        // The first timer of the activation, whichever cycle runs.
         let timer = timeout.map(|timeout| child.sleep(&stage.cx, "timeout", timeout));
         let out_of_time = async {
             match timer {
@@ -190,7 +189,7 @@ impl Handler for Manager {
         let mut outcome = tokio::select! {
             biased;
             () = stage.cx.cancelled() => {
-                // What it returns is dropped: the run has ended, and its child with it, or is left to whoever goes on with it.
+                // The returned value is dropped: the run and its child have ended, or another process continues them.
                 return Err(HandlerError::transient("the run is cancelled or left"));
             }
             outcome = self.supervise(stage, &plan, &child, &spent) => outcome?,
@@ -232,7 +231,7 @@ impl Manager {
             let cycle = stage.cx.step(child.named(&format!("cycle.{number}")), work);
             let cycle: Cycle = cycle.await.map_err(HandlerError::of_runtime)?;
             {
-                // Nothing panics while it is held.
+                // No code panics while it holds this lock.
                 let mut spent = spent.lock().unwrap_or_else(PoisonError::into_inner);
                 *spent = spent.plus(cycle.usage);
             }
@@ -245,7 +244,7 @@ impl Manager {
             if let Some(outcome) = outcome {
                 return Ok(outcome.with("stack.child.cycles", number));
             }
-            // What a cycle of before a crash waited for is on record, too.
+            // The wait of a cycle before a crash is on record, too.
             if plan.actions.iter().any(|action| action == "wait") {
                 let poll = child.sleep(&stage.cx, &format!("poll.{number}"), plan.poll);
                 stage.mark_waited();
@@ -260,7 +259,7 @@ impl Manager {
         Ok(StageOutcome::fail(message).with("stack.child.cycles", plan.cycles))
     }
 
-    /// Looks at the child once, and decides.
+    /// Reads the child once, and decides.
     async fn cycle(
         &self,
         stage: &Stage,
@@ -294,7 +293,7 @@ impl Manager {
     }
 }
 
-/// Tells whether a stop condition holds: on the context of the manager, and what is seen of the child.
+/// Returns whether a stop condition holds: on the context of the manager, and the visible state of the child.
 fn holds(condition: &Condition, stage: &Stage, seen: &ChildStatus) -> bool {
     let of_child = |key: &str| match key {
         "stack.child.status" => Some(json!(seen.status())),

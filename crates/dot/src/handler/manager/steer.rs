@@ -1,4 +1,4 @@
-//! Steering: whoever does tasks is told how a child stands, and what it says to that is told to the child's next tasks.
+//! Steering: the task handler receives the child's state, and its answer goes to the child's next tasks.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::suggest::beginning;
 use crate::value::Value;
 use crate::variable::expand;
 
-/// How much of what a child knows a prompt shows, in characters.
+/// How many characters of a child's context a prompt shows.
 const SHOWN: usize = 100_000;
 
-/// Asks what is to be said to a child, puts it into the child's context, and returns what that has spent. An empty answer says nothing.
+/// Asks for instructions, puts them into the child's context, and returns the usage of that. An empty answer changes nothing.
 ///
-/// The cycle is recorded after this: if the process dies in between, the same cycle says it again under the same key.
+/// The cycle is recorded after this: if the process dies in between, the same cycle repeats it under the same key.
 pub(super) async fn steer(
     stage: &Stage,
     registry: &Registry,
@@ -29,7 +29,7 @@ pub(super) async fn steer(
     seen: &ChildStatus,
     cycle: u32,
 ) -> Result<Usage, NodeError> {
-    // A task with what the manager says of models, sessions and hooks.
+    // A task with the manager's attributes for models, sessions and hooks.
     let mut node = Node::clone(&stage.node);
     node.attributes.set("type", Value::string(DEFAULT_TYPE));
     let known = serde_json::Value::Object(seen.context()).to_string();
@@ -53,14 +53,14 @@ pub(super) async fn steer(
     let said =
         outcome.context_updates.get(&response_key(stage.node.id())).and_then(serde_json::Value::as_str);
     let said = said.unwrap_or_default().trim();
-    // A failure says why nobody steers, and nothing to the child.
+    // A failure explains why there are no instructions, and the child gets none.
     if said.is_empty() || !outcome.status.is_success() {
         return Ok(usage);
     }
     let said = Map::from_iter([(cycle.to_string(), said.into())]);
     let patch = Patch::from_ops(&[Op::Merge(STEERING.to_owned(), said)])?;
     match child.runtime().edit(child.key(), patch).checked_by(child.graph()).by("manager").await {
-        // It has ended meanwhile.
+        // The child has ended meanwhile.
         Err(error) if error.kind() == ErrorKind::WrongStatus => Ok(usage),
         result => Ok(result.map(|_| usage)?),
     }

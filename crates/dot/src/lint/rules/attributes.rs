@@ -1,4 +1,4 @@
-//! Rules about what attributes say.
+//! Rules about values of attributes.
 
 use super::near;
 use super::routing::within;
@@ -8,13 +8,13 @@ use crate::suggest::{closest, shown};
 use crate::transform::Stylesheet;
 use crate::value::Value;
 
-/// The retries from which a pipeline hides a fault rather than rides over it.
+/// The number of retries from which they hide a fault instead of absorbing it.
 const MANY_RETRIES: i64 = 5;
 
-/// How many of the same kind are shown of one text.
+/// Maximum number of equal findings per text.
 const SHOWN: usize = 20;
 
-/// The stylesheet can be read.
+/// The stylesheet is valid.
 pub(super) fn stylesheet_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let Some(attribute) = view.pipeline().attributes.find("model_stylesheet") else { return };
     let text = attribute.value.value.text();
@@ -51,7 +51,7 @@ pub(super) fn stylesheet_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// There is a handler for every explicit type: a node of another is not taken for something else.
+/// Every explicit type has a handler: an unknown type must not silently become another.
 pub(super) fn type_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let explicit = node.explicit_type();
@@ -101,7 +101,7 @@ pub(super) fn fidelity_valid(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Every node that a model works on says what to do.
+/// Every node for a model has a task.
 pub(super) fn prompt_on_llm_nodes(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let silent = ["prompt", "label"].iter().all(|key| node.attributes.text(key).is_empty());
@@ -114,7 +114,7 @@ pub(super) fn prompt_on_llm_nodes(view: &View<'_>, found: &mut Vec<Diagnostic>) 
     }
 }
 
-/// A node is tried a sensible number of times.
+/// The number of retries is sensible.
 pub(super) fn high_retry_count(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (_, node) in view.nodes() {
         let retries = node.attributes.get("max_retries").and_then(Value::as_integer).unwrap_or(0);

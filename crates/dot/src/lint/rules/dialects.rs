@@ -1,4 +1,4 @@
-//! Rules about what other dialects write: what is read all the same, and names that mean nothing here.
+//! Rules about other dialects: tolerated constructs, and names that have no meaning here.
 
 use super::near;
 use crate::condition::Condition;
@@ -8,7 +8,7 @@ use crate::outcome::Status;
 use crate::pipeline::SHAPES;
 use crate::suggest::shown;
 
-/// What the parser has read although the dialect has it not, each under a rule of its own.
+/// Reports the constructs outside of the dialect that the parser tolerated, each under a rule of its own.
 pub(super) fn tolerated(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     found.extend(view.pipeline().tolerated().iter().map(|one| {
         // A name that only edges have may be a slip; the others mean the same everywhere.
@@ -18,11 +18,11 @@ pub(super) fn tolerated(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }));
 }
 
-/// Every outcome that a condition asks for is one that a node can come to.
+/// Every outcome in a condition is one that a node can have.
 pub(super) fn outcome_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     const NAMES: [&str; 5] = ["success", "partial_success", "retry", "fail", "skipped"];
     for edge in view.pipeline().edges() {
-        // What cannot be read is told by `condition_syntax`.
+        // `condition_syntax` reports invalid conditions.
         let Ok(condition) = Condition::parse(&edge.condition()) else { continue };
         for word in condition.outcomes() {
             let known = Status::of_word(word);
@@ -51,7 +51,7 @@ pub(super) fn outcome_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Every shape stands for a type, unless the type is said.
+/// Every shape implies a type, unless the type is explicit.
 pub(super) fn shape_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let (shape, explicit) = (node.shape(), node.explicit_type());
@@ -74,7 +74,7 @@ pub(super) fn shape_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// A gate has something to ask.
+/// A gate has a question.
 pub(super) fn gate_asks(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes().filter(|(at, _)| view.handler_type(*at) == "wait.human") {
         if view.outgoing(at).any(|edge| edge.condition().is_empty()) {
@@ -87,7 +87,7 @@ pub(super) fn gate_asks(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// After a success some edge holds, as far as that can be told from the conditions alone.
+/// After a success some edge holds, as far as the conditions alone show it.
 pub(super) fn way_on(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let parsed = view.outgoing(at).map(|edge| Condition::parse(&edge.condition()));
@@ -107,7 +107,7 @@ pub(super) fn way_on(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Retries that can act: those of a manager, whose child is tried again only if failures are.
+/// Retries have an effect: a manager's child retries only if failures do.
 pub(super) fn retries_act(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let retried = ["max_retries", "retry_policy"];
     for (at, node) in view.nodes() {

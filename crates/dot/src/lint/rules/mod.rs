@@ -1,4 +1,4 @@
-//! The built-in rules, each a function of its own; their ids are those of the specification.
+//! The built-in rules, one function each, with the ids of the specification.
 
 mod attributes;
 mod dialects;
@@ -10,10 +10,10 @@ mod variables;
 use super::{Diagnostic, View};
 use crate::suggest::closest;
 
-/// How many diagnostics a name is suggested for: a reader takes in no more, and looking for one takes longer than all the rest.
+/// How many diagnostics get a suggested name: a reader needs no more, and the search takes longer than everything else.
 const SUGGESTIONS: usize = 100;
 
-/// Returns the name that was probably meant, unless much has been found already.
+/// Returns the probably intended name, unless there are already many findings.
 fn near<'a>(
     found: &[Diagnostic],
     unknown: &str,

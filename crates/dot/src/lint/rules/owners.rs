@@ -1,4 +1,4 @@
-//! Rules about where attributes stand: that each acts there, and has a value that it takes.
+//! Rules about the elements of attributes: each attribute acts on its element, and has an accepted value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use crate::suggest::{closest, shown};
 use crate::syntax::Attribute;
 use crate::value::Value;
 
-/// What an element is, as far as attributes go.
+/// The kind of an element with attributes.
 #[derive(Clone, Copy)]
 enum Element<'a> {
     Graph,
-    /// A node of this type; none if it has a handler of one's own, for which each attribute may mean something.
+    /// A node of this type; `None` for a custom handler, for which any attribute may have a meaning.
     Node(Option<&'a str>),
     Edge,
 }
@@ -29,13 +29,13 @@ impl Element<'_> {
         )
     }
 
-    /// Returns the names of the attributes that it may have.
+    /// Returns the names of its possible attributes.
     fn names(self) -> impl Iterator<Item = &'static str> {
         ALL.iter().filter(move |rule| self.is_owner(rule.owner)).map(|rule| rule.name)
     }
 }
 
-/// Returns the elements of a pipeline with their attributes, and how a diagnostic is placed at each.
+/// Returns the elements of a pipeline with their attributes, and the location of a diagnostic for each.
 fn elements<'a>(view: &'a View<'_>) -> Vec<(Element<'a>, &'a Attributes, Place<'a>)> {
     let pipeline = view.pipeline();
     let nodes = view
@@ -72,7 +72,7 @@ impl Place<'_> {
     }
 }
 
-/// Every attribute that has a type has a value of it: one that could not be read would silently be the default.
+/// Every typed attribute has a value of its type: an invalid one would silently become the default.
 pub(super) fn attribute_type(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (element, attributes, place) in elements(view) {
         for attribute in attributes.iter() {
@@ -92,7 +92,7 @@ pub(super) fn attribute_type(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Says how a value of another dialect is taken: the rule, how bad that is, the message and what to write.
+/// Describes the conversion of a value of another dialect: the rule, the severity, the message and the replacement.
 fn tolerated(kind: ValueKind, key: &str, value: &Value) -> Option<(&'static str, Severity, String, String)> {
     match (kind, value) {
         (ValueKind::Count(_) | ValueKind::Integer, Value::Float(_)) => {
@@ -115,9 +115,9 @@ fn tolerated(kind: ValueKind, key: &str, value: &Value) -> Option<(&'static str,
     }
 }
 
-/// Every attribute of the language acts where it stands, and none of another dialect is passed over that would change what is done.
+/// Every attribute of the language acts on its element, and no behavior-changing attribute of another dialect is ignored.
 ///
-/// A default of a scope may be there for some of its nodes; only one that acts on none of them is told, as a warning.
+/// A default of a scope may be for some of its nodes; a default that acts on none of them is a warning.
 pub(super) fn attribute_acts(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let mut idle: BTreeMap<usize, (&Attribute, bool)> = BTreeMap::new();
     // A chain repeats its attributes for each of its edges.
@@ -125,7 +125,7 @@ pub(super) fn attribute_acts(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (element, attributes, place) in elements(view) {
         for attribute in attributes.iter() {
             let key = &*attribute.key.value;
-            // What is empty says nothing.
+            // An empty value has no meaning.
             if attribute.value.value.as_str() == Some("") {
                 continue;
             }
@@ -156,7 +156,7 @@ pub(super) fn attribute_acts(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Says why an attribute does nothing where it stands, and what to do about it; `None` if it acts, or is free.
+/// Returns why an attribute has no effect on its element, and the remedy; `None` if it has one, or is free.
 fn refusal(element: Element<'_>, place: Place<'_>, key: &str) -> Option<(String, String)> {
     if let Element::Node(None) = element {
         return None;
@@ -206,7 +206,7 @@ fn refusal(element: Element<'_>, place: Place<'_>, key: &str) -> Option<(String,
     Some((format!("`{key}` does nothing on {}, which is of type `{kind}`", place.name()), fix))
 }
 
-/// No element says one attribute twice, by its name and by that of another dialect.
+/// No element has one attribute twice, by its name and by that of another dialect.
 pub(super) fn attribute_alias(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (element, attributes, place) in elements(view) {
         if let Element::Node(None) = element {
@@ -257,7 +257,7 @@ const NO_SLIPS: &[&str] = &[
     "params",
 ];
 
-/// No attribute looks like a slip for one that means something: it would silently be a free one.
+/// No attribute looks like a slip for a known one: it would silently be a free one.
 pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let known: BTreeSet<&str> =
         ALL.iter().map(|rule| rule.name).chain(ALIASES.map(|(alias, _)| alias)).collect();
@@ -274,7 +274,7 @@ pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             {
                 continue;
             }
-            // Hyphens and underscores are what people leave out.
+            // People often omit hyphens and underscores.
             let joined = |name: &str| name.replace('_', "");
             let same = element.names().find(|name| joined(name) == joined(key));
             if let Some(near) = same.or_else(|| closest(key, element.names())) {
@@ -286,7 +286,7 @@ pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// No attribute waits for another one that is not there.
+/// No attribute depends on a missing one.
 pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let mut tell = |place: Place<'_>, attributes: &Attributes, key: &str, fix: &str| {
         if attributes.is_own(key) {

@@ -1,4 +1,4 @@
-//! Rules about where a run goes: conditions of edges, goal gates and the nodes to jump to.
+//! Rules about the routes of a run: conditions of edges, goal gates and jump targets.
 
 use super::near;
 use crate::condition::Condition;
@@ -7,7 +7,7 @@ use crate::lint::{Diagnostic, Severity, View};
 use crate::source::Span;
 use crate::suggest::shown;
 
-/// Every condition can be read.
+/// Every condition is valid.
 pub(super) fn condition_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for edge in view.pipeline().edges() {
         let Some(attribute) = edge.attributes.find("condition") else { continue };
@@ -25,7 +25,7 @@ pub(super) fn condition_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Keys that the engines of other dialects set for conditions, and what to write here.
+/// Keys that the engines of other dialects set for conditions, and their replacements.
 const FOREIGN_KEYS: [(&str, &str); 3] = [
     (
         "failure_class",
@@ -41,11 +41,11 @@ const FOREIGN_KEYS: [(&str, &str); 3] = [
     ),
 ];
 
-/// What the engine keeps for itself, and conditions may ask for.
+/// The engine's private keys that conditions may read.
 const INTERNAL: [&str; 5] =
     ["internal.restarts", "internal.waits", "internal.fidelity", "internal.stage.", "internal.gate."];
 
-/// Says why nothing sets a key, and what to do; `None` if a node, the engine or the input may.
+/// Returns why nothing sets a key, and the remedy; `None` if a node, the engine or the input may set it.
 fn unset(view: &View<'_>, key: &str) -> Option<(String, String)> {
     let key = key.strip_prefix("context.").unwrap_or(key);
     if let Some((_, fix)) = FOREIGN_KEYS.iter().find(|(foreign, _)| *foreign == key) {
@@ -75,10 +75,10 @@ fn unset(view: &View<'_>, key: &str) -> Option<(String, String)> {
     None
 }
 
-/// Every key that a condition asks for may be set: an edge whose condition never holds is never taken.
+/// Every key in a condition may be set: an edge whose condition never holds is unreachable.
 pub(super) fn condition_keys(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for edge in view.pipeline().edges() {
-        // What cannot be read is told by `condition_syntax`.
+        // `condition_syntax` reports invalid conditions.
         let Ok(condition) = Condition::parse(&edge.condition()) else { continue };
         if let Some((message, fix)) = condition.keys().into_iter().find_map(|key| unset(view, key)) {
             let diagnostic = Diagnostic::new("condition_keys", Severity::Warning, message).at_edge(edge);
@@ -87,7 +87,7 @@ pub(super) fn condition_keys(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Narrows the span of a string to a place in its text, if no escape has moved it.
+/// Narrows the span of a string to a part of its text, if no escape has shifted it.
 pub(super) fn within(span: Span, text: &str, offset: usize) -> Span {
     if span.end.saturating_sub(span.start) != text.len() + 2 {
         return span;
@@ -96,7 +96,7 @@ pub(super) fn within(span: Span, text: &str, offset: usize) -> Span {
     Span::new(start, start + 1)
 }
 
-/// Every node to jump to is declared.
+/// Every jump target is declared.
 pub(super) fn retry_target_exists(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let missing = |found: &[Diagnostic], target: &str| {
         if target.is_empty() || view.pipeline().node(target).is_some() {
@@ -128,7 +128,7 @@ pub(super) fn retry_target_exists(view: &View<'_>, found: &mut Vec<Diagnostic>) 
     }
 }
 
-/// Every goal gate says where to go when its goal is not met.
+/// Every goal gate has a target for an unmet goal.
 pub(super) fn goal_gate_has_retry(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let has =
         |attributes: &crate::pipeline::Attributes| JUMPS.iter().any(|key| !attributes.text(key).is_empty());

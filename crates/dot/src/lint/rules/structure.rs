@@ -1,14 +1,14 @@
-//! Rules about nodes and edges: where a run starts and ends, and what it can reach.
+//! Rules about nodes and edges: start, end and reachability.
 
 use super::near;
 use crate::lint::{Diagnostic, Severity, View};
 
-/// There is exactly one node to start at.
+/// There is exactly one start node.
 pub(super) fn start_node(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     exactly_one(view, view.starts(), "start_node", "start", "Mdiamond", found);
 }
 
-/// There is a node to end at; the dialect has one.
+/// There is an exit; the dialect has one.
 pub(super) fn terminal_node(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     exactly_one(view, view.exits(), "terminal_node", "exit", "Msquare", found);
 }
@@ -27,7 +27,7 @@ fn exactly_one(
         found.push(Diagnostic::new(rule, Severity::Error, message).fix(fix));
         return;
     };
-    // A run begins at one place; where it ends does not matter to it.
+    // A run begins at one node; the number of its ends does not matter.
     let severity = if what == "exit" { Severity::Warning } else { Severity::Error };
     let first = view.pipeline().nodes()[*first].id();
     for other in others {
@@ -38,7 +38,7 @@ fn exactly_one(
     }
 }
 
-/// Every node can be reached from the start. Without one start this cannot be told, and `start_node` has said so.
+/// Every node is reachable from the start. Without one start this is unknown, and `start_node` has reported it.
 pub(super) fn reachability(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let [start] = view.starts() else { return };
     let mut reached = vec![false; view.pipeline().nodes().len()];
@@ -95,7 +95,7 @@ pub(super) fn exit_no_outgoing(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// From every node the exit can be reached: otherwise a run may end without its goal gates being looked at.
+/// Every node leads to the exit: otherwise a run may end without a check of its goal gates.
 pub(super) fn exit_reachable(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     if view.exits().is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! Rules about variables in texts: that they stand for something.
+//! Rules about variables in texts: each refers to a value.
 
 use crate::handler::{MANAGER, PROMPT, is_inherited_by_tools};
 use crate::lint::{Diagnostic, Severity, View};
@@ -8,10 +8,10 @@ use crate::suggest::shown;
 use crate::value::Value;
 use crate::variable::{VariableForm, VariableRef, template_statement, variables};
 
-/// How many of one text are told.
+/// Maximum number of findings per text.
 const SHOWN: usize = 5;
 
-/// The keys of the context that the engine sets, and what the keys begin with that it sets under names of nodes and the like.
+/// The context keys that the engine sets, and the prefixes of its keys for nodes and the like.
 const OF_ENGINE: [&str; 8] = [
     "outcome",
     "preferred_label",
@@ -27,7 +27,7 @@ const PREFIXES: [&str; 7] = ["tool.", "human.", "parallel.", "stack.", "usage.",
 /// The attributes of the graph in which other dialects list the inputs of a pipeline.
 const DECLARED: [&str; 3] = ["inputs", "params", "vars"];
 
-/// Tells whether a name stands for something in each run, or is an input that a run is refused without.
+/// Returns whether a name has a value in each run, or is a required input.
 fn is_known(view: &View<'_>, name: &str) -> bool {
     let graph = &view.pipeline().attributes;
     let name = name.strip_prefix("context.").unwrap_or(name);
@@ -43,7 +43,7 @@ fn is_known(view: &View<'_>, name: &str) -> bool {
         || DECLARED.iter().any(|key| is_listed(&graph.text(key)))
 }
 
-/// Tells whether a variable stands for something, or the longest part of its name that may do so.
+/// Returns whether a variable has a value, or the longest part of its name that may have one.
 pub(super) fn resolves(view: &View<'_>, reference: &VariableRef<'_>) -> bool {
     let mut name = reference.name;
     loop {
@@ -57,7 +57,7 @@ pub(super) fn resolves(view: &View<'_>, reference: &VariableRef<'_>) -> bool {
     }
 }
 
-/// Returns the text that a node gives to a task or asks a person, and the attribute that holds it: the prompt, or else the label.
+/// Returns the text that a node gives to a task or a person, and its attribute: the prompt, or the label.
 fn task_text<'a>(node: &'a Node, kind: &str) -> Option<(&'static str, std::borrow::Cow<'a, str>)> {
     let prompt = || Some(("prompt", node.attributes.text("prompt"))).filter(|(_, prompt)| !prompt.is_empty());
     let label = || Some(("label", node.attributes.text("label")));
@@ -69,7 +69,7 @@ fn task_text<'a>(node: &'a Node, kind: &str) -> Option<(&'static str, std::borro
     }
 }
 
-/// No prompt holds a variable that stands for nothing.
+/// No prompt has a variable without a value.
 pub(super) fn unused_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let Some((key, text)) = task_text(node, view.handler_type(at)) else { continue };
@@ -97,7 +97,7 @@ pub(super) fn unused_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// No command holds a variable that nothing is known to set: to a shell it would be an empty text.
+/// No command has a variable without a known source: a shell would use an empty text.
 pub(super) fn command_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (_, node) in view.nodes().filter(|(at, _)| view.handler_type(*at) == "tool") {
         let text = node.attributes.text("tool_command");
@@ -156,7 +156,7 @@ pub(super) fn command_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// No text holds statements of a template language, which would be given to a model or a shell as they stand.
+/// No text has statements of a template language, which a model or a shell would receive verbatim.
 pub(super) fn template_statements(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (_, node) in view.nodes() {
         for key in ["prompt", "label", "tool_command"] {
