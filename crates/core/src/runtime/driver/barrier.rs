@@ -36,8 +36,8 @@ struct RunOwnership {
     shared: Weak<RuntimeInner>,
     heartbeat: Arc<HeartbeatMonitor>,
     run: RunKey,
-    /// The owner in the log while this process owns the run. Absent if the run has no record.
-    owner: Option<(Epoch, Option<ExecutorId>)>,
+    /// The claim of this process and its id. Absent if the run has no record.
+    owner: Option<(Epoch, ExecutorId)>,
     term: u64,
     /// Number of late heartbeats at the last read of the log.
     gaps: AtomicU64,
@@ -55,12 +55,13 @@ impl Ownership for RunOwnership {
                 // The driver also learns of the loss, and drops the attempt.
                 let Ok(gaps) = self.heartbeat.sure(self.term).await else { return false };
                 let Some(shared) = self.shared.upgrade() else { return false };
-                let Some(owner) = self.owner else {
+                let Some((epoch, owner)) = self.owner else {
                     self.gaps.store(gaps, Ordering::Relaxed);
                     return true;
                 };
                 match shared.store.head(&self.run).await {
-                    Ok(Some(head)) if (head.epoch, head.owner) == owner => {
+                    // A run that failed has no owner, but no other process acts on it before it claims the run.
+                    Ok(Some(head)) if head.epoch == epoch && head.owner.is_none_or(|there| there == owner) => {
                         self.gaps.store(gaps, Ordering::Relaxed);
                         if self.is_certain() {
                             return true;
@@ -111,7 +112,7 @@ impl<S: State> RunDriver<S> {
         let (shared, run) = (Arc::downgrade(&self.shared), self.journal.run().clone());
         let heartbeat = Arc::clone(&self.shared.heartbeat);
         // No other process knows a run without a record.
-        let owner = self.journal.durable().map(|_| (self.journal.epoch(), Some(self.journal.executor())));
+        let owner = self.journal.durable().map(|_| (self.journal.epoch(), self.journal.executor()));
         let (term, gaps) = (self.registration.term, AtomicU64::new(self.registration.gaps));
         Arc::new(RunOwnership { shared, heartbeat, run, owner, term, gaps })
     }
