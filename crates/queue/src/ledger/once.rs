@@ -1,4 +1,4 @@
-//! Starts of which there is one in a time: which run was started by a key, and when.
+//! Starts that run once per window: which run a key started, and when.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) struct OnceEntry {
     pub(super) run: RunKey,
     /// When it was started.
     pub(super) at: Timestamp,
-    /// Until when the entry is kept in any case: the longest window that a start by this key has named.
+    /// Time until which the queue retains the entry: the longest window that a start with this key has named.
     pub(super) until: Timestamp,
 }
 
