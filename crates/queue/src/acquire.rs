@@ -36,9 +36,9 @@ pub trait NodeQueueExt {
     ///
     /// The node's [timeout](ferrata_core::graph::ModifyNode::timeout) does not count the wait: it begins in full when the node has the slot.
     ///
-    /// A wait that is longer than [`release_after`](ferrata_core::runtime::RuntimeBuilder::release_after) lets go of the run's memory: the
-    /// activation runs again from its start when its turn has come, so what stands before must be repeatable, or be a step. Beside another
-    /// wait it may rest sooner. In an `External` node it waits in memory.
+    /// If the wait is longer than [`release_after`](ferrata_core::runtime::RuntimeBuilder::release_after), the process releases the run's memory.
+    /// The activation runs again from its start when it gets the slot, so the code before the wait must be repeatable, or be a step. In parallel
+    /// with another wait, the run may rest sooner. In an `External` node, the request waits in memory.
     ///
     /// # Examples
     ///
@@ -133,9 +133,9 @@ impl<'a> AcquireRequest<'a> {
         self
     }
 
-    /// Tells this place from another of the same queue that the activation asks for beside it, or has by its [limit](crate::GraphQueueExt::limit); of two
-    /// with the same name, the second is refused. Each counts for itself: an activation that waits for more places than there are beside its own
-    /// waits for itself. Up to 32 of A-Z a-z 0-9 . _ -.
+    /// Names this slot, to distinguish it from others that the activation requests from the same queue or has by its
+    /// [limit](crate::GraphQueueExt::limit). Of two with the same name, the queue rejects the second. Each request counts separately: an activation
+    /// that requests more slots than its own slots leave free waits forever. Up to 32 of A-Z a-z 0-9 . _ -.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self

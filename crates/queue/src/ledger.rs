@@ -70,9 +70,9 @@ pub(crate) struct SlotRequest {
 #[derive(Clone, Debug)]
 pub(crate) enum QueueOp {
     Ask(Box<SlotRequest>),
-    /// The one who waits rests from now on, and is woken by the answer of this question. Who is not in the line any more stands in it again: his
-    /// run may have been seen at rest before this was recorded, and his place been given back. Where the run goes on in another process since, what
-    /// stands there is of the node in that one, and stays.
+    /// The waiter rests from now on, and the answer to this question wakes it. A waiter that is no longer in the line enters it again: its run may
+    /// have been seen idle before this was recorded, and its slot released. If the run has moved to another process, the entry belongs to the node
+    /// in that process and stays.
     Rest {
         id: String,
         waiting: Box<SlotWaiter>,
@@ -177,7 +177,7 @@ pub(crate) enum OpResult {
     Differs(Box<QueueSettings>),
 }
 
-/// What was changed since the last patch beside the entries.
+/// Changes outside the entries since the last patch.
 #[derive(Debug, Default)]
 struct DirtyFlags {
     pulse: bool,
@@ -208,16 +208,16 @@ pub(crate) struct QueueState {
     keys: KeyTable,
     /// The runs that were started by a key of `once`.
     seen: TrackedMap<OnceEntry>,
-    /// How many places are held.
+    /// Number of slots in use.
     in_use: u32,
     /// How many bytes it may have in the state.
     room: usize,
     touched: DirtyFlags,
-    /// To whom places are given in this process.
+    /// The entries that this process may grant slots.
     takes: GrantScope,
-    /// Who was given a place since it was asked last.
+    /// Entries that were granted slots since the last call.
     given: Vec<String>,
-    /// What was entered by starts that were not told yet.
+    /// Changes of starts that have no reply yet.
     entered: Vec<(String, EnqueueUndo)>,
 }
 
@@ -242,7 +242,8 @@ impl QueueState {
         }
     }
 
-    /// Has places be given as this process may: to no run if it lacks a tag of the queue. Takes in no more than this process can read at once.
+    /// Limits grants to the entries that this process may serve: no runs if it lacks a tag of the queue. Accepts no more than this process can read
+    /// at once.
     pub(crate) fn for_process(mut self, runtime: &Runtime) -> Self {
         let has_tags = runtime.has_tags(self.settings.tags.iter().map(String::as_str));
         self.takes = if has_tags { GrantScope::All } else { GrantScope::NodesAlone };
@@ -252,7 +253,7 @@ impl QueueState {
         self
     }
 
-    /// Returns who was given a place since this was called last.
+    /// Returns the entries that were granted slots since the last call.
     pub(crate) fn take_given(&mut self) -> Vec<String> {
         std::mem::take(&mut self.given)
     }
@@ -263,12 +264,12 @@ impl QueueState {
         Some(self.entered.remove(at).1)
     }
 
-    /// What it allows now.
+    /// Returns the settings in effect, with the overrides.
     pub(crate) fn effective(&self) -> QueueSettings {
         self.overrides.over(&self.settings)
     }
 
-    /// Until when nobody is let in.
+    /// Returns the time until which the queue grants no slot.
     pub(crate) fn closed_until(&self) -> Option<Timestamp> {
         self.pulse.closed_until
     }
@@ -280,7 +281,7 @@ impl QueueState {
         entries.iter().sum::<usize>() + self.keys.bytes() + self.seen.bytes() + paused + FIXED
     }
 
-    /// Does something to the queue. Places that become free are given by [`grant`](Self::grant).
+    /// Applies an operation to the queue. [`grant`](Self::grant) then grants the free slots.
     pub(crate) fn apply(&mut self, op: QueueOp, now: Timestamp) -> OpResult {
         match op {
             QueueOp::Ask(ask) => return self.ask(*ask, now),

@@ -25,17 +25,17 @@ pub struct RunAppend {
     pub run: RunKey,
     /// The head that the run must have; absent if the run must not exist.
     pub expected: Option<HeadRef>,
-    /// What to add: at least one record, numbered on from the expected head and chained by `prev`.
+    /// The records to add: at least one, numbered from the expected head and chained by `prev`.
     pub records: Vec<Record>,
-    /// What is said of a new run; present exactly when `expected` is absent.
+    /// The facts of a new run; present exactly when `expected` is absent.
     pub facts: Option<RunFacts>,
 }
 
 impl RunAppend {
     /// Whether it writes what a sharded store keeps for itself: the map, and signposts to runs of other shards.
     ///
-    /// To a store these are finished runs like others, but one that removes finished runs after some time must keep them for good:
-    /// without its signpost a run may be started a second time, in another shard.
+    /// Stores treat these like other finished runs, but a store with retention must keep them forever: without its signpost a run may be started a
+    /// second time, in another shard.
     pub fn is_mark(&self) -> bool {
         let is_map = self.run.tenant == TenantId::default() && self.run.run.as_str() == SHARD_MAP;
         is_map || self.facts.as_ref().is_some_and(|facts| facts.workflow.is_reserved())
@@ -99,7 +99,7 @@ pub fn check_append(append: &RunAppend) -> Result<()> {
 pub struct PruneCut {
     /// The oldest record to keep.
     pub at: Seq,
-    /// What replaces that record: the same header, but a base; absent if it is a base already.
+    /// The replacement of that record: the same header, but a base; absent if it is a base already.
     pub base: Option<Record>,
 }
 
@@ -111,7 +111,7 @@ pub fn is_news(known: HeadRef, records: &[Record]) -> bool {
         .is_none_or(|first| first.header.seq == known.seq.next() && first.header.prev == Some(known.id))
 }
 
-/// What pruning or purging removed.
+/// The result of pruning or purging.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// How many records.
@@ -120,7 +120,7 @@ pub struct Removed {
     pub bytes: u64,
 }
 
-/// What a store can do beyond the contract, and how far its word reaches.
+/// The abilities of a store beyond the contract, and the scope of its notices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -170,7 +170,7 @@ pub struct Notice {
     pub run: RunKey,
     /// The head that an append gave the run, if the store can say it.
     ///
-    /// Who knows the run up to this head need not look: so no writer reads back what it has written itself.
+    /// A reader that knows the run up to this head need not read it, so no writer reads back its own records.
     pub head: Option<HeadRef>,
 }
 
@@ -207,7 +207,7 @@ impl Notices {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] when the store, or one of the stores, is gone: poll from now on.
+    /// [`ErrorKind::Closed`] when the store, or one of the stores, is closed: poll from now on.
     ///
     /// # Cancel safety
     ///
@@ -231,7 +231,7 @@ impl Notices {
         }
     }
 
-    /// Takes what has come already, and of which store, without making room to wait.
+    /// Takes a notice that has already arrived, with its store, without waiting.
     fn take(&mut self) -> Option<(Result<Notice, RecvError>, usize)> {
         self.0.iter_mut().enumerate().find_map(|(index, receiver)| match receiver.try_recv() {
             Ok(notice) => Some((Ok(notice), index)),
@@ -241,7 +241,7 @@ impl Notices {
         })
     }
 
-    /// Waits for what comes next, and of which store.
+    /// Waits for the next notice, and returns its store.
     async fn wait(&mut self) -> (Result<Notice, RecvError>, usize) {
         let mut waiting: Vec<_> = self.0.iter_mut().map(|receiver| Box::pin(receiver.recv())).collect();
         poll_fn(|context| {
@@ -285,14 +285,14 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// Returns what this store can do. Constant for the life of the instance.
     fn capabilities(&self) -> Capabilities;
 
-    /// Prepares the place where runs are kept: folders, tables, a probe of the server.
+    /// Prepares the storage of runs: folders, tables, a probe of the server.
     ///
     /// Idempotent, and safe from many processes at once.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] (retry), [`ErrorKind::Unsupported`] (the place cannot keep the contract, or was made by a
-    /// newer version), [`ErrorKind::Invalid`] (a setting is wrong).
+    /// [`ErrorKind::Unavailable`] (retry), [`ErrorKind::Unsupported`] (the storage cannot satisfy the contract, or a newer version created it),
+    /// [`ErrorKind::Invalid`] (a setting is wrong).
     ///
     /// # Cancel safety
     ///
@@ -312,12 +312,12 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// Per entry:
-    /// - [`ErrorKind::Conflict`], with [`Error::actual_head`]: the head is not the expected record, or the run exists (or
-    ///   does not) against expectation. Nothing was written; load, see who wrote, decide again.
-    /// - [`ErrorKind::Unavailable`]: nothing was written; retry with a growing delay.
+    /// - [`ErrorKind::Conflict`], with [`Error::actual_head`]: the head is not the expected record, or the run exists (or does not) against
+    ///   expectation. The store wrote nothing; load the run, check the other writer's records, and decide again.
+    /// - [`ErrorKind::Unavailable`]: the store wrote nothing; retry with a growing delay.
     /// - [`ErrorKind::Indeterminate`]: the reply was lost. Retry the same records: their ids make the retry safe.
     /// - [`ErrorKind::Invalid`]: the entry fails [`check_append`]. Nothing was written.
-    /// - [`ErrorKind::TooLarge`], [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: nothing was written.
+    /// - [`ErrorKind::TooLarge`], [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the store wrote nothing.
     ///
     /// # Cancel safety
     ///
@@ -333,7 +333,7 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// - [`ErrorKind::NotFound`]: the run exists, but has no record at `at` (beyond the head, or pruned).
     /// - [`ErrorKind::Corrupt`]: a record is damaged, or there is no base. Never read as empty.
-    /// - [`ErrorKind::Unsupported`]: a record was written by a newer version.
+    /// - [`ErrorKind::Unsupported`]: a newer version wrote a record.
     /// - [`ErrorKind::Unavailable`]: the store cannot be reached; retry.
     ///
     /// # Cancel safety
@@ -374,8 +374,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// <!-- held by: load::the_head_follows_each_append, load::a_missing_run_has_no_head -->
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>>;
 
-    /// Lists runs that meet the query. Runs that cannot be read are left out and logged; they never hide others. A caller that needs to know
-    /// of every run asks for a [`complete`](RunQuery::complete) listing, which fails instead.
+    /// Lists runs that match the query. The store logs and omits unreadable runs; they never hide others. A caller that needs every run requests a
+    /// [`complete`](RunQuery::complete) listing, which fails instead.
     ///
     /// A cursor belongs to its query and its order; any instance understands it.
     ///
@@ -398,8 +398,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is no such run or record, [`ErrorKind::Invalid`] if the record is no base and none
-    /// was given, or what was given is another record. Nothing was changed.
+    /// [`ErrorKind::NotFound`] if there is no such run or record, [`ErrorKind::Invalid`] if the record is no base and the caller gave none, or gave
+    /// another record. The store changed nothing.
     ///
     /// # Cancel safety
     ///
@@ -420,8 +420,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// - [`ErrorKind::Unavailable`]: some of it may be left; call it again, with the same expected head.
     /// - [`ErrorKind::Conflict`], with [`Error::actual_head`]: the head is not the expected one. Nothing was removed.
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a head was expected, and the run's cannot be read. Nothing was
-    ///   removed.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the caller expected a head, and the run's head cannot be read. The store removed
+    ///   nothing.
     ///
     /// # Cancel safety
     ///

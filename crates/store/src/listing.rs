@@ -70,7 +70,7 @@ impl Listing {
         Paged { items: heads, next }
     }
 
-    /// Returns the error for a cursor that is not of the listing it is given to.
+    /// Returns the error for a cursor of another listing.
     pub fn foreign() -> Error {
         Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
     }

@@ -1,4 +1,4 @@
-//! What the processes on a store say to each other beside the logs: heard at once or not at all.
+//! Messages between the processes of a store, outside the logs: delivered at once or not at all.
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ pub trait Relay: Send + Sync {
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: some may have been heard.
+    /// Cancel safe: listeners may have received some of the texts.
     ///
     /// <!-- held by: setup::what_is_said_is_heard_whole_and_in_order -->
     async fn say(&self, texts: Vec<String>) -> Result<()>;
 
-    /// Begins to hear what is said: everything from when this returns on.
+    /// Begins to listen: receives every text sent after this call returns.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ pub fn check_said(texts: &[String]) -> Result<()> {
     }
 }
 
-/// What is said by the processes on a store.
+/// Texts from the processes of a store.
 #[derive(Debug)]
 pub struct Texts(broadcast::Receiver<Arc<str>>);
 
@@ -90,7 +90,7 @@ impl Texts {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] when the store is gone.
+    /// [`ErrorKind::Closed`] when the store is closed.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! Putting bodies in other envelopes: the same records, sealed anew.
+//! Replaces the envelopes of bodies: the same records, sealed again.
 
 use async_trait::async_trait;
 
@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::{Record, RecordHeader};
 
-/// What puts the same records in other envelopes: for a wrapper that encrypts them with another key.
+/// Replaces the envelopes of records: for a wrapper that encrypts them with another key.
 ///
 /// A record says the same before and after. What a reader of the store itself sees are another body, and its length and checksum.
 ///

@@ -17,7 +17,7 @@ pub trait Database: Send + Sync + 'static {
     /// The name of the stores that are in such a database, as in [`Capabilities::name`](crate::Capabilities::name).
     const NAME: &'static str;
 
-    /// What a node writes with.
+    /// The connection with which a node writes.
     type Connection: Any + Send;
 
     /// A transaction that has begun. It is rolled back when it is dropped.

@@ -145,7 +145,7 @@ fn put(out: &mut BytesMut, value: Value) {
     }
 }
 
-/// What is left to read; `None` says that it is too short, or no such thing.
+/// The bytes left to read; `None` means that they are too short or malformed.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {

@@ -21,10 +21,10 @@ const COUNT: usize = Field::ALL.len();
 
 /// How one layout spells headers as JSON objects.
 pub trait JsonLayout {
-    /// Whether ids are written in 22 characters of base64 ([`ShortId`]) instead of the 36 of a UUID.
+    /// Whether ids have 22 characters of base64 ([`ShortId`]) instead of the 36 of a UUID.
     const SHORT_IDS: bool;
 
-    /// Returns the key of a field; `None` for one that is not written, because the reader knows it from elsewhere.
+    /// Returns the key of a field; `None` if the layout omits it, because the reader knows it from elsewhere.
     fn key(field: Field) -> Option<&'static str> {
         Some(field.name())
     }
@@ -71,7 +71,7 @@ impl<L: JsonLayout> JsonHeader<L> {
         Self { said, layout: PhantomData }
     }
 
-    /// Returns what is said of a field, if anything is.
+    /// Returns the value of a field, if the object has one.
     pub fn get(&self, field: Field) -> Option<&Value> {
         self.said[field as usize].as_ref()?.as_ref()
     }

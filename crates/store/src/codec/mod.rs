@@ -18,7 +18,7 @@ use crate::clock::Timestamp;
 use crate::id::{Epoch, ExecutorId, NodeName, RecordId, Seq, Visit};
 use crate::record::{RecordHeader, RecordKind, RunStatus};
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Value {
@@ -28,7 +28,7 @@ pub enum Value {
     Time(Timestamp),
     /// The id of a record or an executor.
     Id(Uuid),
-    /// What the record says.
+    /// Kind of the record.
     Kind(RecordKind),
     /// How the run stands.
     Status(RunStatus),
@@ -191,7 +191,7 @@ fields! {
     Id, id: RecordId, "id";
     /// The id of the record before it.
     Prev, prev: Option<RecordId>, "prev";
-    /// What the record says.
+    /// Kind of the record.
     Kind, kind: RecordKind, "kind";
     /// The run's status after it.
     Status, status: RunStatus, "status";
@@ -201,7 +201,7 @@ fields! {
     Visit, visit: Option<Visit>, "visit";
     /// How often the run has been claimed.
     Epoch, epoch: Epoch, "epoch";
-    /// Who owns the run after it.
+    /// Owner of the run after this record.
     Owner, owner: Option<ExecutorId>, "owner";
     /// When the run is to be woken.
     WakeAt, wake_at: Option<Timestamp>, "wake_at";

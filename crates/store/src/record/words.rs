@@ -17,7 +17,7 @@ macro_rules! words {
             /// Every value, in the order of declaration: the place of one never changes, so a store may write it.
             pub const ALL: [Self; [$($word),*].len()] = [$(Self::$value),*];
 
-            /// Returns the name as it is stored and shown.
+            /// Returns the stored and displayed name.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $word,)*

@@ -27,7 +27,7 @@ use crate::refusal;
 use crate::resealing::Resealing;
 use crate::transaction::{AnyTransaction, Transactions};
 
-/// A store that fails on purpose, for tests of what is built on stores.
+/// A store that fails on purpose, for tests of code on top of stores.
 ///
 /// It counts the operations that make something durable (see [`FaultPlan`]) and lets each of them through, fails it before
 /// anything is written, loses its reply, or takes the whole process for dead. Run a test once without faults to learn how many
@@ -138,7 +138,7 @@ impl<S: CheckpointStore> FaultStore<S> {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held; a poisoned count would only hide the first failure of a test.
+        // No code panics while it holds the lock; a poisoned count would only hide the first failure of a test.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
