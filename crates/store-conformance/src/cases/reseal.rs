@@ -22,7 +22,7 @@ fn anew(log: &Log, seq: u64) -> Record {
     Record::seal(record.header.clone(), body.into()).expect("the bodies of tests are small")
 }
 
-/// Replaces records where all must be replaced, and takes the log as it is then.
+/// Replaces records, checks that all were replaced, and updates the log.
 async fn resealed(resealing: &dyn Resealing, log: &mut Log, seqs: &[u64]) {
     let given: Vec<Record> = seqs.iter().map(|seq| anew(log, *seq)).collect();
     let replaced = ok(resealing.reseal(&log.key, &given).await, "putting records in other envelopes");
