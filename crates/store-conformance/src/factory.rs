@@ -30,7 +30,7 @@ pub trait StoreFactory: Send + Sync + 'static {
 
 /// One storage space for runs, which a process finds again when it reopens the store.
 ///
-/// What it holds outside the process goes away with [`remove`](Self::remove), or when the space is dropped.
+/// [`remove`](Self::remove), or dropping the space, removes its data outside the process.
 #[async_trait]
 pub trait Space: Send + Sync + 'static {
     /// Opens one more instance of the store on this space, as another process would: with connections and caches of its own.

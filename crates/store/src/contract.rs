@@ -425,8 +425,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a dropped future leaves the purge done, not done, or half done. Call it again. What of it is still on
-    /// its way to a server may arrive after that; with an expected head it removes no later life of the id.
+    /// Not cancel safe: after a dropped future the purge is done, not done, or half done. Call it again. Requests on their way to a server may
+    /// arrive later; with an expected head they remove no later life of the id.
     ///
     /// <!-- held by: purge::purging_leaves_no_trace, purge::a_purge_that_expects_another_head_is_a_conflict -->
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed>;

@@ -423,8 +423,8 @@ impl<'de> Deserialize<'de> for Fingerprint {
 ///
 /// # To ensure correctness, implementors must
 ///
-/// - never return the same id twice, also not in another process or after a restart. What keeps a writer from an earlier
-///   life of a purged run out is that its record ids never come again.
+/// - never return the same id twice, even in another process or after a restart. A writer from an earlier life of a purged run cannot write,
+///   because its record ids never recur.
 pub trait IdSource: fmt::Debug + Send + Sync + 'static {
     /// Returns a new UUIDv7 whose time part is `now`.
     fn next(&self, now: Timestamp) -> Uuid;

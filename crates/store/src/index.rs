@@ -64,7 +64,7 @@ pub struct Move<E> {
     after: E,
 }
 
-/// What became of an append.
+/// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The records are in the log.
@@ -81,12 +81,12 @@ impl<E: PartialEq> Move<E> {
         Self { before, after }
     }
 
-    /// Returns what must be stored before the record is written; `None` if the run stays where it has its entry.
+    /// Returns the entry to store before the record is written; `None` if the run stays in the place of its entry.
     pub fn announced(&self) -> Option<&E> {
         (self.before.as_ref() != Some(&self.after)).then_some(&self.after)
     }
 
-    /// Returns what may be given up afterwards. In doubt that is nothing: a reader of the index finds out.
+    /// Returns the entry that the writer may remove afterward. In doubt it returns `None`: a reader of the index finds out.
     pub fn left(self, outcome: Outcome) -> Option<E> {
         let is_moved = self.announced().is_some();
         match outcome {
@@ -125,12 +125,12 @@ pub trait IndexEntry {
     }
 }
 
-/// What the log says of an entry.
+/// The log's verdict on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// The run stands there.
     Stands,
-    /// The record that needs it is not written yet, or never will be; a record after it settles that. Leave it.
+    /// The record that needs the entry is not written yet, or never will be; a later record settles that. Leave the entry.
     Ahead,
     /// The run has moved on, or this life has ended. It may go.
     Stale,

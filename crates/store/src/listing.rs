@@ -115,8 +115,8 @@ impl RunPlace {
     }
 }
 
-/// Lists a page of the runs that meet a query at the store's time `now`, out of all runs of the store, in any order: the whole of
-/// [`runs`](super::CheckpointStore::runs) for a store that has its heads at hand.
+/// Lists a page of the runs that match a query at the store's time `now`, out of all runs of the store, in any order: an implementation of
+/// [`runs`](super::CheckpointStore::runs) for a store that can iterate over its heads.
 ///
 /// # Errors
 ///

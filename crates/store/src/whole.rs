@@ -6,7 +6,7 @@ use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
 /// when the run is loaded. Returns whether all were there that the head tells of: false if some were pruned or the run
 /// was purged meanwhile, also if its id was begun anew.
 ///
-/// Records that were appended since are given, too, as far as they came before the first piece was read.
+/// `take` also gets records that were appended before the first piece was read.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub async fn each_record(
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error.with_run(&head.run)),
         };
-        // A run that was removed and begun anew has other records in their place.
+        // A run that was purged and started again has other records in their place.
         let last = records.last().map(|record| record.header.id);
         if at != At::Latest && last != prev {
             return Ok(false);

@@ -71,8 +71,8 @@ async fn listings_are_true(store: &dyn CheckpointStore, logs: &[&Log]) {
     }
 }
 
-/// Checks that a call that changes the run is refused: none of what it would change is the run's. An append that expects the true head may be
-/// written, as it takes nothing from the log: then it is the log's end.
+/// Checks that a call that changes the run fails: the data it would change does not belong to the run. An append that expects the true head may
+/// succeed, because it removes nothing from the log, and then is the log's end.
 async fn changes_are_refused(store: &dyn CheckpointStore, log: &mut Log) {
     let run = log.key.clone();
     let run = &run;

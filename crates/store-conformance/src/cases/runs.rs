@@ -265,8 +265,7 @@ pub(crate) async fn a_foreign_cursor_of_runs_is_invalid(stage: Stage) {
     }
 }
 
-/// A cursor goes on with the query and the order that it was made for, and with no other: a listing that took it would leave
-/// out runs, or come to some twice.
+/// A cursor works only with its own query and order. With others, a listing would omit runs or repeat them.
 pub(crate) async fn a_cursor_of_another_query_or_order_is_invalid(stage: Stage) {
     let store = stage.store();
     let there = row(&stage, 4).await;

@@ -1,4 +1,4 @@
-//! Headers in bytes: some fifty of them, and back. Whatever is read gives a header or a typed refusal.
+//! Headers as bytes, about fifty each. Decoding any input returns a header or a typed error.
 //!
 //! In this order: the id in 16 bytes; as varints the number, the format, and how many records before this one the newest base is;
 //! the place of the kind, and of the status, among all of theirs; which of the fields that not every header has follow, a bit for

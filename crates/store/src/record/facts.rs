@@ -74,7 +74,7 @@ impl RunFacts {
         })
     }
 
-    /// Checks facts that came from outside by the rules of those that are made here.
+    /// Checks external facts by the rules for facts that this process creates.
     ///
     /// # Errors
     ///

@@ -24,7 +24,7 @@ macro_rules! words {
                 }
             }
 
-            /// Returns the letter that stands for it where a store has one byte to be read by people.
+            /// Returns its letter, for stores that have one readable byte.
             pub const fn letter(self) -> char {
                 match self {
                     $(Self::$value => $letter,)*

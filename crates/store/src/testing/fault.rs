@@ -77,7 +77,7 @@ struct State {
 
 type Hook = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What happens at some operations that are called together.
+/// The outcome of several operations that are called together.
 struct Fate {
     /// For each operation: what goes wrong.
     faults: Vec<Option<Fault>>,
@@ -132,7 +132,7 @@ impl<S: CheckpointStore> FaultStore<S> {
         self.state().before.insert(operation, Box::pin(hook));
     }
 
-    /// Runs `hook` just after an operation was done, before its reply, once. In a batch: after all its entries.
+    /// Runs `hook` once, just after an operation succeeded and before its reply. In a batch: after all its entries.
     pub fn after(&self, operation: u64, hook: impl Future<Output = ()> + Send + 'static) {
         self.state().after.insert(operation, Box::pin(hook));
     }

@@ -1,4 +1,4 @@
-//! A store with transactions, in memory: runs, and a table of numbers beside them.
+//! A store with transactions, in memory: runs, and a table of numbers.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -109,7 +109,7 @@ impl LedgerStore {
         &self.runs
     }
 
-    /// Reads a row, which is 0 as long as nobody has set it.
+    /// Reads a row, which is 0 until it is set.
     ///
     /// # Cancel safety
     ///
@@ -224,7 +224,7 @@ pub struct LedgerRows {
 }
 
 impl LedgerRows {
-    /// Reads a row, which is 0 as long as nobody has set it.
+    /// Reads a row, which is 0 until it is set.
     pub fn get(&mut self, name: &str) -> i64 {
         let (version, value) = self.before.get(name).copied().unwrap_or_default();
         self.seen.insert(name.to_owned(), version);
@@ -242,12 +242,12 @@ impl LedgerRows {
         self.marks.push(self.changes.clone());
     }
 
-    /// Removes the last mark; what was done since stays.
+    /// Removes the last mark, and keeps later changes.
     pub fn keep_since_mark(&mut self) {
         self.marks.pop();
     }
 
-    /// Removes the last mark, and undoes what was done since.
+    /// Removes the last mark, and undoes later changes.
     pub fn undo_since_mark(&mut self) {
         if let Some(changes) = self.marks.pop() {
             self.changes = changes;

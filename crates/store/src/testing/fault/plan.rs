@@ -1,20 +1,20 @@
-//! What is to go wrong, and at which operation.
+//! Planned faults, by operation.
 
 use std::collections::BTreeMap;
 
 use crate::error::{Error, ErrorKind};
 
-/// What goes wrong at one operation.
+/// A fault of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Nothing is written, and the caller learns it: [`ErrorKind::Unavailable`].
+    /// The operation writes nothing, and the caller gets an error: [`ErrorKind::Unavailable`].
     Before,
-    /// It is done, and the reply is lost: [`ErrorKind::Indeterminate`].
+    /// The operation succeeds, and its reply is lost: [`ErrorKind::Indeterminate`].
     After,
-    /// The process dies just before it: nothing is written, and this and every later call is [`ErrorKind::Closed`].
+    /// The process dies just before the operation, which writes nothing. The operation and every later call fail with [`ErrorKind::Closed`].
     CrashBefore,
-    /// The process dies just after it: it is done, its reply is lost ([`ErrorKind::Indeterminate`]), and every later call is
+    /// The process dies just after the operation, which succeeds. Its reply is lost ([`ErrorKind::Indeterminate`]), and every later call fails with
     /// [`ErrorKind::Closed`].
     CrashAfter,
 }
@@ -23,7 +23,7 @@ impl Fault {
     /// Every fault, for tests that try each of them.
     pub const ALL: [Self; 4] = [Self::Before, Self::After, Self::CrashBefore, Self::CrashAfter];
 
-    /// Tells whether the operation is done although the caller gets an error.
+    /// Returns whether the operation succeeds although the caller gets an error.
     pub const fn is_done(self) -> bool {
         matches!(self, Self::After | Self::CrashAfter)
     }
@@ -83,7 +83,7 @@ impl FaultOdds {
     }
 }
 
-/// What is to go wrong. The same plan gives the same faults to the same sequence of calls.
+/// A plan of faults. The same plan gives the same faults to the same sequence of calls.
 ///
 /// Operations are counted from 0 in the order in which they begin: each entry of an append, each prune, each purge and each
 /// call of [`reseal`](crate::Resealing::reseal);
