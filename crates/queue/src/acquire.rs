@@ -284,7 +284,7 @@ fn may_be_mended(error: &Error) -> bool {
     error.is_retryable() || error.kind() == ErrorKind::Indeterminate
 }
 
-/// Tells whether the run is this process's, in the claim in which this node began.
+/// Returns whether the run is this process's, in the claim in which this node began.
 async fn is_owner(runtime: &Runtime, cx: &NodeContext) -> Result<bool> {
     let head = runtime.head(cx.run()).await?;
     Ok(head.is_some_and(|head| (head.epoch, head.owner) == (cx.epoch(), Some(runtime.executor()))))

@@ -350,7 +350,7 @@ impl<S: State> QueuedStart<S> {
     }
 }
 
-/// Tells whether a run is on record and on hold for this queue, and for nothing else.
+/// Returns whether a run is on record and on hold for this queue, and for nothing else.
 async fn is_on_hold(runtime: &Runtime, run: &RunKey, queue: &str) -> Result<bool> {
     let head = runtime.head(run).await?;
     if head.is_none_or(|head| head.status != RunStatus::Interrupted) {
@@ -395,12 +395,12 @@ impl<S: State> QueuedRun<S> {
         &self.run
     }
 
-    /// Tells whether the run is of this start: not if another was started [by the same key](QueuedStart::once).
+    /// Returns whether the run is of this start: not if another was started [by the same key](QueuedStart::once).
     pub fn is_new(&self) -> bool {
         self.handle.is_some()
     }
 
-    /// Tells whether the run waits for its turn, as far as this process has heard.
+    /// Returns whether the run waits for its turn, as far as this process has heard.
     ///
     /// # Errors
     ///

@@ -59,7 +59,7 @@ pub struct ActiveTick {
 }
 
 impl ScheduleStatus {
-    /// Tells whether the schedule starts nothing any more: it was cancelled.
+    /// Returns whether the schedule starts nothing any more: it was cancelled.
     pub fn has_ended(&self) -> bool {
         self.run_status.is_finished() && self.run_status != RunStatus::Failed
     }
@@ -173,7 +173,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Tells whether a run was started by this schedule for a tick.
+    /// Returns whether a run was started by this schedule for a tick.
     fn is_of_tick(&self, head: &RunHead) -> bool {
         let label = |key| head.facts.labels.get(key);
         (label(SCHEDULE), label(ROLE)) == (Some(&*self.name), Some(TICK))

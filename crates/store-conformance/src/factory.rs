@@ -47,7 +47,7 @@ pub trait Space: Send + Sync + 'static {
         false
     }
 
-    /// Makes the table in which transactions of the suite insert rows, or finds it; `None` if the store has no transactions.
+    /// Creates the table in which transactions of the suite insert rows, or finds it; `None` if the store has no transactions.
     ///
     /// Called once for each property of the group `transactions`, after `setup`.
     async fn transaction_table(&self) -> Option<Box<dyn TransactionTable>> {
@@ -62,7 +62,7 @@ pub trait Space: Send + Sync + 'static {
         None
     }
 
-    /// Tells whether the few properties that make by far the most calls take a short form here, with a fifth of them.
+    /// Returns whether the few properties that make by far the most calls take a short form here, with a fifth of them.
     ///
     /// For a server that answers slowly, where the same store has the long form elsewhere: what these properties try is the
     /// store's own work, whatever server it talks to.

@@ -13,8 +13,8 @@ pub enum Group {
     /// More than one instance of the store may use a space at once. Stores that say
     /// [`shared`](ferrata_store::Capabilities::shared) must not leave it out.
     Instances,
-    /// What was acknowledged is there when the space is opened again. Stores that say
-    /// [`durable`](ferrata_store::Capabilities::durable) must not leave it out.
+    /// Acknowledged records exist when the space is reopened. Stores that report [`durable`](ferrata_store::Capabilities::durable) must not omit
+    /// this group.
     Durable,
     /// The store sends notices. Stores that say [`notices`](ferrata_store::Capabilities::notices) must not leave it out.
     Notices,

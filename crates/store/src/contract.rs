@@ -103,7 +103,7 @@ pub struct PruneCut {
     pub base: Option<Record>,
 }
 
-/// Tells whether what [`load_since`](CheckpointStore::load_since) returned is what came after the known record, and not all that a load
+/// Returns whether what [`load_since`](CheckpointStore::load_since) returned is what came after the known record, and not all that a load
 /// returns.
 pub fn is_news(known: HeadRef, records: &[Record]) -> bool {
     records
@@ -391,7 +391,7 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// <!-- held by: runs::runs_are_ordered_by_creation_then_tenant_then_id, runs::a_foreign_cursor_of_runs_is_invalid, damage::a_newer_format_is_unsupported -->
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>>;
 
-    /// Makes the record at `cut.at` a base if it is none, then drops every record before it.
+    /// Creates the record at `cut.at` a base if it is none, then drops every record before it.
     ///
     /// The base is durable before anything is dropped, so that a crash leaves garbage and never a hole; pruning again
     /// removes the garbage. The head is not changed. Appends may go on meanwhile. Pruning what is pruned is `Ok`.
@@ -444,7 +444,7 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// <!-- held by: heartbeat::a_heartbeat_lasts_exactly_as_long_as_said, heartbeat::a_heartbeat_of_zero_ends_the_executor -->
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()>;
 
-    /// Tells whether an executor is alive: `false` if its last heartbeat has expired by the store's clock, or it has sent none.
+    /// Returns whether an executor is alive: `false` if its last heartbeat has expired by the store's clock, or it has sent none.
     ///
     /// A store that cannot tell answers `true`, as it does unless it says otherwise.
     ///
@@ -462,13 +462,13 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
         Ok(true)
     }
 
-    /// Loads what a caller needs who knows the run as of the record `known`, to know it as of its head: the records after that one, in order,
-    /// and none if it is the head; or, where the store does not tell them apart or the record is not kept any more, what
-    /// [`load`](Self::load) of the head returns. `None` if there is no such run.
+    /// Loads the records that a caller needs to advance its knowledge of the run from the record `known` to the head. The result is the records
+    /// after `known`, in order, and empty if `known` is the head. If the store cannot tell them apart or no longer has `known`, the result is that
+    /// of [`load`](Self::load) at the head. `None` if there is no such run.
     ///
-    /// Which of the two it is, [`is_news`] says: only records that follow the known one are taken for what came after it. So a store may
-    /// answer with a load at any time, as it does unless it says otherwise, and a run that was purged and began anew is none that was known.
-    /// What makes it worth more is that it reads in proportion to what is new.
+    /// [`is_news`] tells the two apart: only records that follow the known one count as new. So a store may answer with a load at any time, which
+    /// is the default, and a run that was purged and started again never matches `known`. The benefit of this method is that it reads in proportion
+    /// to the new records.
     ///
     /// # Errors
     ///
@@ -486,8 +486,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
 
     /// Names the part of the store that answers for the run: what concerns one part never waits for another.
     ///
-    /// For stores that are made of several, such as a sharded one: the runtime sends no batch to several parts, so that one that
-    /// hangs holds up its own runs alone. Any number will do, and it may change for a run. Never waits.
+    /// For stores with several parts, such as a sharded one: the runtime never sends one batch to several parts, so a part that hangs delays only
+    /// its own runs. Any number is valid, and the number of a run may change. Never waits.
     fn part(&self, run: &RunKey) -> u64 {
         let _ = run;
         0

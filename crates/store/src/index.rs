@@ -57,7 +57,7 @@ impl Standing {
     }
 }
 
-/// What an append does to a run's entry. `E` is whatever names one, and is equal exactly where the run stands in the same places.
+/// The effect of an append on a run's entry. `E` names an entry, and is equal exactly if the run stands in the same places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move<E> {
     before: Option<E>,
@@ -99,17 +99,16 @@ impl<E: PartialEq> Move<E> {
 
 /// An entry of an index, as a reader finds it.
 pub trait IndexEntry {
-    /// What tells the lives of a run under one key apart: a run that was purged and started anew is another life.
+    /// Distinguishes the lives of a run under one key: a run that was purged and started again is another life.
     type Life: PartialOrd;
 
     /// Returns the life that the entry is of.
     fn life(&self) -> &Self::Life;
 
-    /// Returns the record with which the run comes to stand there; `None` if the index compares records itself when it gives the
-    /// entry up.
+    /// Returns the record that moves the run to this entry; `None` if the index compares records itself when it removes the entry.
     fn announced_with(&self) -> Option<Seq>;
 
-    /// Tells whether a run that stands so has its place here.
+    /// Returns whether a run that stands so has its place here.
     fn holds(&self, standing: &Standing) -> bool;
 
     /// Checks the entry against the log: the life, the last record and where it leaves the run; `None` if there is no run.

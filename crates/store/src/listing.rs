@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Each author of a store wrote this anew: the filter, the order, the page and its cursor.
+    /// Shared by all stores: the filter, the order, the page and its cursor.
     #[test]
     fn pages_of_all_heads_are_the_listing() {
         let head = |n: i64| {

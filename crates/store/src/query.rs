@@ -92,7 +92,7 @@ impl RunHead {
         self.epoch == Epoch::NEVER && self.status == RunStatus::InProgress
     }
 
-    /// Tells whether the run is finished and has something left to deliver.
+    /// Returns whether the run is finished and has something left to deliver.
     pub fn is_delivering(&self) -> bool {
         self.status.is_finished() && self.wake_at.is_some()
     }
@@ -148,7 +148,7 @@ pub enum RunFilter {
 }
 
 impl RunQuery {
-    /// Tells whether `head` meets the query at the store's time `now`.
+    /// Returns whether `head` meets the query at the store's time `now`.
     ///
     /// For stores that filter in process, and the yardstick for those that let a server do it.
     pub fn matches(&self, head: &RunHead, now: Timestamp) -> bool {
@@ -177,7 +177,7 @@ impl RunQuery {
                 .is_none_or(|parent| facts.parent.as_ref().is_some_and(|p| p.run == *parent))
     }
 
-    /// Tells whether a run that stands so may meet the query at the store's time `now`: as far as what its last record says goes.
+    /// Returns whether a run that stands so may meet the query at the store's time `now`: as far as what its last record says goes.
     pub fn meets_standing(&self, standing: &Standing, owner_alive: bool, now: Timestamp) -> bool {
         let Standing { status, owner, wake_at } = *standing;
         (self.statuses.is_empty() || self.statuses.contains(&status))

@@ -47,7 +47,7 @@ impl AttemptRequestGuard {
         is_last
     }
 
-    /// Tells whether no later attempt has asked for the place.
+    /// Returns whether no later attempt has asked for the place.
     pub(crate) fn is_last(&self) -> bool {
         self.is_last_of(&self.desk.askers.all())
     }

@@ -47,7 +47,7 @@ impl HeldScan {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whether the last page had another one after it.
+    /// Returns whether the last page had another one after it.
     pub(super) fn is_unfinished(&self) -> bool {
         self.state().cursor.is_some()
     }

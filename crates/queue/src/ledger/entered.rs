@@ -41,7 +41,7 @@ impl EnqueueUndo {
         self.once.as_ref()
     }
 
-    /// Tells whether it is remembered by a key of `once`.
+    /// Returns whether it is remembered by a key of `once`.
     pub(crate) fn has_once(&self) -> bool {
         self.once.is_some()
     }

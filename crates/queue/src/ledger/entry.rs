@@ -195,7 +195,7 @@ impl StoredSize for KeyNote {
 }
 
 impl SlotWaiter {
-    /// Tells whether it is a run that waits for its turn and for nothing else, as most do where many wait.
+    /// Returns whether it is a run that waits for its turn and for nothing else, as most do where many wait.
     pub(super) fn is_plain(&self) -> bool {
         self.kind == SlotKind::Run
             && self.places == 1

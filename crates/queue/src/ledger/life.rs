@@ -125,12 +125,12 @@ impl SlotWaiter {
 }
 
 impl SlotHolder {
-    /// Tells whether the run of this start is known to have been on record.
+    /// Returns whether the run of this start is known to have been on record.
     pub(crate) fn was_on_record(&self, start: StartId) -> bool {
         self.alive.is_some_and(|alive| alive.start == start)
     }
 
-    /// Tells whether it is known which starts of a run stand in it; otherwise it stands for any.
+    /// Returns whether it is known which starts of a run stand in it; otherwise it stands for any.
     pub(crate) fn has_lives(&self) -> bool {
         !self.lives.is_empty()
     }

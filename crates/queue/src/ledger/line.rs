@@ -278,7 +278,7 @@ impl WaitQueue {
         format!("{classes:?} {parts:?}")
     }
 
-    /// Tells whether there is something to be stored.
+    /// Returns whether there is something to be stored.
     pub(super) fn is_touched(&self) -> bool {
         !self.touched.is_empty()
     }
@@ -295,7 +295,7 @@ impl WaitQueue {
         self.waiting.iter().filter_map(named).collect()
     }
 
-    /// Tells whether plain runs wait that this process asked for.
+    /// Returns whether plain runs wait that this process asked for.
     pub(super) fn has_plain(&self, executor: &ExecutorId) -> bool {
         self.plain.contains_key(executor)
     }
@@ -328,7 +328,7 @@ fn digits(number: i32) -> usize {
     digits + usize::from(number < 0)
 }
 
-/// Tells whether nothing is known of a plain run but since when it waits.
+/// Returns whether nothing is known of a plain run but since when it waits.
 pub(super) fn is_bare(waiting: &SlotWaiter) -> bool {
     waiting.key.is_empty() && waiting.priority == 0
 }

@@ -93,7 +93,7 @@ pub(crate) async fn changes_are_noticed(stage: Stage) {
     }
 }
 
-/// What one instance says is heard by all that hear: whole, in order, and from when they began on. A store may say that it passes nothing on.
+/// Every listener receives the texts of every instance: whole, in order, and from the start of listening on. A store may have no relay.
 pub(crate) async fn what_is_said_is_heard_whole_and_in_order(stage: Stage) {
     let (store, other) = (stage.store(), stage.another().await);
     let (Some(relay), Some(far)) = (store.relay(), other.relay()) else {

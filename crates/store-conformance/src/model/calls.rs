@@ -142,7 +142,7 @@ impl Call {
         }
     }
 
-    /// Makes the call.
+    /// Creates the call.
     pub(super) async fn make(&self, store: &dyn CheckpointStore) -> Answer {
         match self {
             Self::Setup => Answer::Done(store.setup().await.map_err(Refusal::from)),

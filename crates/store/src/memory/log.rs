@@ -73,7 +73,7 @@ impl Log {
         let end = match at {
             At::Latest => self.head(run)?.seq.get(),
             At::Seq(seq) => seq.get(),
-            // From the head backwards: what is looked up by id is rarely far from it.
+            // From the head backward: lookups by id are rarely far from it.
             At::Record(id) => match self.headers().rev().find(|header| header.id == id) {
                 Some(header) => header.seq.get(),
                 None => return Err(refusal::no_record("store.load", run, at)),
@@ -126,7 +126,7 @@ impl Log {
         Headers::checked(run, range, kept, items)
     }
 
-    /// Makes the record at the cut a base and takes out what is before it. The caller drops what is returned.
+    /// Creates the record at the cut a base and takes out what is before it. The caller drops what is returned.
     pub(super) fn prune(&mut self, run: &RunKey, cut: PruneCut) -> Result<VecDeque<Record>> {
         if cut.at.get() < self.first {
             return Ok(VecDeque::new());

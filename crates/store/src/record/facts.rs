@@ -46,7 +46,7 @@ pub struct RunFacts {
 }
 
 impl RunFacts {
-    /// Makes the facts of a run without parent, user or labels.
+    /// Creates the facts of a run without parent, user or labels.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl Labels {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Tells whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -63,7 +63,7 @@ words! {
 }
 
 impl RunStatus {
-    /// Tells whether nothing is left to do: the run is completed, failed or cancelled.
+    /// Returns whether nothing is left to do: the run is completed, failed or cancelled.
     pub const fn is_finished(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }

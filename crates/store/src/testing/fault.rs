@@ -59,8 +59,8 @@ use crate::transaction::{AnyTransaction, Transactions};
 /// # Ok::<(), ferrata_store::Error>(()) }).unwrap();
 /// ```
 ///
-/// An injected error keeps the promises of the contract: only `Indeterminate` leaves a doubt. When a batch meets a crash, the
-/// entries before the crash are written and their replies lost, as those of a process that died in the middle.
+/// An injected error keeps the promises of the contract: only `Indeterminate` leaves a doubt. If a batch meets a crash, the entries before the
+/// crash are written and their replies lost, as when a process dies in the middle.
 pub struct FaultStore<S> {
     inner: S,
     state: Mutex<State>,
@@ -109,7 +109,7 @@ impl<S: CheckpointStore> FaultStore<S> {
         self.state().operations
     }
 
-    /// Tells whether a crash has been injected.
+    /// Returns whether a crash has been injected.
     pub fn is_crashed(&self) -> bool {
         self.state().is_crashed
     }

@@ -37,9 +37,8 @@ type Row = (u64, i64);
 
 /// A memory store with a table of numbers beside the runs, which transactions change together with the log.
 ///
-/// It is the model of a database for tests of what is built on transactions. A transaction sees the table as it was at its beginning,
-/// and is refused at its commit, as a serialization failure, if a row that it read or wrote was changed since. Cheap to clone; clones share
-/// what is in it.
+/// Models a database for tests of code on top of transactions. A transaction sees the table as of its start. Its commit fails, as with a
+/// serialization failure, if a row that it read or wrote has changed since. Cheap to clone; clones share their content.
 ///
 /// ```
 /// use ferrata_store::testing::{LedgerStore, Log};

@@ -143,7 +143,7 @@ impl Log {
         RunAppend { run: self.key.clone(), expected, records, facts }
     }
 
-    /// Makes the header of a record that follows `last`.
+    /// Creates the header of a record that follows `last`.
     fn header(&self, last: Option<HeadRef>) -> RecordHeader {
         let seq = last.map_or(Seq::new(0), |last| last.seq.next());
         let offset = i64::try_from(seq.get()).expect("the logs of tests are short");
@@ -243,7 +243,7 @@ impl Log {
     }
 }
 
-/// Makes the facts of a run of `workflow`, created at this time.
+/// Creates the facts of a run of `workflow`, created at this time.
 #[expect(clippy::missing_panics_doc, reason = "a test that names no valid workflow is at fault")]
 pub fn facts(workflow: &str, created_ms: i64) -> RunFacts {
     let workflow = WorkflowName::new(workflow).expect("the workflows of tests are valid");

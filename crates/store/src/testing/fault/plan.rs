@@ -28,7 +28,7 @@ impl Fault {
         matches!(self, Self::After | Self::CrashAfter)
     }
 
-    /// Tells whether every later call fails, too.
+    /// Returns whether every later call fails, too.
     pub const fn is_crash(self) -> bool {
         matches!(self, Self::CrashBefore | Self::CrashAfter)
     }
@@ -85,9 +85,9 @@ impl FaultOdds {
 
 /// A plan of faults. The same plan gives the same faults to the same sequence of calls.
 ///
-/// Operations are counted from 0 in the order in which they begin: each entry of an append, each prune, each purge and each
-/// call of [`reseal`](crate::Resealing::reseal);
-/// heartbeats, if [`with_heartbeats`](Self::with_heartbeats) says so, because timers make their order a matter of chance.
+/// The plan counts operations from 0 in the order in which they begin: each entry of an append, each prune, each purge and each call of
+/// [`reseal`](crate::Resealing::reseal). It counts heartbeats only [`with_heartbeats`](Self::with_heartbeats), because timers make their order a
+/// matter of chance.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct FaultPlan {
@@ -135,7 +135,7 @@ impl FaultPlan {
         })
     }
 
-    /// Tells whether the n-th reading call goes wrong.
+    /// Returns whether the n-th reading call goes wrong.
     pub(super) fn fails_read(&self, read: u64) -> bool {
         self.chance.is_some_and(|(seed, odds)| draw(seed, Stream::Read, read) < odds.read)
     }
