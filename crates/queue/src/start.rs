@@ -400,7 +400,7 @@ impl<S: State> QueuedRun<S> {
         self.handle.is_some()
     }
 
-    /// Returns whether the run waits for its turn, as far as this process has heard.
+    /// Returns whether the run waits for its slot, to the knowledge of this process.
     ///
     /// # Errors
     ///

@@ -59,7 +59,7 @@ pub struct ActiveTick {
 }
 
 impl ScheduleStatus {
-    /// Returns whether the schedule starts nothing any more: it was cancelled.
+    /// Returns whether the schedule was cancelled, so that it starts no more runs.
     pub fn has_ended(&self) -> bool {
         self.run_status.is_finished() && self.run_status != RunStatus::Failed
     }

@@ -324,7 +324,7 @@ impl HolderWatch {
     }
 }
 
-/// Returns whether a node that has told the queue that its run rests may still record that: its process counts as dead, and may only be suspended. The
+/// Returns whether a node that announced its rest to the queue may still record it: its process counts as dead, but may only be suspended. The
 /// next claim of the run settles it. Without its entry nothing would wake the run.
 fn may_rest_yet(held: &SlotHolder, head: Option<&RunHead>) -> bool {
     head.is_some_and(|head| {
@@ -333,7 +333,7 @@ fn may_rest_yet(held: &SlotHolder, head: Option<&RunHead>) -> bool {
     })
 }
 
-/// Returns whether the place of a node is not used any more.
+/// Returns whether the slot of a node is no longer in use.
 fn is_gone(id: &str, held: &SlotHolder, head: Option<&RunHead>, woken: Duration, seen: &DwellTimes) -> bool {
     let Some(head) = head else { return true };
     match &held.question {

@@ -47,7 +47,7 @@ impl AttemptRequestGuard {
         is_last
     }
 
-    /// Returns whether no later attempt has asked for the place.
+    /// Returns whether no later attempt has requested the slot.
     pub(crate) fn is_last(&self) -> bool {
         self.is_last_of(&self.desk.askers.all())
     }

@@ -30,7 +30,7 @@ impl LatestStarts {
         entered
     }
 
-    /// Returns whether a start that was refused takes back what it has entered.
+    /// Returns whether a rejected start undoes its changes.
     pub(super) fn is_last(&self, id: &str, entered: &Arc<EnqueueUndo>) -> bool {
         self.0.get(id).is_some_and(|last| last.as_ptr() == Arc::as_ptr(entered))
     }
@@ -108,7 +108,7 @@ impl PendingStart {
         self.doubts.clone()
     }
 
-    /// Creates the entry one of the run that is on record, which another start may have recorded, and releases the slot of a run that has ended. A start
+    /// Assigns the entry to the run on record, which another start may have recorded, and releases the slot of a run that has ended. A start
     /// that found the run of another one is not remembered by its key of `once`.
     pub(crate) async fn found(mut self, runtime: &Runtime, run: &RunKey, entered: Option<Arc<EnqueueUndo>>) {
         // The queue resolves unreadable runs.

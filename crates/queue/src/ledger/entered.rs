@@ -41,7 +41,7 @@ impl EnqueueUndo {
         self.once.as_ref()
     }
 
-    /// Returns whether it is remembered by a key of `once`.
+    /// Returns whether a `once` key refers to it.
     pub(crate) fn has_once(&self) -> bool {
         self.once.is_some()
     }

@@ -278,7 +278,7 @@ impl WaitQueue {
         format!("{classes:?} {parts:?}")
     }
 
-    /// Returns whether there is something to be stored.
+    /// Returns whether there are changes to store.
     pub(super) fn is_touched(&self) -> bool {
         !self.touched.is_empty()
     }
