@@ -86,7 +86,7 @@ impl FaultOdds {
 /// A plan of faults. The same plan gives the same faults to the same sequence of calls.
 ///
 /// The plan counts operations from 0 in the order in which they begin: each entry of an append, each prune, each purge and each call of
-/// [`reseal`](crate::Resealing::reseal). It counts heartbeats only [`with_heartbeats`](Self::with_heartbeats), because timers make their order a
+/// [`reseal`](crate::Resealing::reseal). It counts heartbeats only after [`with_heartbeats`](Self::with_heartbeats), because timers make their order a
 /// matter of chance.
 #[derive(Clone, Debug, Default)]
 #[must_use]
