@@ -86,8 +86,8 @@ impl FaultOdds {
 /// A plan of faults. The same plan gives the same faults to the same sequence of calls.
 ///
 /// The plan counts operations from 0 in the order in which they begin: each entry of an append, each prune, each purge and each call of
-/// [`reseal`](crate::Resealing::reseal). It counts heartbeats only after [`with_heartbeats`](Self::with_heartbeats), because timers make their order a
-/// matter of chance.
+/// [`reseal`](crate::Resealing::reseal). It counts heartbeats only after [`with_heartbeats`](Self::with_heartbeats), because their order depends
+/// on timers.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct FaultPlan {
