@@ -20,25 +20,25 @@ use crate::settings::check_key;
 /// How often a node waits at rest for one place: each time it is woken it asks again.
 const ROUNDS: u32 = 10_000;
 
-/// After how long the queue is asked again, or told again that a node is to rest.
+/// Delay before the node asks the queue again, or repeats that it is about to rest.
 const LATER: Duration = Duration::from_secs(1);
 
-/// What a watcher of the run hears while a node waits in memory.
+/// Channel that notifies watchers of the run while a node waits in memory.
 const WAITS: &str = "queue.waits";
 const TURN: &str = "queue.turn";
 
-/// How long the name of a place may be: the name of a question is made of it.
+/// Maximum length of a slot name, which is part of the name of a question.
 const LONGEST: usize = 32;
 
-/// What [`NodeContext`] has for limits.
+/// Queue methods of [`NodeContext`].
 pub trait NodeQueueExt {
-    /// Asks for slots of a queue; `.await` waits until they are there. A dropped [`QueueSlot`] is given back.
+    /// Requests slots of a queue; `.await` waits until the queue grants them. Dropping the [`QueueSlot`] releases it.
     ///
     /// The node's [timeout](ferrata_core::graph::ModifyNode::timeout) does not count the wait: it begins in full when the node has the slot.
     ///
-    /// A wait that is longer than [`release_after`](ferrata_core::runtime::RuntimeBuilder::release_after) lets go of the run's memory: the
-    /// activation runs again from its start when its turn has come, so what stands before must be repeatable, or be a step. Beside another
-    /// wait it may rest sooner. In an `External` node it waits in memory.
+    /// If the wait is longer than [`release_after`](ferrata_core::runtime::RuntimeBuilder::release_after), the process releases the run's memory.
+    /// The activation runs again from its start when it gets the slot, so the code before the wait must be repeatable, or be a step. In parallel
+    /// with another wait, the run may rest sooner. In an `External` node, the request waits in memory.
     ///
     /// # Examples
     ///
@@ -85,22 +85,23 @@ impl NodeQueueExt for NodeContext {
     }
 }
 
-/// A place that is about to be asked for; `.await` waits for it.
+/// A request for a slot that is not sent yet; `.await` waits for the slot.
 ///
 /// # Errors
 ///
 /// Of the `.await`:
-/// - [`ErrorKind::NotFound`]: nobody has [declared](crate::QueueRequest::declare) the queue.
+/// - [`ErrorKind::NotFound`]: the queue was not [declared](crate::QueueRequest::declare).
 /// - [`ErrorKind::Invalid`]: there are not so many places, the name or the key is none, or the activation has the place of this
 ///   [name](Self::name) already, or waits for it.
 /// - [`ErrorKind::Unavailable`]: as many wait as may, or the queue has no room. Nothing was done.
 /// - [`ErrorKind::Closed`]: the run is left, or a later attempt waits for the place.
 ///
-/// A store that fails is asked again, every second; a queue that was purged and declared anew while the node waited in memory, at the next look.
+/// If the store fails, the request asks again every second. If the queue was purged and declared again while the node waited in memory, it asks
+/// again at the next check.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: dropped, it does not wait any more, and a place that it was given is given back. Where the run rests while it waits, it waits on.
+/// Cancel safe: if dropped, it stops waiting and releases a slot that it was granted. If the run rests while it waits, the wait goes on.
 ///
 /// <!-- held by: outages::a_node_whose_store_is_away_while_it_asks_for_a_place_does_not_fail, outages::a_node_that_waits_in_memory_asks_a_queue_again_that_was_purged, nodes::never_more_nodes_than_places_and_each_has_its_turn, nodes::a_node_that_gives_up_waiting_leaves_its_place_to_others, nodes::a_node_that_drops_its_wait_and_asks_again_at_once_keeps_its_place -->
 #[must_use = "nothing is asked for before it is awaited"]
@@ -126,15 +127,15 @@ impl<'a> AcquireRequest<'a> {
         self
     }
 
-    /// Sets how many places are asked for.
+    /// Sets the number of slots to request.
     pub fn places(mut self, places: u32) -> Self {
         self.places = places;
         self
     }
 
-    /// Tells this place from another of the same queue that the activation asks for beside it, or has by its [limit](crate::GraphQueueExt::limit); of two
-    /// with the same name, the second is refused. Each counts for itself: an activation that waits for more places than there are beside its own
-    /// waits for itself. Up to 32 of A-Z a-z 0-9 . _ -.
+    /// Names this slot, to distinguish it from others that the activation requests from the same queue or has by its
+    /// [limit](crate::GraphQueueExt::limit). Of two with the same name, the queue rejects the second. Each request counts separately: an activation
+    /// that requests more slots than its own slots leave free waits forever. Up to 32 of A-Z a-z 0-9 . _ -.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -188,7 +189,7 @@ impl<'a> AcquireRequest<'a> {
                 doubts: Vec::new(),
                 is_on_record: false,
             };
-            // Dropped from here on, it leaves: what the desk has taken in is taken back.
+            // If dropped from here on, the request leaves the queue: the desk undoes an entry that it already made.
             let mut place = QueueSlot {
                 desk: Arc::clone(&desk),
                 id: Some(id.clone()),
@@ -222,7 +223,7 @@ impl<'a> AcquireRequest<'a> {
                     place.id = None;
                     return Err(refused(&queue, &said).with_node(cx.node()));
                 }
-                // A store that is away is no failure of the node. It may have been asked: the same is asked again.
+                // A store outage does not fail the node. The queue may have received the request, so the node repeats the same one.
                 Err(error) if may_be_mended(&error) => {
                     runtime.clock().sleep(LATER).await;
                     place.id = None;
@@ -278,12 +279,12 @@ async fn give_up(runtime: &Runtime, cx: &NodeContext, desk: &QueueHandle, lost: 
     }
 }
 
-/// Whether the same may succeed when it is asked again.
+/// Returns whether the same request may succeed when it is repeated.
 fn may_be_mended(error: &Error) -> bool {
     error.is_retryable() || error.kind() == ErrorKind::Indeterminate
 }
 
-/// Tells whether the run is this process's, in the claim in which this node began.
+/// Returns whether the run is this process's, in the claim in which this node began.
 async fn is_owner(runtime: &Runtime, cx: &NodeContext) -> Result<bool> {
     let head = runtime.head(cx.run()).await?;
     Ok(head.is_some_and(|head| (head.epoch, head.owner) == (cx.epoch(), Some(runtime.executor()))))
@@ -397,8 +398,8 @@ impl fmt::Debug for AcquireRequest<'_> {
     }
 }
 
-/// A place of a queue. Dropped, it is given back, beside the caller. An attempt that asks for it while a task of an earlier attempt still has it
-/// takes it over: then that task gives nothing back.
+/// A slot of a queue. Dropping it releases the slot in the background. If an attempt requests the slot while a task of an earlier attempt still has
+/// it, the attempt takes it over, and the task releases nothing.
 ///
 /// <!-- held by: nodes::a_place_that_an_earlier_attempt_gives_back_is_not_that_of_the_next -->
 #[must_use = "a place that is dropped is given back"]
@@ -407,12 +408,12 @@ pub struct QueueSlot {
     id: Option<String>,
     executor: ExecutorId,
     clock: Arc<dyn Clock>,
-    /// The place may be asked for again when it was given back.
+    /// The attempt may request the slot again after it is released.
     asker: Arc<AttemptRequestGuard>,
 }
 
 impl QueueSlot {
-    /// Tells that whom the limit protects wants to be left alone for so long, a day at most: nobody is given a place until then, in no process.
+    /// Pauses all grants of the queue for `time`, at most a day, in every process: call it when the provider asks you to back off.
     ///
     /// # Errors
     ///

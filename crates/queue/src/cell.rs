@@ -15,7 +15,7 @@ pub(crate) const ROLE: &str = "queue.role";
 pub(crate) const LEDGER: &str = "ledger";
 /// Which start of its name a run is of that goes through a queue.
 pub(crate) const LIFE: &str = "queue.life";
-/// What else a start says to the queue, unless it is the default: a run that is revived waits by the same key, with the same priority.
+/// Further start options in the queue's request, unless they have their defaults: a revived run waits with the same key and priority.
 pub(crate) const KEY: &str = "queue.key";
 pub(crate) const PRIORITY: &str = "queue.priority";
 pub(crate) const NOT_BEFORE: &str = "queue.not_before";
@@ -24,10 +24,10 @@ pub(crate) const DEADLINE: &str = "queue.deadline";
 /// The workflow.
 pub(crate) const WORKFLOW: &str = "queue";
 
-/// Who changes it, as its log says.
+/// Author of the changes in the queue's log.
 pub(crate) const BY: &str = "queue";
 
-/// How often a change is made anew because other processes were first.
+/// Maximum number of retries of a change after write conflicts.
 const RACES: u32 = 256;
 
 /// Returns the run that a queue is.
@@ -40,18 +40,18 @@ pub(crate) fn run_of(name: &str) -> Result<RunKey> {
     Ok(RunKey::from(RunId::new(format!("queue:{name}"))?))
 }
 
-/// Reads a queue as it is now.
+/// Reads the current state of a queue.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::NotFound`] if nobody has declared it; else what the store says.
+/// [`ErrorKind::NotFound`] if the queue was not declared; otherwise any error of the store.
 pub(crate) async fn look(runtime: &Runtime, name: &str) -> Result<QueueState> {
     let mut cell = StateCell::new(run_of(name)?);
     let (channels, _) = cell.load(runtime).await.map_err(|error| undeclared(name, error))?;
     QueueState::read(channels)
 }
 
-/// Returns a queue as of what the cell appends after: what is known of it, with what came since; and whether anything did.
+/// Returns the queue's state at the cell's append position, that is the known state plus later changes, and whether there were any.
 ///
 /// # Errors
 ///
@@ -74,7 +74,7 @@ pub(crate) async fn current(
     }
 }
 
-/// Does to a queue what `decide` says of it; again, where another process has changed it since it was read.
+/// Applies the changes that `decide` returns to a queue, and retries if another process has changed the queue since it was read.
 ///
 /// # Errors
 ///
@@ -113,7 +113,7 @@ pub(crate) async fn change(
 pub(crate) async fn declare(runtime: &Runtime, name: &str, settings: &QueueSettings) -> Result<()> {
     let declared = |_: &QueueState| Ok(QueueOp::Declare(Box::new(settings.clone())));
     for _ in 0..RACES {
-        // Boxed: a state that is read is large, and callers await this in futures of theirs.
+        // Boxed: the state is large, and callers await this call within their own futures.
         let stored = match Box::pin(change(runtime, name, BY, declared)).await {
             Ok(OpResult::Differs(stored)) => stored,
             Ok(_) => return Ok(()),

@@ -1,5 +1,5 @@
-//! What one process does for one queue: a task that makes one record of all that is asked of it at the same time, wakes those whose turn has
-//! come, and looks after places whose holders are gone.
+//! The task of one process for one queue: it writes concurrent requests in one record, wakes waiters that got a slot, and reclaims the slots of
+//! dead holders.
 
 mod acts;
 mod askers;
@@ -30,39 +30,39 @@ use crate::ledger::{EnqueueUndo, OpResult, QueueOp, RUN, SlotRequest, StartId};
 use crate::settings::check_name;
 use crate::tasks::spawn;
 
-/// How many runs that may have ended are looked at at once.
+/// Maximum number of possibly ended runs that are read concurrently.
 const READS: usize = 16;
 
-/// What a process must have to take runs from a queue.
+/// Tags that a process must have to take runs from a queue.
 pub(crate) type Tags = BTreeSet<String>;
 
-/// What a start is told.
+/// The reply to a start.
 pub(crate) struct EnqueueReply {
     pub(crate) said: OpResult,
-    /// What the run is to ask for.
+    /// Tags of the processes that may claim the run.
     pub(crate) tags: Tags,
-    /// What it has entered; nothing if the run was in the queue before.
+    /// The changes of this start; `None` if the run was already in the queue.
     pub(crate) entered: Option<Arc<EnqueueUndo>>,
 }
 
-/// What is asked of the task.
+/// A command to the task.
 pub(crate) enum QueueCommand {
     /// A node asks for a place; `turn` tells when its turn has come.
     Ask { ask: Box<SlotRequest>, reply: oneshot::Sender<Result<OpResult>>, turn: oneshot::Sender<()> },
     /// A caller starts a run.
     Start { ask: Box<SlotRequest>, reply: oneshot::Sender<Result<EnqueueReply>> },
-    /// A start was refused: what it has entered is taken back.
+    /// A start was rejected: the queue undoes its changes.
     TakeBack { id: String, life: StartId, entered: Arc<EnqueueUndo> },
-    /// A run ended at this record, or was purged: its place is given back, and that of no other start of its name. Where its record does not say of
-    /// which it is, the place that it has by now.
+    /// A run ended at this record, or was purged: the queue releases its slot, but no slot of another start of its id. If the record names no
+    /// start, the queue releases the current slot.
     Ended { id: String, life: Option<StartId>, ended_at: Seq },
     /// A verb of this process left a run on hold for the queue.
     Held(RunKey),
     /// A scan found these runs on hold, and asks which of them are not in the queue.
     FindMissing { held: Vec<RunHead>, reply: oneshot::Sender<Vec<RunHead>> },
-    /// Something is done to the queue.
+    /// Applies an operation to the queue.
     Do { op: QueueOp, reply: Option<oneshot::Sender<Result<OpResult>>> },
-    /// Somebody wants to know whether a run is still held back.
+    /// Asks whether a run is still on hold.
     IsHeldBack { id: String, reply: oneshot::Sender<Result<bool>> },
     /// A task of the queue is about to act for a run, and asks whether what was due at that moment still is.
     IsDue { id: String, at: Timestamp, reply: oneshot::Sender<Result<bool>> },
@@ -99,7 +99,7 @@ impl QueueHandle {
     }
 
     pub(crate) fn send(&self, command: QueueCommand) {
-        // The task ends with the runtime alone, and then nothing is kept.
+        // The task ends only with the runtime, and then nothing is left to do.
         let _ = self.commands.send(command);
     }
 
@@ -198,7 +198,7 @@ impl QueueHandles {
     }
 }
 
-/// News of a run that cannot be passed on at once: its queue is not open in this process, or its head has to be read.
+/// News of a run that needs slow work: its queue is not open in this process, or its head must be read.
 enum SlowNews {
     Left { run: RunKey, facts: Option<Arc<RunFacts>> },
     Of { queue: String, command: QueueCommand },
@@ -210,7 +210,7 @@ fn take_in(runtime: &Runtime, news: RunNews) -> Option<SlowNews> {
         RunNews::Left(LeftRun { run, facts: Some(facts), ended_at, .. }) => match ended_at {
             // A label `queue` may be one of the application.
             _ if facts.labels.get(QUEUE).is_none() => return None,
-            // A queue that is not open here is one that the end has to be read for: its label may name none.
+            // Read the end if the queue is not open in this process: the label may name no queue.
             Some(ended_at)
                 if facts.labels.get(QUEUE).is_some_and(|name| QueueHandle::of(runtime, name).is_some()) =>
             {
@@ -262,7 +262,7 @@ impl SlowNews {
 
 /// Gives back the place of a run that has ended, if it has one.
 pub(crate) async fn give_back(runtime: &Runtime, run: &RunKey) {
-    // One that cannot be read now is looked at again with all that hold places.
+    // The check of all holders retries unreadable runs.
     if let Ok(Some(head)) = runtime.head(run).await {
         give_back_as(runtime, &head).await;
     }

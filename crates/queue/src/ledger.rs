@@ -1,5 +1,5 @@
-//! Who holds a place of a queue and who waits for one. No I/O and no clock: each operation is told the time, and what it changed is a patch
-//! of the run that the queue is.
+//! The holders and waiters of a queue. No I/O and no clock: each operation gets the time as an argument, and its changes are a patch of the queue's
+//! run.
 
 mod ask;
 mod choose;
@@ -42,11 +42,11 @@ const FIXED: usize = 2_048;
 /// How far the queue has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GrantState {
-    /// How many places were given.
+    /// Number of grants so far.
     turn: u64,
-    /// When a place may be given at the rate, in microseconds.
+    /// Next allowed grant at the queue's rate, in microseconds.
     next: i64,
-    /// Until when nobody is let in, because whom the limit protects said so.
+    /// The queue grants no slot before this time, because a provider asked to back off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     closed_until: Option<Timestamp>,
 }
@@ -56,31 +56,31 @@ pub(crate) struct GrantState {
 pub(crate) struct SlotRequest {
     pub(crate) id: String,
     pub(crate) waiting: SlotWaiter,
-    /// What is not to be started twice, and for how many milliseconds.
+    /// The key that prevents a second start, and its window in milliseconds.
     pub(crate) once: Option<(String, u64)>,
     /// For what others it waits.
     pub(crate) debounce: Option<DebounceOptions>,
-    /// Starts of the run in this process that came to an end without knowing what became of them.
+    /// Starts of the run in this process with unknown outcome.
     pub(crate) doubts: Vec<StartId>,
     /// Whether the run is stored and on hold: the queue unpauses it once it has a slot.
     pub(crate) is_on_record: bool,
 }
 
-/// What is done to a queue.
+/// An operation on a queue.
 #[derive(Clone, Debug)]
 pub(crate) enum QueueOp {
     Ask(Box<SlotRequest>),
-    /// The one who waits rests from now on, and is woken by the answer of this question. Who is not in the line any more stands in it again: his
-    /// run may have been seen at rest before this was recorded, and his place been given back. Where the run goes on in another process since, what
-    /// stands there is of the node in that one, and stays.
+    /// The waiter rests from now on, and the answer to this question wakes it. A waiter that is no longer in the line enters it again: its run may
+    /// have been seen idle before this was recorded, and its slot released. If the run has moved to another process, the entry belongs to the node
+    /// in that process and stays.
     Rest {
         id: String,
         waiting: Box<SlotWaiter>,
         question: String,
     },
-    /// A run ended at this record, or was purged: its start is taken out, unless the run was revived since. Where the run or its entry does not say
-    /// which start it is of, its slot is released, or it leaves the line; but if it is known which slot it had, and which process asked for that
-    /// last, of that slot alone.
+    /// Removes the start of a run that ended at this record or was purged, unless the run was revived since. If the run or its entry names no
+    /// start, the operation removes the whole entry. If the slot and the process that last requested it are known, it removes the entry only if
+    /// both match.
     LeaveRun {
         id: String,
         life: Option<StartId>,
@@ -95,26 +95,27 @@ pub(crate) enum QueueOp {
     },
     /// A start found the run of an earlier one: nothing was started by its key of `once`.
     UndoOnce(Arc<EnqueueUndo>),
-    /// A place is given back, or the line left, of a node of this process: where the run goes on in another one since, what stands there is of the node in that one.
+    /// Releases the slot of a node of this process, or removes it from the line. If the run has moved to another process, the entry belongs to the
+    /// node in that process and stays.
     LeaveNode {
         id: String,
         executor: ExecutorId,
     },
     /// The nodes of a process that has died leave the line. Each asks again when its run is active in another process.
     LeaveExecutor(ExecutorId),
-    /// A place is given back, or the line left, of a run whose start in this process has entered it and was refused.
+    /// Releases the slot of a run, or removes it from the line, because the start that entered it was rejected.
     TakeBack {
         id: String,
         life: StartId,
         entered: Arc<EnqueueUndo>,
     },
-    /// A place is given back, if it is still as it was seen: its node may have come for it since.
+    /// Releases a slot if its entry is unchanged: the node may have come for it since.
     Gone {
         id: String,
         seen: Box<SlotHolder>,
     },
-    /// A run that was to begin at once begins on hold: its starter died before it was recorded, and this process takes no runs; or it is on record
-    /// on hold, of before the queue was purged.
+    /// Puts on hold a run that was to begin at once. Either its starter died before it recorded the run, and this process takes no runs, or the run
+    /// was recorded on hold before the queue was purged.
     Hold(String),
     /// The claim of its run in which this one asked is not in the log: the store has lost its last records.
     Lost {
@@ -122,7 +123,7 @@ pub(crate) enum QueueOp {
         executor: ExecutorId,
         epoch: Epoch,
     },
-    /// A run on hold that was given its place then was let go: not another start of the same name since.
+    /// A held run that was granted its slot at this time was started. Later starts of the same id are unaffected.
     Begun {
         id: String,
         at: Timestamp,
@@ -133,7 +134,7 @@ pub(crate) enum QueueOp {
         id: String,
         question: String,
     },
-    /// A run that came too late then, or whose place was taken then, was cancelled: not another start of the same name since.
+    /// A run that missed its deadline at this time, or whose entry was replaced, was cancelled. Later starts of the same id are unaffected.
     Forgotten {
         id: String,
         at: Timestamp,
@@ -143,25 +144,25 @@ pub(crate) enum QueueOp {
         id: String,
         by: RunKey,
     },
-    /// Nobody is let in until then.
+    /// Stops all grants until this time.
     Close(Timestamp),
     Declare(Box<QueueSettings>),
     Override(Box<QueueOverrides>),
 }
 
-/// What came of an operation.
+/// The result of a [`QueueOp`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OpResult {
     Done,
     Granted,
     Waits,
-    /// It was asked for in a later claim of the run, by this process.
+    /// A later claim of the run, by this process, already made the request.
     Stale(ExecutorId, Epoch),
     /// As many wait as may.
     Full(usize),
     /// As many keys are remembered, so that nothing is started for them again, as may be.
     Seen(usize),
-    /// Those who are in it take as many bytes as the state may have.
+    /// The entries of the queue fill the space that its state may have.
     NoRoom {
         bytes: usize,
         room: usize,
@@ -176,7 +177,7 @@ pub(crate) enum OpResult {
     Differs(Box<QueueSettings>),
 }
 
-/// What was changed since the last patch beside the entries.
+/// Changes outside the entries since the last patch.
 #[derive(Debug, Default)]
 struct DirtyFlags {
     pulse: bool,
@@ -207,16 +208,16 @@ pub(crate) struct QueueState {
     keys: KeyTable,
     /// The runs that were started by a key of `once`.
     seen: TrackedMap<OnceEntry>,
-    /// How many places are held.
+    /// Number of slots in use.
     in_use: u32,
     /// How many bytes it may have in the state.
     room: usize,
     touched: DirtyFlags,
-    /// To whom places are given in this process.
+    /// The entries that this process may grant slots.
     takes: GrantScope,
-    /// Who was given a place since it was asked last.
+    /// Entries that were granted slots since the last call.
     given: Vec<String>,
-    /// What was entered by starts that were not told yet.
+    /// Changes of starts that have no reply yet.
     entered: Vec<(String, EnqueueUndo)>,
 }
 
@@ -241,7 +242,8 @@ impl QueueState {
         }
     }
 
-    /// Has places be given as this process may: to no run if it lacks a tag of the queue. Takes in no more than this process can read at once.
+    /// Limits grants to the entries that this process may serve: no runs if it lacks a tag of the queue. Accepts no more than this process can read
+    /// at once.
     pub(crate) fn for_process(mut self, runtime: &Runtime) -> Self {
         let has_tags = runtime.has_tags(self.settings.tags.iter().map(String::as_str));
         self.takes = if has_tags { GrantScope::All } else { GrantScope::NodesAlone };
@@ -251,7 +253,7 @@ impl QueueState {
         self
     }
 
-    /// Returns who was given a place since this was called last.
+    /// Returns the entries that were granted slots since the last call.
     pub(crate) fn take_given(&mut self) -> Vec<String> {
         std::mem::take(&mut self.given)
     }
@@ -262,12 +264,12 @@ impl QueueState {
         Some(self.entered.remove(at).1)
     }
 
-    /// What it allows now.
+    /// Returns the settings in effect, with the overrides.
     pub(crate) fn effective(&self) -> QueueSettings {
         self.overrides.over(&self.settings)
     }
 
-    /// Until when nobody is let in.
+    /// Returns the time until which the queue grants no slot.
     pub(crate) fn closed_until(&self) -> Option<Timestamp> {
         self.pulse.closed_until
     }
@@ -279,7 +281,7 @@ impl QueueState {
         entries.iter().sum::<usize>() + self.keys.bytes() + self.seen.bytes() + paused + FIXED
     }
 
-    /// Does something to the queue. Places that become free are given by [`grant`](Self::grant).
+    /// Applies an operation to the queue. [`grant`](Self::grant) then grants the free slots.
     pub(crate) fn apply(&mut self, op: QueueOp, now: Timestamp) -> OpResult {
         match op {
             QueueOp::Ask(ask) => return self.ask(*ask, now),

@@ -8,14 +8,13 @@ use ferrata_core::state::State;
 
 use crate::acquire::{AcquireRequest, NodeQueueExt as _};
 
-/// What [`GraphBuilder`] has for limits.
+/// Queue methods of [`GraphBuilder`].
 pub trait GraphQueueExt<S: State>: Sized {
-    /// Has each attempt of the node added last wait for a place of a queue, which it has until it returns. An error that asks for its next
-    /// attempt [after a time](NodeError::retry_after) closes the queue for so long: no other attempt need ask to be told the same.
+    /// Makes each attempt of the last added node acquire a slot of a queue, and release it on return. If an error asks for its next attempt [after
+    /// a time](NodeError::retry_after), the queue grants no slot for that time, so other attempts need not get the same error.
     ///
-    /// How many are at work at once, and how often one begins, is said where the queue is [declared](crate::QueueRequest::declare): once for all
-    /// nodes that share it, and to be changed while it runs. A [cached](GraphBuilder::cached) result waits for no place if `cached` is called
-    /// after `limit`.
+    /// The [declaration](crate::QueueRequest::declare) of the queue sets concurrency and rate, once for all nodes that share it. An operator may
+    /// change both while the queue is in use. A [cached](GraphBuilder::cached) result needs no slot if `cached` is called after `limit`.
     ///
     /// # Examples
     ///

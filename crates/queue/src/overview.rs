@@ -37,12 +37,12 @@ pub struct QueueOverview {
 
 #[derive(Debug)]
 struct CachedQueue {
-    /// The newest record when it was read.
+    /// The newest record at the last read.
     head: RecordId,
     ledger: std::result::Result<QueueState, UnreadableQueue>,
 }
 
-/// A queue that is listed and cannot be read.
+/// A listed queue that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct UnreadableQueue {
@@ -50,7 +50,7 @@ pub struct UnreadableQueue {
     pub name: String,
     /// The run that is the queue.
     pub run: RunKey,
-    /// Why: it was cancelled, is corrupt, or was written by a newer program.
+    /// The reason: the queue was cancelled, is corrupt, or was written by a newer program.
     pub why: String,
 }
 
@@ -62,7 +62,7 @@ pub struct QueueMembership {
     pub queue: String,
     /// The run that is the queue.
     pub run: RunKey,
-    /// What the place is for.
+    /// The kind of the slot's user.
     pub kind: SlotKind,
     /// How many places it has or waits for.
     pub places: u32,
@@ -70,7 +70,7 @@ pub struct QueueMembership {
     pub key: String,
     /// Since when it holds the place, or waits.
     pub since: Timestamp,
-    /// How many others wait before it, in the order of their turns as it is now; none if it holds the place.
+    /// The number of waiters before it in the current order; `None` if it holds the slot.
     pub before: Option<usize>,
     /// When its turn may come at the earliest.
     pub not_before: Option<Timestamp>,
@@ -92,12 +92,12 @@ impl QueueOverview {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] and whatever else the store says. A queue that was cancelled or cannot be read is no error: it is among the
-    /// [`unreadable`](Self::unreadable).
+    /// [`ErrorKind::Unavailable`] and any other error of the store. A queue that was cancelled or cannot be read causes no error:
+    /// [`unreadable`](Self::unreadable) returns it.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: nothing is changed in the store. Queues that were not read yet are read by the next look.
+    /// Cancel safe: the call changes nothing in the store. The next call reads the remaining queues.
     ///
     /// <!-- held by: queues::queues_in_which_nothing_happens_are_listed_and_not_read -->
     pub async fn look(&mut self, runtime: &Runtime) -> Result<()> {
@@ -131,14 +131,14 @@ impl QueueOverview {
         Ok(())
     }
 
-    /// Returns how the queues stood at the last look, by their names, with the order of those who wait as it is `now`.
+    /// Returns the queues' status at the last look, by name, with the waiters in their order at `now`.
     #[must_use]
     pub fn statuses(&self, now: Timestamp) -> Vec<QueueStatus> {
         let readable = self.readable();
         readable.filter_map(|(name, ledger)| status_of(name, ledger, now).ok()).collect()
     }
 
-    /// Returns how one queue stood at the last look; none if it was not there, or could not be read.
+    /// Returns the status of one queue at the last look; `None` if it did not exist or could not be read.
     #[must_use]
     pub fn status(&self, name: &str, now: Timestamp) -> Option<QueueStatus> {
         let ledger = self.known.get(name)?.ledger.as_ref().ok()?;
@@ -197,7 +197,7 @@ impl QueueOverview {
     }
 }
 
-/// Returns those who wait, in the order of their turns as it is `now`.
+/// Returns the waiters in their order at `now`.
 fn lined_up<'a>(
     name: &'a str,
     queue: &'a RunKey,

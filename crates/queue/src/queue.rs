@@ -15,10 +15,10 @@ use crate::desk::QueueHandle;
 use crate::ledger::{QueueOp, QueueState, SlotHolder, SlotWaiter};
 use crate::settings::{QueueOverrides, QueueSettings, RateLimit, check_name, ms};
 
-/// How many of those who wait are told of.
+/// Maximum number of waiters in a status.
 const SHOWN: usize = 100;
 
-/// What [`Runtime`] has for queues.
+/// Queue methods of [`Runtime`].
 pub trait RuntimeQueueExt {
     /// Begins to declare a queue, or to find one.
     ///
@@ -76,25 +76,25 @@ impl QueueRequest {
         self
     }
 
-    /// Sets how many times a place is given in each period, one after the other, over all processes.
+    /// Sets the number of grants in each period, spread evenly, over all processes.
     pub fn rate(self, starts: u32, period: Duration) -> Self {
         self.rate_of(RateLimit::new(starts, period))
     }
 
-    /// Sets how often a place is given, with a burst.
+    /// Sets the rate of grants, with a burst.
     pub fn rate_of(mut self, rate: RateLimit) -> Self {
         self.settings.rate = Some(rate);
         self
     }
 
-    /// Sets how often one key is given a place.
+    /// Sets the rate of grants for each key.
     pub fn rate_per_key(mut self, rate: RateLimit) -> Self {
         self.settings.rate_per_key = Some(rate);
         self
     }
 
-    /// Sets how many may wait; 10,000 unless set. Who comes beyond is refused with [`ErrorKind::Unavailable`], as is one for which the state of
-    /// the queue has no room: it may have seven eighths of [`max_body`](ferrata_core::runtime::RuntimeBuilder::max_body).
+    /// Sets the maximum number of waiting requests. The default is 10,000. Further requests fail with [`ErrorKind::Unavailable`]. So do requests
+    /// that would grow the queue's state beyond seven eighths of [`max_body`](ferrata_core::runtime::RuntimeBuilder::max_body).
     ///
     /// <!-- held by: long::whoever_finds_no_room_is_refused_and_the_others_have_their_turns -->
     pub fn max_waiting(mut self, most: u32) -> Self {
@@ -102,14 +102,14 @@ impl QueueRequest {
         self
     }
 
-    /// Sets after how long a wait a priority counts as one higher, so that nobody waits for ever; a minute unless set.
+    /// Sets the waiting time that raises a priority by one, so that no request waits forever. The default is a minute.
     pub fn ageing(mut self, time: Duration) -> Self {
         self.settings.ageing_ms = ms(time);
         self
     }
 
-    /// Has only processes take runs from the queue that have all of these [tags](ferrata_core::runtime::RuntimeBuilder::tags); any unless set.
-    /// What runs that are in the queue ask for was settled by their starts. A node has its place in whatever process it is.
+    /// Restricts the queue's runs to processes with all of these [tags](ferrata_core::runtime::RuntimeBuilder::tags). The default is any process. A
+    /// run already in the queue keeps the tags of its start. A node gets its slot in any process.
     pub fn tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.settings.tags = tags.into_iter().map(Into::into).collect();
         self
@@ -134,7 +134,7 @@ impl QueueRequest {
         check_name(&self.name)?;
         self.settings.check()?;
         declare(&self.runtime, &self.name, &self.settings).await?;
-        // Who declares it looks after it.
+        // The process that declares a queue also checks its holders.
         QueueHandle::open(&self.runtime, &self.name)?;
         Ok(Queue { runtime: self.runtime, name: self.name, by: BY.to_owned() })
     }
@@ -181,17 +181,17 @@ pub struct QueueStatus {
     pub name: String,
     /// The run that is the queue.
     pub run: RunKey,
-    /// What the code says.
+    /// The declared settings.
     pub settings: QueueSettings,
-    /// What an operator says instead.
+    /// The operator's overrides.
     pub overrides: QueueOverrides,
-    /// Until when nobody is let in, because whom the limit protects asked for it.
+    /// Time until which the queue grants no slot, because a provider asked to back off.
     pub closed_until: Option<Timestamp>,
     /// Who holds places.
     pub held: Vec<SlotHolder>,
     /// How many wait.
     pub waiting: usize,
-    /// The first hundred of them, in the order of their turns as it is now.
+    /// The first hundred waiters, in their current order.
     pub line: Vec<SlotWaiter>,
 }
 
@@ -208,7 +208,7 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// What the store says.
+    /// Any error of the store.
     ///
     /// # Cancel safety
     ///
@@ -248,7 +248,7 @@ impl Queue {
         status_of(&self.name, &ledger, self.runtime.clock().now())
     }
 
-    /// Lets nobody in until [`unpause`](Self::unpause); who holds a place goes on.
+    /// Stops all grants until [`unpause`](Self::unpause). Holders keep their slots.
     ///
     /// # Errors
     ///
@@ -301,7 +301,7 @@ impl Queue {
             overrides.check(&ledger.settings)?;
             Ok(QueueOp::Override(Box::new(overrides)))
         };
-        // Boxed: a state that is read is large, and callers await this in futures of theirs.
+        // Boxed: the state is large, and callers await this call within their own futures.
         Box::pin(change(&self.runtime, &self.name, &self.by, decide)).await.map(|_| ())
     }
 }

@@ -1,4 +1,4 @@
-//! What queues say of why a run stands as it does.
+//! The reasons for which queues hold up a run.
 
 use ferrata_core::Timestamp;
 use ferrata_core::runtime::{ReasonKind, RunReason, queue_hold};
@@ -8,8 +8,8 @@ use crate::ledger::SlotKind;
 use crate::overview::QueueMembership;
 use crate::queue::QueueStatus;
 impl QueueMembership {
-    /// Returns why its run stands as it does, if it waits. `status` has what the queue allows, where that may be told; `is_paused` tells whether the
-    /// run is paused. A run that waits and is not paused was unpaused by hand, before its turn.
+    /// Returns the reason why the run waits, if it does. `status` holds the queue's limits, if the caller may see them; `is_paused` is whether the
+    /// run is paused. A waiting run that is not paused was unpaused by hand, before it got its slot.
     #[must_use]
     pub fn reason(&self, status: Option<&QueueStatus>, is_paused: bool) -> Option<RunReason> {
         let before = self.before?;
@@ -60,8 +60,8 @@ impl QueueMembership {
     }
 }
 
-/// Puts what queues say into the reasons why a run stands as it does, in the place of what the log says of the same wait: the pause with which a
-/// queued run begins, and the question that the turn of a node answers. `status` returns what may be told of a queue.
+/// Adds the queues' reasons to those of a run. They replace the log's reasons for the same wait: the initial pause of a queued run, and the
+/// question that a node's grant answers. `status` returns the status of a queue, if the caller may see it.
 pub fn explain_standings(
     reasons: &mut Vec<RunReason>,
     standings: &[QueueMembership],
@@ -82,7 +82,7 @@ pub fn explain_standings(
         });
         told.push(reason);
     }
-    // Behind what failed and what somebody has to answer.
+    // After failures and questions that a person must answer.
     let at = reasons.iter().take_while(|reason| is_before(reason.kind)).count();
     reasons.splice(at..at, told);
 }

@@ -1,4 +1,4 @@
-//! What a queue allows: how much at once, how often, how many may wait; as code says, and as an operator says until further notice.
+//! Settings of a queue: concurrency, rate and maximum line length, from code and from an operator's overrides.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferrata_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-/// How many may wait unless that is said.
+/// Default maximum number of waiting requests.
 const WAITING: u32 = 10_000;
 
 /// The longest name: behind a prefix it is the id of a run.
@@ -32,7 +32,7 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// So many in each period, one after the other.
+    /// Allows `starts` in each period, spread evenly.
     pub fn new(starts: u32, period: Duration) -> Self {
         Self { starts, period_ms: ms(period), burst: 1 }
     }
@@ -70,7 +70,7 @@ pub(crate) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What a queue allows, over all processes of its store.
+/// The settings of a queue, which apply across all processes of its store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct QueueSettings {
@@ -82,17 +82,17 @@ pub struct QueueSettings {
     /// How many of them one key may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once_per_key: Option<u32>,
-    /// How often a place is given.
+    /// Rate of grants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<RateLimit>,
-    /// How often one key is given a place.
+    /// Rate of grants of each key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_key: Option<RateLimit>,
     /// How many may wait.
     pub max_waiting: u32,
     /// After how many milliseconds of waiting a priority counts as one higher.
     pub ageing_ms: u64,
-    /// What a process must have to take runs from it.
+    /// Tags that a process must have to take runs from the queue.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub tags: BTreeSet<String>,
 }
@@ -111,7 +111,7 @@ impl QueueSettings {
         }
     }
 
-    /// Checks what can be said wrong.
+    /// Validates the settings.
     ///
     /// # Errors
     ///
@@ -153,11 +153,11 @@ impl QueueSettings {
     }
 }
 
-/// What an operator says instead of the code, until that is taken back: whatever version the code is of.
+/// An operator's overrides, which take precedence over the settings of every version until they are removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct QueueOverrides {
-    /// Why nobody is let in, if nobody is.
+    /// Reason why the queue is paused, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
     /// How many places there are.
@@ -166,16 +166,16 @@ pub struct QueueOverrides {
     /// How many of them one key may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once_per_key: Option<u32>,
-    /// How often a place is given.
+    /// Rate of grants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<RateLimit>,
-    /// How often one key is given a place.
+    /// Rate of grants of each key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_key: Option<RateLimit>,
 }
 
 impl QueueOverrides {
-    /// Checks what is said, laid over what the code says.
+    /// Validates the overrides in combination with the settings.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
-/// Checks the key of one who waits, or of what is not to be done twice.
+/// Validates the key of a waiter, or a once key.
 ///
 /// # Errors
 ///

@@ -20,7 +20,7 @@ use crate::ledger::{DebounceOptions, OpResult, QueueOp, SlotKind, SlotRequest, S
 use crate::settings::{check_key, ms};
 use crate::tasks::spawn;
 
-/// What [`StartRequest`] has for queues.
+/// Queue methods of [`StartRequest`].
 pub trait StartQueueExt<S: State> {
     /// Has the run wait for its turn in a queue. It has its place until it has ended.
     ///
@@ -106,8 +106,8 @@ impl KeySource {
 /// # Errors
 ///
 /// Of the `.await`: as [`Runtime::start`], and
-/// - [`ErrorKind::NotFound`]: nobody has [declared](crate::QueueRequest::declare) the queue.
-/// - [`ErrorKind::Unavailable`]: as many wait as may, the queue has no room, or the store. Nothing was started; start it again with the same id.
+/// - [`ErrorKind::NotFound`]: the queue was not [declared](crate::QueueRequest::declare).
+/// - [`ErrorKind::Unavailable`]: the line or the queue is full, or the store is unavailable. No run was started; start it again with the same id.
 /// - [`ErrorKind::Invalid`]: the key is none, or the input has no field to take it from.
 ///
 /// A start that is refused takes back what it has entered, and leaves a run of the same id its place.
@@ -137,8 +137,8 @@ impl<S: State> QueuedStart<S> {
         self
     }
 
-    /// Takes the [key](Self::key) from a field of the input, which a JSON pointer names: text, a number, `true` or `false`. A start of which the
-    /// input has no such field is refused, for limits per key would not hold for it.
+    /// Takes the [key](Self::key) from the input field at a JSON pointer: text, a number, `true` or `false`. If the input lacks the field, the
+    /// start fails, because limits per key would not apply to it.
     ///
     /// # Examples
     ///
@@ -244,7 +244,7 @@ impl<S: State> QueuedStart<S> {
         let runtime = request.runtime();
         let desk = QueueHandle::open(&runtime, &queue)?;
         let mut request = request.label(QUEUE, &queue);
-        // What a run says again that is revived.
+        // Options that a revived run passes to the queue again.
         let time = |at: Timestamp| at.unix_ms().to_string();
         for (label, value) in [
             (KEY, (!key.is_empty()).then(|| key.clone())),
@@ -322,7 +322,7 @@ impl<S: State> QueuedStart<S> {
                     false => starting.found(&runtime, &run, entered).await,
                 }
                 if !is_driven_here {
-                    // It was recorded before, and the queue has forgotten it: it is let go as one whose turn has come in the line.
+                    // The run was recorded before, and the queue has lost its entry: start it like a run that got its slot in the line.
                     if begins_here && is_on_hold(&runtime, &run, &queue).await? {
                         desk.call(QueueOp::Hold(id)).await?;
                     }
@@ -330,14 +330,14 @@ impl<S: State> QueuedStart<S> {
                 Ok(QueuedRun { runtime, desk, run, handle: Some(handle) })
             }
             Err(error) => {
-                // One in doubt may be recorded yet. Of every other one nothing was written: if its caller starts it again, it is a new start.
+                // The store may still record an indeterminate start. Other failed starts wrote nothing: a retry is a new start.
                 if error.kind() != ErrorKind::Indeterminate {
                     match entered {
                         Some(entered) => {
                             starting.settled();
                             desk.send(QueueCommand::TakeBack { id, life, entered });
                         }
-                        // What is there is of a start before; its run may have ended meanwhile.
+                        // The entry belongs to an earlier start, whose run may have ended meanwhile.
                         None => {
                             starting.refused();
                             give_back(&runtime, &run).await;
@@ -350,7 +350,7 @@ impl<S: State> QueuedStart<S> {
     }
 }
 
-/// Tells whether a run is on record and on hold for this queue, and for nothing else.
+/// Returns whether a run is on record and on hold for this queue, and for nothing else.
 async fn is_on_hold(runtime: &Runtime, run: &RunKey, queue: &str) -> Result<bool> {
     let head = runtime.head(run).await?;
     if head.is_none_or(|head| head.status != RunStatus::Interrupted) {
@@ -395,16 +395,16 @@ impl<S: State> QueuedRun<S> {
         &self.run
     }
 
-    /// Tells whether the run is of this start: not if another was started [by the same key](QueuedStart::once).
+    /// Returns whether the run is of this start: not if another was started [by the same key](QueuedStart::once).
     pub fn is_new(&self) -> bool {
         self.handle.is_some()
     }
 
-    /// Tells whether the run waits for its turn, as far as this process has heard.
+    /// Returns whether the run waits for its slot, to the knowledge of this process.
     ///
     /// # Errors
     ///
-    /// What the store says.
+    /// Any error of the store.
     ///
     /// # Cancel safety
     ///

@@ -1,7 +1,7 @@
 //! The workflow that a schedule is: it waits for a tick, starts the run of it, and waits for the next.
 //!
-//! Every decision is recorded before anything rests on it: what is waited for, which ticks have come, when a run ended. So whoever takes
-//! the schedule up after a crash finds what was decided, and the run of a tick is a child, of which the protocol starts one.
+//! The schedule records every decision before it acts on it: the planned tick, the ticks that are due, the end of a run. A process that claims the
+//! schedule after a crash finds these decisions. The run of a tick is a child, which the protocol starts once.
 
 use std::sync::Arc;
 
@@ -25,17 +25,17 @@ pub(crate) const DEFINITION: &str = "definition";
 pub(crate) const PROGRESS: &str = "progress";
 const SUCCESSOR: &str = "successor";
 
-/// The labels of the runs of a schedule: which one, whether the run is the schedule or of a tick, and of which tick.
+/// Labels of the runs of a schedule: the schedule's name, the kind of run, and the tick.
 pub(crate) const SCHEDULE: &str = "schedule";
 pub(crate) const ROLE: &str = "schedule.role";
 pub(crate) const CLOCK: &str = "clock";
 pub(crate) const TICK: &str = "tick";
 const TICK_AT: &str = "schedule.tick";
 
-/// After how many ticks a schedule goes on in a new log: each activation is kept in the history of a log.
+/// Number of ticks in one log of a schedule: the history of a log retains each activation.
 const TICKS_OF_A_LOG: u32 = 250;
 
-/// What the nodes of a schedule know.
+/// Shared data of a schedule's nodes.
 pub(crate) struct ScheduleNodes<S: State> {
     pub(crate) definition: Definition,
     pub(crate) times: Times,
@@ -45,18 +45,18 @@ pub(crate) struct ScheduleNodes<S: State> {
     pub(crate) store: Arc<dyn CheckpointStore>,
 }
 
-/// What an activation waits for.
+/// The plan of an activation.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Plan {
     /// The version of the definition by which it was planned.
     version: u32,
-    /// From which moment on ticks are looked for.
+    /// Start of the search for ticks.
     decided: Timestamp,
     tick: Option<Timestamp>,
 }
 
-/// Makes the workflow of a schedule. Its state has the version of the definition: a process that knows an older one leaves the run alone,
-/// and one that knows a newer one brings the state forward, which is to put its own definition into it.
+/// Creates the workflow of a schedule. Its state has the version of the definition. A process with an older definition skips the run. A process
+/// with a newer one migrates the state, that is it inserts its own definition.
 pub(crate) fn graph<S: State>(work: &Arc<ScheduleNodes<S>>) -> Result<Graph<Context>> {
     let patient = RetryPolicy::standard().with_attempts(u32::MAX);
     let definition = serde_json::to_value(&work.definition).map_err(|source| {
@@ -150,7 +150,7 @@ async fn wait<S: State>(
         return Ok(state.into());
     };
     tokio::select! {
-        // Another definition: what is waited for is planned anew.
+        // The definition changed, so plan again.
         told = cx.receive::<Value>() => {
             told?;
         }
@@ -168,7 +168,7 @@ async fn wait<S: State>(
     Ok(state.into())
 }
 
-/// Goes on in a new log: a run of the same workflow, of which this one starts exactly one.
+/// Continues in a new log: a run of the same workflow, which this run starts exactly once.
 async fn move_on<S: State>(
     work: &Arc<ScheduleNodes<S>>,
     cx: &NodeContext,
@@ -230,8 +230,7 @@ async fn tick<S: State>(
 
 type EndedTick = (Option<RunKey>, TickEnd);
 
-/// Starts the run of a tick, or finds the one that was started by the terms of another definition. Returns what came of it, and by which
-/// definition.
+/// Starts the run of a tick, or finds the one that an earlier definition started. Returns its result and its definition.
 async fn carry_out<S: State>(
     work: &ScheduleNodes<S>,
     cx: &NodeContext,
@@ -258,7 +257,7 @@ async fn carry_out<S: State>(
     }
 }
 
-/// Names what is done once for each definition that found the run of a tick not started.
+/// Returns the name of a step that runs once for each definition that found the tick's run not started.
 fn nth(name: &str, round: u32) -> String {
     if round == 0 { name.to_owned() } else { format!("{name}-{round}") }
 }
@@ -365,7 +364,7 @@ pub(crate) fn run_id(schedule: &str, tick: Timestamp) -> String {
     format!("{schedule}.{}", name_of(tick))
 }
 
-/// Says what came of a run that was started.
+/// Returns the result of a started run.
 ///
 /// # Errors
 ///
@@ -373,17 +372,17 @@ pub(crate) fn run_id(schedule: &str, tick: Timestamp) -> String {
 fn came_of<W: State>(result: Result<W, ChildError>) -> Result<TickEnd, NodeError> {
     match result {
         Ok(_) => Ok(TickEnd::Completed),
-        // It completed with a state of which the code is not here, and nothing here asks for that.
+        // The run completed with a state of unknown type, which the schedule does not need.
         Err(ChildError::Refused(error)) if is_final(error.kind()) => Ok(TickEnd::Completed),
         Err(error) => end_of(error),
     }
 }
 
-/// Says what came of a tick whose run brought no result.
+/// Returns the end of a tick whose run has no result.
 ///
 /// # Errors
 ///
-/// What may be otherwise at the next attempt.
+/// Errors that the next attempt may avoid.
 fn end_of(error: ChildError) -> Result<TickEnd, NodeError> {
     match error {
         ChildError::Failed { .. } => Ok(TickEnd::Failed),

@@ -1,4 +1,4 @@
-//! What a schedule is, as it is stored.
+//! The stored definition of a schedule.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use serde_json::Value;
 use crate::policy::{CatchUp, MOST, Overlap};
 use crate::times::Times;
 
-/// The highest version: a step from each to the next is kept.
+/// Highest version: the workflow has a migration step for each version.
 pub(crate) const LAST_VERSION: u32 = 1_000;
 
-/// The longest name: with a tick behind it, it is the id of a run.
+/// Maximum length of a name: name and tick together form a run id.
 const LONGEST: usize = 64;
 
-/// What a schedule is, as it is stored with it.
+/// The stored definition of a schedule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Definition {
@@ -31,18 +31,18 @@ pub struct Definition {
     pub jitter_ms: u64,
     /// How late a tick may be before it is to be caught up, in milliseconds.
     pub tolerance_ms: u64,
-    /// What becomes of ticks that are later.
+    /// Policy for late ticks.
     pub catch_up: CatchUp,
-    /// What becomes of ticks while a run goes on.
+    /// Policy for ticks during an active run.
     pub overlap: Overlap,
     /// The workflow of the runs.
     pub workflow: String,
-    /// What each run starts with.
+    /// The input of each run.
     pub input: Value,
 }
 
 impl Definition {
-    /// Checks what can be said wrong, and returns the ticks.
+    /// Validates the definition, and returns its times.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Definition {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`]: they were written by a program that knows more.
+    /// [`ErrorKind::Invalid`]: a newer program wrote the times.
     pub(crate) fn times(&self) -> Result<Times> {
         Times::new(&self.cron, &self.timezone)
     }
@@ -89,7 +89,7 @@ impl Definition {
         Duration::from_millis(self.tolerance_ms)
     }
 
-    /// Returns when the run of a tick is to start: as far behind it as name and tick say, the same in every process.
+    /// Returns when the run of a tick is to start. The delay depends only on name and tick, so it is the same in every process.
     pub(crate) fn start_of(&self, tick: Timestamp) -> Timestamp {
         if self.jitter_ms == 0 {
             return tick;

@@ -1,12 +1,12 @@
-//! What becomes of ticks that find no process, and of those that find the run before still going on.
+//! Policies for late ticks, and for ticks during an active run.
 
 use serde::{Deserialize, Serialize};
 
-/// How many ticks are looked at together, and may wait together: a schedule of every second that nobody served for a quarter of an hour.
+/// Maximum number of ticks that are decided together and may wait together: about a quarter of an hour of ticks every second.
 pub(crate) const MOST: u32 = 1_000;
 
-/// What becomes of ticks that are later than the [tolerance](crate::ScheduleRequest::tolerance): no process was there, or the schedule was
-/// paused.
+/// Policy for ticks that are later than the [tolerance](crate::ScheduleRequest::tolerance), because no process served the schedule or the schedule
+/// was paused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -20,7 +20,7 @@ pub enum CatchUp {
     All(u32),
 }
 
-/// What becomes of a tick while the run of an earlier tick goes on. A run that waits for an answer goes on.
+/// Policy for a tick while the run of an earlier tick is active. A run that waits for an answer counts as active.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -10,7 +10,7 @@ use crate::definition::Definition;
 use crate::policy::{CatchUp, MOST, Overlap};
 use crate::times::Times;
 
-/// How many of the latest ticks are told of.
+/// Number of latest ticks in the progress.
 const RECENT: usize = 16;
 
 /// How far a schedule has come.
@@ -27,7 +27,7 @@ pub struct Progress {
     pub skipped: u64,
     /// How many ticks were missed because no process was there in time. Of more than a thousand at once, a thousand are counted.
     pub missed: u64,
-    /// What came of the latest ticks, the oldest first.
+    /// Results of the latest ticks, oldest first.
     pub recent: VecDeque<TickResult>,
     /// How many logs the schedule had before this one.
     pub(crate) generation: u32,
@@ -42,13 +42,13 @@ pub(crate) struct RunSpan {
     pub(crate) ended: Timestamp,
 }
 
-/// What came of a tick.
+/// The result of a tick.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct TickResult {
     /// The tick.
     pub tick: Timestamp,
-    /// What came of it.
+    /// How the tick ended.
     pub end: TickEnd,
     /// How many ticks in a row it was the last of that went the same way.
     #[serde(default = "one", skip_serializing_if = "is_one")]
@@ -64,7 +64,7 @@ fn is_one(count: &u64) -> bool {
     *count == 1
 }
 
-/// What came of a tick.
+/// The end of a tick.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -77,7 +77,7 @@ pub enum TickEnd {
     Failed,
     /// Its run was cancelled.
     Cancelled,
-    /// Its run was purged before its end was noted.
+    /// The run was purged before the schedule recorded its end.
     Purged,
     /// Its run was cancelled by the next tick.
     Overtaken,
@@ -111,8 +111,7 @@ impl fmt::Display for TickResult {
 }
 
 impl Progress {
-    /// Takes in the ticks of which the time has come at `now`, and says which of them start runs. `planned` has come, whatever the
-    /// clock says by now.
+    /// Adds the ticks that are due at `now`, and returns the ticks that start runs. `planned` is due even if the clock was set back.
     pub(crate) fn come_due(
         &mut self,
         definition: &Definition,
@@ -145,8 +144,8 @@ impl Progress {
         self.decide_during(definition, times, span);
     }
 
-    /// Returns the progress as it will be recorded of the time until now, while the run of the first due tick is active: the run counts as
-    /// started, and the ticks since are decided.
+    /// Returns the progress to record for the time until now, while the run of the first due tick is active: the run counts as started, and later
+    /// ticks are decided.
     ///
     /// A decision on a tick depends on no later tick, so what this returns is what [`ended`](Self::ended) takes in.
     pub(crate) fn with_active_run(&self, definition: &Definition, times: &Times, span: RunSpan) -> Self {
@@ -197,8 +196,8 @@ impl Progress {
         self.say_all(missed, TickEnd::Missed);
     }
 
-    /// Takes the ticks whose runs are to have started by `until`, the oldest first, and of more than [`MOST`] the last ones: those that are
-    /// late at `now`, and the others.
+    /// Returns the ticks whose runs should have started by `until`, oldest first and at most the last [`MOST`]: first those that are late at `now`,
+    /// then the others.
     fn take_ticks(
         &mut self,
         definition: &Definition,
@@ -210,7 +209,7 @@ impl Progress {
         let has_come = |tick: &Timestamp| definition.start_of(*tick) <= until;
         let mut ticks: Vec<_> = times.iter(decided).take_while(has_come).take(MOST as usize + 1).collect();
         if ticks.len() > MOST as usize {
-            // Years of seconds are not walked through: from the end, there are no more to find than may be kept.
+            // Search backward from the end, so that years of ticks every second need no scan.
             let before = |tick: &Timestamp| times.until(Timestamp::from_unix_ms(tick.unix_ms() - 1));
             let back = std::iter::successors(times.until(until), before).skip_while(|tick| !has_come(tick));
             ticks = back.take(MOST as usize).collect();

@@ -17,10 +17,10 @@ use crate::policy::{CatchUp, Overlap};
 use crate::progress::Progress;
 use crate::schedule::Schedule;
 
-/// How often the schedule is looked at again where other processes start it, or give it a definition, at the same moment.
+/// Maximum number of retries if other processes start the schedule or change its definition at the same moment.
 const LOOKS: u32 = 32;
 
-/// What [`Runtime`] has for schedules.
+/// Schedule methods of [`Runtime`].
 pub trait Schedules {
     /// Begins to start a schedule, or to find one.
     ///
@@ -82,7 +82,7 @@ impl ScheduleRequest {
             cron: None,
             timezone: "UTC".to_owned(),
             jitter: Duration::ZERO,
-            // A process that dies is found dead after fifteen seconds, and its runs are taken up a second later.
+            // A dead process is detected after fifteen seconds, and other processes claim its runs a second later.
             tolerance: Duration::from_secs(60),
             catch_up: CatchUp::default(),
             overlap: Overlap::default(),
@@ -292,7 +292,7 @@ async fn settle(schedule: &Schedule, definition: &Definition, graph: &Graph<Cont
     Err(Error::new(ErrorKind::Unavailable, message))
 }
 
-/// Whether another process was first, so that it is to be looked at again.
+/// Returns whether another process was first, so that the caller retries.
 fn is_race(kind: ErrorKind) -> bool {
     use ErrorKind::{AlreadyExists, Conflict, Fenced, GraphChanged, NotFound, WrongStatus};
     matches!(kind, AlreadyExists | Conflict | Fenced | GraphChanged | NotFound | WrongStatus)

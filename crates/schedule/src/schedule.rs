@@ -15,7 +15,7 @@ use crate::definition::{Definition, check_name};
 use crate::progress::{Progress, RunSpan};
 use crate::times::Times;
 
-/// How many logs of one schedule are looked at: that in which it goes on, and those that retention has not removed.
+/// Maximum number of logs of one schedule to check: the current one, and those that retention has not removed.
 const LOGS: u32 = 100;
 
 /// A schedule that was started. Dropped, it changes nothing.
@@ -37,7 +37,7 @@ pub struct ScheduleStatus {
     pub run_status: RunStatus,
     /// Whether it is paused: from when that is on record, also before the process that has the schedule has met it.
     pub is_paused: bool,
-    /// What the schedule is.
+    /// The definition of the schedule.
     pub definition: Definition,
     /// How far it has come. The run of the active tick counts as started, and the ticks that came since are decided.
     pub progress: Progress,
@@ -59,7 +59,7 @@ pub struct ActiveTick {
 }
 
 impl ScheduleStatus {
-    /// Tells whether the schedule starts nothing any more: it was cancelled.
+    /// Returns whether the schedule was cancelled, so that it starts no more runs.
     pub fn has_ended(&self) -> bool {
         self.run_status.is_finished() && self.run_status != RunStatus::Failed
     }
@@ -68,7 +68,7 @@ impl ScheduleStatus {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`]: the times were written by a program that knows more.
+    /// [`ErrorKind::Invalid`]: a newer program wrote the times.
     ///
     /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says -->
     pub fn next(&self, after: Timestamp, most: usize) -> Result<Vec<Timestamp>> {
@@ -92,7 +92,7 @@ impl Schedule {
     ///
     /// # Errors
     ///
-    /// What the store says.
+    /// Any error of the store.
     ///
     /// # Cancel safety
     ///
@@ -173,7 +173,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Tells whether a run was started by this schedule for a tick.
+    /// Returns whether a run was started by this schedule for a tick.
     fn is_of_tick(&self, head: &RunHead) -> bool {
         let label = |key| head.facts.labels.get(key);
         (label(SCHEDULE), label(ROLE)) == (Some(&*self.name), Some(TICK))
@@ -193,7 +193,7 @@ impl Schedule {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if it was purged. What is returned fails as [`Runtime::pause`].
+    /// [`ErrorKind::NotFound`] if the schedule was purged. The returned request fails as [`Runtime::pause`] does.
     ///
     /// # Cancel safety
     ///
@@ -242,8 +242,8 @@ impl Schedule {
         Ok(self.look_at_logs().await?.ok())
     }
 
-    /// Finds the run that is the schedule now: of those that have not been followed by another, the last. If there is none, returns the
-    /// number of the log in which it begins anew.
+    /// Finds the current run of the schedule: the last run without a successor. If there is none, returns the number of the log in which the
+    /// schedule begins again.
     pub(crate) async fn look_at_logs(&self) -> Result<Result<ScheduleStatus, u32>> {
         let (mut last, mut next): (Option<ScheduleStatus>, u32) = (None, 0);
         let page = self.runtime.runs().tenant(&self.tenant).workflow(&self.workflow).limit(LOGS).await?;
@@ -274,7 +274,7 @@ impl Schedule {
         Ok(Some(ScheduleStatus {
             run: head.run.clone(),
             run_status: head.status,
-            // As soon as it is on record: the process that has the schedule meets it a little later.
+            // True as soon as the pause is recorded: the process that runs the schedule sees it a little later.
             is_paused: now.paused.is_some(),
             definition: read_channel(head, &now.state, DEFINITION)?,
             progress: read_channel(head, &now.state, PROGRESS)?,

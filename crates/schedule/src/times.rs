@@ -47,7 +47,7 @@ impl Times {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the pattern cannot be read, no day has its times (the 30th of February), or the zone is unknown.
+    /// [`ErrorKind::Invalid`] if the pattern is malformed, no day has its times (the 30th of February), or the zone is unknown.
     ///
     /// <!-- held by: times::patterns_and_zones_that_are_none_are_refused -->
     pub fn new(cron: &str, timezone: &str) -> Result<Self> {
@@ -124,7 +124,7 @@ impl Times {
         }
     }
 
-    /// Returns the first moment at which the clock shows this time, or one behind it.
+    /// Returns the first moment at which the clock shows this time or a later one.
     fn first_at(&self, shown: DateTime) -> Option<jiff::Timestamp> {
         let found = self.zone.to_ambiguous_timestamp(shown);
         // Of a time in a gap that is a moment before the gap.

@@ -1,4 +1,4 @@
-//! What the author of a store gives the suite: fresh places, instances on them, and hooks to damage and to let time pass.
+//! The interface between a store's author and the suite: fresh spaces, instances on them, and hooks that damage a space or advance its time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,9 +28,9 @@ pub trait StoreFactory: Send + Sync + 'static {
     }
 }
 
-/// One place where runs are kept: what a process finds again when it opens the store a second time.
+/// One storage space for runs, which a process finds again when it reopens the store.
 ///
-/// What it holds outside the process goes away with [`remove`](Self::remove), or when the space is dropped.
+/// [`remove`](Self::remove), or dropping the space, removes its data outside the process.
 #[async_trait]
 pub trait Space: Send + Sync + 'static {
     /// Opens one more instance of the store on this space, as another process would: with connections and caches of its own.
@@ -47,7 +47,7 @@ pub trait Space: Send + Sync + 'static {
         false
     }
 
-    /// Makes the table in which transactions of the suite insert rows, or finds it; `None` if the store has no transactions.
+    /// Creates the table in which transactions of the suite insert rows, or finds it; `None` if the store has no transactions.
     ///
     /// Called once for each property of the group `transactions`, after `setup`.
     async fn transaction_table(&self) -> Option<Box<dyn TransactionTable>> {
@@ -62,7 +62,7 @@ pub trait Space: Send + Sync + 'static {
         None
     }
 
-    /// Tells whether the few properties that make by far the most calls take a short form here, with a fifth of them.
+    /// Returns whether the few properties that make by far the most calls take a short form here, with a fifth of them.
     ///
     /// For a server that answers slowly, where the same store has the long form elsewhere: what these properties try is the
     /// store's own work, whatever server it talks to.
@@ -74,21 +74,21 @@ pub trait Space: Send + Sync + 'static {
     async fn remove(&self) {}
 }
 
-/// What a disk, an interrupted write, or a newer version may have done to a run.
+/// Damage to a run, as by a disk, an interrupted write, or a newer version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
     /// At least one byte of this record's body is another one; its length is the same. Group `damage`.
     Body(Seq),
-    /// This record is gone; those before and after it are there. Group `gap`.
+    /// This record is missing; its neighbors exist. Group `gap`.
     Gone(Seq),
-    /// The last record was not written to its end, as when the power failed. Group `torn`.
+    /// The last record is incomplete, as after a power failure. Group `torn`.
     Torn,
     /// This record's format version is one more than this library reads. Group `newer`.
     NewerFormat(Seq),
-    /// The records of the run and of this one have changed places: the store finds those of the one under the name of the other, as after
-    /// a fault in an index or in the name of a file. Group `swap`.
+    /// The records of the run and of this one are swapped: the store finds each under the name of the other, as after a fault in an index or a file
+    /// name. Group `swap`.
     Swapped(RunKey),
-    /// The last record is gone, and what the store keeps beside the log, as a head or an index, is as it was. Group `tail`.
+    /// The last record is missing, and the store's data outside the log, such as a head or an index, is unchanged. Group `tail`.
     Tail,
 }

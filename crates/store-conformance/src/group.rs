@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-/// What a store or its space must be able to do for a property to apply.
+/// The ability of a store or its space that a property requires.
 ///
 /// A suite names the groups it leaves out, each with the reason, and their tests show as ignored with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Group {
-    /// Nothing: every store has these properties.
+    /// No requirement: every store has these properties.
     Core,
     /// More than one instance of the store may use a space at once. Stores that say
     /// [`shared`](ferrata_store::Capabilities::shared) must not leave it out.
     Instances,
-    /// What was acknowledged is there when the space is opened again. Stores that say
-    /// [`durable`](ferrata_store::Capabilities::durable) must not leave it out.
+    /// Acknowledged records exist when the space is reopened. Stores that report [`durable`](ferrata_store::Capabilities::durable) must not omit
+    /// this group.
     Durable,
     /// The store sends notices. Stores that say [`notices`](ferrata_store::Capabilities::notices) must not leave it out.
     Notices,
@@ -102,7 +102,7 @@ impl Group {
         Self::Transactions,
     ];
 
-    /// Returns the name, as it is given to [`suite!`](crate::suite!).
+    /// Returns the name that [`suite!`](crate::suite!) takes.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Core => "core",

@@ -1,13 +1,13 @@
 //! The contract of a Ferrata store as a test suite, for every store.
 //!
-//! Each sentence of [`CheckpointStore`](ferrata_store::CheckpointStore) that says what implementors must do is a
-//! [`Property`] here, and [`suite!`] makes one test of each. Nothing can be left out quietly: the list of properties is in one
-//! place, and groups that do not apply are named with the reason and show as *ignored*.
+//! Each sentence of [`CheckpointStore`](ferrata_store::CheckpointStore) that obliges implementors is a [`Property`] here, and [`suite!`] creates
+//! one test of each. A suite cannot omit a property silently: the list of properties is in one place, and a suite names inapplicable groups with
+//! the reason and shows them as *ignored*.
 //!
 //! # How to run it on your store
 //!
-//! Add this crate to the `dev-dependencies`, and write `tests/conformance.rs`: a factory of fresh places, how to open your
-//! store on one of them, and what can be done to a place behind the store's back.
+//! Add this crate to the `dev-dependencies`, and write `tests/conformance.rs`: a factory of fresh spaces, the code that opens your store on one of
+//! them, and hooks that change a space directly.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -66,9 +66,9 @@
 //! # ferrata_store_conformance::check(&MyFactory, property);
 //! ```
 //!
-//! Each property runs on a fresh [`Space`], on several threads, with [`setup`] already called; where the contract speaks of two
-//! writers it opens two instances. A failure stops only its own test and says what was tried. Nothing waits for time to pass but
-//! the expiry of heartbeats, and that only if the space cannot move the store's clock.
+//! Each property runs on a fresh [`Space`], on several threads, after [`setup`]; if the contract mentions two writers, the property opens two
+//! instances. A failure stops only its own test and reports the steps. Only the expiry of heartbeats waits for real time, and only if the space
+//! cannot advance the store's clock.
 //!
 //! [`setup`]: ferrata_store::CheckpointStore::setup
 //!

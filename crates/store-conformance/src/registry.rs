@@ -1,4 +1,4 @@
-//! The one list of all properties, and what is made of it: the registry, and the tests of each suite.
+//! The list of all properties, with the registry and the tests of each suite that derive from it.
 
 use std::fmt;
 use std::future::Future;

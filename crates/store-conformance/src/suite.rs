@@ -70,7 +70,7 @@ macro_rules! __groups {
     };
 }
 
-/// Makes the tests.
+/// Creates the tests.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __tests {

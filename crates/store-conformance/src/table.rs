@@ -33,7 +33,7 @@ pub struct StatementErrors {
     pub permanent: Vec<StatementError>,
 }
 
-/// What a node does in its transaction.
+/// A step of a node in its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransactionStep {
@@ -80,10 +80,10 @@ pub enum NestedEnd {
     Forget,
 }
 
-/// What the database made of a step.
+/// The database's result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepResult {
-    /// The step is done.
+    /// The step succeeded.
     Done,
     /// The database refused it.
     Refused,

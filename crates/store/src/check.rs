@@ -1,5 +1,5 @@
-//! What every store decides alike: which entries of a batch it may write, whether an append is a repeat, whether a base fits the place it is meant for, and whether what
-//! was read is what a load returns.
+//! Checks that all stores share: which entries of a batch they may write, whether an append is a repeat, whether a base fits its position, and
+//! whether the records that were read are the result of a load.
 
 use std::collections::HashSet;
 
@@ -22,13 +22,13 @@ pub fn check_batch(batch: &[RunAppend], check: impl Fn(&RunAppend) -> Result<()>
     batch.iter().map(&mut admit).collect()
 }
 
-/// Tells whether `append` already is the end of the log, so that its answer is `Ok` and nothing is written.
+/// Returns whether `append` already is the end of the log, so that the store returns `Ok` and writes nothing.
 ///
-/// `newest_first` are the headers of the records kept, from the head backwards; at most as many as the append has are read.
-/// A header stands for its record, because it holds the length and the checksum of the body.
+/// `newest_first` are the headers of the stored records, from the head backward; the check reads at most as many as the append has. A header stands
+/// for its record, because it contains the length and the checksum of the body.
 ///
-/// Pruning between the lost reply and the retry does not make the retry another append: records that are gone are taken as
-/// written, since the ones after them chain to them, and a record that has since become a base counts as the one it was.
+/// Pruning between the lost reply and the retry does not turn the retry into another append. Removed records count as written, because later
+/// records chain to them. A record that has become a base counts as the original.
 pub fn is_repeat<'a>(newest_first: impl IntoIterator<Item = &'a RecordHeader>, append: &RunAppend) -> bool {
     let mut given = append.records.iter().rev().map(|record| &record.header);
     let mut kept = newest_first.into_iter();
@@ -55,8 +55,7 @@ fn in_place_of(header: &RecordHeader, base: &RecordHeader) -> RecordHeader {
 /// Checks what a store has read for a load up to `last`: from a base on, in order and without a gap, each record naming the one
 /// before it. Whether a record is damaged is for [`Record::verify`] to say.
 ///
-/// It goes from the end backwards: a record that is gone moves those before it in a store that counts places, and they are not
-/// to be blamed.
+/// Checks from the end backward: in a store that counts positions, a missing record shifts the earlier ones, which are not at fault.
 ///
 /// # Errors
 ///
@@ -84,8 +83,7 @@ pub fn check_loaded(run: &RunKey, records: &[Record], last: Seq) -> Result<()> {
     }
 }
 
-/// Checks that what a store has loaded ends with the record that was asked for by its id. An index, or a number that is damaged, may have led to
-/// another one.
+/// Checks that a load by record id ends with that record. A damaged index or number may have led to another one.
 ///
 /// # Errors
 ///
@@ -126,8 +124,8 @@ pub fn check_news(run: &RunKey, known: HeadRef, records: &[Record]) -> Result<()
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`]: the record is no base and none was given, or what was given is another record, no base or not
-/// sealed. Nothing may be changed.
+/// [`ErrorKind::Invalid`]: the record is no base and the caller gave none, or the given record is another one, no base or not sealed. The store
+/// must change nothing.
 ///
 /// <!-- held by: prune::pruning_with_another_record_is_refused -->
 pub fn check_prune<'a>(run: &RunKey, kept: &RecordHeader, cut: &'a PruneCut) -> Result<Option<&'a Record>> {
@@ -146,7 +144,7 @@ pub fn check_prune<'a>(run: &RunKey, kept: &RecordHeader, cut: &'a PruneCut) -> 
     }
     base.verify(run)
         .map_err(|source| refuse("the base given cannot be kept; seal it first").with_source(source))?;
-    // A record that is a base already stays as it is, so its own length and checksum do not matter here.
+    // A stored base stays unchanged, so the length and checksum of the given one do not matter.
     if in_place_of(kept, &base.header) != base.header {
         return Err(refuse("the base given is another record; give the one at the cut, turned into a base"));
     }

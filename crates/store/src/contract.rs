@@ -25,17 +25,17 @@ pub struct RunAppend {
     pub run: RunKey,
     /// The head that the run must have; absent if the run must not exist.
     pub expected: Option<HeadRef>,
-    /// What to add: at least one record, numbered on from the expected head and chained by `prev`.
+    /// The records to add: at least one, numbered from the expected head and chained by `prev`.
     pub records: Vec<Record>,
-    /// What is said of a new run; present exactly when `expected` is absent.
+    /// The facts of a new run; present exactly when `expected` is absent.
     pub facts: Option<RunFacts>,
 }
 
 impl RunAppend {
     /// Whether it writes what a sharded store keeps for itself: the map, and signposts to runs of other shards.
     ///
-    /// To a store these are finished runs like others, but one that removes finished runs after some time must keep them for good:
-    /// without its signpost a run may be started a second time, in another shard.
+    /// Stores treat these like other finished runs, but a store with retention must keep them forever: without its signpost a run may be started a
+    /// second time, in another shard.
     pub fn is_mark(&self) -> bool {
         let is_map = self.run.tenant == TenantId::default() && self.run.run.as_str() == SHARD_MAP;
         is_map || self.facts.as_ref().is_some_and(|facts| facts.workflow.is_reserved())
@@ -99,11 +99,11 @@ pub fn check_append(append: &RunAppend) -> Result<()> {
 pub struct PruneCut {
     /// The oldest record to keep.
     pub at: Seq,
-    /// What replaces that record: the same header, but a base; absent if it is a base already.
+    /// The replacement of that record: the same header, but a base; absent if it is a base already.
     pub base: Option<Record>,
 }
 
-/// Tells whether what [`load_since`](CheckpointStore::load_since) returned is what came after the known record, and not all that a load
+/// Returns whether what [`load_since`](CheckpointStore::load_since) returned is what came after the known record, and not all that a load
 /// returns.
 pub fn is_news(known: HeadRef, records: &[Record]) -> bool {
     records
@@ -111,7 +111,7 @@ pub fn is_news(known: HeadRef, records: &[Record]) -> bool {
         .is_none_or(|first| first.header.seq == known.seq.next() && first.header.prev == Some(known.id))
 }
 
-/// What pruning or purging removed.
+/// The result of pruning or purging.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// How many records.
@@ -120,7 +120,7 @@ pub struct Removed {
     pub bytes: u64,
 }
 
-/// What a store can do beyond the contract, and how far its word reaches.
+/// The abilities of a store beyond the contract, and the scope of its notices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -170,7 +170,7 @@ pub struct Notice {
     pub run: RunKey,
     /// The head that an append gave the run, if the store can say it.
     ///
-    /// Who knows the run up to this head need not look: so no writer reads back what it has written itself.
+    /// A reader that knows the run up to this head need not read it, so no writer reads back its own records.
     pub head: Option<HeadRef>,
 }
 
@@ -207,7 +207,7 @@ impl Notices {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] when the store, or one of the stores, is gone: poll from now on.
+    /// [`ErrorKind::Closed`] when the store, or one of the stores, is closed: poll from now on.
     ///
     /// # Cancel safety
     ///
@@ -231,7 +231,7 @@ impl Notices {
         }
     }
 
-    /// Takes what has come already, and of which store, without making room to wait.
+    /// Takes a notice that has already arrived, with its store, without waiting.
     fn take(&mut self) -> Option<(Result<Notice, RecvError>, usize)> {
         self.0.iter_mut().enumerate().find_map(|(index, receiver)| match receiver.try_recv() {
             Ok(notice) => Some((Ok(notice), index)),
@@ -241,7 +241,7 @@ impl Notices {
         })
     }
 
-    /// Waits for what comes next, and of which store.
+    /// Waits for the next notice, and returns its store.
     async fn wait(&mut self) -> (Result<Notice, RecvError>, usize) {
         let mut waiting: Vec<_> = self.0.iter_mut().map(|receiver| Box::pin(receiver.recv())).collect();
         poll_fn(|context| {
@@ -285,14 +285,14 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// Returns what this store can do. Constant for the life of the instance.
     fn capabilities(&self) -> Capabilities;
 
-    /// Prepares the place where runs are kept: folders, tables, a probe of the server.
+    /// Prepares the storage of runs: folders, tables, a probe of the server.
     ///
     /// Idempotent, and safe from many processes at once.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] (retry), [`ErrorKind::Unsupported`] (the place cannot keep the contract, or was made by a
-    /// newer version), [`ErrorKind::Invalid`] (a setting is wrong).
+    /// [`ErrorKind::Unavailable`] (retry), [`ErrorKind::Unsupported`] (the storage cannot satisfy the contract, or a newer version created it),
+    /// [`ErrorKind::Invalid`] (a setting is wrong).
     ///
     /// # Cancel safety
     ///
@@ -312,12 +312,12 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// Per entry:
-    /// - [`ErrorKind::Conflict`], with [`Error::actual_head`]: the head is not the expected record, or the run exists (or
-    ///   does not) against expectation. Nothing was written; load, see who wrote, decide again.
-    /// - [`ErrorKind::Unavailable`]: nothing was written; retry with a growing delay.
+    /// - [`ErrorKind::Conflict`], with [`Error::actual_head`]: the head is not the expected record, or the run exists (or does not) against
+    ///   expectation. The store wrote nothing; load the run, check the other writer's records, and decide again.
+    /// - [`ErrorKind::Unavailable`]: the store wrote nothing; retry with a growing delay.
     /// - [`ErrorKind::Indeterminate`]: the reply was lost. Retry the same records: their ids make the retry safe.
     /// - [`ErrorKind::Invalid`]: the entry fails [`check_append`]. Nothing was written.
-    /// - [`ErrorKind::TooLarge`], [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: nothing was written.
+    /// - [`ErrorKind::TooLarge`], [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the store wrote nothing.
     ///
     /// # Cancel safety
     ///
@@ -333,7 +333,7 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// - [`ErrorKind::NotFound`]: the run exists, but has no record at `at` (beyond the head, or pruned).
     /// - [`ErrorKind::Corrupt`]: a record is damaged, or there is no base. Never read as empty.
-    /// - [`ErrorKind::Unsupported`]: a record was written by a newer version.
+    /// - [`ErrorKind::Unsupported`]: a newer version wrote a record.
     /// - [`ErrorKind::Unavailable`]: the store cannot be reached; retry.
     ///
     /// # Cancel safety
@@ -374,8 +374,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// <!-- held by: load::the_head_follows_each_append, load::a_missing_run_has_no_head -->
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>>;
 
-    /// Lists runs that meet the query. Runs that cannot be read are left out and logged; they never hide others. A caller that needs to know
-    /// of every run asks for a [`complete`](RunQuery::complete) listing, which fails instead.
+    /// Lists runs that match the query. The store logs and omits unreadable runs; they never hide others. A caller that needs every run requests a
+    /// [`complete`](RunQuery::complete) listing, which fails instead.
     ///
     /// A cursor belongs to its query and its order; any instance understands it.
     ///
@@ -391,15 +391,15 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// <!-- held by: runs::runs_are_ordered_by_creation_then_tenant_then_id, runs::a_foreign_cursor_of_runs_is_invalid, damage::a_newer_format_is_unsupported -->
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>>;
 
-    /// Makes the record at `cut.at` a base if it is none, then drops every record before it.
+    /// Creates the record at `cut.at` a base if it is none, then drops every record before it.
     ///
     /// The base is durable before anything is dropped, so that a crash leaves garbage and never a hole; pruning again
     /// removes the garbage. The head is not changed. Appends may go on meanwhile. Pruning what is pruned is `Ok`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is no such run or record, [`ErrorKind::Invalid`] if the record is no base and none
-    /// was given, or what was given is another record. Nothing was changed.
+    /// [`ErrorKind::NotFound`] if there is no such run or record, [`ErrorKind::Invalid`] if the record is no base and the caller gave none, or gave
+    /// another record. The store changed nothing.
     ///
     /// # Cancel safety
     ///
@@ -420,13 +420,13 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// - [`ErrorKind::Unavailable`]: some of it may be left; call it again, with the same expected head.
     /// - [`ErrorKind::Conflict`], with [`Error::actual_head`]: the head is not the expected one. Nothing was removed.
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a head was expected, and the run's cannot be read. Nothing was
-    ///   removed.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the caller expected a head, and the run's head cannot be read. The store removed
+    ///   nothing.
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: a dropped future leaves the purge done, not done, or half done. Call it again. What of it is still on
-    /// its way to a server may arrive after that; with an expected head it removes no later life of the id.
+    /// Not cancel safe: after a dropped future the purge is done, not done, or half done. Call it again. Requests on their way to a server may
+    /// arrive later; with an expected head they remove no later life of the id.
     ///
     /// <!-- held by: purge::purging_leaves_no_trace, purge::a_purge_that_expects_another_head_is_a_conflict -->
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed>;
@@ -444,7 +444,7 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// <!-- held by: heartbeat::a_heartbeat_lasts_exactly_as_long_as_said, heartbeat::a_heartbeat_of_zero_ends_the_executor -->
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()>;
 
-    /// Tells whether an executor is alive: `false` if its last heartbeat has expired by the store's clock, or it has sent none.
+    /// Returns whether an executor is alive: `false` if its last heartbeat has expired by the store's clock, or it has sent none.
     ///
     /// A store that cannot tell answers `true`, as it does unless it says otherwise.
     ///
@@ -462,13 +462,13 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
         Ok(true)
     }
 
-    /// Loads what a caller needs who knows the run as of the record `known`, to know it as of its head: the records after that one, in order,
-    /// and none if it is the head; or, where the store does not tell them apart or the record is not kept any more, what
-    /// [`load`](Self::load) of the head returns. `None` if there is no such run.
+    /// Loads the records that a caller needs to advance its knowledge of the run from the record `known` to the head. The result is the records
+    /// after `known`, in order, and empty if `known` is the head. If the store cannot tell them apart or no longer has `known`, the result is that
+    /// of [`load`](Self::load) at the head. `None` if there is no such run.
     ///
-    /// Which of the two it is, [`is_news`] says: only records that follow the known one are taken for what came after it. So a store may
-    /// answer with a load at any time, as it does unless it says otherwise, and a run that was purged and began anew is none that was known.
-    /// What makes it worth more is that it reads in proportion to what is new.
+    /// [`is_news`] tells the two apart: only records that follow the known one count as new. So a store may answer with a load at any time, which
+    /// is the default, and a run that was purged and started again never matches `known`. The benefit of this method is that it reads in proportion
+    /// to the new records.
     ///
     /// # Errors
     ///
@@ -486,8 +486,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
 
     /// Names the part of the store that answers for the run: what concerns one part never waits for another.
     ///
-    /// For stores that are made of several, such as a sharded one: the runtime sends no batch to several parts, so that one that
-    /// hangs holds up its own runs alone. Any number will do, and it may change for a run. Never waits.
+    /// For stores with several parts, such as a sharded one: the runtime never sends one batch to several parts, so a part that hangs delays only
+    /// its own runs. Any number is valid, and the number of a run may change. Never waits.
     fn part(&self, run: &RunKey) -> u64 {
         let _ = run;
         0

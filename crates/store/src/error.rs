@@ -8,30 +8,30 @@ use crate::id::{HeadRef, NodeName, RunKey, Seq};
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a caller does about an [`Error`].
+/// The caller's reaction to an [`Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// What was named does not exist. Nothing was changed.
+    /// The target does not exist. The call changed nothing.
     NotFound,
-    /// What was to be made exists already and is different. Nothing was changed.
+    /// The target already exists and differs. The call changed nothing.
     AlreadyExists,
-    /// Another writer was first. Nothing was written: load, look who wrote, decide again.
+    /// Another writer was first. The call wrote nothing: load the run, check the other writer's records, and decide again.
     Conflict,
-    /// Another executor has claimed the run since, or may do so because this process could not say that it is alive. Nothing was
-    /// written: stop; the run goes on there, or where it is taken up.
+    /// Another executor has claimed the run, or may do so because this process missed its heartbeat. The call wrote nothing. Stop: the run
+    /// continues in the process that claims it.
     Fenced,
-    /// The store cannot be reached, or it or the run is too busy. Nothing was written: retry with a growing delay.
+    /// The store is unreachable, or the store or the run is too busy. The call wrote nothing: retry with a growing delay.
     Unavailable,
     /// The reply was lost. Retry the same call with the same records: their ids make it safe.
     Indeterminate,
     /// This store or this version cannot do it. Nothing was changed.
     Unsupported,
-    /// The call is wrong. Nothing was changed: fix the call.
+    /// The call is wrong. It changed nothing: fix the call.
     Invalid,
-    /// A value is over a limit. Nothing was changed: make it smaller, or raise the limit.
+    /// A value exceeds a limit. The call changed nothing: make the value smaller, or raise the limit.
     TooLarge,
-    /// Stored data is damaged. Nothing was changed: an operator must look.
+    /// Stored data is damaged. The call changed nothing: an operator must investigate.
     Corrupt,
     /// The graph differs from the one the run was recorded with, where it matters. Nothing was changed.
     GraphChanged,
@@ -78,7 +78,7 @@ impl ErrorKind {
         }
     }
 
-    /// Tells whether the same call may succeed when it is made again unchanged.
+    /// Returns whether the same call may succeed if it is repeated unchanged.
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::Unavailable | Self::Indeterminate)
     }
@@ -90,7 +90,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// What went wrong, where, and what to do about it.
+/// An error with its cause, its place and its remedy.
 ///
 /// `Display` prints this layer only; the causes are behind [`std::error::Error::source`].
 #[derive(Clone)]
@@ -169,7 +169,7 @@ impl Error {
         self
     }
 
-    /// Says where it happened, before the message: for a store that is made of several, which of them.
+    /// Puts the place of the error before the message: in a store with several parts, the part.
     #[must_use]
     pub fn with_place(mut self, place: impl fmt::Display) -> Self {
         self.inner.message = format!("{place}: {}", self.inner.message);
@@ -211,7 +211,7 @@ impl Error {
         &self.inner.message
     }
 
-    /// Tells whether the same call may succeed when it is made again unchanged.
+    /// Returns whether the same call may succeed if it is repeated unchanged.
     pub fn is_retryable(&self) -> bool {
         self.inner.kind.is_retryable()
     }

@@ -27,27 +27,27 @@ pub struct HeaderRange {
 /// The record at which a range begins or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
-    /// The range begins with this record, or with the oldest that is kept if this one is not.
+    /// The range begins with this record, or with the oldest stored one if this record is gone.
     From(Seq),
     /// The range ends with this record, or with the head if this one does not exist yet.
     UpTo(Seq),
 }
 
 impl HeaderRange {
-    /// The most headers of one answer; a store returns no more, whatever is asked.
+    /// Maximum number of headers in one answer, whatever the request.
     pub const MAX: u32 = 1_000;
 
-    /// At most `limit` headers from a record on; a limit of 0 is taken as 1.
+    /// At most `limit` headers from a record on; a limit of 0 counts as 1.
     pub fn from(seq: Seq, limit: u32) -> Self {
         Self::of(Anchor::From(seq), limit)
     }
 
-    /// At most `limit` headers up to a record, this one included; a limit of 0 is taken as 1.
+    /// At most `limit` headers up to and including a record; a limit of 0 counts as 1.
     pub fn up_to(seq: Seq, limit: u32) -> Self {
         Self::of(Anchor::UpTo(seq), limit)
     }
 
-    /// The oldest headers that are kept.
+    /// The oldest stored headers.
     pub fn oldest(limit: u32) -> Self {
         Self::from(Seq::new(0), limit)
     }
@@ -71,8 +71,8 @@ impl HeaderRange {
         self.limit.get().min(Self::MAX)
     }
 
-    /// Returns the first and the last number that it means in a run whose records from `first` to `last` are kept; `None` if
-    /// it means none of them.
+    /// Returns the first and the last number of the range in a run that stores the records from `first` to `last`; `None` if the range has none of
+    /// them.
     pub fn within(self, first: Seq, last: Seq) -> Option<(Seq, Seq)> {
         let more = u64::from(self.limit() - 1);
         let (begin, end) = match self.anchor {
@@ -101,7 +101,7 @@ impl HeaderRange {
     }
 }
 
-/// What a store answers to [`headers`](crate::CheckpointStore::headers).
+/// The result of [`headers`](crate::CheckpointStore::headers).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headers {
     /// The oldest record that the run keeps.

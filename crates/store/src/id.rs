@@ -150,7 +150,7 @@ text_id! {
     RunId, "run id", check_text
 }
 text_id! {
-    /// Who a run belongs to; part of every key, so the same run id in two tenants is two runs.
+    /// The tenant that owns a run; part of every key, so the same run id in two tenants is two runs.
     ///
     /// Text of 1 to 128 of `A-Z a-z 0-9 . _ : -`, not starting with a dot: safe in a path, a key and a query everywhere.
     TenantId, "tenant", check_text
@@ -171,13 +171,13 @@ text_id! {
 }
 
 impl WorkflowName {
-    /// Whether the name is kept for what the library writes for itself, as a sharded store does: it begins with `ferrata:`.
+    /// Whether the name is reserved for the library's own records, such as those of a sharded store: it begins with `ferrata:`.
     pub fn is_reserved(&self) -> bool {
         self.0.starts_with(RESERVED)
     }
 }
 
-/// What the names of the library's own workflows begin with.
+/// Prefix of the names of the library's own workflows.
 const RESERVED: &str = "ferrata:";
 
 impl Default for TenantId {
@@ -187,10 +187,10 @@ impl Default for TenantId {
     }
 }
 
-/// What identifies a run in a store: its tenant and its id.
+/// Identifies a run in a store by tenant and id.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RunKey {
-    /// Who the run belongs to.
+    /// The tenant that owns the run.
     pub tenant: TenantId,
     /// The run's id within its tenant.
     pub run: RunId,
@@ -341,7 +341,7 @@ number! {
 
 /// The last record of a log: its position and its id.
 ///
-/// The id makes the position safe to compare across a purge: a run made anew under an old name has other record ids.
+/// The id makes the position safe to compare across a purge: a new run under an old name has other record ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HeadRef {
     /// The record's position.
@@ -356,7 +356,7 @@ impl fmt::Display for HeadRef {
     }
 }
 
-/// A hash of what a definition means, for telling whether it changed: 128 bits of BLAKE3, shown as 32 hex digits.
+/// A hash of a definition's meaning, which shows whether the definition changed: 128 bits of BLAKE3, displayed as 32 hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 16]);
 
@@ -423,8 +423,8 @@ impl<'de> Deserialize<'de> for Fingerprint {
 ///
 /// # To ensure correctness, implementors must
 ///
-/// - never return the same id twice, also not in another process or after a restart. What keeps a writer from an earlier
-///   life of a purged run out is that its record ids never come again.
+/// - never return the same id twice, even in another process or after a restart. A writer from an earlier life of a purged run cannot write,
+///   because its record ids never recur.
 pub trait IdSource: fmt::Debug + Send + Sync + 'static {
     /// Returns a new UUIDv7 whose time part is `now`.
     fn next(&self, now: Timestamp) -> Uuid;
@@ -432,8 +432,8 @@ pub trait IdSource: fmt::Debug + Send + Sync + 'static {
 
 /// Ids from a generator seeded once from the operating system's randomness.
 ///
-/// The random part is the SplitMix64 stream (Steele, Lea, Flood 2014) over two independently seeded 64-bit counters: an
-/// atomic addition and a mix for each id, because an id is made for every record.
+/// The random part is the SplitMix64 stream (Steele, Lea, Flood 2014) over two independently seeded 64-bit counters. An id costs an atomic addition
+/// and a mix, because every record needs an id.
 #[derive(Debug)]
 pub struct RandomIds {
     high: AtomicU64,

@@ -57,14 +57,14 @@ impl Standing {
     }
 }
 
-/// What an append does to a run's entry. `E` is whatever names one, and is equal exactly where the run stands in the same places.
+/// The effect of an append on a run's entry. `E` names an entry, and is equal exactly if the run stands in the same places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move<E> {
     before: Option<E>,
     after: E,
 }
 
-/// What became of an append.
+/// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The records are in the log.
@@ -81,12 +81,12 @@ impl<E: PartialEq> Move<E> {
         Self { before, after }
     }
 
-    /// Returns what must be stored before the record is written; `None` if the run stays where it has its entry.
+    /// Returns the entry to store before the record is written; `None` if the run stays in the place of its entry.
     pub fn announced(&self) -> Option<&E> {
         (self.before.as_ref() != Some(&self.after)).then_some(&self.after)
     }
 
-    /// Returns what may be given up afterwards. In doubt that is nothing: a reader of the index finds out.
+    /// Returns the entry that the writer may remove afterward. In doubt it returns `None`: a reader of the index finds out.
     pub fn left(self, outcome: Outcome) -> Option<E> {
         let is_moved = self.announced().is_some();
         match outcome {
@@ -99,17 +99,16 @@ impl<E: PartialEq> Move<E> {
 
 /// An entry of an index, as a reader finds it.
 pub trait IndexEntry {
-    /// What tells the lives of a run under one key apart: a run that was purged and started anew is another life.
+    /// Distinguishes the lives of a run under one key: a run that was purged and started again is another life.
     type Life: PartialOrd;
 
     /// Returns the life that the entry is of.
     fn life(&self) -> &Self::Life;
 
-    /// Returns the record with which the run comes to stand there; `None` if the index compares records itself when it gives the
-    /// entry up.
+    /// Returns the record that moves the run to this entry; `None` if the index compares records itself when it removes the entry.
     fn announced_with(&self) -> Option<Seq>;
 
-    /// Tells whether a run that stands so has its place here.
+    /// Returns whether a run that stands so has its place here.
     fn holds(&self, standing: &Standing) -> bool;
 
     /// Checks the entry against the log: the life, the last record and where it leaves the run; `None` if there is no run.
@@ -125,12 +124,12 @@ pub trait IndexEntry {
     }
 }
 
-/// What the log says of an entry.
+/// The log's verdict on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// The run stands there.
     Stands,
-    /// The record that needs it is not written yet, or never will be; a record after it settles that. Leave it.
+    /// The record that needs the entry is not written yet, or never will be; a later record settles that. Leave the entry.
     Ahead,
     /// The run has moved on, or this life has ended. It may go.
     Stale,

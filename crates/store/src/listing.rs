@@ -70,7 +70,7 @@ impl Listing {
         Paged { items: heads, next }
     }
 
-    /// Returns the error for a cursor that is not of the listing it is given to.
+    /// Returns the error for a cursor of another listing.
     pub fn foreign() -> Error {
         Error::new(ErrorKind::Invalid, "the cursor is not of this listing; start at its first page")
     }
@@ -115,8 +115,8 @@ impl RunPlace {
     }
 }
 
-/// Lists a page of the runs that meet a query at the store's time `now`, out of all runs of the store, in any order: the whole of
-/// [`runs`](super::CheckpointStore::runs) for a store that has its heads at hand.
+/// Lists a page of the runs that match a query at the store's time `now`, out of all runs of the store, in any order: an implementation of
+/// [`runs`](super::CheckpointStore::runs) for a store that can iterate over its heads.
 ///
 /// # Errors
 ///
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Each author of a store wrote this anew: the filter, the order, the page and its cursor.
+    /// Shared by all stores: the filter, the order, the page and its cursor.
     #[test]
     fn pages_of_all_heads_are_the_listing() {
         let head = |n: i64| {

@@ -26,15 +26,15 @@ use crate::refusal;
 use crate::relay::{Relay, Texts, check_said};
 use crate::resealing::{Resealing, check_reseal};
 
-/// How many notices a slow subscriber may be behind before it is told that it missed some.
+/// Maximum number of notices that a slow subscriber may be behind before it loses some and is notified of the loss.
 ///
 /// A key is 32 bytes, so this costs 32 KiB; a subscriber that is further behind is better served by one listing.
 const NOTICES: usize = 1_024;
 
 /// A store in the memory of this process.
 ///
-/// Nothing survives the process, and no other process sees it. A clone is a further instance of the same store, as two
-/// connections to one database are.
+/// The store is lost with the process, and other processes cannot access it. A clone is another instance of the same store, like a second
+/// connection to one database.
 ///
 /// ```
 /// use ferrata_store::{CheckpointStore, MemoryStore, Page, RunQuery};
@@ -85,8 +85,7 @@ impl MemoryStore {
 
     /// Changes the records kept of a run as a failing disk would, without regard to any rule; tells whether there is such a run.
     ///
-    /// For tests of what is built on a store: a body may be changed, a record taken out or given a newer format. Reading then
-    /// fails as it does on any other store.
+    /// For tests of code on top of a store: changes a body, removes a record or gives it a newer format. Reading then fails as in any other store.
     pub fn tamper(&self, run: &RunKey, change: impl FnOnce(&mut Vec<Record>)) -> bool {
         self.content().runs.get_mut(run).map(|log| log.tamper(change)).is_some()
     }
@@ -140,7 +139,7 @@ impl CheckpointStore for MemoryStore {
     }
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        // Checksums are taken before the lock, so that writers of large bodies do not wait for each other.
+        // Compute checksums before the lock, so that writers of large bodies do not block each other.
         let checks: Vec<_> = batch.iter().map(check_append).collect();
         let is_heard = self.shared.notices.receiver_count() > 0;
         let mut changed = Vec::new();
@@ -225,7 +224,7 @@ impl CheckpointStore for MemoryStore {
             None => return Err(refusal::no_run("store.prune", run)),
         };
         self.tell(run);
-        // Freeing many records takes a while; the lock is not held for it.
+        // Freeing many records takes a while, so release the lock first.
         Ok(log::count(&gone))
     }
 

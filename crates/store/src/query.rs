@@ -1,4 +1,4 @@
-//! What callers ask of a store: positions, filters, pages, and the heads that come back.
+//! The terms of store calls: positions, filters, pages, and the returned heads.
 
 use std::num::NonZeroU32;
 
@@ -31,7 +31,7 @@ impl std::fmt::Display for At {
     }
 }
 
-/// What a store knows of a run without reading its log.
+/// The part of a run that a store knows without reading its log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunHead {
@@ -43,7 +43,7 @@ pub struct RunHead {
     pub id: RecordId,
     /// The position of the oldest record kept: 0 unless the run was pruned.
     pub first: Seq,
-    /// What the last record says.
+    /// Kind of the last record.
     pub kind: RecordKind,
     /// The run's status.
     pub status: RunStatus,
@@ -55,14 +55,14 @@ pub struct RunHead {
     pub owner_alive: bool,
     /// When it is to be woken.
     pub wake_at: Option<Timestamp>,
-    /// When its last record was made, by the writer's clock.
+    /// Time of the last record, by the writer's clock.
     pub updated: Timestamp,
-    /// What was said of it at its start.
+    /// Facts from the run's start.
     pub facts: RunFacts,
 }
 
 impl RunHead {
-    /// Makes the head of `run` as it is after `last`, with `first` the oldest record kept.
+    /// Creates the head of `run` after `last`, with `first` as the oldest stored record.
     pub fn after(
         run: RunKey,
         first: Seq,
@@ -86,13 +86,13 @@ impl RunHead {
         }
     }
 
-    /// Tells whether the run was started and no executor has begun with it: it waits for room. One that was begun and lost has been
-    /// claimed, and so has one that was let go of.
+    /// Returns whether the run was started and no executor has claimed it yet: it waits for capacity. A run that lost or released its executor has
+    /// been claimed, so it does not count.
     pub fn is_queued(&self) -> bool {
         self.epoch == Epoch::NEVER && self.status == RunStatus::InProgress
     }
 
-    /// Tells whether the run is finished and has something left to deliver.
+    /// Returns whether the run is finished and has something left to deliver.
     pub fn is_delivering(&self) -> bool {
         self.status.is_finished() && self.wake_at.is_some()
     }
@@ -128,8 +128,8 @@ pub struct RunQuery {
     pub owner: Option<ExecutorId>,
     /// Only runs that need an owner.
     pub filter: RunFilter,
-    /// Whether a run that cannot be read fails the listing, rather than being left out; false unless set. For a caller that removes what no
-    /// listed run needs.
+    /// Whether an unreadable run fails the listing instead of being omitted; false by default. For a caller that removes data that no listed run
+    /// needs.
     pub complete: bool,
 }
 
@@ -148,7 +148,7 @@ pub enum RunFilter {
 }
 
 impl RunQuery {
-    /// Tells whether `head` meets the query at the store's time `now`.
+    /// Returns whether `head` meets the query at the store's time `now`.
     ///
     /// For stores that filter in process, and the yardstick for those that let a server do it.
     pub fn matches(&self, head: &RunHead, now: Timestamp) -> bool {
@@ -156,14 +156,14 @@ impl RunQuery {
             && self.meets_standing(&Standing::of(head), head.owner_alive, now)
     }
 
-    /// Tells whether the listing fails if this run cannot be read, rather than leaving it out.
+    /// Returns whether the listing fails if this run is unreadable, instead of omitting it.
     ///
     /// For authors of stores, which ask it for such a run.
     pub fn fails_without(&self, run: &RunKey) -> bool {
         self.complete && self.tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
     }
 
-    /// Tells whether a run of which this was said at its start may meet the query: as far as what never changes goes.
+    /// Returns whether a run with these facts may match the query, judged by its immutable parts.
     pub fn meets_facts(&self, run: &RunKey, facts: &RunFacts) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| *tenant == run.tenant)
             && self.workflow.as_ref().is_none_or(|workflow| *workflow == facts.workflow)
@@ -177,7 +177,7 @@ impl RunQuery {
                 .is_none_or(|parent| facts.parent.as_ref().is_some_and(|p| p.run == *parent))
     }
 
-    /// Tells whether a run that stands so may meet the query at the store's time `now`: as far as what its last record says goes.
+    /// Returns whether a run that stands so may meet the query at the store's time `now`: as far as what its last record says goes.
     pub fn meets_standing(&self, standing: &Standing, owner_alive: bool, now: Timestamp) -> bool {
         let Standing { status, owner, wake_at } = *standing;
         (self.statuses.is_empty() || self.statuses.contains(&status))
@@ -217,10 +217,10 @@ pub struct Page {
 }
 
 impl Page {
-    /// The most entries of one page; a store returns no more, whatever is asked.
+    /// Maximum number of entries in one page, whatever the request.
     pub const MAX: u32 = 1_000;
 
-    /// The first page of at most `limit` entries, newest first; a limit of 0 is taken as 1.
+    /// The first page of at most `limit` entries, newest first; a limit of 0 counts as 1.
     pub fn first(limit: u32) -> Self {
         Self {
             limit: NonZeroU32::new(limit).unwrap_or(NonZeroU32::MIN),

@@ -1,13 +1,13 @@
-//! What every store refuses, in one wording.
+//! The shared error messages of all stores.
 
 use crate::error::{Error, ErrorKind};
 use crate::id::{HeadRef, RunKey, Seq};
 use crate::query::At;
 
-/// What is said of a run that an operation needs and that does not exist.
+/// Message for an operation on a run that does not exist.
 pub const NO_RUN: &str = "there is no such run; it was purged, or never started";
 
-/// What is said of the second entry of a run in a batch.
+/// Message for the second entry of a run in a batch.
 pub const DOUBLED: &str = "the run stands in the batch already; join its records into one entry";
 
 /// Says which head was expected and which was found; `None` stands for a run that does not exist.
@@ -54,7 +54,7 @@ pub fn gone(run: &RunKey, seq: Seq) -> Error {
     corrupt(run, seq, "the record is gone")
 }
 
-/// What was read of a record is damaged, as `what` says.
+/// Returns the error for a damaged record; `what` names the damage.
 pub fn corrupt(run: &RunKey, seq: Seq, what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{what}; restore the run from a backup"))
         .with_run(run)

@@ -1,4 +1,4 @@
-//! What the processes on a store say to each other beside the logs: heard at once or not at all.
+//! Messages between the processes of a store, outside the logs: delivered at once or not at all.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// Passes texts on between the processes that use a store, for what is shown while it comes, such as the tokens of a model.
 ///
-/// A store that has none is no less a store: see [`CheckpointStore::relay`](crate::CheckpointStore::relay). Nothing is kept. A text may be
-/// lost, and so may all of them while a connection is; it may be heard twice, and by the process that said it.
+/// A store without a relay is complete: see [`CheckpointStore::relay`](crate::CheckpointStore::relay). The relay stores nothing. A text may be
+/// lost, and so may all texts while a connection is lost. It may arrive twice, and at the process that sent it.
 ///
 /// # To ensure correctness, implementors must
 ///
 /// - pass each text on whole and unchanged, or not at all; of equal texts in one call, one is enough;
 /// - pass the texts of one call on in their order, and those of calls that wait for each other;
-/// - let a listener hear what is said after [`hear`](Self::hear) has returned, by any process, unless a connection is lost;
-/// - never wait for a listener: one that is too slow loses texts, and is told so.
+/// - deliver to a listener every text that any process sends after [`hear`](Self::hear) has returned, unless a connection is lost;
+/// - never wait for a listener: one that is too slow loses texts, and gets a notice of that.
 #[async_trait]
 pub trait Relay: Send + Sync {
     /// Says texts, of at most [`MOST_SAID`] bytes each and without a NUL, to every process that hears at this time.
@@ -25,16 +25,16 @@ pub trait Relay: Send + Sync {
     /// # Errors
     ///
     /// - [`ErrorKind::TooLarge`]: a text is longer. [`ErrorKind::Invalid`]: there is a NUL in it. Nothing was said.
-    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store cannot be reached. Some may have been heard.
+    /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store is unreachable. Listeners may have received some of the texts.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: some may have been heard.
+    /// Cancel safe: listeners may have received some of the texts.
     ///
     /// <!-- held by: setup::what_is_said_is_heard_whole_and_in_order -->
     async fn say(&self, texts: Vec<String>) -> Result<()>;
 
-    /// Begins to hear what is said: everything from when this returns on.
+    /// Begins to listen: receives every text sent after this call returns.
     ///
     /// # Errors
     ///
@@ -76,7 +76,7 @@ pub fn check_said(texts: &[String]) -> Result<()> {
     }
 }
 
-/// What is said by the processes on a store.
+/// Texts from the processes of a store.
 #[derive(Debug)]
 pub struct Texts(broadcast::Receiver<Arc<str>>);
 
@@ -90,7 +90,7 @@ impl Texts {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] when the store is gone.
+    /// [`ErrorKind::Closed`] when the store is closed.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! Putting bodies in other envelopes: the same records, sealed anew.
+//! Replaces the envelopes of bodies: the same records, sealed again.
 
 use async_trait::async_trait;
 
@@ -6,29 +6,29 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::{Record, RecordHeader};
 
-/// What puts the same records in other envelopes: for a wrapper that encrypts them with another key.
+/// Replaces the envelopes of records: for a wrapper that encrypts them with another key.
 ///
-/// A record says the same before and after. What a reader of the store itself sees are another body, and its length and checksum.
+/// A record has the same meaning before and after. A reader of the store itself sees another body, and its length and checksum.
 ///
 /// # To ensure correctness, implementors must
 ///
 /// - replace a record whole or not at all, for readers in any process and whatever ends the process;
-/// - replace only what [`has_place`] says: not a record that was made a base, pruned, purged or written by a later life meanwhile;
-/// - change nothing else: neither head nor listings, and no record that is not given;
+/// - replace only the records that [`has_place`] accepts: not a record that was made a base, pruned, purged or written by a later life meanwhile;
+/// - change nothing else: neither head nor listings, and no record that the caller did not give;
 /// - let appends, prunes and purges go on meanwhile, as if it were not there.
 #[async_trait]
 pub trait Resealing: Send + Sync {
-    /// Replaces those of a run's records that are there with the same header but for the body's length and checksum, and says how many.
-    /// The others are passed over: they are gone, or became a base, since they were read.
+    /// Replaces the stored records that have the same header except for the body's length and checksum, and returns their number. It skips the
+    /// others, which were removed or became a base since the caller read them.
     ///
-    /// What was replaced is on stable storage when it returns.
+    /// Replaced records are durable when the call returns.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::Invalid`]: the records are not in the order of their numbers, or not sealed. Nothing was changed.
     /// - [`ErrorKind::NotFound`]: there is no such run.
     /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: some may have been replaced; call it again.
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: what is there cannot be read.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the stored records cannot be read.
     ///
     /// # Cancel safety
     ///
@@ -38,8 +38,7 @@ pub trait Resealing: Send + Sync {
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64>;
 }
 
-/// Tells whether a record that is given to [`Resealing::reseal`] takes the place of the one that is kept: it is the same one, and a base
-/// if that is one.
+/// Returns whether a record given to [`Resealing::reseal`] replaces the stored one: both are the same record, and either both or neither is a base.
 ///
 /// <!-- held by: reseal::what_is_another_record_by_now_is_passed_over -->
 pub fn has_place(kept: &RecordHeader, given: &RecordHeader) -> bool {

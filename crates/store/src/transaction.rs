@@ -17,7 +17,7 @@ pub trait Database: Send + Sync + 'static {
     /// The name of the stores that are in such a database, as in [`Capabilities::name`](crate::Capabilities::name).
     const NAME: &'static str;
 
-    /// What a node writes with.
+    /// The connection with which a node writes.
     type Connection: Any + Send;
 
     /// A transaction that has begun. It is rolled back when it is dropped.
@@ -84,9 +84,9 @@ pub trait Transactions: Send + Sync {
     /// <!-- held by: transactions::work_and_record_commit_together_or_not_at_all, transactions::a_connection_to_another_kind_is_invalid -->
     async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef>;
 
-    /// Tells whether an error of a statement in a transaction is transient, so that the same work may succeed in another transaction: the database
-    /// gave way to another transaction (a deadlock, a serialization failure, a lock that did not come free), or the connection was lost. Also checks
-    /// the causes of the error.
+    /// Returns whether an error of a statement in a transaction is transient, so that the same work may succeed in another transaction. Either the
+    /// database gave way to another transaction (a deadlock, a serialization failure, a lock timeout), or the connection was lost. Also checks the
+    /// causes of the error.
     ///
     /// <!-- held by: transactions::transient_errors_give_way, transactions::lost_connection_leaves_no_rows -->
     fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool;

@@ -62,7 +62,7 @@ pub fn path(url: &str, scheme: &str) -> Result<Vec<u8>, &'static str> {
     }
 }
 
-/// One option of a URL. What reads its value answers `None` if it is no such value.
+/// One option of a URL. A parser of its value returns `None` if the value is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UrlOption<'a> {
     /// The option as it stands in the URL.

@@ -2,15 +2,15 @@
 
 use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
 
-/// Gives each record that a store keeps of a run to `take`, in pieces from the newest base backwards: in memory is one piece at a time, as
-/// when the run is loaded. Returns whether all were there that the head tells of: false if some were pruned or the run
-/// was purged meanwhile, also if its id was begun anew.
+/// Passes each stored record of a run to `take`, in pieces from the newest base backward. Memory holds one piece at a time, as when the run is
+/// loaded. Returns whether it found all records up to the head: false if some were pruned or the run was purged meanwhile, even if its id was
+/// started again.
 ///
-/// Records that were appended since are given, too, as far as they came before the first piece was read.
+/// `take` also gets records that were appended before the first piece was read.
 ///
 /// # Errors
 ///
-/// As [`CheckpointStore::load`], with the run; and what `take` returns. Records were given by then.
+/// The errors of [`CheckpointStore::load`], with the run; and any error of `take`. `take` may have received records before the error.
 ///
 /// # Cancel safety
 ///
@@ -53,7 +53,7 @@ pub async fn each_record(
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error.with_run(&head.run)),
         };
-        // A run that was removed and begun anew has other records in their place.
+        // A run that was purged and started again has other records in their place.
         let last = records.last().map(|record| record.header.id);
         if at != At::Latest && last != prev {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! What is done for those whose turn has come, and for places whose holders are gone. Each can be done twice.
+//! Actions for granted runs and for slots of dead holders. Each may run twice.
 
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ const MISSING: Duration = Duration::from_secs(300);
 /// than that run is purged.
 const OVERTAKEN: Duration = Duration::from_secs(30);
 
-/// For how many looks a place is kept for a run that rests and was woken: a minute, unless looks were set.
+/// Number of checks before the slot of a woken idle run is reclaimed: a minute with the default interval.
 const WOKEN: u32 = 60;
 
-/// What is to be done for a run or a node.
+/// A pending action for a run or a node.
 pub(super) enum DueAction {
     /// Its turn has come while it rests.
     Wake { held: Box<SlotHolder>, question: String },
@@ -40,7 +40,7 @@ pub(super) enum DueAction {
     Replace { replaced: Box<ReplacedStart> },
 }
 
-/// Returns what is to be done.
+/// Returns all pending actions.
 pub(super) fn all_due(ledger: &QueueState) -> Vec<(String, DueAction)> {
     let held = ledger.held.iter().filter_map(|(id, held)| {
         let act = match &held.question {
@@ -60,7 +60,7 @@ pub(super) fn all_due(ledger: &QueueState) -> Vec<(String, DueAction)> {
 }
 
 impl DueAction {
-    /// Does it, and has it noted. What fails is done again at the next look.
+    /// Performs the action and records it. The next check retries a failed action.
     pub(super) async fn carry_out(self, watch: HolderWatch, id: String) {
         let HolderWatch { runtime, commands, seen, .. } = &watch;
         let note = |op| drop(commands.send(QueueCommand::Do { op, reply: None }));
@@ -97,7 +97,7 @@ impl DueAction {
                             note(op);
                         }
                     }
-                    // It is looked at again.
+                    // The next check retries it.
                     Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {}
                     Err(error) => {
                         tracing::warn!(run = %held.run, %error, "a run whose turn has come cannot begin yet");
@@ -172,8 +172,8 @@ async fn begin(
     Ok(BeginResult::Begun(FoundRun::of(&head)))
 }
 
-/// Returns the head of the run for which something is to be done since that moment, as it was before the queue said that this still is so: when a process
-/// comes to it that was stopped, that run may have ended, and another may have its name.
+/// Reads the head of the run, then confirms with the queue that the action is still due since that moment. Read the head first. After a long stall
+/// the run may have ended and a new run may have its id.
 async fn due(
     runtime: &Runtime,
     id: &str,
@@ -192,7 +192,7 @@ async fn due(
     }
 }
 
-/// What checks the holders of a queue, and acts for them: with what this process knows of their runs.
+/// Checks the holders of a queue and acts for them, with this process's knowledge of their runs.
 #[derive(Clone)]
 pub(super) struct HolderWatch {
     pub(super) runtime: Runtime,
@@ -202,11 +202,11 @@ pub(super) struct HolderWatch {
 }
 
 impl HolderWatch {
-    /// Releases the slots of holders that are gone.
+    /// Releases the slots of dead holders.
     pub(super) async fn check(&self, some: Vec<(String, SlotHolder)>) {
         for (id, held) in some {
             let recorded = self.recorded_starts(&id, &held);
-            // What cannot be read now is read at a later look.
+            // A later check retries unreadable runs.
             let Ok(head) = self.runtime.head(&held.run).await else { continue };
             let woken = self.runtime.pace().look.saturating_mul(WOKEN);
             let op = match held.kind {
@@ -223,7 +223,7 @@ impl HolderWatch {
     /// Takes the nodes of processes out of the line that have died, at two checks: no grant is for them.
     pub(super) async fn check_executors(&self, executors: Vec<ExecutorId>) {
         for executor in executors {
-            // What cannot be read counts as alive.
+            // An unreadable heartbeat counts as alive.
             if !matches!(self.runtime.store().is_alive(&executor).await, Ok(false)) {
                 continue;
             }
@@ -277,8 +277,8 @@ impl HolderWatch {
         (!gone.is_empty() || !is_known).then_some(QueueOp::Settle { id, gone, found })
     }
 
-    /// Tells whether no run of this start comes any more: it was on record, and is not; its starter has died, at two checks; or it has been missing
-    /// for long. Where another start's run is on record, it cannot be recorded before that is purged.
+    /// Returns whether this start will never record a run: its record has vanished, its starter was dead at two checks, or the run has been missing
+    /// for long. While the run of another start is on record, this start cannot record one before a purge.
     async fn is_missing(&self, id: &str, held: &SlotHolder, start: StartId, is_overtaken: bool) -> bool {
         if held.was_on_record(start) {
             return true;
@@ -288,7 +288,7 @@ impl HolderWatch {
         if self.seen.for_longer(&entry, held.at, most) {
             return true;
         }
-        // What cannot be read counts as alive.
+        // An unreadable heartbeat counts as alive.
         self.seen.for_longer(&entry, held.at, Duration::ZERO)
             && matches!(self.runtime.store().is_alive(&start.by).await, Ok(false))
     }
@@ -299,7 +299,7 @@ impl HolderWatch {
         let ReplacedStart { waiting, by, at } = replaced;
         let is_over = seen.for_longer(&id, *at, MISSING);
         let run = &waiting.run;
-        // What cannot be read now is read at a later look.
+        // A later check retries unreadable runs.
         if runtime.head(run).await.ok()?.is_none() {
             // Its starter makes the record next, or is no more.
             return is_over.then_some(QueueOp::Forgotten { id, at: *at });
@@ -324,7 +324,7 @@ impl HolderWatch {
     }
 }
 
-/// Tells whether a node that has told the queue that its run rests may still record that: its process counts as dead, and may only be suspended. The
+/// Returns whether a node that announced its rest to the queue may still record it: its process counts as dead, but may only be suspended. The
 /// next claim of the run settles it. Without its entry nothing would wake the run.
 fn may_rest_yet(held: &SlotHolder, head: Option<&RunHead>) -> bool {
     head.is_some_and(|head| {
@@ -333,7 +333,7 @@ fn may_rest_yet(held: &SlotHolder, head: Option<&RunHead>) -> bool {
     })
 }
 
-/// Tells whether the place of a node is not used any more.
+/// Returns whether the slot of a node is no longer in use.
 fn is_gone(id: &str, held: &SlotHolder, head: Option<&RunHead>, woken: Duration, seen: &DwellTimes) -> bool {
     let Some(head) = head else { return true };
     match &held.question {

@@ -1,4 +1,4 @@
-//! What the nodes of a process ask a queue for: no attempt of one twice by the same name.
+//! Slot requests of the nodes in this process: an attempt uses each slot name at most once.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -29,13 +29,14 @@ pub(crate) struct AttemptRequestGuard {
 }
 
 impl AttemptRequestGuard {
-    /// Notes that a place is asked for; `None` if the attempt has it, or waits for it.
+    /// Registers a slot request; returns `None` if the attempt already has the slot or waits for it.
     pub(crate) fn new(desk: &Arc<QueueHandle>, asked: RequestKey) -> Option<Arc<Self>> {
         let is_new = desk.askers.all().insert(asked.clone());
         is_new.then(|| Arc::new(Self { desk: Arc::clone(desk), asked }))
     }
 
-    /// Sends what gives the place back, and tells whether it did: not where a later attempt has asked for the place, for it is that one's by then.
+    /// Sends the command that releases the slot, and returns whether it did. It sends nothing if a later attempt has requested the slot, because
+    /// the slot then belongs to that attempt.
     pub(crate) fn leave(&self, command: QueueCommand) -> bool {
         // Until it is sent, no later attempt asks.
         let all = self.desk.askers.all();
@@ -46,7 +47,7 @@ impl AttemptRequestGuard {
         is_last
     }
 
-    /// Tells whether no later attempt has asked for the place.
+    /// Returns whether no later attempt has requested the slot.
     pub(crate) fn is_last(&self) -> bool {
         self.is_last_of(&self.desk.askers.all())
     }

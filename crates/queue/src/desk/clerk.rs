@@ -24,20 +24,20 @@ use crate::cell::{BY, current, run_of};
 use crate::ledger::{OpResult, OverStart, QueueOp, QueueState, SlotHolder, SlotKind};
 use crate::tasks::spawn;
 
-/// How much is done in one record at the most.
+/// Maximum number of operations in one record.
 const TOGETHER: usize = 512;
 
-/// After how many records of this process old ones are dropped, and how many are kept for those who look.
+/// Number of records of this process between two prunes, and number of records that a prune retains for readers.
 const RECORDS: u32 = 1_000;
 const KEPT: u32 = 200;
 
-/// What this process knows of a place that a node of it asked for.
+/// State of a slot that a node in this process requested.
 enum LocalSlot {
     Waits(oneshot::Sender<()>),
     Holds,
 }
 
-/// Who is told what came of an operation.
+/// Receiver of the result of an operation.
 enum ReplyTarget {
     Nobody,
     Caller(oneshot::Sender<Result<OpResult>>),
@@ -59,15 +59,15 @@ pub(super) struct QueueActor {
     /// The places that nodes of this process hold or wait for.
     mine: HashMap<String, LocalSlot>,
     starts: LatestStarts,
-    /// What is to be done without anybody who waits for it: it is tried until it is done.
+    /// Operations without a waiting caller, retried until they succeed.
     owed: Vec<QueueOp>,
     /// When to look again though nothing happens.
     next: Option<Timestamp>,
-    /// Who was given a place by this process just now.
+    /// Entries that this process granted since the last action.
     given: HashSet<String>,
-    /// When somebody was acted for last.
+    /// Time of the last action for each entry.
     acted: HashMap<String, Duration>,
-    /// Who was looked after last.
+    /// Id of the holder that was checked last.
     looked_after: String,
     /// The process that was checked last.
     checked_executor: Option<ExecutorId>,
@@ -76,7 +76,7 @@ pub(super) struct QueueActor {
     recorded: RecordedStarts,
     scan: HeldScan,
     looks: u32,
-    /// When holders were looked after last.
+    /// Time of the last holder check.
     looked: Duration,
     report: QueueReporter,
     records: u32,
@@ -143,7 +143,7 @@ impl QueueActor {
                 () = noticed(&mut self.notices, &self.cell) => true,
                 () = clock.sleep(pause) => true,
             };
-            // Those that start or end at the same moment have their turn to ask, and are in the same record.
+            // Yield, so that concurrent starts and ends get into the same record.
             tokio::task::yield_now().await;
             while commands.len() < TOGETHER
                 && let Ok(command) = self.asked.try_recv()
@@ -153,11 +153,11 @@ impl QueueActor {
             let Some(runtime) = weak.upgrade() else { return };
             self.pace = runtime.pace();
             is_look |= commands.iter().any(|command| matches!(command, QueueCommand::Look));
-            // However much is asked: what others have done is heard of by a look alone where the store says nothing.
+            // Poll even under load: without notices, polling is the only way to see other processes' changes.
             is_look |= self.clock.monotonic() >= due;
             if is_look {
                 looked = self.clock.monotonic();
-                // What came since is taken in by what follows.
+                // The code below reads later changes.
                 let _ = self.cell.is_current(&runtime).await;
             }
             self.serve(&runtime, commands, is_look).await;
@@ -173,8 +173,8 @@ impl QueueActor {
         self.ledger = None;
     }
 
-    /// Writes what callers ask for in one record, and tells them what came of it. Without a look, the clerk tells nobody of a mere question: its
-    /// caller would hear of a change, and ask again.
+    /// Writes the requests of callers in one record, and replies with the results. Without a check, the clerk sends no notice of a mere question:
+    /// its caller would see a change, and ask again.
     async fn serve(&mut self, runtime: &Runtime, commands: Vec<QueueCommand>, is_look: bool) {
         self.starts.forget();
         let mut ops = std::mem::take(&mut self.owed);
@@ -202,7 +202,7 @@ impl QueueActor {
                 }
                 QueueCommand::Ended { id, life, ended_at } => {
                     replies.push(ReplyTarget::Nobody);
-                    // As it is known now, and not when it can be written: by then another run may have the name.
+                    // Use the state of this moment: by the time of the write, another run may have the id.
                     let held = self.ledger.as_ref().and_then(|ledger| ledger.held.get(&id));
                     let place = held.map(|held| (held.at, held.executor));
                     ops.push(QueueOp::LeaveRun { id, life, ended_at, place });
@@ -235,7 +235,7 @@ impl QueueActor {
                 self.owed.extend(unheard.into_iter().map(leave));
                 for (id, at, reply) in watchers {
                     let is_so = at.map_or_else(|| self.is_held_back(&id), |at| self.is_due(&id, at));
-                    // Whoever does not wait any more is not told.
+                    // The caller may be gone.
                     let _ = reply.send(Ok(is_so));
                 }
                 tags.into_iter().for_each(|reply| drop(reply.send(Ok(self.tags()))));
@@ -263,7 +263,7 @@ impl QueueActor {
         }
     }
 
-    /// Tells that nothing was done, as far as is known. What nobody waits for is done later.
+    /// Replies that no operation is known to have succeeded. Operations without a waiting caller are retried later.
     fn fail(
         &mut self,
         error: &Error,
@@ -282,7 +282,7 @@ impl QueueActor {
         let mut ops = ops.into_iter();
         self.owed.extend(ops.by_ref().take(owed));
         for (reply, op) in replies.into_iter().zip(ops) {
-            // Whoever does not wait any more is not told.
+            // The caller may be gone.
             match reply {
                 ReplyTarget::Nobody => self.owed.push(op),
                 ReplyTarget::Caller(reply) | ReplyTarget::Node { reply, .. } => {
@@ -316,7 +316,7 @@ impl QueueActor {
             self.next = ledger.grant(now);
             let patch = ledger.patch()?;
             if patch.is_empty() {
-                // What is said without a record is true only if nothing was recorded since.
+                // A reply without a record is valid only if no record was appended since.
                 if ops.is_empty() || self.cell.is_current(runtime).await? {
                     return Ok((said, is_changed));
                 }
@@ -350,11 +350,11 @@ impl QueueActor {
         });
     }
 
-    /// Tells one what came of an operation. Returns who was let in or into the line and was dropped before.
+    /// Replies with the result of one operation. Returns the entry if the queue admitted it and its caller is gone.
     fn reply(&mut self, reply: ReplyTarget, said: OpResult) -> Option<String> {
         match reply {
             ReplyTarget::Nobody => {}
-            // Whoever started a run and does not hear of it is cut off after its record, or starts it again.
+            // A start whose caller got no reply is reclaimed after its record, or the caller starts it again.
             ReplyTarget::Caller(reply) => drop(reply.send(Ok(said))),
             ReplyTarget::Starter { id, reply } => {
                 let entered = self.ledger.as_mut().and_then(|ledger| ledger.take_entered(&id));
@@ -392,7 +392,7 @@ impl QueueActor {
         })
     }
 
-    /// Tells whether what was to be done for a run since that moment still is.
+    /// Returns whether the action for a run since that moment is still due.
     fn is_due(&self, id: &str, at: Timestamp) -> bool {
         self.ledger.as_ref().is_some_and(|ledger| {
             ledger.held.get(id).is_some_and(|held| held.on_hold && held.at == at)
@@ -401,11 +401,11 @@ impl QueueActor {
         })
     }
 
-    /// Tells nodes of this process whose turn has come, and those that the queue has forgotten; gives back places that no node of it wants.
+    /// Notifies nodes of this process that got a slot or whose entry is gone, and releases slots that no node wants.
     fn tell(&mut self) {
         let Some(ledger) = &self.ledger else { return };
         let is_known = |id: &String| ledger.waiting.contains_key(id) || ledger.held.contains_key(id);
-        // Whoever hears that nobody is to tell it asks again.
+        // A node whose sender is gone asks again.
         self.mine.retain(|id, mine| matches!(mine, LocalSlot::Holds) || is_known(id));
         for (id, held) in ledger.held.iter() {
             if held.kind != SlotKind::Node || held.executor != self.me || held.question.is_some() {
@@ -424,13 +424,13 @@ impl QueueActor {
         }
     }
 
-    /// Wakes runs that rest and lets go those on hold, of which the turn has come; cancels those that came too late.
+    /// Wakes idle runs and starts held runs that got a slot; cancels runs that missed their deadline.
     fn act(&mut self, runtime: &Runtime) {
         let Some(ledger) = &self.ledger else { return };
         let (now, look) = (self.clock.monotonic(), self.pace.look);
         self.acted.retain(|_, at| now.saturating_sub(*at) < look);
         for (id, act) in acts::all_due(ledger) {
-            // Whoever gave the place acts first, and others only if it does not.
+            // The process that granted the slot acts first, and others only if it does not.
             let is_new = |held: &SlotHolder| !self.seen.for_longer(&id, held.at, look);
             let is_others = !self.given.contains(&id) && ledger.held.get(&id).is_some_and(is_new);
             if is_others || self.acted.contains_key(&id) {

@@ -29,7 +29,7 @@ impl RecordedStarts {
         self.all().get(id) == Some(&start)
     }
 
-    /// Forgets the starts of entries that are gone.
+    /// Removes the starts of entries that are gone.
     pub(super) fn retain(&self, is_entry: impl Fn(&str) -> bool) {
         self.all().retain(|id, _| is_entry(id));
     }

@@ -1,4 +1,4 @@
-//! What a process tells of a queue without being asked: metrics, and what `Runtime::stalled` says of those who wait.
+//! Reports of a queue from each process: metrics, and the waiters that `Runtime::stalled` returns.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use ferrata_core::{Clock, Error, ErrorKind, RunKey, Timestamp};
 
 use crate::ledger::{QueueState, SlotKind, SlotWaiter};
 
-/// How many of those who wait are told of one by one.
+/// Maximum number of waiters in a report.
 const TOLD: usize = 100;
 
-/// When a queue was told of last, and what of it changes only with the queue: a line may be long, and nothing may happen to it for days.
+/// Time of the last report, and the parts that change only with the queue: a line may be long and stay the same for days.
 #[derive(Default)]
 pub(super) struct QueueReporter {
     told: Option<Duration>,

@@ -47,17 +47,17 @@ impl HeldScan {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells whether the last page had another one after it.
+    /// Returns whether the last page had another one after it.
     pub(super) fn is_unfinished(&self) -> bool {
         self.state().cursor.is_some()
     }
 
-    /// Returns whether a page may be read now; then the caller calls [`read_page`](Self::read_page).
+    /// Returns whether a page may be read; the caller then calls [`read_page`](Self::read_page).
     pub(super) fn begin(&self) -> bool {
         !std::mem::replace(&mut self.state().is_reading, true)
     }
 
-    /// Reads the next page, and asks for a slot for each run on it that is on hold and not in the queue. What fails is done by a later scan.
+    /// Reads the next page, and requests a slot for each run on it that is on hold and not in the queue. A later scan retries failures.
     pub(super) async fn read_page(&self, runtime: &Runtime, commands: &UnboundedSender<QueueCommand>) {
         let cursor = self.state().cursor.take();
         let page = runtime.runs().label(QUEUE, &*self.queue).status(RunStatus::Interrupted).oldest_first();

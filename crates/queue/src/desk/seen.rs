@@ -1,4 +1,4 @@
-//! For how long a process has seen something as it is.
+//! How long a process has observed an entry unchanged.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,8 +10,8 @@ use ferrata_core::{Clock, Timestamp};
 const MANY: usize = 4_096;
 const KEPT: Duration = Duration::from_secs(3_600);
 
-/// Since when this process sees an entry of a queue as it is, by a clock that never steps. What another process has written of the time is
-/// not compared with the time here: each clock may be wrong, and a place would be given away that has just been given.
+/// How long this process has observed each entry unchanged, by its monotonic clock. Timestamps of other processes are never compared with local
+/// time: with a wrong clock, a slot that was just granted would look abandoned.
 #[derive(Clone, Debug)]
 pub(super) struct DwellTimes {
     clock: Arc<dyn Clock>,
@@ -23,7 +23,7 @@ impl DwellTimes {
         Self { clock, first: Arc::default() }
     }
 
-    /// Notes that the entry is as it was written at that moment, and tells whether it has been so for longer than this.
+    /// Records that the entry still has this version, and returns whether this process has seen it so for more than `than`.
     pub(super) fn for_longer(&self, id: &str, at: Timestamp, than: Duration) -> bool {
         let now = self.clock.monotonic();
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);

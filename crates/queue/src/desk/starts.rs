@@ -9,11 +9,11 @@ use ferrata_core::{ExecutorId, RunKey, Timestamp};
 use super::{QueueCommand, QueueHandle, give_back_as};
 use crate::ledger::{EnqueueUndo, FoundRun, OverStart, QueueOp, StartId};
 
-/// Of how many runs starts are kept that are in doubt.
+/// Maximum number of runs with recorded doubtful starts.
 const MANY: usize = 4_096;
 
-/// What was entered by the last start of each run, until that has come to its end. A start before it takes nothing back any more: the run may be
-/// that of the last one.
+/// Changes of the latest start of each run, until that start finishes. An earlier start then undoes nothing, because the run may belong to the
+/// latest one.
 #[derive(Default)]
 pub(super) struct LatestStarts(HashMap<String, Weak<EnqueueUndo>>);
 
@@ -30,7 +30,7 @@ impl LatestStarts {
         entered
     }
 
-    /// Tells whether a start that was refused takes back what it has entered.
+    /// Returns whether a rejected start undoes its changes.
     pub(super) fn is_last(&self, id: &str, entered: &Arc<EnqueueUndo>) -> bool {
         self.0.get(id).is_some_and(|last| last.as_ptr() == Arc::as_ptr(entered))
     }
@@ -51,7 +51,7 @@ struct StartIdState {
     latest: Timestamp,
     since: HashSet<String>,
     others: u64,
-    /// The starts of each run of which it is not known what came of them.
+    /// Starts with unknown outcome, by run.
     doubts: HashMap<String, Vec<StartId>>,
 }
 
@@ -60,7 +60,7 @@ impl StartIds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a start of a run that is no other, and those of which it takes the places.
+    /// Returns a new unique start of a run, and the starts whose entries it takes over.
     pub(super) fn next(&self, id: &str, by: ExecutorId, since: Timestamp) -> (StartId, Vec<StartId>) {
         let mut known = self.known();
         if since > known.latest {
@@ -74,7 +74,7 @@ impl StartIds {
         (StartId { by, since, nth }, known.doubts.remove(id).unwrap_or_default())
     }
 
-    /// Notes that it is not known what came of starts: the next one of the run takes their places. Of many, some are left to the queue.
+    /// Records starts with unknown outcome: the next start of the run takes over their entries. If there are too many, the queue resolves the rest.
     pub(super) fn doubt(&self, id: String, lives: Vec<StartId>) {
         let mut known = self.known();
         if known.doubts.len() >= MANY {
@@ -103,20 +103,20 @@ impl PendingStart {
         self.life
     }
 
-    /// Returns those of which it takes the places.
+    /// Returns the starts whose entries it takes over.
     pub(crate) fn doubts(&self) -> Vec<StartId> {
         self.doubts.clone()
     }
 
-    /// Makes the entry one of the run that is on record, which another start may have recorded, and releases the slot of a run that has ended. A start
+    /// Assigns the entry to the run on record, which another start may have recorded, and releases the slot of a run that has ended. A start
     /// that found the run of another one is not remembered by its key of `once`.
     pub(crate) async fn found(mut self, runtime: &Runtime, run: &RunKey, entered: Option<Arc<EnqueueUndo>>) {
-        // What cannot be read now is looked after by the queue.
+        // The queue resolves unreadable runs.
         let Ok(head) = runtime.head(run).await else { return };
         self.is_settled = true;
         let life = head.as_ref().map(|head| StartId::of(&head.facts));
         let is_others = life != Some(Some(self.life));
-        // What an earlier program has recorded is of no start, and of any.
+        // A run recorded by an older program names no start, so it matches every start.
         if is_others && life != Some(None) {
             if let Some(entered) = entered.filter(|entered| entered.has_once()) {
                 self.desk.send(QueueCommand::Do { op: QueueOp::UndoOnce(entered), reply: None });
@@ -144,7 +144,7 @@ impl PendingStart {
         self.settled();
     }
 
-    /// Notes that what came of it is known.
+    /// Marks the outcome as known.
     pub(crate) fn settled(mut self) {
         self.is_settled = true;
     }

@@ -69,7 +69,7 @@ impl QueueState {
         if !is_in {
             return OpResult::Waits;
         }
-        // Who asked begins with it: it has not been started yet.
+        // The requester starts with the slot: its run is not started yet.
         self.held.update(&id, |held| held.on_hold = false);
         OpResult::Granted
     }
@@ -108,9 +108,9 @@ impl QueueState {
         }
     }
 
-    /// Returns since when one who asks again waits, if it hands back the slot that it holds: a run that is on hold has ended since it was granted
-    /// the slot, and a node that runs again in another claim of its run is another start at the rate. A node that was woken comes for the slot
-    /// that it was granted, unless it comes too late to count as started then.
+    /// Returns the start of the wait of a repeated request that hands back its slot. A run on hold has ended since it was granted the slot. A node
+    /// in another claim of its run counts as another start at the rate. A woken node takes the slot that it was granted, unless it is too late to
+    /// count as started then.
     fn hands_back(&self, id: &str, by: &SlotWaiter, is_on_record: bool, now: Timestamp) -> Option<Timestamp> {
         let held = self.held.get(id).filter(|held| held.kind == by.kind)?;
         match held.kind {

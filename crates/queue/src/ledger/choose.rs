@@ -1,4 +1,4 @@
-//! Whose turn it is: the order in which places are given.
+//! The order in which the queue grants slots.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -16,15 +16,15 @@ pub(crate) const LONGEST_CLOSED: Duration = Duration::from_secs(86_400);
 /// Beyond that the process opens the queue. If it shortened the time instead, each look would close the queue for a day from then.
 const MOST_AHEAD: Duration = Duration::from_secs(2 * 86_400);
 
-/// Whose turn it is.
+/// The next grant.
 enum NextGrant {
     Of(String),
-    /// Nobody's before this moment, unless something else happens.
+    /// No grant before this time, unless the queue changes.
     Not(Option<Timestamp>),
 }
 
 impl QueueState {
-    /// Gives free places to those whose turn it is. Returns when to look again though nothing happens.
+    /// Grants free slots to the next waiters. Returns when to check again without a change.
     pub(crate) fn grant(&mut self, now: Timestamp) -> Option<Timestamp> {
         self.drop_late(now);
         let settings = self.effective();
@@ -106,7 +106,7 @@ impl QueueState {
             if takes == GrantScope::NodesAlone && waiting.kind == SlotKind::Run {
                 return None;
             }
-            // A limit was lowered since it asked. It waits until the limit is raised, and holds up nobody.
+            // A limit was lowered after this request. The request waits until the limit is raised, and blocks no other waiter.
             if settings.at_once.is_some_and(|most| waiting.places > most) {
                 return None;
             }
@@ -121,19 +121,19 @@ impl QueueState {
             may_have.then(|| note.map_or(0, |note| note.turn))
         };
         match self.waiting.first(now, |priority, since| level(priority, since, settings, now), turn) {
-            // Nobody passes one that waits for more places than are free, or that one would wait for ever.
+            // No waiter overtakes a request for more slots than are free: otherwise that request could wait forever.
             Some((_, waiting)) if waiting.places > free => NextGrant::Not(next),
             Some((id, _)) => NextGrant::Of(id.clone()),
             None => NextGrant::Not(next),
         }
     }
 
-    /// Returns those who wait, in the order of their turns as it is now.
+    /// Returns the waiters in their current order.
     pub(crate) fn line(&self, now: Timestamp) -> Vec<(&String, &SlotWaiter)> {
         self.front(usize::MAX, now)
     }
 
-    /// Returns the first of those who wait, in the order of their turns as it is now: no more of the line than they is put in order.
+    /// Returns the first `most` waiters in their current order, and sorts only those.
     pub(crate) fn front(&self, most: usize, now: Timestamp) -> Vec<(&String, &SlotWaiter)> {
         let settings = self.effective();
         let mut line: Vec<_> = self.waiting.iter().collect();
@@ -145,7 +145,7 @@ impl QueueState {
         line
     }
 
-    /// What comes first is served first.
+    /// Returns the rank of a waiter; the lowest is first.
     fn rank<'a>(
         &self,
         id: &'a String,
@@ -202,7 +202,7 @@ pub(super) fn micros(now: Timestamp) -> i64 {
     now.unix_ms().saturating_mul(1_000)
 }
 
-/// When a place may be given at a rate, if not now. `next` is when the next would be due if starts were spread evenly.
+/// Returns when a rate allows the next grant, if not now. `next` is when the next would be due if starts were spread evenly.
 fn opens(rate: Option<RateLimit>, next: i64, now: Timestamp) -> Option<Timestamp> {
     let rate = rate?;
     let ahead = rate.interval().saturating_mul(i64::from(rate.burst.saturating_sub(1)));
@@ -211,7 +211,7 @@ fn opens(rate: Option<RateLimit>, next: i64, now: Timestamp) -> Option<Timestamp
         .then(|| Timestamp::from_unix_ms(at.div_euclid(1_000) + i64::from(at.rem_euclid(1_000) > 0)))
 }
 
-/// What becomes of `next` by a start now.
+/// Returns `next` after a start now.
 fn after(rate: Option<RateLimit>, next: i64, now: Timestamp) -> i64 {
     rate.map_or(0, |rate| next.max(micros(now)).saturating_add(rate.interval()))
 }

@@ -1,4 +1,4 @@
-//! Starts of which the last one counts: each takes the place of the one before that has not begun.
+//! Debounced starts: each replaces the previous one that has not begun, and the last one runs.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{QueueState, SlotWaiter};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DebounceGroup {
-    /// What the starts have in common.
+    /// The key of the group.
     pub key: String,
     /// When the first of them came.
     pub first: Timestamp,
@@ -25,7 +25,7 @@ pub(crate) struct DebounceOptions {
     pub(crate) most: Option<u64>,
 }
 
-/// A start of which the place was taken, until its run is cancelled.
+/// A start that a later one replaced, until its run is cancelled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ReplacedStart {
     pub(crate) waiting: SlotWaiter,

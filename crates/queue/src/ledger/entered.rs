@@ -5,7 +5,7 @@ use ferrata_core::{RunKey, Timestamp};
 use super::once::OnceEntry;
 use super::{ExpiredStart, OverStart, QueueState, StartId};
 
-/// What a start has changed beside its entry, which was not in the queue before.
+/// The changes of a start outside its entry, which is new in the queue.
 #[derive(Debug)]
 pub(crate) struct EnqueueUndo {
     run: RunKey,
@@ -22,7 +22,7 @@ pub(crate) struct EnqueueUndo {
 pub(super) struct OnceUndo {
     pub(super) key: String,
     pub(super) noted: OnceEntry,
-    /// What was remembered by the key before.
+    /// The previous value of the once key.
     pub(super) before: Option<OnceEntry>,
 }
 
@@ -41,7 +41,7 @@ impl EnqueueUndo {
         self.once.as_ref()
     }
 
-    /// Tells whether it is remembered by a key of `once`.
+    /// Returns whether a `once` key refers to it.
     pub(crate) fn has_once(&self) -> bool {
         self.once.is_some()
     }

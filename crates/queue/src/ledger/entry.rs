@@ -1,4 +1,4 @@
-//! Those who hold places and those who wait, as they are stored, and how many bytes each takes in the state.
+//! The stored entries of holders and waiters, with the size of each in the state.
 
 use ferrata_core::{Epoch, ExecutorId, RunKey, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -8,14 +8,14 @@ use super::keys::KeyNote;
 use super::life::{FoundRun, StartId};
 use super::once::OnceEntry;
 
-/// What a place is for.
+/// The kind of a slot's user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SlotKind {
-    /// A stretch of a node: it is given back when the node gives it back, or no process is in the node any more.
+    /// A section of a node, which releases the slot itself. The queue reclaims the slot if no process is in the node.
     Node,
-    /// A whole run: it is given back when the run has ended.
+    /// A whole run: the queue releases the slot when the run ends.
     Run,
 }
 
@@ -25,7 +25,7 @@ pub enum SlotKind {
 pub struct SlotWaiter {
     /// The run.
     pub run: RunKey,
-    /// What the place is for.
+    /// The kind of the slot's user.
     pub kind: SlotKind,
     /// How many places it takes.
     pub places: u32,
@@ -51,7 +51,7 @@ pub struct SlotWaiter {
     /// When it is too late.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// What others may come by that take its place.
+    /// The group of starts that may replace this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub debounced: Option<DebounceGroup>,
     /// Which starts of the run stand in it, unless it is the one of this process since this moment.
@@ -69,7 +69,7 @@ pub struct SlotWaiter {
 pub struct SlotHolder {
     /// The run.
     pub run: RunKey,
-    /// What the place is for.
+    /// The kind of the slot's user.
     pub kind: SlotKind,
     /// How many places it has.
     pub places: u32,
@@ -89,10 +89,10 @@ pub struct SlotHolder {
     /// When that question was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woken: Option<Timestamp>,
-    /// Whether a run that began on hold is still to be let go.
+    /// Whether a run that began on hold is still to be started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_hold: bool,
-    /// Which starts of a run stand in it; any if none is said, as by an earlier program.
+    /// The starts of the run in this entry; any if the list is empty, as an older program writes it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) lives: Vec<StartId>,
     /// As in [`SlotWaiter`].
@@ -120,15 +120,15 @@ pub(crate) struct ExpiredStart {
     pub(crate) at: Timestamp,
 }
 
-/// What knows how many bytes it takes in the state at the most.
+/// A value with a known maximum size in the state.
 pub(crate) trait StoredSize {
     fn bytes(&self) -> usize;
 }
 
-/// What the names of fields, numbers and an id of a process take, and a place in a list.
+/// Bytes for field names, numbers, a process id and a place in a list.
 const FIELDS: usize = 256;
 
-/// What a text takes as JSON.
+/// Returns the size of a text as JSON.
 pub(super) fn text(text: &str) -> usize {
     text.len() + text.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count() + 4
 }
@@ -137,7 +137,7 @@ fn optional(one: Option<&String>) -> usize {
     one.map_or(0, |one| text(one) + 16)
 }
 
-/// What starts take: each is a process, a moment and a number.
+/// Returns the size of starts: each has a process, a time and a number.
 fn lives(lives: &[StartId], alive: Option<FoundRun>) -> usize {
     lives.len() * 96 + alive.map_or(0, |_| 160)
 }
@@ -195,7 +195,7 @@ impl StoredSize for KeyNote {
 }
 
 impl SlotWaiter {
-    /// Tells whether it is a run that waits for its turn and for nothing else, as most do where many wait.
+    /// Returns whether it is a run that waits for its turn and for nothing else, as most do where many wait.
     pub(super) fn is_plain(&self) -> bool {
         self.kind == SlotKind::Run
             && self.places == 1

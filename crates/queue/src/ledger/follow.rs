@@ -15,7 +15,7 @@ use super::store::{
 use super::table::TrackedMap;
 use super::{DirtyFlags, QueueState, SlotWaiter};
 
-/// What becomes of an entry of a channel.
+/// A change of a channel entry.
 #[derive(Clone, Copy)]
 enum EntryChange<'a> {
     Is(&'a Value),
@@ -23,13 +23,13 @@ enum EntryChange<'a> {
 }
 
 impl QueueState {
-    /// Takes in how the channels were changed that it was [read](Self::read) of and has changed since. `None` if it has to be read of them anew.
+    /// Applies changes of the channels since the state was [read](Self::read). Returns `None` if the state must be read again.
     ///
     /// # Errors
     ///
     /// As [`read`](Self::read).
     pub(crate) fn follow(mut self, changes: &[Op]) -> Result<Option<Self>> {
-        // Whoever is still to be put into another place would be lost.
+        // A waiter that is still to be moved would be lost.
         if self.waiting.is_touched() {
             return Ok(None);
         }

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::choose::micros;
 use super::table::TrackedMap;
 
-/// What is remembered of a key.
+/// The stored state of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeyNote {
     /// The turn at which it had a place last, or at which it came.
     pub(super) turn: u64,
-    /// When a place may be given to it at its rate, in microseconds.
+    /// Next allowed grant at the key's rate, in microseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) next: i64,
 }
@@ -23,7 +23,7 @@ fn is_zero(next: &i64) -> bool {
     *next == 0
 }
 
-/// What a key has, and how many hold places or wait for it.
+/// The stored state of a key, and its numbers of holders and waiters.
 #[derive(Clone, Copy, Debug, Default)]
 struct KeyUsage {
     places: u32,
@@ -41,7 +41,7 @@ pub(crate) struct KeyTable {
 }
 
 impl KeyTable {
-    /// Makes the keys of which something is stored; who has them is told by [`come`](Self::come) and [`hold`](Self::hold).
+    /// Creates the keys with stored state; [`come`](Self::come) and [`hold`](Self::hold) add their users.
     pub(super) fn new(notes: BTreeMap<String, KeyNote>) -> Self {
         let idle = notes.keys().cloned().collect();
         Self { notes: TrackedMap::new(notes), loads: HashMap::new(), idle }
@@ -56,7 +56,7 @@ impl KeyTable {
         self.notes.bytes()
     }
 
-    /// Tells whether keys take turns: not as long as nobody names one, and none has a rate.
+    /// Returns whether keys take turns: true once a waiter names a key or a key has a rate.
     pub(super) fn take_turns(&self) -> bool {
         !self.notes.is_empty()
     }
@@ -65,7 +65,7 @@ impl KeyTable {
         self.notes.get(key)
     }
 
-    /// Takes in what is noted of a key now, as another process has noted it.
+    /// Applies the stored state of a key that another process has written.
     pub(super) fn note_is(&mut self, key: &str, note: Option<KeyNote>) {
         self.idle.remove(key);
         match note {
@@ -87,7 +87,7 @@ impl KeyTable {
     /// Takes in that one of this key came at this turn. A key that was not there is served after those that were, once each.
     pub(super) fn come(&mut self, key: &str, turn: u64) {
         if !key.is_empty() || self.take_turns() {
-            // Those without a key take turns from now on, too.
+            // Waiters without a key take turns from now on, too.
             let keyless = self.loads.contains_key("").then_some("");
             for key in keyless.into_iter().chain([key]) {
                 if !self.notes.contains_key(key) {
@@ -98,13 +98,13 @@ impl KeyTable {
         self.enter(key);
     }
 
-    /// Takes in that one of this key is there, whose key is noted.
+    /// Counts an entry with this key, whose state is stored.
     pub(super) fn enter(&mut self, key: &str) {
         self.idle.remove(key);
         self.loads.entry(key.to_owned()).or_default().entries += 1;
     }
 
-    /// Takes in that one who is there was given places.
+    /// Counts slots that were granted to an entry with this key.
     pub(super) fn hold(&mut self, key: &str, places: u32) {
         if let Some(load) = self.loads.get_mut(key) {
             load.places = load.places.saturating_add(places);
@@ -146,7 +146,7 @@ impl KeyTable {
         }
     }
 
-    /// Forgets keys that have no place, do not wait, and may be given one.
+    /// Removes keys without slots and waiters whose rate allows a grant.
     pub(super) fn forget(&mut self, now: Timestamp) {
         let (now, notes) = (micros(now), &mut self.notes);
         self.idle.retain(|key| {

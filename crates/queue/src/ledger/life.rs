@@ -1,4 +1,4 @@
-//! Which run of a name stands in an entry: a name may be purged and begun anew while something is still said of the run that had it before.
+//! The starts of a run id in an entry: callers may purge an id and start it again while the queue still handles the previous run.
 
 use std::fmt;
 use std::str::FromStr;
@@ -35,7 +35,7 @@ pub(crate) struct FoundRun {
 }
 
 impl FoundRun {
-    /// Returns what a head says; `None` if its run does not say of which start it is.
+    /// Returns the start that a head names; `None` if its run names none.
     pub(crate) fn of(head: &RunHead) -> Option<Self> {
         StartId::of(&head.facts).map(|start| Self { start, at: head.seq })
     }
@@ -58,7 +58,7 @@ pub(crate) struct StartId {
     /// Which process asks, and since when.
     pub(crate) by: ExecutorId,
     pub(crate) since: Timestamp,
-    /// What tells it from others of this process since that moment; 0 for the first.
+    /// Distinguishes starts that one process requested at the same time. 0 for the first.
     pub(crate) nth: u64,
 }
 
@@ -104,7 +104,7 @@ impl From<StartId> for String {
 }
 
 impl SlotWaiter {
-    /// The start that it is of unless that is said: so an entry of a long line takes no more bytes.
+    /// The default start of an entry, so an entry of a long line takes no more bytes.
     fn first_life(&self) -> StartId {
         StartId { by: self.executor, since: self.since, nth: 0 }
     }
@@ -125,12 +125,12 @@ impl SlotWaiter {
 }
 
 impl SlotHolder {
-    /// Tells whether the run of this start is known to have been on record.
+    /// Returns whether the run of this start is known to have been on record.
     pub(crate) fn was_on_record(&self, start: StartId) -> bool {
         self.alive.is_some_and(|alive| alive.start == start)
     }
 
-    /// Tells whether it is known which starts of a run stand in it; otherwise it stands for any.
+    /// Returns whether it is known which starts of a run stand in it; otherwise it stands for any.
     pub(crate) fn has_lives(&self) -> bool {
         !self.lives.is_empty()
     }
@@ -146,8 +146,8 @@ impl QueueState {
         (!lives.is_empty()).then_some(lives)
     }
 
-    /// Takes starts out of an entry that are over, and puts in the one whose run is on record and has not ended. The entry goes with the last. A start
-    /// stays if its run was revived since the end that is noted.
+    /// Removes ended starts from an entry, and inserts the one whose run is on record and has not ended. Removing the last start removes the entry.
+    /// A start stays if its run was revived after the recorded end.
     pub(super) fn settle(&mut self, id: &str, gone: &[OverStart], found: Option<FoundRun>) {
         let Some(before) = self.lives(id) else { return };
         let mut lives = before.clone();

@@ -1,4 +1,4 @@
-//! Those who wait, kept such that whose turn it is can be said without looking at each of them.
+//! The line of waiters, with indexes that yield the next waiter without a scan.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -9,16 +9,16 @@ use ferrata_core::{ExecutorId, RunKey, Timestamp};
 
 use super::entry::{SlotKind, SlotWaiter, StoredSize, text};
 
-/// What the id of a run that waits or has a place begins with; its name follows.
+/// Prefix of the entry id of a run; the run's name follows.
 pub(crate) const RUN: &str = "run:";
 
-/// What the id of a node begins with; the key of its activation follows.
+/// Prefix of the entry id of a node; the key of its activation follows.
 pub(crate) const NODE: &str = "node:";
 
 /// Where in the order one stands: what is smaller comes first.
 pub(super) type Rank<'a> = (Reverse<i64>, u64, Timestamp, &'a String);
 
-/// Those who differ in nothing but in how long they wait: among them, whoever came first comes first, at any time.
+/// Waiters that differ only in their waiting time: the earliest is always first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct RankClass {
     key: String,
@@ -36,14 +36,14 @@ pub(super) enum WaiterKey {
     Other(String),
 }
 
-/// What the name takes under which the plain runs of a process are stored.
+/// Bytes of the name under which the plain runs of a process are stored.
 const NAME: usize = 64;
 
-/// Those who wait, by their ids. They are changed here alone, so the indexes say what the entries say, and each change is in the next patch.
+/// Waiters by id. Only this type changes them, so the indexes match the entries, and each change is in the next patch.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     waiting: BTreeMap<String, SlotWaiter>,
-    /// Each class in its order, but for those of whom it was not known yet that their time has come.
+    /// The classes in their order, without waiters whose time is not known to have come.
     classes: HashMap<Arc<RankClass>, BTreeSet<(Timestamp, String)>>,
     /// The first of each class, by priority and by since when it waits.
     heads: BTreeMap<i32, BTreeSet<(Timestamp, Arc<RankClass>)>>,
@@ -270,7 +270,7 @@ impl WaitQueue {
             .collect()
     }
 
-    /// What the indexes say, in one order.
+    /// Returns the content of the indexes, in a fixed order.
     #[cfg(test)]
     pub(super) fn picture(&self) -> String {
         let classes: BTreeMap<_, _> = self.classes.iter().collect();
@@ -278,7 +278,7 @@ impl WaitQueue {
         format!("{classes:?} {parts:?}")
     }
 
-    /// Tells whether there is something to be stored.
+    /// Returns whether there are changes to store.
     pub(super) fn is_touched(&self) -> bool {
         !self.touched.is_empty()
     }
@@ -295,7 +295,7 @@ impl WaitQueue {
         self.waiting.iter().filter_map(named).collect()
     }
 
-    /// Tells whether plain runs wait that this process asked for.
+    /// Returns whether plain runs wait that this process asked for.
     pub(super) fn has_plain(&self, executor: &ExecutorId) -> bool {
         self.plain.contains_key(executor)
     }
@@ -328,7 +328,7 @@ fn digits(number: i32) -> usize {
     digits + usize::from(number < 0)
 }
 
-/// Tells whether nothing is known of a plain run but since when it waits.
+/// Returns whether nothing is known of a plain run but since when it waits.
 pub(super) fn is_bare(waiting: &SlotWaiter) -> bool {
     waiting.key.is_empty() && waiting.priority == 0
 }
@@ -343,7 +343,7 @@ fn by_others(waiting: &SlotWaiter) -> Option<&str> {
 
 pub(super) fn slot(id: &str, waiting: &SlotWaiter) -> WaiterKey {
     match id.strip_prefix(RUN) {
-        // Short where the run is of the tenant that it is of unless that is said.
+        // Short if the run has the default tenant.
         Some(run) if waiting.is_plain() && waiting.run.to_string() == run => {
             let run = RunKey::from(waiting.run.run.clone());
             let name = if run == waiting.run { run.run.to_string() } else { waiting.run.to_string() };

@@ -1,4 +1,4 @@
-//! Starts of which there is one in a time: which run was started by a key, and when.
+//! Starts that run once per window: which run a key started, and when.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 use super::entered::OnceUndo;
 use super::{EnqueueUndo, OpResult, QueueState};
 
-/// How many keys are remembered at the most.
+/// Maximum number of stored keys.
 pub(super) const MAX_KEYS: usize = 10_000;
 
-/// How many keys may be remembered beyond their windows: a later start may ask about a longer one.
+/// Maximum number of keys stored beyond their windows: a later start may ask about a longer one.
 const MAX_EXPIRED_KEYS: usize = 1_000;
 
 /// The run that was started by a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OnceEntry {
     pub(super) run: RunKey,
-    /// When it was started.
+    /// Time of the start.
     pub(super) at: Timestamp,
-    /// Until when the entry is kept in any case: the longest window that a start by this key has named.
+    /// Time until which the queue retains the entry: the longest window that a start with this key has named.
     pub(super) until: Timestamp,
 }
 

@@ -41,7 +41,7 @@ impl QueueState {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`]: it is none, or was written by a newer program.
+    /// [`ErrorKind::Unsupported`]: the state is no queue, or a newer program wrote it.
     pub(crate) fn read(channels: &Channels) -> Result<Self> {
         let mut ledger = Self::new(read(channels, SETTINGS)?);
         ledger.overrides = read_or_default(channels, OVERRIDES)?;
@@ -101,7 +101,7 @@ impl QueueState {
     }
 }
 
-/// What is put into a channel, and what is taken out.
+/// Insertions into and removals from a channel.
 #[derive(Default)]
 struct ChannelChange {
     put: Map<String, Value>,
@@ -160,7 +160,7 @@ fn those_who_wait(ops: &mut Vec<PatchOp>, line: &mut WaitQueue) -> Result<()> {
     others.push_to(ops, WAITING);
     for (executor, change) in plain {
         let channel = format!("{PLAIN}{executor}");
-        // Those who left are named in any case: whoever follows finds each by its name, and not by a look at all.
+        // Name the removed entries in any case: followers find each by its name without a scan.
         change.push_to(ops, &channel);
         if !line.has_plain(&executor) {
             ops.push(PatchOp::Remove(channel, Vec::new()));
@@ -217,7 +217,7 @@ pub(super) fn plain(channel: &str, executor: ExecutorId, name: &str, one: &Value
     })
 }
 
-/// Reads the name of a plain run; it says its tenant if that is not the one that a run is of unless that is said.
+/// Reads the name of a plain run, which includes its tenant unless that is the default.
 pub(super) fn run_named(channel: &str, name: &str) -> Result<RunKey> {
     let named = match name.split_once('/') {
         Some((tenant, run)) => {

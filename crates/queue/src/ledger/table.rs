@@ -47,7 +47,7 @@ impl<T: StoredSize> TrackedMap<T> {
         }
     }
 
-    /// Returns the ids of what was changed since this was called last.
+    /// Returns the ids that were changed since the last call.
     pub(super) fn take_touched(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.touched)
     }

@@ -76,7 +76,7 @@ pub(crate) async fn a_refused_entry_harms_no_other(stage: Stage) {
     }
 }
 
-/// When an entry is refused, none of its records is written.
+/// When the store refuses an entry, it writes none of its records.
 pub(crate) async fn a_refused_entry_is_not_written_in_part(stage: Stage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 3).await;
@@ -144,7 +144,7 @@ pub(crate) async fn an_empty_batch_has_no_results(stage: Stage) {
     assert!(results.is_empty(), "no entry, no result: {results:?}");
 }
 
-/// An entry may hold a thousand records; all of them are kept, in order.
+/// An entry may hold a thousand records; the store keeps all of them, in order.
 pub(crate) async fn an_entry_of_a_thousand_records_is_kept_whole(stage: Stage) {
     let store = stage.store();
     let mut log = stage.log("long");
@@ -156,7 +156,7 @@ pub(crate) async fn an_entry_of_a_thousand_records_is_kept_whole(stage: Stage) {
     assert_eq!(headers, log.headers(), "the headers of two thousand records");
 }
 
-/// A batch may hold two hundred runs; each is kept.
+/// A batch may hold two hundred runs; the store keeps each.
 pub(crate) async fn a_batch_of_two_hundred_runs_is_kept(stage: Stage) {
     let store = stage.store();
     let mut logs: Vec<Log> = (0..stage.times(200, 40)).map(|n| stage.log(&format!("r-{n}"))).collect();

@@ -1,10 +1,10 @@
-//! What a store refuses before it writes: entries that are empty, not dense, not chained, not sealed, or without facts.
+//! Entries that a store refuses before it writes: empty, not dense, not chained, not sealed, or without facts.
 
 use ferrata_store::{ErrorKind, FORMAT, RunAppend, Seq, check_append};
 
 use crate::stage::{Log, Stage, append_one, expect_refusal, is_kept};
 
-/// An entry that `check_append` refuses is refused with the same kind, and nothing is written.
+/// Checks that the store refuses an entry with the same kind as `check_append`, and writes nothing.
 async fn is_refused(stage: &Stage, log: &Log, entry: RunAppend, what: &str) {
     let store = stage.store();
     let kind = check_append(&entry).expect_err("the suite itself breaks a rule here").kind();
@@ -95,7 +95,7 @@ pub(crate) async fn a_run_must_begin_with_a_base(stage: Stage) {
     is_refused(&stage, &new, entry, "a first record that is no base").await;
 }
 
-/// What this version could not read again is not written.
+/// The store does not write a format that this version cannot read.
 pub(crate) async fn a_newer_format_is_not_written(stage: Stage) {
     let log = stage.written("r-1", 2).await;
     let entry = log.next_with(1, |header| header.format = FORMAT + 1);

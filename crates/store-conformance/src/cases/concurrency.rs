@@ -212,7 +212,7 @@ pub(crate) async fn a_purge_during_appends_ends_the_run(stage: Stage) {
     }
 }
 
-/// Of an append and a purge that expect the same head, exactly one succeeds, and the other is told so.
+/// Of an append and a purge that expect the same head, exactly one succeeds, and the other gets an error.
 ///
 /// Guarantees: PURGE-2.
 pub(crate) async fn of_an_append_and_a_purge_of_one_head_one_wins(stage: Stage) {

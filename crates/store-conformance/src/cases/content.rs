@@ -1,4 +1,4 @@
-//! What was written comes back exactly: bodies, headers, facts.
+//! The store returns bodies, headers and facts exactly as written.
 
 use bytes::Bytes;
 use ferrata_store::testing::{any_headers, headers_by_field};
@@ -55,7 +55,7 @@ pub(crate) async fn bodies_are_kept_byte_for_byte(stage: Stage) {
     }
 }
 
-/// A body of a mebibyte that no compression makes smaller is kept.
+/// The store keeps an incompressible body of one mebibyte.
 pub(crate) async fn a_body_of_a_mebibyte_is_kept(stage: Stage) {
     let mut word = 1_u32;
     let body: Vec<u8> = std::iter::repeat_with(|| {
@@ -73,7 +73,7 @@ pub(crate) async fn a_body_of_a_mebibyte_is_kept(stage: Stage) {
     is_kept(&*stage.store(), &log).await;
 }
 
-/// Every field of a header comes back as it was, whatever value it has.
+/// The store returns every field of a header unchanged, whatever its value.
 ///
 /// Guarantees: CUSTOM-STORE-4, FORMAT-1.
 pub(crate) async fn headers_are_kept_field_for_field(stage: Stage) {
@@ -111,7 +111,7 @@ pub(crate) async fn headers_are_kept_field_for_field(stage: Stage) {
     is_kept(&*store, &log).await;
 }
 
-/// Every field of a run's facts comes back as it was, whatever value it has.
+/// The store returns every field of a run's facts unchanged, whatever its value.
 ///
 /// Guarantees: FORMAT-1.
 pub(crate) async fn facts_are_kept_field_for_field(stage: Stage) {
@@ -142,7 +142,7 @@ pub(crate) async fn facts_are_kept_field_for_field(stage: Stage) {
     }
 }
 
-/// Whoever changes what was loaded changes a copy.
+/// A caller that changes a loaded record changes a copy.
 pub(crate) async fn what_was_loaded_can_be_changed_without_harm(stage: Stage) {
     let store = stage.store();
     let log = stage.written("r-1", 6).await;

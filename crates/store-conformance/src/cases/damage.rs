@@ -36,7 +36,7 @@ async fn others_go_on(stage: &Stage, others: [&mut Log; 2]) {
     }
 }
 
-/// Checks that a run that cannot be read can be purged, and its id used again.
+/// Checks that a caller can purge an unreadable run and reuse its id.
 async fn can_be_purged(stage: &Stage, log: &Log) {
     let store = stage.store();
     ok(store.purge(&log.key, None).await, "purging a run that cannot be read");
@@ -47,7 +47,7 @@ async fn can_be_purged(stage: &Stage, log: &Log) {
     is_kept(&*store, &log).await;
 }
 
-/// What every call may say of a run that cannot be read: the reason, or what it can still read, never that there is no such run.
+/// Checks each call on an unreadable run: it returns the reason or its readable part, never that the run does not exist.
 async fn is_not_empty(stage: &Stage, log: &Log, kind: ErrorKind) {
     let store = stage.store();
     let is_reason = |error: &Error| assert_eq!(error.kind(), kind, "{error:?}");
@@ -72,7 +72,7 @@ async fn is_not_empty(stage: &Stage, log: &Log, kind: ErrorKind) {
     }
 }
 
-/// Checks that a purge that expects a head removes the whole of a run that cannot be read, or is refused and removes nothing of it.
+/// Checks that a purge with an expected head removes all of an unreadable run, or fails and removes nothing.
 async fn is_purged_or_kept(stage: &Stage, log: &Log, kind: ErrorKind) {
     let store = stage.store();
     let [.., before, last] = &log.records[..] else { panic!("the log is long enough") };
@@ -90,7 +90,7 @@ async fn is_purged_or_kept(stage: &Stage, log: &Log, kind: ErrorKind) {
     can_be_purged(stage, log).await;
 }
 
-/// Checks that what is appended to a run that cannot be read is written whole, or refused and not written.
+/// Checks that an append to an unreadable run is complete, or fails and writes nothing.
 async fn is_written_or_refused(stage: &Stage, log: &Log, kind: ErrorKind) {
     let store = stage.store();
     let mut behind = log.clone();
@@ -105,7 +105,7 @@ async fn is_written_or_refused(stage: &Stage, log: &Log, kind: ErrorKind) {
         Ok(_) => most += 2,
         Err(error) => assert_eq!(error.kind(), kind, "an append that expects the head: {error:?}"),
     }
-    // Where nothing else of the run can be read, only this tells how much there was.
+    // If the rest of the run is unreadable, only this result shows how much there was.
     let removed = ok(store.purge(&log.key, None).await, "purging a run that cannot be read");
     assert!(
         removed.records <= most as u64,
@@ -113,7 +113,7 @@ async fn is_written_or_refused(stage: &Stage, log: &Log, kind: ErrorKind) {
     );
 }
 
-/// Checks that a run that cannot be read, in the middle of a batch, harms no other entry of it.
+/// Checks that an unreadable run in the middle of a batch harms no other entry.
 async fn others_are_written_beside(stage: &Stage, [a, log, b]: [&mut Log; 3], kind: ErrorKind) {
     let store = stage.store();
     let batch = vec![a.next(2), log.next(1), b.next(1), stage.log("new").next(1)];
@@ -157,7 +157,7 @@ pub(crate) async fn a_changed_body_is_corrupt(mut stage: Stage) {
     }
 }
 
-/// Damage to one run harms no other: they are read, written and listed.
+/// Damage to one run harms no other: the store reads, writes and lists the others.
 pub(crate) async fn a_changed_body_harms_no_other_run(stage: Stage) {
     let [mut before, log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::Body(Seq::new(8))).await;
@@ -179,7 +179,7 @@ pub(crate) async fn a_refused_purge_of_a_damaged_run_removes_nothing(stage: Stag
     is_purged_or_kept(&stage, &log, ErrorKind::Corrupt).await;
 }
 
-/// An append to a damaged run is refused and writes nothing, or is written where the head can be read.
+/// An append to a damaged run fails and writes nothing, or succeeds if the head is readable.
 pub(crate) async fn a_refused_append_to_a_damaged_run_writes_nothing(stage: Stage) {
     let log = stage.written("r-1", 9).await;
     let stage = stage.damaged(&log, Damage::Body(Seq::new(8))).await;
@@ -193,7 +193,7 @@ pub(crate) async fn a_damaged_run_in_a_batch_harms_no_other_entry(stage: Stage) 
     others_are_written_beside(&stage, [&mut before, &mut log, &mut after], ErrorKind::Corrupt).await;
 }
 
-/// A record that is gone leaves a hole, which is `Corrupt`, not a shorter log.
+/// A missing record leaves a hole, which is `Corrupt`, not a shorter log.
 pub(crate) async fn a_missing_record_is_corrupt(stage: Stage) {
     let [mut before, log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::Gone(Seq::new(6))).await;
@@ -277,7 +277,7 @@ pub(crate) async fn a_refused_purge_of_a_newer_format_removes_nothing(stage: Sta
     is_purged_or_kept(&stage, &log, ErrorKind::Unsupported).await;
 }
 
-/// An append to a run of a newer format is refused and writes nothing, or is written where the head can be read.
+/// An append to a run of a newer format fails and writes nothing, or succeeds if the head is readable.
 pub(crate) async fn a_refused_append_to_a_newer_format_writes_nothing(stage: Stage) {
     let log = stage.written("r-1", 9).await;
     let stage = stage.damaged(&log, Damage::NewerFormat(Seq::new(8))).await;

@@ -150,7 +150,7 @@ pub(crate) async fn a_released_run_is_orphaned_at_once(stage: Stage) {
     lists(&stage, RunFilter::Orphaned, &[]).await;
 }
 
-/// What an older record said of owner and wake-up does not count.
+/// Owner and wake-up of an older record do not count.
 pub(crate) async fn only_the_head_says_who_owns_and_when_to_wake(stage: Stage) {
     let mut log = shaped(&stage, "a", |header| header.wake_at = Some(Timestamp::from_unix_ms(PAST))).await;
     lists(&stage, RunFilter::Due, &["a"]).await;

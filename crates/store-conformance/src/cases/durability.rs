@@ -1,11 +1,11 @@
-//! What is on stable storage: what was acknowledged is there for the next process.
+//! Durability: the next process finds acknowledged records.
 
 use ferrata_store::{Order, PruneCut, RunQuery, Seq};
 
 use super::conflict::is_a_conflict;
 use crate::stage::{Stage, appended, every_run, facts, is_kept, is_kept_at_head, label, ok};
 
-/// What was acknowledged is there after all instances are gone, and goes on from there.
+/// Acknowledged records exist after all instances are closed, and the log continues from them.
 pub(crate) async fn what_was_acknowledged_is_there_after_reopening(mut stage: Stage) {
     let mut logs = Vec::new();
     for n in 0..3 {
@@ -39,7 +39,7 @@ pub(crate) async fn a_repeat_after_reopening_is_ok(stage: Stage) {
     is_kept(&*stage.store(), &log).await;
 }
 
-/// What was pruned or purged is gone for the next process, too.
+/// The next process does not find pruned or purged records, either.
 pub(crate) async fn what_was_removed_is_gone_after_reopening(stage: Stage) {
     let mut logs =
         [stage.written("r-1", 9).await, stage.written("r-2", 7).await, stage.written("r-3", 5).await];

@@ -1,4 +1,4 @@
-//! Listing the headers of a run: ranges, what is kept, and how much one answer holds.
+//! Listing the headers of a run: ranges, the stored records, and the size of one answer.
 
 use ferrata_store::{
     Anchor, CheckpointStore, ErrorKind, HeaderRange, Headers, PruneCut, RecordHeader, RunKey, Seq,
@@ -31,7 +31,7 @@ fn ends(limit: u32) -> [HeaderRange; 2] {
     [HeaderRange::oldest(limit), HeaderRange::newest(limit)]
 }
 
-/// The headers are those of the records, in the order of their numbers, from whichever end they are asked for.
+/// The headers are those of the records, in the order of their numbers, from either end.
 pub(crate) async fn headers_come_in_order_from_both_ends(stage: Stage) {
     let mut log = stage.log("r-1");
     stage.written("other", 3).await;
@@ -74,7 +74,7 @@ pub(crate) async fn a_range_begins_or_ends_where_asked(stage: Stage) {
     }
 }
 
-/// An answer holds a thousand headers at most, whatever is asked; the others are in the answers after it.
+/// An answer holds a thousand headers at most, whatever the request; later answers hold the rest.
 pub(crate) async fn an_answer_holds_a_thousand_headers_at_most(stage: Stage) {
     let store = stage.store();
     let log = stage.written("r-1", 1_101).await;
@@ -88,7 +88,7 @@ pub(crate) async fn an_answer_holds_a_thousand_headers_at_most(stage: Stage) {
     }
 }
 
-/// An answer says which records are kept, so that its reader knows when there are no more.
+/// An answer names the stored records, so that its reader knows when there are no more.
 pub(crate) async fn an_answer_says_what_is_kept(stage: Stage) {
     let store = stage.store();
     let log = stage.written("r-1", 6).await;
@@ -149,7 +149,7 @@ pub(crate) async fn headers_go_on_while_records_are_pruned(stage: Stage) {
         let expected: &[u64] = if run == "r-1" { &[8, 9, 10, 11] } else { &[8, 9] };
         assert_eq!(rest, expected, "the rest after pruning, {start:?}");
     }
-    // What comes next is gone, and nothing is left after it.
+    // The next record is gone, and no record follows it.
     let log = stage.written("r-3", 12).await;
     let start = HeaderRange::newest(6);
     let first = list(&*store, &log.key, start).await;

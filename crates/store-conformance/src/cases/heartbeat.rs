@@ -23,7 +23,7 @@ async fn beat(store: &dyn CheckpointStore, executor: ExecutorId, ttl: Duration) 
     ok(store.heartbeat(&executor, ttl).await, "a heartbeat");
 }
 
-/// Tells whether the store takes the owner of this run for alive, in the head and when it is asked for the executor.
+/// Returns whether the store reports the run's owner as alive, both in the head and by executor.
 async fn is_alive(store: &Store, log: &Log) -> bool {
     let head = async || ok(store.head(&log.key).await, "reading the head").expect("the run exists");
     let before = head().await;
@@ -143,7 +143,7 @@ pub(crate) async fn a_heartbeat_of_zero_ends_the_executor(stage: Stage) {
     }
 }
 
-/// A time to live may be as long as can be said.
+/// A time to live may have any representable length.
 pub(crate) async fn a_heartbeat_may_be_of_any_length(stage: Stage) {
     let store = stage.store();
     for (run, ttl) in [
@@ -158,7 +158,7 @@ pub(crate) async fn a_heartbeat_may_be_of_any_length(stage: Stage) {
     }
 }
 
-/// Who is alive, and who has ended, is the same for every instance.
+/// Every instance agrees which executors are alive and which have ended.
 pub(crate) async fn a_heartbeat_counts_for_every_instance(stage: Stage) {
     let (store, other) = (stage.store(), stage.another().await);
     let owner = stage.executor();

@@ -1,5 +1,5 @@
-//! Records that are found under another name, and logs whose end is gone: an answer is the truth or an error, never another run's log and never
-//! a shorter one.
+//! Records under another run's name, and logs whose end is missing: an answer is the truth or an error, never another run's log and never a shorter
+//! one.
 
 use ferrata_store::{
     At, CheckpointStore, ErrorKind, HeaderRange, Order, Page, PruneCut, RunHead, RunQuery, Seq, is_news,
@@ -8,7 +8,7 @@ use ferrata_store::{
 use crate::factory::Damage;
 use crate::stage::{Log, Stage, append_one, every_run, expect_refusal, is_kept, is_kept_at_head, ok, query};
 
-/// What a call may answer of a run that is damaged so.
+/// The allowed errors for a run with such damage.
 const REFUSALS: [ErrorKind; 1] = [ErrorKind::Corrupt];
 
 /// Checks that every call that reads the run is refused as damaged, or tells the truth.
@@ -71,8 +71,8 @@ async fn listings_are_true(store: &dyn CheckpointStore, logs: &[&Log]) {
     }
 }
 
-/// Checks that a call that changes the run is refused: none of what it would change is the run's. An append that expects the true head may be
-/// written, as it takes nothing from the log: then it is the log's end.
+/// Checks that a call that changes the run fails: the data it would change does not belong to the run. An append that expects the true head may
+/// succeed, because it removes nothing from the log, and then is the log's end.
 async fn changes_are_refused(store: &dyn CheckpointStore, log: &mut Log) {
     let run = log.key.clone();
     let run = &run;
@@ -120,7 +120,7 @@ pub(crate) async fn swapped_runs_answer_no_call_falsely(stage: Stage) {
     for log in &mut logs {
         changes_are_refused(&*store, log).await;
     }
-    // Nothing of what was refused was done in part.
+    // A refused call changed nothing, not even in part.
     for log in &logs {
         reads_are_true(&*store, log).await;
     }
@@ -159,7 +159,7 @@ pub(crate) async fn swapped_runs_can_be_purged(stage: Stage) {
     is_kept(&*store, &other).await;
 }
 
-/// A log whose last record is gone is not read as one that ends before it.
+/// A log without its last record never loads as a shorter log.
 ///
 /// Guarantees: SQLITE-11.
 pub(crate) async fn missing_tail_is_never_a_shorter_log(mut stage: Stage) {
@@ -178,7 +178,7 @@ pub(crate) async fn missing_tail_is_never_a_shorter_log(mut stage: Stage) {
     }
 }
 
-/// Nothing is appended behind the record that has come to stand last, and no head is taken for the run's that is not.
+/// The store appends nothing after a record that became last by damage, and reports no false head.
 pub(crate) async fn missing_tail_takes_no_other_end(stage: Stage) {
     let [mut before, mut log] = [stage.written("a", 9).await, stage.written("b", 9).await];
     let stage = stage.damaged(&log, Damage::Tail).await;

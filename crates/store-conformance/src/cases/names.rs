@@ -4,8 +4,8 @@ use ferrata_store::{Order, RunKey, RunQuery};
 
 use crate::stage::{Log, Stage, every_run, is_kept, is_kept_at_head, key_in, ok};
 
-/// Valid ids that are easily taken for something else: files of the store, temporary names, devices, options, numbers,
-/// separators, and each other's prefix or other case.
+/// Valid ids that are easily mistaken: files of the store, temporary names, devices, options, numbers, separators, and each other's prefix or other
+/// case.
 fn hostile_names() -> Vec<String> {
     let mut names: Vec<String> = [
         "a",

@@ -1,4 +1,4 @@
-//! A run that is purged and begun anew after a look at it, or in the middle of a call: no call takes one life for the other.
+//! A run that is purged and started again after a read, or during a call: no call confuses the two lives.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ enum Look {
     Runs(&'static str),
 }
 
-/// What a look shows; nothing of a run that is not there.
+/// The result of a read; empty for a missing run.
 #[derive(Debug, PartialEq)]
 enum RunView {
     Nothing,
@@ -127,7 +127,7 @@ impl Look {
     }
 }
 
-/// A reader that looks while a run begins anew sees the one life or the other, whole, or no run.
+/// A reader of a run that starts again sees all of one life or of the other, or no run.
 pub(crate) async fn a_look_sees_one_life_or_none(stage: Stage) {
     let (store, other) = (stage.store(), stage.another().await);
     let looks = Look::at(&stage.written("looks", 11).await).len();
@@ -156,7 +156,7 @@ pub(crate) async fn a_look_sees_one_life_or_none(stage: Stage) {
     }
 }
 
-/// The same with many readers of a run that begins anew again and again.
+/// The same with many readers of a run that starts again repeatedly.
 pub(crate) async fn readers_see_one_life_at_a_time(stage: Stage) {
     let stores = super::concurrency::instances(&stage, 3).await;
     let mut lives = Vec::new();
@@ -218,7 +218,7 @@ pub(crate) async fn readers_see_one_life_at_a_time(stage: Stage) {
     .await;
 }
 
-/// What was seen of the first life is of no use in the second, to whichever instance saw it.
+/// Knowledge of the first life has no effect in the second, in any instance.
 pub(crate) async fn what_was_seen_of_one_life_changes_nothing_in_the_next(stage: Stage) {
     let (store, other) = (stage.store(), stage.another().await);
     for length in LENGTHS {

@@ -52,7 +52,7 @@ pub(crate) async fn pruning_with_a_base_turns_the_record_into_it(stage: Stage) {
     assert_eq!(loaded, Some(vec![base]), "the record at the cut is the base given");
 }
 
-/// At the head: it stays the head, and is all that is kept.
+/// At the head: it stays the head, and is the only stored record.
 pub(crate) async fn pruning_at_the_head_keeps_the_head(stage: Stage) {
     let store = stage.store();
     for (run, count, needs_base) in [("r-1", 9, false), ("r-2", 8, true)] {
@@ -87,7 +87,7 @@ pub(crate) async fn pruning_again_removes_nothing(stage: Stage) {
     }
 }
 
-/// A cut at a record that is gone already is `Ok`, too: it is pruned.
+/// A cut at a removed record is `Ok`, too, because the record is already pruned.
 pub(crate) async fn pruning_what_is_pruned_is_ok(stage: Stage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 11).await;
@@ -122,7 +122,7 @@ pub(crate) async fn pruning_goes_on_as_the_log_grows(stage: Stage) {
     }
 }
 
-/// What was before the cut is not found, and the history starts at the cut.
+/// Records before the cut are not found, and the history starts at the cut.
 pub(crate) async fn what_was_pruned_is_not_found(stage: Stage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 11).await;
@@ -138,7 +138,7 @@ pub(crate) async fn what_was_pruned_is_not_found(stage: Stage) {
     assert_eq!(history.items[0].seq, Seq::new(8), "the history starts at the cut");
 }
 
-/// What was said of a run at its start is known also when its first record is gone.
+/// The facts of a run's start outlive its first record.
 ///
 /// Guarantees: FORMAT-3.
 pub(crate) async fn facts_outlive_pruning(stage: Stage) {
@@ -191,7 +191,7 @@ pub(crate) async fn pruning_at_no_base_needs_one(stage: Stage) {
     }
 }
 
-/// What is given must be the record at the cut, turned into a base, and sealed.
+/// The given record must be the record at the cut, turned into a base, and sealed.
 pub(crate) async fn pruning_with_another_record_is_refused(stage: Stage) {
     let store = stage.store();
     let log = stage.written("r-1", 8).await;
@@ -221,7 +221,7 @@ pub(crate) async fn pruning_with_another_record_is_refused(stage: Stage) {
     }
 }
 
-/// A record that is a base already stays as it is, also when one is given for it.
+/// A stored base stays unchanged, even if the caller gives one.
 pub(crate) async fn a_base_stays_the_base_it_is(stage: Stage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 7).await;

@@ -46,7 +46,7 @@ pub(crate) async fn purging_leaves_no_trace(stage: Stage) {
     assert_eq!(listed(&stage).await, [], "a purged run is not listed");
 }
 
-/// The purge says what it removed: what was kept, no more.
+/// The purge returns the number of stored records that it removed, and no more.
 pub(crate) async fn purging_says_what_it_removed(stage: Stage) {
     let mut whole = stage.written("r-1", 6).await;
     let expected = size(&whole);
@@ -130,7 +130,7 @@ pub(crate) async fn a_writer_of_the_old_life_is_refused(stage: Stage) {
     }
 }
 
-/// A late start of the old life is refused in the new one; so is a repeat of what was acknowledged in the old one.
+/// The new life refuses a late start of the old one, and a repeat of an append that the old one acknowledged.
 pub(crate) async fn a_start_of_the_old_life_is_refused_in_the_new(stage: Stage) {
     let store = stage.store();
     let mut old = stage.log("r-1");
@@ -148,7 +148,7 @@ pub(crate) async fn a_start_of_the_old_life_is_refused_in_the_new(stage: Stage) 
     is_kept(&*store, &new).await;
 }
 
-/// What one instance purged is gone for the others, and what it starts anew is new for them.
+/// All instances see the purge of one instance, and the run that it starts again.
 pub(crate) async fn a_purge_counts_for_every_instance(stage: Stage) {
     let (store, other) = (stage.store(), stage.another().await);
     let mut old = stage.written("r-1", 5).await;

@@ -8,7 +8,7 @@ use ferrata_store::{At, ErrorKind, HeaderRange, Order as Listed, RunQuery, Seq};
 use super::concurrency::instances;
 use crate::stage::{Stage, Store, every_header, every_run, ok, together};
 
-/// Runs a writer, and readers until it is done.
+/// Runs a writer, and readers until it finishes.
 pub(super) async fn while_writing<F: Future<Output = ()> + Send + 'static>(
     stores: &[Store],
     writer: impl Future<Output = ()> + Send + 'static,
@@ -37,7 +37,7 @@ pub(super) async fn while_writing<F: Future<Output = ()> + Send + 'static>(
     together(tasks).await;
 }
 
-/// Whoever sees a head can load everything up to it, while the log grows in appends of several records.
+/// A reader that sees a head can load everything up to it, while the log grows in appends of several records.
 pub(crate) async fn what_a_head_names_can_be_loaded(stage: Stage) {
     let stores = instances(&stage, 3).await;
     let mut log = stage.written("r-1", 1).await;

@@ -22,7 +22,7 @@ fn anew(log: &Log, seq: u64) -> Record {
     Record::seal(record.header.clone(), body.into()).expect("the bodies of tests are small")
 }
 
-/// Replaces records where all must be replaced, and takes the log as it is then.
+/// Replaces records, checks that all were replaced, and updates the log.
 async fn resealed(resealing: &dyn Resealing, log: &mut Log, seqs: &[u64]) {
     let given: Vec<Record> = seqs.iter().map(|seq| anew(log, *seq)).collect();
     let replaced = ok(resealing.reseal(&log.key, &given).await, "putting records in other envelopes");
@@ -33,7 +33,7 @@ async fn resealed(resealing: &dyn Resealing, log: &mut Log, seqs: &[u64]) {
     }
 }
 
-/// What is replaced is the record that it was, to every reader, and the log goes on from it: bases, the first, the head, and others.
+/// A resealed record is the same record for every reader, and the log continues from it: bases, the first, the head, and others.
 pub(crate) async fn the_same_record_in_another_envelope_takes_its_place(stage: Stage) {
     let store = stage.store();
     let Some(resealing) = store.resealing() else { return };
@@ -60,7 +60,7 @@ pub(crate) async fn the_same_record_in_another_envelope_takes_its_place(stage: S
     is_kept(&*store, &log).await;
 }
 
-/// What is not the record that is there by now is passed over: of another id, a base or none, pruned, or never written.
+/// The store skips a record that no longer matches the stored one: another id, a base or none, pruned, or never written.
 pub(crate) async fn what_is_another_record_by_now_is_passed_over(stage: Stage) {
     let store = stage.store();
     let Some(resealing) = store.resealing() else { return };

@@ -5,7 +5,7 @@ use ferrata_store::{ErrorKind, PruneCut, Record, RunAppend, RunStatus, Seq};
 use super::conflict::is_a_conflict;
 use crate::stage::{Stage, append_one, appended, expect_refusal, is_kept, ok, together};
 
-/// What was appended and is the end of the log is `Ok` again, and nothing is doubled.
+/// A repeated append that is the end of the log is `Ok` again, and doubles nothing.
 ///
 /// Guarantees: DURABLE-8.
 pub(crate) async fn a_repeated_append_is_ok_and_written_once(stage: Stage) {
@@ -150,7 +150,7 @@ pub(crate) async fn a_repeat_after_pruning_is_ok(stage: Stage) {
     is_kept(&*store, &log).await;
 }
 
-/// A batch whose reply was lost can be sent again as it is: what was written is settled, what was not is written.
+/// A caller can repeat a batch whose reply was lost: the store confirms the written entries and writes the others.
 pub(crate) async fn a_repeated_batch_settles_each_entry(stage: Stage) {
     let store = stage.store();
     let mut logs = [stage.written("r-1", 1).await, stage.log("r-2"), stage.written("r-3", 2).await];
@@ -186,7 +186,7 @@ pub(crate) async fn a_repeat_from_another_instance_is_ok(stage: Stage) {
     }
 }
 
-/// The same records sent at the same time, by several instances, are written once and `Ok` for all.
+/// If several instances send the same records at the same time, the store writes them once and returns `Ok` to all.
 pub(crate) async fn repeats_at_the_same_time_are_written_once(stage: Stage) {
     let mut log = stage.log("r-1");
     let mut stores = vec![stage.store()];

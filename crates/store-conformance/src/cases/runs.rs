@@ -39,7 +39,7 @@ pub(crate) async fn an_empty_store_lists_no_runs(stage: Stage) {
     assert_eq!(listed, Paged { items: Vec::new(), next: None });
 }
 
-/// What is listed of a run is its head, as it is now.
+/// A listing shows the current head of a run.
 pub(crate) async fn listed_heads_are_the_heads(stage: Stage) {
     let store = stage.store();
     let mut logs = [started(&stage, "a", "r-1", 5).await, started(&stage, "b", "r-2", 6).await];
@@ -102,7 +102,7 @@ pub(crate) async fn runs_are_ordered_by_creation_then_tenant_then_id(stage: Stag
     assert_eq!(keys(&default.items).first(), expected.last(), "the newest first unless asked otherwise");
 }
 
-/// What happens to a run, and what its writer's clock said, does not move it in listings.
+/// Later appends and the writer's clock do not move a run in listings.
 pub(crate) async fn an_append_does_not_move_a_run_in_listings(stage: Stage) {
     let store = stage.store();
     let mut logs = [started(&stage, "t", "r-1", 1).await, started(&stage, "t", "r-2", 2).await];
@@ -129,7 +129,7 @@ pub(crate) async fn a_page_of_runs_holds_no_more_than_asked(stage: Stage) {
     }
 }
 
-/// A page holds a thousand runs at most, whatever is asked; the others are on the pages after it.
+/// A page holds a thousand runs at most, whatever the request; later pages hold the rest.
 pub(crate) async fn a_page_of_runs_holds_a_thousand_at_most(stage: Stage) {
     let expected = row(&stage, 1_050).await;
     let first = page(&*stage.store(), &RunQuery::default(), Page::first(u32::MAX)).await;
@@ -265,8 +265,7 @@ pub(crate) async fn a_foreign_cursor_of_runs_is_invalid(stage: Stage) {
     }
 }
 
-/// A cursor goes on with the query and the order that it was made for, and with no other: a listing that took it would leave
-/// out runs, or come to some twice.
+/// A cursor works only with its own query and order. With others, a listing would omit runs or repeat them.
 pub(crate) async fn a_cursor_of_another_query_or_order_is_invalid(stage: Stage) {
     let store = stage.store();
     let there = row(&stage, 4).await;

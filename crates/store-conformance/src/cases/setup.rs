@@ -4,7 +4,7 @@ use ferrata_store::{Clock, ErrorKind, HeadRef, MOST_SAID, Order, RunQuery, Syste
 
 use crate::stage::{Stage, every_run, is_kept, ok, together};
 
-/// Setting up again is `Ok` and leaves what is stored as it is.
+/// A repeated setup is `Ok` and leaves the stored data unchanged.
 pub(crate) async fn setup_can_be_repeated(stage: Stage) {
     let mut log = stage.written("r-1", 6).await;
     for _ in 0..3 {
@@ -16,7 +16,7 @@ pub(crate) async fn setup_can_be_repeated(stage: Stage) {
     assert_eq!(listed, [log.run_head()]);
 }
 
-/// Setting up is safe from many instances at once, also while runs are written.
+/// Many instances may run setup at once, even while others write runs.
 pub(crate) async fn setup_is_safe_from_many_instances_at_once(stage: Stage) {
     let mut stores = Vec::new();
     for _ in 0..10 {
@@ -43,7 +43,7 @@ pub(crate) async fn setup_is_safe_from_many_instances_at_once(stage: Stage) {
     }
 }
 
-/// What a store says of itself does not change while it lives.
+/// The capabilities of a store are constant while it is open.
 pub(crate) async fn capabilities_are_constant(stage: Stage) {
     let store = stage.store();
     let before = store.capabilities();
@@ -93,7 +93,7 @@ pub(crate) async fn changes_are_noticed(stage: Stage) {
     }
 }
 
-/// What one instance says is heard by all that hear: whole, in order, and from when they began on. A store may say that it passes nothing on.
+/// Every listener receives the texts of every instance: whole, in order, and from the start of listening on. A store may have no relay.
 pub(crate) async fn what_is_said_is_heard_whole_and_in_order(stage: Stage) {
     let (store, other) = (stage.store(), stage.another().await);
     let (Some(relay), Some(far)) = (store.relay(), other.relay()) else {
@@ -122,7 +122,7 @@ pub(crate) async fn what_is_said_is_heard_whole_and_in_order(stage: Stage) {
                 let mut texts: Vec<String> = Vec::new();
                 while texts.len() < expected.len() {
                     match ok(heard.next().await, "hearing something") {
-                        // What is late of a round before.
+                        // A late text of an earlier round.
                         Some(text) if !text.starts_with(&format!("{round}:")) => {}
                         Some(text) => texts.push(text.to_string()),
                         None => texts.clear(),

@@ -39,11 +39,11 @@ const POLLS: usize = 12;
 /// The rows of one story begin here, so that no two stories insert the same.
 const ROWS: u32 = 100;
 
-/// What the stories of a property share.
+/// Shared state of a property's stories.
 struct Scene {
     stage: Stage,
     table: Box<dyn TransactionTable>,
-    /// What is committed in the table.
+    /// The committed rows of the table.
     kept: BTreeSet<u32>,
     count: u32,
 }
@@ -104,13 +104,13 @@ impl Scene {
             }
         }
         if own {
-            // The database was told to commit them, and no store can take that back.
+            // The database got the commit, and no store can undo it.
             self.kept.extend(found.iter().filter(|row| (from..from + ROWS).contains(row)));
         }
         self.kept.extend(rows.iter().map(|row| from + row));
         assert_eq!(found, self.kept, "the rows after {what}");
         is_kept_at_head(&*store, &log).await;
-        // What a transaction held is free.
+        // The transaction has released its locks.
         log.write(&*store, 1).await;
         is_kept_at_head(&*store, &log).await;
     }
@@ -137,7 +137,7 @@ fn shifted(step: Step, by: u32) -> Step {
     }
 }
 
-/// What a node wrote and its record appear with the commit, and not before.
+/// A node's rows and its record appear with the commit, and not earlier.
 pub(crate) async fn commit_keeps_rows_and_record(stage: Stage) {
     let mut scene = Scene::new(stage).await;
     let store = scene.stage.store();
@@ -308,7 +308,7 @@ impl StdError for Wrapped {
     }
 }
 
-/// Savepoints, and transactions of the driver within the transaction, keep and undo what they are asked to.
+/// Savepoints, and transactions of the driver within the transaction, commit and roll back as requested.
 pub(crate) async fn nested_transactions_end_as_asked(stage: Stage) {
     let stories = [
         Story(&[Insert(1), Step::Savepoint, Insert(2), Step::Release], StoryEnd::Committed(&[1, 2])),

@@ -28,7 +28,7 @@ pub(super) enum Call {
     Heartbeat(ExecutorId, Duration),
 }
 
-/// What is compared of an answer.
+/// The compared part of an answer.
 #[expect(clippy::large_enum_variant, reason = "one is made for each call of a test and looked at once")]
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
@@ -37,12 +37,12 @@ pub(super) enum Answer {
     Headers(Result<Vec<RecordHeader>, Refusal>),
     Head(Result<Option<RunHead>, Refusal>),
     Runs(Result<Vec<RunHead>, Refusal>),
-    /// How many records, and how many bytes where that is said.
+    /// Number of records, and number of bytes if the contract defines it.
     Removed(Result<(u64, Option<u64>), Refusal>),
     Done(Result<(), Refusal>),
 }
 
-/// What is compared of an error.
+/// The compared part of an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) kind: ErrorKind,
@@ -142,7 +142,7 @@ impl Call {
         }
     }
 
-    /// Makes the call.
+    /// Creates the call.
     pub(super) async fn make(&self, store: &dyn CheckpointStore) -> Answer {
         match self {
             Self::Setup => Answer::Done(store.setup().await.map_err(Refusal::from)),
@@ -171,7 +171,7 @@ impl Call {
             }
             Self::Prune(run, cut) => {
                 let removed = store.prune(run, cut.clone()).await;
-                // A base given may have replaced a body; whether that counts is not said.
+                // A base may have replaced a body; the contract does not define whether that counts.
                 let is_said = cut.base.is_none();
                 let removed = removed.map(|removed| (removed.records, is_said.then_some(removed.bytes)));
                 Answer::Removed(removed.map_err(Refusal::from))
@@ -257,7 +257,7 @@ fn spoil(chance: &mut Chance, entry: &mut RunAppend) {
     }
 }
 
-/// Draws what is said of a new run.
+/// Draws the facts of a new run.
 fn said(chance: &mut Chance) -> RunFacts {
     let workflow = chance.pick(&["review", "publish"]);
     let said = facts(workflow, *chance.pick(&CREATED));
@@ -333,7 +333,7 @@ fn cut(chance: &mut Chance, life: Option<&Life>) -> PruneCut {
     if seq >= life.written.len() || chance.happens(40) {
         return PruneCut { at, base: None };
     }
-    // A record that was pruned cannot be compared any more, so only what is kept is given wrongly.
+    // A store cannot compare a pruned record, so only stored records are given wrongly.
     let is_kept = seq >= life.first;
     let mut header = RecordHeader { base: true, ..life.written[seq].header.clone() };
     match chance.below(12) {

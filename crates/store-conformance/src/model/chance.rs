@@ -27,7 +27,7 @@ impl Chance {
         usize::try_from(self.below(end as u64)).expect("it is below a usize")
     }
 
-    /// Tells whether something happens that happens `times` in a hundred.
+    /// Returns whether something happens that happens `times` in a hundred.
     pub(super) fn happens(&mut self, times: u64) -> bool {
         self.below(100) < times
     }

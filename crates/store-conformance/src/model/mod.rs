@@ -21,9 +21,9 @@ use crate::stage::{Stage, ok};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ModelTest {
-    /// What every choice is drawn from; the same seed makes the same calls. 1 by default.
+    /// The seed of every choice; the same seed makes the same calls. 1 by default.
     pub seed: u64,
-    /// How many calls are made: 400 by default. Fewer may not be enough for each call to succeed once, which is checked.
+    /// The number of calls: 400 by default. With fewer, a kind of call may never succeed, which the model checks.
     pub calls: u32,
     /// How many instances of the store take turns: 1 by default.
     pub instances: u32,
@@ -49,7 +49,7 @@ impl ModelTest {
         self
     }
 
-    /// Sets how many calls are made.
+    /// Sets the number of calls.
     #[must_use]
     pub fn with_calls(mut self, calls: u32) -> Self {
         self.calls = calls;

@@ -27,7 +27,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// Returns the record as it is now.
+    /// Returns the current record.
     pub(super) fn record(&self, seq: usize) -> &Record {
         self.rebased.get(&seq).unwrap_or(&self.written[seq])
     }
@@ -98,7 +98,7 @@ impl Oracle {
             return Ok(last.expect("an append has records"));
         }
         match self.runs.get(&entry.run) {
-            // What was written stays written, whatever has been pruned since.
+            // Written records stay written, whatever has been pruned since.
             Some(life) if life.written.ends_with(&entry.records) => Ok(life.head()),
             _ => Err(Refusal { actual: Some(actual), ..Refusal::of(ErrorKind::Conflict) }),
         }
@@ -184,7 +184,7 @@ impl Oracle {
         }
         let gone: Vec<_> = (life.first..at).map(|seq| life.record(seq).body.len() as u64).collect();
         life.first = at;
-        // Whether the body that a base replaced counts as removed is not said.
+        // The contract does not define whether the body that a base replaced counts as removed.
         let bytes = cut.base.is_none().then(|| gone.iter().sum());
         if let Some(base) = cut.base.clone().filter(|_| !kept.base) {
             life.rebased.insert(at, base);

@@ -1,4 +1,4 @@
-//! What a property works with: instances of the store under test, fresh ids, and the logs that ought to be stored.
+//! The tools of a property: instances of the store under test, fresh ids, and the expected logs.
 
 mod calls;
 mod overtaken;
@@ -23,7 +23,7 @@ pub(crate) use self::stories::{key, label, query, tenant};
 use crate::factory::{Damage, Space};
 use crate::table::TransactionTable;
 
-/// A store under test, as it is handed to a property.
+/// A store under test, as a property gets it.
 #[derive(Clone)]
 pub(crate) struct Stage {
     space: Arc<dyn Space>,
@@ -34,7 +34,7 @@ pub(crate) struct Stage {
 /// The instance of a store that a property calls.
 pub(crate) type Store = Arc<dyn CheckpointStore>;
 
-/// How often a condition that time brings about is looked at: often enough to lose no time, seldom enough for a server.
+/// Interval of polls for a condition that depends on time: short enough to lose no time, long enough for a server.
 const POLL: Duration = Duration::from_millis(20);
 
 /// How long a condition may take that time brings about, on a machine that is busy with the other properties.
@@ -84,12 +84,12 @@ impl Stage {
         Self { space, store, ids }
     }
 
-    /// Begins a log in the default tenant; nothing is written yet.
+    /// Creates a log in the default tenant, and writes nothing yet.
     pub(crate) fn log(&self, run: &str) -> Log {
         self.log_of(key(run))
     }
 
-    /// Begins a log; nothing is written yet.
+    /// Creates a log, and writes nothing yet.
     pub(crate) fn log_of(&self, key: RunKey) -> Log {
         Log::new(key).with_ids(Arc::clone(&self.ids) as _)
     }

@@ -39,7 +39,7 @@ where
         match answer {
             Some(answer) => (answer, false),
             None => {
-                // Fails when the others are done, which is the sign.
+                // Fails when the other calls are done, which is the signal.
                 let _ = goes_on.await;
                 (call.await, true)
             }

@@ -1,4 +1,4 @@
-//! Small values that properties are told with: keys, labels and queries.
+//! Small values for properties: keys, labels and queries.
 
 use ferrata_store::{Labels, RunFacts, RunKey, RunQuery, TenantId};
 

@@ -1,4 +1,4 @@
-//! Headers in bytes: some fifty of them, and back. Whatever is read gives a header or a typed refusal.
+//! Headers as bytes, about fifty each. Decoding any input returns a header or a typed error.
 //!
 //! In this order: the id in 16 bytes; as varints the number, the format, and how many records before this one the newest base is;
 //! the place of the kind, and of the status, among all of theirs; which of the fields that not every header has follow, a bit for
@@ -145,7 +145,7 @@ fn put(out: &mut BytesMut, value: Value) {
     }
 }
 
-/// What is left to read; `None` says that it is too short, or no such thing.
+/// The bytes left to read; `None` means that they are too short or malformed.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {

@@ -21,19 +21,19 @@ const COUNT: usize = Field::ALL.len();
 
 /// How one layout spells headers as JSON objects.
 pub trait JsonLayout {
-    /// Whether ids are written in 22 characters of base64 ([`ShortId`]) instead of the 36 of a UUID.
+    /// Whether ids have 22 characters of base64 ([`ShortId`]) instead of the 36 of a UUID.
     const SHORT_IDS: bool;
 
-    /// Returns the key of a field; `None` for one that is not written, because the reader knows it from elsewhere.
+    /// Returns the key of a field; `None` if the layout omits it, because the reader knows it from elsewhere.
     fn key(field: Field) -> Option<&'static str> {
         Some(field.name())
     }
 }
 
-/// What a JSON object says of a header: all fields but those that are as the reader assumes.
+/// The header fields of a JSON object: all except those with the value that the reader assumes.
 ///
-/// What may be assumed is up to the layout, as long as writer and reader assume the same. A field that is absent where a value is
-/// assumed is written as `null`. Unknown keys are passed over, so an older version reads what a newer one wrote for it.
+/// The layout chooses the assumed values, as long as writer and reader assume the same. If a field is absent although a value is assumed, the
+/// layout writes `null`. Readers ignore unknown keys, so an older version can read the object of a newer one.
 ///
 /// ```
 /// use ferrata_store::codec::{Field, JsonHeader, JsonLayout, Value};
@@ -55,7 +55,7 @@ pub trait JsonLayout {
 /// }
 /// ```
 pub struct JsonHeader<L> {
-    /// For each field that is said, what.
+    /// The value of each field that the object has.
     said: [Option<Option<Value>>; COUNT],
     layout: PhantomData<L>,
 }
@@ -71,7 +71,7 @@ impl<L: JsonLayout> JsonHeader<L> {
         Self { said, layout: PhantomData }
     }
 
-    /// Returns what is said of a field, if anything is.
+    /// Returns the value of a field, if the object has one.
     pub fn get(&self, field: Field) -> Option<&Value> {
         self.said[field as usize].as_ref()?.as_ref()
     }
@@ -81,7 +81,7 @@ impl<L: JsonLayout> JsonHeader<L> {
         self.said[field as usize] = value.map(Some);
     }
 
-    /// Makes the header, with what is assumed where nothing is said.
+    /// Creates the header, with assumed values for missing fields.
     ///
     /// # Errors
     ///
@@ -184,7 +184,7 @@ impl<'de> DeserializeSeed<'de> for JsonField {
     }
 }
 
-/// Some bytes of an id, or of what is made of one, in base64: the 16 of a UUID have 22 characters.
+/// Bytes of an id or of a value derived from one, in base64: the 16 of a UUID have 22 characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortId<const N: usize>(pub [u8; N]);
 

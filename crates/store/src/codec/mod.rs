@@ -1,12 +1,11 @@
 //! How stores write headers: one table of the fields of [`RecordHeader`], which every layout walks.
 //!
-//! A layout says how it spells a field and what it leaves out; which fields there are, and what each holds, is said here alone.
-//! So a header gets a further field by a line in the table below, and every layout that walks the table writes and reads it:
-//! [`JsonHeader`] for stores that keep text, [`binary`] for those that keep bytes. Tables of a database walk [`Field::ALL`] with
-//! a column for each, so there a field is a migration, too.
+//! This module defines the fields of a header and their values; a layout only defines how it spells a field and which fields it omits. A line in
+//! the table below adds a field to every layout that walks the table: [`JsonHeader`] for stores that keep text, [`binary`] for those that keep
+//! bytes. Database tables walk [`Field::ALL`] with a column for each, so a new field needs a migration, too.
 //!
-//! A field that is added must be an `Option`, or `false` where it is absent: what was written before it has to be read. A reader of
-//! JSON passes over a field that it does not know; one of bytes refuses it, so there a field comes with a newer format.
+//! A new field must be an `Option`, or `false` if absent, because older headers must stay readable. A JSON reader ignores an unknown field. A
+//! binary reader rejects it, so a new field requires a newer binary format.
 
 pub mod binary;
 mod json;
@@ -18,7 +17,7 @@ use crate::clock::Timestamp;
 use crate::id::{Epoch, ExecutorId, NodeName, RecordId, Seq, Visit};
 use crate::record::{RecordHeader, RecordKind, RunStatus};
 
-/// What a field holds.
+/// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Value {
@@ -28,7 +27,7 @@ pub enum Value {
     Time(Timestamp),
     /// The id of a record or an executor.
     Id(Uuid),
-    /// What the record says.
+    /// Kind of the record.
     Kind(RecordKind),
     /// How the run stands.
     Status(RunStatus),
@@ -146,7 +145,7 @@ macro_rules! fields {
                 }
             }
 
-            /// Tells whether a header may lack it.
+            /// Returns whether a header may lack it.
             pub const fn is_optional(self) -> bool {
                 match self {
                     $(Self::$field => <$type as FieldType>::IS_OPTIONAL,)*
@@ -191,7 +190,7 @@ fields! {
     Id, id: RecordId, "id";
     /// The id of the record before it.
     Prev, prev: Option<RecordId>, "prev";
-    /// What the record says.
+    /// Kind of the record.
     Kind, kind: RecordKind, "kind";
     /// The run's status after it.
     Status, status: RunStatus, "status";
@@ -201,7 +200,7 @@ fields! {
     Visit, visit: Option<Visit>, "visit";
     /// How often the run has been claimed.
     Epoch, epoch: Epoch, "epoch";
-    /// Who owns the run after it.
+    /// Owner of the run after this record.
     Owner, owner: Option<ExecutorId>, "owner";
     /// When the run is to be woken.
     WakeAt, wake_at: Option<Timestamp>, "wake_at";

@@ -141,7 +141,7 @@ impl World {
         self.index.retain(|other| other != entry);
     }
 
-    /// Tells whether an append that announced this entry may still write its record.
+    /// Returns whether an append that announced this entry may still write its record.
     fn is_under_way(&self, entry: &Entry) -> bool {
         self.writers.iter().any(|writer| matches!(&writer.step, Step::Write(_, after) if after == entry))
     }

@@ -73,7 +73,7 @@ impl Log {
         let end = match at {
             At::Latest => self.head(run)?.seq.get(),
             At::Seq(seq) => seq.get(),
-            // From the head backwards: what is looked up by id is rarely far from it.
+            // From the head backward: lookups by id are rarely far from it.
             At::Record(id) => match self.headers().rev().find(|header| header.id == id) {
                 Some(header) => header.seq.get(),
                 None => return Err(refusal::no_record("store.load", run, at)),
@@ -94,7 +94,7 @@ impl Log {
         self.verified(run, base..=last)
     }
 
-    /// Loads what came after a record, or from the newest base on if that record is not kept.
+    /// Loads the records after a record, or from the newest base on if that record is gone.
     pub(super) fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Vec<Record>> {
         let place = self.place(known.seq.get()).filter(|place| self.records[*place].header.id == known.id);
         match (place, self.records.len().checked_sub(1)) {
@@ -126,7 +126,7 @@ impl Log {
         Headers::checked(run, range, kept, items)
     }
 
-    /// Makes the record at the cut a base and takes out what is before it. The caller drops what is returned.
+    /// Creates the record at the cut a base and takes out what is before it. The caller drops what is returned.
     pub(super) fn prune(&mut self, run: &RunKey, cut: PruneCut) -> Result<VecDeque<Record>> {
         if cut.at.get() < self.first {
             return Ok(VecDeque::new());
@@ -189,7 +189,7 @@ impl Log {
         self.head(run).map(RecordHeader::head)
     }
 
-    /// Returns where the record with this number is kept.
+    /// Returns the index of the record with this number.
     fn place(&self, seq: u64) -> Option<usize> {
         let place = usize::try_from(seq.checked_sub(self.first)?).ok()?;
         (place < self.records.len()).then_some(place)
@@ -214,7 +214,7 @@ impl Log {
     }
 }
 
-/// Adds up what was taken out.
+/// Sums up the removed records.
 pub(super) fn count(gone: &VecDeque<Record>) -> Removed {
     Removed { records: gone.len() as u64, bytes: gone.iter().map(|record| record.body.len() as u64).sum() }
 }

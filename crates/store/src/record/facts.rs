@@ -1,4 +1,4 @@
-//! What is said once of a run, at its start: workflow, parent, labels, and the hash of its input.
+//! Immutable facts from a run's start: workflow, parent, labels, and the hash of its input.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ const MAX_LABELS: usize = 32;
 /// The moments that RFC 3339 can name, in milliseconds.
 const YEARS: std::ops::RangeInclusive<i64> = -62_167_219_200_000..=253_402_300_799_999;
 
-/// What is said once of a run, at its start, and never changes.
+/// Facts that a run's start sets and that never change.
 ///
-/// It is written with the first record and kept with the run's head, also when the first record has been pruned.
+/// The store writes them with the first record and keeps them with the run's head, even after the first record is pruned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RunFacts {
@@ -40,13 +40,13 @@ pub struct RunFacts {
     /// For whom it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// What users filter by.
+    /// Labels for filters.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
 }
 
 impl RunFacts {
-    /// Makes the facts of a run without parent, user or labels.
+    /// Creates the facts of a run without parent, user or labels.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl RunFacts {
         })
     }
 
-    /// Checks facts that came from outside by the rules of those that are made here.
+    /// Checks external facts by the rules for facts that this process creates.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ pub struct Parent {
     pub at: HeadRef,
 }
 
-/// What users filter runs by: up to 32 pairs of text.
+/// Labels for filters of runs: up to 32 pairs of text.
 ///
 /// Keys and values hold 1 to 256 bytes (values may be empty) of any text without control characters, and are stored exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -174,7 +174,7 @@ impl Labels {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Tells whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What stores may read and index of a record: its header; and the record itself, a header with an opaque body.
+//! The header of a record, which stores may read and index; and the record itself, a header with an opaque body.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::id::{Epoch, ExecutorId, HeadRef, NodeName, RecordId, RunKey, Seq, Vis
 pub const FORMAT: u16 = 1;
 
 words! {
-    /// What a record says.
+    /// The kind of a record.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     #[non_exhaustive]
     pub enum RecordKind {
@@ -26,7 +26,7 @@ words! {
         Step = "step", 't';
         /// An activation that must not be repeated is about to start.
         Intent = "intent", 'i';
-        /// The run's status changed, or questions were asked.
+        /// The run's status changed, or its nodes asked questions.
         Status = "status", 'u';
         /// A signaller said something to the run: an answer, a message, cancel, pause, resume, retry.
         Signal = "signal", 'g';
@@ -36,7 +36,7 @@ words! {
         Release = "release", 'r';
         /// An operator changed the state.
         Edit = "edit", 'e';
-        /// Nothing happened; the record holds the full state.
+        /// No change; the record holds the full state.
         Base = "base", 'b';
     }
 }
@@ -63,13 +63,13 @@ words! {
 }
 
 impl RunStatus {
-    /// Tells whether nothing is left to do: the run is completed, failed or cancelled.
+    /// Returns whether nothing is left to do: the run is completed, failed or cancelled.
     pub const fn is_finished(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
 }
 
-/// What a store may read and index of a record.
+/// The part of a record that a store may read and index.
 ///
 /// Its fields are listed once more in [`codec`](crate::codec), which every layout of every store walks: a field that is new gets a
 /// line there. In JSON it has short names in a fixed order; `docs/format.md` lists them.
@@ -83,7 +83,7 @@ pub struct RecordHeader {
     pub id: RecordId,
     /// The id of the record before it; absent on the first of a run.
     pub prev: Option<RecordId>,
-    /// What the record says.
+    /// Kind of the record.
     pub kind: RecordKind,
     /// The run's status after it.
     pub status: RunStatus,
@@ -93,7 +93,7 @@ pub struct RecordHeader {
     pub visit: Option<Visit>,
     /// How often the run has been claimed, this record included.
     pub epoch: Epoch,
-    /// Who owns the run after it; absent if it has no owner.
+    /// Owner of the run after the record; absent if the run has no owner.
     pub owner: Option<ExecutorId>,
     /// When the run is to be woken although no signal comes; absent if never.
     pub wake_at: Option<Timestamp>,
@@ -117,9 +117,9 @@ impl RecordHeader {
 /// One entry of a run's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What stores may read.
+    /// The part that stores may read.
     pub header: RecordHeader,
-    /// What stores never look into.
+    /// The part that is opaque to stores.
     pub body: Bytes,
 }
 
@@ -147,7 +147,7 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Unsupported`]: the record was written by a newer version.
+    /// - [`ErrorKind::Unsupported`]: a newer version wrote the record.
     /// - [`ErrorKind::Corrupt`]: length or checksum differ.
     ///
     /// <!-- held by: damage::a_changed_body_is_corrupt -->

@@ -1,4 +1,4 @@
-//! What a store reads of a run: the headers of its records, and what is said once of it.
+//! The part of a run that a store reads: record headers, and the facts of its start.
 
 mod facts;
 mod header;

@@ -17,14 +17,14 @@ macro_rules! words {
             /// Every value, in the order of declaration: the place of one never changes, so a store may write it.
             pub const ALL: [Self; [$($word),*].len()] = [$(Self::$value),*];
 
-            /// Returns the name as it is stored and shown.
+            /// Returns the stored and displayed name.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $word,)*
                 }
             }
 
-            /// Returns the letter that stands for it where a store has one byte to be read by people.
+            /// Returns its letter, for stores that have one readable byte.
             pub const fn letter(self) -> char {
                 match self {
                     $(Self::$value => $letter,)*

@@ -1,4 +1,4 @@
-//! A clock that stands still until it is told.
+//! A manual clock.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Timestamp};
 
-/// A clock that stands still until it is told to advance. Clones share the time.
+/// A clock that only advances on request. Clones share the time.
 ///
 /// The wall time advances by exactly what the monotonic time does, whatever the steps are: it shows the whole milliseconds of it. A sleep ends
 /// with a whole millisecond of the monotonic time, as those of tokio do, so a task that sleeps until a moment on the wall wakes at that moment.
@@ -40,10 +40,10 @@ pub struct ManualClock {
 }
 
 struct Time {
-    /// The wall time as it was set last, and the monotonic time at that moment.
+    /// The wall time at its last change, and the monotonic time at that moment.
     set: (Timestamp, Duration),
     monotonic: Duration,
-    /// Who sleeps, by the time of waking and the order of falling asleep.
+    /// The sleepers, by time of waking and order of falling asleep.
     sleepers: BTreeMap<Key, Option<Waker>>,
     /// How many ever fell asleep.
     slept: u64,
@@ -121,7 +121,7 @@ impl ManualClock {
     }
 
     fn lock(&self) -> MutexGuard<'_, Time> {
-        // Nothing panics while it is held; a poisoned clock would only hide the first failure of a test.
+        // No code panics while it holds the lock; a poisoned clock would only hide the first failure of a test.
         self.time.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -27,7 +27,7 @@ use crate::refusal;
 use crate::resealing::Resealing;
 use crate::transaction::{AnyTransaction, Transactions};
 
-/// A store that fails on purpose, for tests of what is built on stores.
+/// A store that fails on purpose, for tests of code on top of stores.
 ///
 /// It counts the operations that make something durable (see [`FaultPlan`]) and lets each of them through, fails it before
 /// anything is written, loses its reply, or takes the whole process for dead. Run a test once without faults to learn how many
@@ -59,8 +59,8 @@ use crate::transaction::{AnyTransaction, Transactions};
 /// # Ok::<(), ferrata_store::Error>(()) }).unwrap();
 /// ```
 ///
-/// An injected error keeps the promises of the contract: only `Indeterminate` leaves a doubt. When a batch meets a crash, the
-/// entries before the crash are written and their replies lost, as those of a process that died in the middle.
+/// An injected error keeps the promises of the contract: only `Indeterminate` leaves a doubt. If a batch meets a crash, the entries before the
+/// crash are written and their replies lost, as when a process dies in the middle.
 pub struct FaultStore<S> {
     inner: S,
     state: Mutex<State>,
@@ -77,7 +77,7 @@ struct State {
 
 type Hook = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What happens at some operations that are called together.
+/// The outcome of several operations that are called together.
 struct Fate {
     /// For each operation: what goes wrong.
     faults: Vec<Option<Fault>>,
@@ -109,7 +109,7 @@ impl<S: CheckpointStore> FaultStore<S> {
         self.state().operations
     }
 
-    /// Tells whether a crash has been injected.
+    /// Returns whether a crash has been injected.
     pub fn is_crashed(&self) -> bool {
         self.state().is_crashed
     }
@@ -132,13 +132,13 @@ impl<S: CheckpointStore> FaultStore<S> {
         self.state().before.insert(operation, Box::pin(hook));
     }
 
-    /// Runs `hook` just after an operation was done, before its reply, once. In a batch: after all its entries.
+    /// Runs `hook` once, just after an operation succeeded and before its reply. In a batch: after all its entries.
     pub fn after(&self, operation: u64, hook: impl Future<Output = ()> + Send + 'static) {
         self.state().after.insert(operation, Box::pin(hook));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held; a poisoned count would only hide the first failure of a test.
+        // No code panics while it holds the lock; a poisoned count would only hide the first failure of a test.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! All headers of a run, for tests that look at what was written.
+//! All headers of a run, for tests that check the written records.
 
 use crate::contract::CheckpointStore;
 use crate::error::Result;

@@ -1,4 +1,4 @@
-//! A store with transactions, in memory: runs, and a table of numbers beside them.
+//! A store with transactions, in memory: runs, and a table of numbers.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -37,9 +37,8 @@ type Row = (u64, i64);
 
 /// A memory store with a table of numbers beside the runs, which transactions change together with the log.
 ///
-/// It is the model of a database for tests of what is built on transactions. A transaction sees the table as it was at its beginning,
-/// and is refused at its commit, as a serialization failure, if a row that it read or wrote was changed since. Cheap to clone; clones share
-/// what is in it.
+/// Models a database for tests of code on top of transactions. A transaction sees the table as of its start. Its commit fails, as with a
+/// serialization failure, if a row that it read or wrote has changed since. Cheap to clone; clones share their content.
 ///
 /// ```
 /// use ferrata_store::testing::{LedgerStore, Log};
@@ -109,7 +108,7 @@ impl LedgerStore {
         &self.runs
     }
 
-    /// Reads a row, which is 0 as long as nobody has set it.
+    /// Reads a row, which is 0 until it is set.
     ///
     /// # Cancel safety
     ///
@@ -224,7 +223,7 @@ pub struct LedgerRows {
 }
 
 impl LedgerRows {
-    /// Reads a row, which is 0 as long as nobody has set it.
+    /// Reads a row, which is 0 until it is set.
     pub fn get(&mut self, name: &str) -> i64 {
         let (version, value) = self.before.get(name).copied().unwrap_or_default();
         self.seen.insert(name.to_owned(), version);
@@ -242,12 +241,12 @@ impl LedgerRows {
         self.marks.push(self.changes.clone());
     }
 
-    /// Removes the last mark; what was done since stays.
+    /// Removes the last mark, and keeps later changes.
     pub fn keep_since_mark(&mut self) {
         self.marks.pop();
     }
 
-    /// Removes the last mark, and undoes what was done since.
+    /// Removes the last mark, and undoes later changes.
     pub fn undo_since_mark(&mut self) {
         if let Some(changes) = self.marks.pop() {
             self.changes = changes;

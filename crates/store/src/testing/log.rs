@@ -10,10 +10,10 @@ use crate::id::{Epoch, Fingerprint, HeadRef, IdSource, RandomIds, RecordId, RunK
 use crate::query::RunHead;
 use crate::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
 
-/// When the first record of each log was made, by its writer's clock: 2020-09-13. The others follow, a millisecond apart.
+/// Time of each log's first record, by its writer's clock: 2020-09-13. The others follow, a millisecond apart.
 const BEGAN: i64 = 1_600_000_000_000;
 
-/// A run's log as it ought to be stored. It makes records that say little, but chain as they must, and holds those that were written.
+/// The expected log of a run. It creates small records that chain correctly, and holds the written ones.
 ///
 /// For the tests of a store; it panics where a test is at fault.
 ///
@@ -36,7 +36,7 @@ const BEGAN: i64 = 1_600_000_000_000;
 pub struct Log {
     /// The run.
     pub key: RunKey,
-    /// What is said of the run at its start.
+    /// Facts of the run's start.
     pub facts: RunFacts,
     /// The records kept, in order.
     pub records: Vec<Record>,
@@ -63,7 +63,7 @@ impl Log {
         self
     }
 
-    /// Sets what is said of the run at its start.
+    /// Sets the facts of the run's start.
     #[must_use]
     pub fn with_facts(mut self, facts: RunFacts) -> Self {
         self.facts = facts;
@@ -143,7 +143,7 @@ impl Log {
         RunAppend { run: self.key.clone(), expected, records, facts }
     }
 
-    /// Makes the header of a record that follows `last`.
+    /// Creates the header of a record that follows `last`.
     fn header(&self, last: Option<HeadRef>) -> RecordHeader {
         let seq = last.map_or(Seq::new(0), |last| last.seq.next());
         let offset = i64::try_from(seq.get()).expect("the logs of tests are short");
@@ -178,7 +178,7 @@ impl Log {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: what was written may not be in the log.
+    /// Not cancel safe: written records may be missing from the log.
     pub async fn write(&mut self, store: &dyn CheckpointStore, count: usize) {
         self.write_with(store, count, |_| {}).await;
     }
@@ -187,7 +187,7 @@ impl Log {
     ///
     /// # Cancel safety
     ///
-    /// Not cancel safe: what was written may not be in the log.
+    /// Not cancel safe: written records may be missing from the log.
     #[expect(clippy::missing_panics_doc, reason = "the test fails if the store refuses what follows")]
     pub async fn write_with(
         &mut self,
@@ -243,7 +243,7 @@ impl Log {
     }
 }
 
-/// Makes the facts of a run of `workflow`, created at this time.
+/// Creates the facts of a run of `workflow`, created at this time.
 #[expect(clippy::missing_panics_doc, reason = "a test that names no valid workflow is at fault")]
 pub fn facts(workflow: &str, created_ms: i64) -> RunFacts {
     let workflow = WorkflowName::new(workflow).expect("the workflows of tests are valid");

@@ -1,5 +1,4 @@
-//! For tests: a store that fails on purpose, a clock that stands still until it is told, ids that are the same in every run, logs as they
-//! ought to be stored, a store with transactions, and headers of all sorts.
+//! For tests: a store that fails on purpose, a manual clock, reproducible ids, expected logs, a store with transactions, and varied headers.
 
 mod clock;
 mod fault;

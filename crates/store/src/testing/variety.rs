@@ -17,7 +17,7 @@ pub fn headers_by_field() -> Vec<(Field, RecordHeader)> {
     Field::ALL.into_iter().flat_map(each).collect()
 }
 
-/// Headers of which each field holds any of its values; the same ones for the same seed.
+/// Headers that cover the values of each field; the same seed gives the same headers.
 pub fn any_headers(seed: u64, count: usize) -> Vec<RecordHeader> {
     let mut state = seed;
     let mut next = move || {
@@ -41,7 +41,7 @@ fn header(mut read: impl FnMut(Field) -> Option<Value>) -> RecordHeader {
 
 enum Never {}
 
-/// What most records of a run have.
+/// Returns the usual value of a field.
 fn usual(field: Field) -> Option<Value> {
     let value = match field {
         Field::Seq => Value::Number(300),
@@ -77,7 +77,7 @@ fn values(field: Field) -> Vec<Option<Value>> {
         (_, Shape::Flag) => [false, true].map(Value::Flag).into(),
     };
     if field == Field::Status {
-        // What most records have comes last.
+        // The usual value comes last.
         values.reverse();
     }
     let absent = field.is_optional().then_some(None);

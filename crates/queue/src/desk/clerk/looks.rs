@@ -1,4 +1,4 @@
-//! When a process looks at a queue though nothing is asked of it, and what it looks after then.
+//! When a process checks a queue without a request, and what the check covers.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -14,7 +14,7 @@ use super::{HolderWatch, LocalSlot, QueueActor};
 use crate::desk::id_of;
 use crate::tasks::spawn;
 
-/// How many holders the clerk looks after at a time, and how many times rarer it does so while nobody waits.
+/// Number of holders per check, and the factor by which checks are rarer while the queue has no waiters.
 const HOLDERS: usize = 64;
 const RARER: u32 = 15;
 
@@ -24,7 +24,7 @@ const EXECUTORS: usize = 4;
 /// After how many looks the runs on hold are listed: a run that another process has revived waits so long before it is in line.
 const SCANS: u32 = 5;
 
-/// For how many looks an idle run in a slot is left as it is before it is read whether it is on hold: its end was not noted before it was revived.
+/// Number of checks before the clerk reads whether an idle run in a slot is on hold: the run may have been revived before its end was recorded.
 const STALE: u32 = 60;
 
 impl QueueActor {
@@ -48,8 +48,8 @@ impl QueueActor {
         next.map_or(look, |next| look.min(next))
     }
 
-    /// Looks after some of the holders of other processes: whether they are still there. By time alone, or a queue of which much is asked would ask as
-    /// much again for their heads.
+    /// Checks whether holders in other processes are alive. The interval depends only on time: a busy queue would otherwise read as many heads as
+    /// it has requests.
     pub(super) fn look_after(&mut self, runtime: &Runtime) {
         let now = self.clock.monotonic();
         if now.saturating_sub(self.looked) < self.pace.look {

@@ -1,20 +1,20 @@
-//! What is to go wrong, and at which operation.
+//! Planned faults, by operation.
 
 use std::collections::BTreeMap;
 
 use crate::error::{Error, ErrorKind};
 
-/// What goes wrong at one operation.
+/// A fault of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Nothing is written, and the caller learns it: [`ErrorKind::Unavailable`].
+    /// The operation writes nothing, and the caller gets an error: [`ErrorKind::Unavailable`].
     Before,
-    /// It is done, and the reply is lost: [`ErrorKind::Indeterminate`].
+    /// The operation succeeds, and its reply is lost: [`ErrorKind::Indeterminate`].
     After,
-    /// The process dies just before it: nothing is written, and this and every later call is [`ErrorKind::Closed`].
+    /// The process dies just before the operation, which writes nothing. The operation and every later call fail with [`ErrorKind::Closed`].
     CrashBefore,
-    /// The process dies just after it: it is done, its reply is lost ([`ErrorKind::Indeterminate`]), and every later call is
+    /// The process dies just after the operation, which succeeds. Its reply is lost ([`ErrorKind::Indeterminate`]), and every later call fails with
     /// [`ErrorKind::Closed`].
     CrashAfter,
 }
@@ -23,12 +23,12 @@ impl Fault {
     /// Every fault, for tests that try each of them.
     pub const ALL: [Self; 4] = [Self::Before, Self::After, Self::CrashBefore, Self::CrashAfter];
 
-    /// Tells whether the operation is done although the caller gets an error.
+    /// Returns whether the operation succeeds although the caller gets an error.
     pub const fn is_done(self) -> bool {
         matches!(self, Self::After | Self::CrashAfter)
     }
 
-    /// Tells whether every later call fails, too.
+    /// Returns whether every later call fails, too.
     pub const fn is_crash(self) -> bool {
         matches!(self, Self::CrashBefore | Self::CrashAfter)
     }
@@ -83,11 +83,11 @@ impl FaultOdds {
     }
 }
 
-/// What is to go wrong. The same plan gives the same faults to the same sequence of calls.
+/// A plan of faults. The same plan gives the same faults to the same sequence of calls.
 ///
-/// Operations are counted from 0 in the order in which they begin: each entry of an append, each prune, each purge and each
-/// call of [`reseal`](crate::Resealing::reseal);
-/// heartbeats, if [`with_heartbeats`](Self::with_heartbeats) says so, because timers make their order a matter of chance.
+/// The plan counts operations from 0 in the order in which they begin: each entry of an append, each prune, each purge and each call of
+/// [`reseal`](crate::Resealing::reseal). It counts heartbeats only after [`with_heartbeats`](Self::with_heartbeats), because their order depends
+/// on timers.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct FaultPlan {
@@ -135,7 +135,7 @@ impl FaultPlan {
         })
     }
 
-    /// Tells whether the n-th reading call goes wrong.
+    /// Returns whether the n-th reading call goes wrong.
     pub(super) fn fails_read(&self, read: u64) -> bool {
         self.chance.is_some_and(|(seed, odds)| draw(seed, Stream::Read, read) < odds.read)
     }
