@@ -61,7 +61,9 @@ impl Ownership for RunOwnership {
                 };
                 match shared.store.head(&self.run).await {
                     // A run that failed has no owner, but no other process acts on it before it claims the run.
-                    Ok(Some(head)) if head.epoch == epoch && head.owner.is_none_or(|there| there == owner) => {
+                    Ok(Some(head))
+                        if head.epoch == epoch && head.owner.is_none_or(|there| there == owner) =>
+                    {
                         self.gaps.store(gaps, Ordering::Relaxed);
                         if self.is_certain() {
                             return true;
