@@ -125,6 +125,8 @@ fn copy_file(root: &Path, folder: &Path, log: &Path, kept: &[u8]) -> std::io::Re
     if let Some(directory) = folder.join(log).parent() {
         std::fs::create_dir_all(directory)?;
     }
+    // A store with a marker has a folder of journals, or counts as lost.
+    std::fs::create_dir_all(folder.join("journals"))?;
     std::fs::copy(root.join(store::MARKER), folder.join(store::MARKER))?;
     std::fs::write(folder.join(log), kept)
 }

@@ -21,7 +21,7 @@ use crate::store::{CheckpointStore, MemoryStore};
 const TURNS: u32 = 200;
 
 /// Number of clock steps after which the world gives up. For an idle process that is two months.
-const STEPS: u32 = 10_000;
+const STEPS: u32 = 100_000;
 
 /// Heartbeat lifetime and poll interval. Both are far longer than in a service, so that a week of waiting takes a thousand steps.
 pub(super) const TTL: Duration = Duration::from_secs(3_600);
