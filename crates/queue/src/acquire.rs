@@ -34,7 +34,7 @@ const LONGEST: usize = 32;
 pub trait NodeQueueExt {
     /// Requests slots of a queue; `.await` waits until the queue grants them. Dropping the [`QueueSlot`] releases it.
     ///
-    /// The node's [timeout](ferrata_core::graph::ModifyNode::timeout) does not count the wait: it begins in full when the node has the slot.
+    /// The node's timeout does not count the wait: it begins in full when the node has the slot.
     ///
     /// If the wait is longer than [`release_after`](ferrata_core::runtime::RuntimeBuilder::release_after), the process releases the run's memory.
     /// The activation runs again from its start when it gets the slot, so the code before the wait must be repeatable, or be a step. In parallel
