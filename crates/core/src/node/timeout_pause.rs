@@ -14,7 +14,7 @@ pub struct TimeoutPause {
 }
 
 impl NodeContext {
-    /// Pauses the [timeout](crate::graph::ModifyNode::timeout) of this attempt until the returned guard is dropped.
+    /// Pauses the timeout of this attempt until the returned guard is dropped.
     ///
     /// Hold the guard while the node waits for something outside of the run, such as a slot of a queue or a lock. Waits of the context itself
     /// (`sleep`, `receive`, `ask`, `child`) pause the timeout without a guard. After the wait, the timeout starts again in full.
