@@ -1,26 +1,5 @@
-//! Programs that use Ferrata. Each is run from the root of the repository:
-//!
-//! - `cargo run --example hello`: a graph of one node.
-//! - `cargo run --example crash_and_resume`: a process dies in the middle of a chain, and the next one goes on.
-//! - `cargo run --example agent -- "climbing ropes"`: an agent with tools, that asks before it sends a mail and when its money is spent.
-//! - `cargo run --example approval -- start inv-7`: a question that is answered by another process than the one that asks.
-//! - `cargo run --example chat`: a conversation that survives `kill -9`.
-//! - `cargo run --example etl`: a load in parts, which processes share: start `--example etl -- --work` in other terminals, and kill any.
-//! - `cargo run --example map_reduce`: a run for each file of a directory, a few at a time, and one table of what they counted.
-//! - `cargo run --example nightly`: a report for each night, by the calendar, whichever processes are alive.
-//! - `cargo run --features metrics --example metrics`: what Prometheus scrapes of runs that go on.
-//! - `cargo run --example research -- "electric ferries"`: an agent with agents of its own, of which one asks you.
-//! - `cargo run --example time_travel`: a run as it was, a fork of it with one thing changed, and what differs in the end.
-//! - `cargo run --features otlp --example traces`: one trace of a run over two processes, of which the first is killed, in your collector.
-//! - `cargo run --features transfer --example transfer`: money that is moved by a process that is killed again and again, while you watch.
-//! - `cargo run --release --example survey`: a real job over every file of a directory, which may be killed at any moment.
-//!
-//! A service of several replicas is in `examples/service`.
-//!
-//! `agent`, `crash_and_resume`, `approval`, `chat`, `etl`, `map_reduce`, `research`, `survey`, `traces` and `transfer` take `--store URL`. The drivers of servers are features, so that the first
-//! command builds quickly: `cargo run --features postgres --example chat -- ann --store postgres://…`, or `nats`, `redis`, `s3`, `sqlite`,
-//! `all-stores`. Here is what they share: reading arguments, opening that store, and
-//! waiting for a run that a process has, or had until it died.
+//! Code that the [example programs](https://github.com/ferrata-rs/ferrata/tree/main/examples) share: they read arguments, open the store of
+//! `--store`, and wait for a run that another process drives.
 
 use std::env;
 use std::error::Error;
@@ -31,19 +10,19 @@ use std::time::Duration;
 
 use ferrata::{CheckpointStore, Clock, ErrorKind, RunKey, RunStatus, Runtime, SystemClock};
 
-/// What may follow `--store`.
+/// Accepted values of `--store`.
 pub const STORES: &str = "\
 file:FOLDER, file:///FOLDER, sqlite:FILE, postgres://USER:PASSWORD@HOST/DATABASE, nats://HOST, redis://HOST, redis-cluster://HOST:PORT,HOST:PORT \
 or s3://BUCKET/PREFIX";
 
-/// How often a run that another process has is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval between checks of a run that another process drives.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Reads what was typed behind the name of the program; without arguments to go on with, returns how the program ends.
+/// Parses the command line.
 ///
 /// # Errors
 ///
-/// Success when `parse` finds that help was asked for: the usage is printed. Code 2 for a mistake, which is printed before the usage.
+/// The exit code of the program: success if the caller asked for help, and 2 for a mistake. The usage is printed in both cases.
 #[expect(clippy::print_stdout, reason = "help that was asked for is what the program prints")]
 #[expect(clippy::print_stderr, reason = "mistakes go there")]
 pub fn arguments<T>(
@@ -67,12 +46,12 @@ pub fn arguments<T>(
 ///
 /// # Errors
 ///
-/// If the URL names none, or one that ends with this process; the message says what to type.
+/// The URL names no store, or a store in memory. The message says what to type.
 pub fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Box<dyn Error>> {
     if url.starts_with("memory:") {
         return Err("a memory store ends with this process; use --store file:FOLDER, or leave it out".into());
     }
-    // The URL may hold a password: only its errors are shown, which do not.
+    // The URL may hold a password, so the message shows only the error, which does not.
     ferrata::connect(url).map_err(|error| {
         let remedy = match feature(url) {
             Some(feature) if error.kind() == ErrorKind::Unsupported => format!(
@@ -99,17 +78,17 @@ fn feature(url: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the name of the program that runs.
+/// Returns the name of this program.
 fn program() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.file_stem().map_or_else(|| "NAME".into(), |name| name.to_string_lossy().into_owned())
 }
 
-/// Waits as long as a run that is to go on is in the hands of another process.
+/// Waits until no live process drives the run.
 ///
-/// A process that was killed counts as alive for some seconds where the store cannot see that it died, 15 unless
-/// [`heartbeat_ttl`](ferrata::runtime::RuntimeBuilder::heartbeat_ttl) says otherwise. No process is hurt by taking the run from it
-/// earlier, with [`take_over`](ferrata::runtime::ResumeRequest::take_over); but from one that lives, work would be taken.
+/// Some stores cannot see that a process died. There a killed process counts as alive for
+/// [`heartbeat_ttl`](ferrata::runtime::RuntimeBuilder::heartbeat_ttl), by default 15 s.
+/// [`take_over`](ferrata::runtime::ResumeRequest::take_over) does not wait, but it also takes the run from a process that is alive.
 ///
 /// # Errors
 ///
@@ -117,7 +96,7 @@ fn program() -> String {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: it only looks.
+/// Cancel safe: it only reads.
 pub async fn free(runtime: &Runtime, run: &RunKey) -> ferrata::Result<()> {
     let (clock, mut told) = (SystemClock::new(), false);
     while let Some(head) = runtime.head(run).await?
@@ -132,7 +111,7 @@ pub async fn free(runtime: &Runtime, run: &RunKey) -> ferrata::Result<()> {
             }
             told = true;
         }
-        clock.sleep(LOOK).await;
+        clock.sleep(CHECK_INTERVAL).await;
     }
     Ok(())
 }

@@ -1,23 +1,24 @@
-//! A guide, from the first graph to a service at night. Each page has programs that are compiled and run with the tests.
+//! A guide, from the first function to a service at night. The tests compile and run the programs of each page.
 //!
 //! Ferrata is not on crates.io yet. Depend on it by git: `cargo add ferrata --git https://github.com/ferrata-rs/ferrata`.
 //!
 //! | page | for |
 //! |---|---|
-//! | [`first_graph`] | the four parts of a program |
+//! | [`first_function`] | one async function that survives a kill |
+//! | [`first_graph`] | the four parts of a graph program |
 //! | [`state`] | channels, reducers, drafts and updates |
 //! | [`graphs`] | edges, routes, joins, loops and their limits |
 //! | [`nodes`] | items, outputs, resources, and all that a node may use |
 //! | [`effects`] | a query, a mail and a payment |
-//! | [`people`] | questions, messages and times |
+//! | [`people`] | questions, messages and timers |
 //! | [`children`] | subgraphs, maps, sub-agents, detached runs |
 //! | [`errors`] | failures, retries, and what an operator does |
-//! | [`testing`] | the five tests every workflow should have, without waiting and without servers |
-//! | [`changing`] | other code, other graphs, other state |
-//! | [`deploying`] | a service of several copies |
-//! | [`operating`] | at night |
-//! | [`limits`] | every limit on one page |
-//! | [`coming_from`] | LangGraph, Temporal, DBOS: the same ideas under other names |
+//! | [`testing`] | five tests that every workflow should have |
+//! | [`changing`] | new code for old runs |
+//! | [`deploying`] | processes, stores and rolling updates |
+//! | [`operating`] | an alert at night |
+//! | [`limits`] | sizes and counts, and errors beyond them |
+//! | [`coming_from`] | the terms of LangGraph, Temporal, DBOS and Restate in those of Ferrata |
 
 macro_rules! pages {
     ($($page:ident)*) => {
@@ -28,4 +29,4 @@ macro_rules! pages {
     };
 }
 
-pages! { first_graph state graphs nodes effects people children errors testing changing deploying operating limits coming_from }
+pages! { first_function first_graph state graphs nodes effects people children errors testing changing deploying operating limits coming_from }
