@@ -64,8 +64,6 @@ impl Blobs {
     /// # Errors
     ///
     /// [`ErrorKind::Unavailable`] if the folder cannot be created or read.
-    ///
-    /// <!-- held by: values::a_folder_keeps_values_for_the_next_process -->
     pub fn in_folder(path: impl AsRef<std::path::Path>) -> Result<Self> {
         let path = path.as_ref();
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
@@ -123,8 +121,6 @@ impl Blobs {
     /// # Cancel safety
     ///
     /// Cancel safe: a value that no record names is collected.
-    ///
-    /// <!-- held by: values::what_goes_in_comes_out, collection::what_no_record_names_goes_and_nothing_else -->
     pub async fn put(&self, value: impl Into<Bytes> + Send) -> Result<Blob> {
         let value = value.into();
         let maker = self.keys.maker(&self.tenant).await?;
@@ -158,8 +154,6 @@ impl Blobs {
     ///
     /// If dropped, the call stores no value, but the bytes that it read from `reader` are lost. In a bucket, a lifecycle rule must remove unfinished
     /// uploads.
-    ///
-    /// <!-- held by: values::a_reader_is_put_as_its_bytes_are, bounded::a_value_of_any_length_takes_bounded_memory -->
     pub async fn put_reader(&self, mut reader: impl AsyncRead + Send + Unpin) -> Result<Blob> {
         let first = upload::read_part(&mut reader).await?;
         if (first.len() as u64) < PART {
@@ -216,8 +210,6 @@ impl Blobs {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: values::what_goes_in_comes_out, values::no_bit_of_a_value_can_be_changed -->
     pub async fn get(&self, blob: &Blob) -> Result<Bytes> {
         self.range(blob, 0..blob.len).await
     }
@@ -231,8 +223,6 @@ impl Blobs {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: values::any_part_is_read_as_it_was_put -->
     pub async fn range(&self, blob: &Blob, part: Range<u64>) -> Result<Bytes> {
         match self.read(blob, part.clone()).await {
             // A rekey may have replaced the object between reading its head and its segments.
@@ -298,8 +288,6 @@ impl Blobs {
     /// # Errors
     ///
     /// Each part as for [`range`](Self::range). After an error the stream ends.
-    ///
-    /// <!-- held by: values::a_reader_is_put_as_its_bytes_are, bounded::a_value_of_any_length_takes_bounded_memory -->
     pub fn stream(&self, blob: &Blob) -> impl Stream<Item = Result<Bytes>> + Send + use<> {
         let (blobs, blob) = (self.clone(), *blob);
         stream::try_unfold(0, move |at| {

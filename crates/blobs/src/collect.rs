@@ -109,8 +109,6 @@ impl Blobs {
     /// # Cancel safety
     ///
     /// Cancel safe: what was not removed is removed by the next.
-    ///
-    /// <!-- held by: collection::what_no_record_names_goes_and_nothing_else, collection::a_run_that_cannot_be_read_stops_a_collection, collection::a_run_that_cannot_be_listed_stops_a_collection, collection::a_file_that_is_refused_stops_a_collection, collection::a_collection_refuses_the_store_inside_of_one_with_envelopes -->
     pub async fn collect(
         &self,
         stores: &[&dyn CheckpointStore],

@@ -45,8 +45,6 @@ impl Blobs {
     /// # Cancel safety
     ///
     /// Cancel safe: some values are replaced, each whole. Call it again.
-    ///
-    /// <!-- held by: rekey::every_value_comes_under_the_current_key_by_its_name, rekey::a_rekey_that_is_cut_off_anywhere_is_repeated, collection::no_value_that_is_named_is_lost_and_none_else_kept -->
     pub async fn rekey(
         &self,
         tenant: Option<&TenantId>,

@@ -56,8 +56,6 @@ impl Blobs {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: usage::each_value_counts_once_under_the_key_that_it_needs, usage::a_value_whose_key_cannot_be_told_is_named -->
     pub async fn key_usage(&self, tenant: Option<&TenantId>) -> Result<Vec<BlobUsage>> {
         let mut counted: BTreeMap<(TenantId, Option<String>), (u64, u64)> = BTreeMap::new();
         let folder = tenant.map(|tenant| place::path(tenant, Kind::Data, &[]));

@@ -37,8 +37,6 @@ use ferrata_core::{Error, ErrorKind, Result};
 /// assert_eq!(error.kind(), ferrata::ErrorKind::Unsupported);
 /// # Ok::<(), ferrata::Error>(())
 /// ```
-///
-/// <!-- held by: connect::no_error_shows_more_than_the_scheme, connect::a_feature_that_is_off_is_named -->
 pub fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>> {
     // The rest of a URL may contain a password, so errors show only the scheme.
     let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) else {

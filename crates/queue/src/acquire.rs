@@ -102,8 +102,6 @@ impl NodeQueueExt for NodeContext {
 /// # Cancel safety
 ///
 /// Cancel safe: if dropped, it stops waiting and releases a slot that it was granted. If the run rests while it waits, the wait goes on.
-///
-/// <!-- held by: outages::a_node_whose_store_is_away_while_it_asks_for_a_place_does_not_fail, outages::a_node_that_waits_in_memory_asks_a_queue_again_that_was_purged, nodes::never_more_nodes_than_places_and_each_has_its_turn, nodes::a_node_that_gives_up_waiting_leaves_its_place_to_others, nodes::a_node_that_drops_its_wait_and_asks_again_at_once_keeps_its_place -->
 #[must_use = "nothing is asked for before it is awaited"]
 pub struct AcquireRequest<'a> {
     cx: &'a NodeContext,
@@ -400,8 +398,6 @@ impl fmt::Debug for AcquireRequest<'_> {
 
 /// A slot of a queue. Dropping it releases the slot in the background. If an attempt requests the slot while a task of an earlier attempt still has
 /// it, the attempt takes it over, and the task releases nothing.
-///
-/// <!-- held by: nodes::a_place_that_an_earlier_attempt_gives_back_is_not_that_of_the_next -->
 #[must_use = "a place that is dropped is given back"]
 pub struct QueueSlot {
     desk: Arc<QueueHandle>,
@@ -422,8 +418,6 @@ impl QueueSlot {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled it is carried out, even if the caller drops it.
-    ///
-    /// <!-- held by: nodes::a_provider_that_wants_to_be_left_alone_is -->
     pub async fn retry_after(&self, time: Duration) -> Result<()> {
         let until = self.clock.now().plus(time.min(LONGEST_CLOSED));
         self.desk.call(QueueOp::Close(until)).await.map(|_| ())
@@ -438,8 +432,6 @@ impl QueueSlot {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled it is carried out, even if the caller drops it.
-    ///
-    /// <!-- held by: nodes::a_place_that_was_released_is_free_at_once -->
     pub async fn release(mut self) -> Result<()> {
         let Some(id) = self.id.clone() else { return Ok(()) };
         let (reply, said) = oneshot::channel();

@@ -98,8 +98,6 @@ impl QueueOverview {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing in the store. The next call reads the remaining queues.
-    ///
-    /// <!-- held by: queues::queues_in_which_nothing_happens_are_listed_and_not_read -->
     pub async fn look(&mut self, runtime: &Runtime) -> Result<()> {
         let listed: BTreeMap<String, RecordId> =
             listed(runtime).await?.into_iter().map(|(name, head)| (name, head.id)).collect();

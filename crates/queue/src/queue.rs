@@ -95,8 +95,6 @@ impl QueueRequest {
 
     /// Sets the maximum number of waiting requests. The default is 10,000. Further requests fail with [`ErrorKind::Unavailable`]. So do requests
     /// that would grow the queue's state beyond seven eighths of [`max_body`](ferrata_core::runtime::RuntimeBuilder::max_body).
-    ///
-    /// <!-- held by: long::whoever_finds_no_room_is_refused_and_the_others_have_their_turns -->
     pub fn max_waiting(mut self, most: u32) -> Self {
         self.settings.max_waiting = most;
         self
@@ -128,8 +126,6 @@ impl QueueRequest {
     /// # Cancel safety
     ///
     /// Dropped, the queue is declared or not. Call it again.
-    ///
-    /// <!-- held by: steering::the_highest_version_wins_and_not_the_last_process, steering::two_that_declare_at_once_come_to_the_newer_settings -->
     pub async fn declare(self) -> Result<Queue> {
         check_name(&self.name)?;
         self.settings.check()?;
@@ -148,8 +144,6 @@ impl QueueRequest {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: steering::an_operator_sees_and_changes_a_queue -->
     pub async fn find(self) -> Result<Option<Queue>> {
         let head = self.runtime.head(&run_of(&self.name)?).await?;
         Ok(head.map(|_| Queue { runtime: self.runtime, name: self.name, by: BY.to_owned() }))
@@ -213,8 +207,6 @@ impl Queue {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: steering::an_operator_sees_and_changes_a_queue -->
     pub async fn list(runtime: &Runtime) -> Result<Vec<Self>> {
         let of = |(name, _)| Self { runtime: runtime.clone(), name, by: BY.to_owned() };
         Ok(listed(runtime).await?.into_iter().map(of).collect())
@@ -241,8 +233,6 @@ impl Queue {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: steering::an_operator_sees_and_changes_a_queue -->
     pub async fn status(&self) -> Result<QueueStatus> {
         let ledger = look(&self.runtime, &self.name).await?;
         status_of(&self.name, &ledger, self.runtime.clock().now())
@@ -257,8 +247,6 @@ impl Queue {
     /// # Cancel safety
     ///
     /// As [`set`](Self::set).
-    ///
-    /// <!-- held by: steering::an_operator_sees_and_changes_a_queue -->
     pub async fn pause(&self, reason: impl Into<String>) -> Result<()> {
         let reason = reason.into();
         self.set(|overrides| overrides.paused = Some(reason.clone())).await
@@ -273,8 +261,6 @@ impl Queue {
     /// # Cancel safety
     ///
     /// As [`set`](Self::set).
-    ///
-    /// <!-- held by: steering::an_operator_sees_and_changes_a_queue -->
     pub async fn unpause(&self) -> Result<()> {
         self.set(|overrides| overrides.paused = None).await
     }
@@ -292,8 +278,6 @@ impl Queue {
     /// # Cancel safety
     ///
     /// Dropped, it is changed or not.
-    ///
-    /// <!-- held by: steering::an_operator_sees_and_changes_a_queue, steering::with_fewer_places_nobody_loses_one, steering::concurrent_overrides_both_hold -->
     pub async fn set(&self, mut change_it: impl FnMut(&mut QueueOverrides)) -> Result<()> {
         let decide = |ledger: &QueueState| {
             let mut overrides = ledger.overrides.clone();

@@ -115,8 +115,6 @@ impl KeySource {
 /// # Cancel safety
 ///
 /// Cancel safe: once polled it is carried out, even if the caller drops it. Start it again with the same id to be sure.
-///
-/// <!-- held by: starts::never_more_runs_than_places_and_each_has_its_turn, starts::a_start_that_is_refused_takes_no_place_from_the_run_of_its_id, crashes::a_crash_at_any_write_loses_no_start_and_doubles_none -->
 #[must_use = "nothing is started before it is awaited"]
 pub struct QueuedStart<S: State> {
     request: StartRequest<S>,
@@ -160,8 +158,6 @@ impl<S: State> QueuedStart<S> {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: starts::a_key_is_taken_from_a_field_of_the_input -->
     pub fn key_by(mut self, pointer: impl Into<String>) -> Self {
         self.key = KeySource::Field(pointer.into());
         self
@@ -190,8 +186,6 @@ impl<S: State> QueuedStart<S> {
     ///
     /// A queue remembers 10,000 keys, each for the longest time that a start has named for it. New keys then fail with [`ErrorKind::Unavailable`] until
     /// the time of one is over. An empty key is refused.
-    ///
-    /// <!-- held by: starts::what_was_started_for_a_key_is_not_started_again, starts::a_start_that_is_refused_is_not_remembered_by_its_key, once::later_start_names_its_own_window -->
     pub fn once(mut self, key: impl Into<String>, within: Duration) -> Self {
         self.once = Some((key.into(), within));
         self
@@ -206,8 +200,6 @@ impl<S: State> QueuedStart<S> {
 
     /// Limits how long a [debounced](Self::debounce) start waits, counted from the first start that was replaced. There is no limit by default. Without
     /// `debounce`, the start is refused with [`ErrorKind::Invalid`].
-    ///
-    /// <!-- held by: starts::debounce_at_most_alone_is_refused -->
     pub fn debounce_at_most(mut self, time: Duration) -> Self {
         self.debounce_at_most = Some(time);
         self
@@ -409,8 +401,6 @@ impl<S: State> QueuedRun<S> {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: starts::never_more_runs_than_places_and_each_has_its_turn -->
     pub async fn is_waiting(&self) -> Result<bool> {
         self.desk.is_held_back(id_of(&self.run)).await
     }
@@ -424,8 +414,6 @@ impl<S: State> QueuedRun<S> {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: starts::never_more_runs_than_places_and_each_has_its_turn, looks::who_waits_for_a_run_in_the_line_asks_when_something_has_happened -->
     pub async fn wait(&self) -> Result<Outcome<S>> {
         let Some(handle) = &self.handle else {
             let message = "another run was started before by the same key; look at that";

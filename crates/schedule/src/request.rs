@@ -154,8 +154,6 @@ impl ScheduleRequest {
     /// # Cancel safety
     ///
     /// Dropped, the schedule is started or not, and has its new definition or the old one. Call it again.
-    ///
-    /// <!-- held by: versions::the_highest_version_wins_and_not_the_last_process, versions::another_definition_of_the_same_version_is_refused -->
     pub async fn start<S: State>(self, graph: &Graph<S>, input: S) -> Result<Schedule> {
         let tenant = self.tenant.clone()?;
         let definition = self.define(graph, &input)?;
@@ -184,8 +182,6 @@ impl ScheduleRequest {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says -->
     pub async fn find(self) -> Result<Option<Schedule>> {
         let schedule = Schedule::new(self.runtime, self.tenant?, &self.name)?;
         Ok(schedule.look().await?.map(|_| schedule))

@@ -69,8 +69,6 @@ impl ScheduleStatus {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`]: a newer program wrote the times.
-    ///
-    /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says -->
     pub fn next(&self, after: Timestamp, most: usize) -> Result<Vec<Timestamp>> {
         let after = self.progress.decided.map_or(after, |decided| decided.max(after));
         Ok(Times::new(&self.definition.cron, &self.definition.timezone)?.iter(after).take(most).collect())
@@ -97,8 +95,6 @@ impl Schedule {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says -->
     pub async fn list(runtime: &Runtime, tenant: Option<&TenantId>) -> Result<Vec<Self>> {
         let (mut found, mut after) = (Vec::<Self>::new(), None);
         loop {
@@ -144,8 +140,6 @@ impl Schedule {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says, overlaps::status_shows_ticks_as_they_are_skipped -->
     pub async fn status(&self) -> Result<ScheduleStatus> {
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no schedule `{}`", self.name));
         let mut status = self.look().await?.ok_or_else(missing)?;
@@ -198,8 +192,6 @@ impl Schedule {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed before what is returned is awaited.
-    ///
-    /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says -->
     pub async fn pause(&self, reason: impl Into<String>) -> Result<SignalRequest> {
         let reason = reason.into();
         Ok(self.runtime.pause(&self.status().await?.run, reason))
@@ -214,8 +206,6 @@ impl Schedule {
     /// # Cancel safety
     ///
     /// As [`pause`](Self::pause).
-    ///
-    /// <!-- held by: steering::a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says -->
     pub async fn unpause(&self) -> Result<SignalRequest> {
         Ok(self.runtime.unpause(&self.status().await?.run))
     }

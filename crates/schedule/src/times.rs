@@ -48,8 +48,6 @@ impl Times {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the pattern is malformed, no day has its times (the 30th of February), or the zone is unknown.
-    ///
-    /// <!-- held by: times::patterns_and_zones_that_are_none_are_refused -->
     pub fn new(cron: &str, timezone: &str) -> Result<Self> {
         let refuse = |message: String| Error::new(ErrorKind::Invalid, message);
         let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();

@@ -35,8 +35,6 @@ impl Key {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the text is anything else. The message does not repeat it.
-    ///
-    /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
     pub fn from_hex(text: &str) -> Result<Self> {
         let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         // Write into the final location: a growing list would leave copies that nothing overwrites.
@@ -139,8 +137,6 @@ impl Keyring {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the name is empty, longer than 64 bytes, or has other characters than letters, digits, `-`, `_` and `.`.
-    ///
-    /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
     pub fn new(name: impl Into<String>, key: &Key) -> Result<Self> {
         Self(Arc::default()).with_old(name, key)
     }
@@ -150,8 +146,6 @@ impl Keyring {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] for a name as for [`new`](Self::new), and for one that is in the ring already.
-    ///
-    /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
     pub fn with_old(mut self, name: impl Into<String>, key: &Key) -> Result<Self> {
         let name = name.into();
         if !is_name(&name) {
@@ -171,8 +165,6 @@ impl Keyring {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`], with the number of the line and never with its contents.
-    ///
-    /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
     pub fn parse(text: &str) -> Result<Self> {
         let mut keys = Self(Arc::default());
         for (number, line) in text.lines().enumerate() {
@@ -197,8 +189,6 @@ impl Keyring {
     /// # Errors
     ///
     /// [`ErrorKind::Unavailable`] if the file cannot be read, and the errors of [`parse`](Self::parse).
-    ///
-    /// <!-- held by: keys::a_keyring_is_read_and_what_is_none_is_refused_without_being_shown -->
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         Self::parse(&read(path.as_ref())?)
     }

@@ -59,8 +59,6 @@ impl LabelKey {
     ///
     /// [`ErrorKind::Unavailable`] if the file cannot be read, [`ErrorKind::Invalid`] if its contents are no key. The error does not repeat the
     /// contents.
-    ///
-    /// <!-- held by: envelope::the_command_finds_runs_by_labels_that_are_encrypted -->
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
         Ok(Self::new(&Key::from_hex(read(path.as_ref())?.trim())?))
     }

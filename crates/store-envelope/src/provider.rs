@@ -67,8 +67,6 @@ impl<P: KeyProvider + ?Sized> KeyProvider for Arc<P> {
 ///   keys were erased. An answer that takes longer than the patience, by default five seconds, is [`ErrorKind::Unavailable`].
 /// - Callers of one tenant share one request. Callers of other tenants do not wait for it, and neither do callers that find a valid ring.
 ///
-/// <!-- held by: tenants::a_ring_is_asked_for_once_in_its_life_however_many_ask_at_once, tenants::a_ring_is_used_for_its_life_also_if_a_key_is_asked_for_in_vain -->
-///
 /// # Examples
 ///
 /// ```

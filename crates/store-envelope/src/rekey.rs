@@ -127,8 +127,6 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: rekey::every_record_comes_under_the_current_key_and_says_what_it_said, rekey::a_rekey_that_is_cut_off_anywhere_is_repeated, rekey::nothing_is_lost_whatever_happens_beside_it -->
     pub async fn rekey(&self, options: RekeyOptions) -> Result<Rekeyed> {
         if self.options().keys.is_none() {
             let message = "this store has no keys to encrypt with; give it a ring, the new key first";

@@ -34,8 +34,6 @@ pub struct EnvelopeOptions {
     pub compress_from: Option<usize>,
     /// The maximum size of a decompressed body. The default is 1 GiB. Reads report a larger body as damage, and writes leave a larger body
     /// uncompressed. Set the same value in all processes.
-    ///
-    /// <!-- held by: hostile::a_body_that_would_grow_beyond_the_bound_is_not_read, hostile::a_body_beyond_the_bound_that_is_written_is_read -->
     pub max_body: u64,
     /// The key that encrypts label values and users. The default is `None`: the store inside then gets them in plain text.
     ///
@@ -81,8 +79,6 @@ impl EnvelopeOptions {
 
 impl EnvelopeOptions {
     /// Encrypts label values and users with this key, and finds runs by them. Searches then miss runs that were written without this key.
-    ///
-    /// <!-- held by: labels::a_listing_finds_the_same_runs_with_the_same_facts -->
     #[must_use]
     pub fn with_label_key(mut self, key: LabelKey) -> Self {
         self.labels = Some(key);

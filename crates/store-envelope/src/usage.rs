@@ -60,8 +60,6 @@ pub struct KeyUsage {
 /// # Ok(())
 /// # }
 /// ```
-///
-/// <!-- held by: usage::each_record_counts_once_under_the_key_that_it_needs, usage::a_record_whose_key_cannot_be_told_is_named, usage::a_run_that_cannot_be_listed_is_named -->
 pub async fn key_usage(store: &dyn CheckpointStore, tenant: Option<&TenantId>) -> Result<Vec<KeyUsage>> {
     let mut query = RunQuery::default();
     query.tenant = tenant.cloned();

@@ -39,8 +39,6 @@ impl FsStore {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the path is empty, or the current directory of a relative one is unknown.
-    ///
-    /// <!-- held by: contract::a_store_opens_anywhere_and_from_a_url -->
     pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(directory, FsOptions::default())
     }
@@ -50,8 +48,6 @@ impl FsStore {
     /// # Errors
     ///
     /// As for [`open`](Self::open).
-    ///
-    /// <!-- held by: contract::a_store_opens_anywhere_and_from_a_url -->
     pub fn open_with(directory: impl AsRef<Path>, options: FsOptions) -> Result<Self> {
         let directory = directory.as_ref();
         // Made absolute, so that the store stays where it is when the process changes its directory.
@@ -67,8 +63,6 @@ impl FsStore {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if it is not such a URL.
-    ///
-    /// <!-- held by: config::a_url_names_a_directory, config::another_url_is_refused -->
     pub fn from_url(url: &str, options: FsOptions) -> Result<Self> {
         Self::open_with(path_of_url(url)?, options)
     }

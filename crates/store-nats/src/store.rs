@@ -56,8 +56,6 @@ impl NatsStore {
     ///
     /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if it is not such a URL, without showing any of it, and for options that
     /// cannot be.
-    ///
-    /// <!-- held by: config::a_url_names_servers_and_options -->
     pub fn from_url(url: &str, options: NatsOptions) -> Result<Self> {
         let target = target(url, options)?;
         let options = target.options.clone();

@@ -60,8 +60,6 @@ impl PostgresStore {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if it is not such a URL, or an option is wrong.
-    ///
-    /// <!-- held by: config::a_url_gives_place_and_options, config::another_url_is_refused_without_showing_it -->
     pub fn from_url(url: &str, options: PostgresOptions) -> Result<Self> {
         let (connect, options) = read_url(url, options)?;
         Self::new(Db::new(connect, options))
@@ -72,8 +70,6 @@ impl PostgresStore {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if an option is wrong.
-    ///
-    /// <!-- held by: setup::a_pool_that_is_used_up_is_unavailable_after_a_bounded_time -->
     pub fn with_pool(pool: PgPool, options: PostgresOptions) -> Result<Self> {
         Self::new(Db::of_pool(pool, options))
     }
@@ -187,8 +183,6 @@ impl PostgresStore {
     /// # Cancel safety
     ///
     /// Not cancel safe: roll the transaction back.
-    ///
-    /// <!-- held by: transactions::work_and_record_commit_together_or_not_at_all, transactions::a_conflict_within_a_transaction_writes_nothing -->
     pub async fn append_in(&self, transaction: &mut PgConnection, append: RunAppend) -> Result<HeadRef> {
         let run = append.run.clone();
         let prepared = self.inner.db.options().prepared;

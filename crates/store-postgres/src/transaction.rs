@@ -33,8 +33,6 @@ impl Database for Postgres {
 ///
 /// It dereferences to the `sqlx` connection, and dropping it rolls back. A setting of the transaction, `ferrata.transaction`, marks it: the store
 /// refuses the commit if a statement of the caller has ended it.
-///
-/// <!-- held by: transactions::ended_transaction_refuses_commit -->
 pub struct PostgresTransaction {
     opened: OpenTransaction,
 }

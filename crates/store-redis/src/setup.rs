@@ -42,8 +42,6 @@ impl RedisStore {
     /// # Cancel safety
     ///
     /// Cancel safe: what was repaired stays repaired.
-    ///
-    /// <!-- held by: index::setup_repairs_when_it_is_due_and_not_before -->
     pub async fn repair(&self) -> ferrata_store::Result<u64> {
         let repair = self.inner.repair().await;
         repair.map_err(|fault| fault.into_error("store.repair", Doubt::None))

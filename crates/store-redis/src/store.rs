@@ -60,8 +60,6 @@ impl RedisStore {
     ///
     /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if it is not such a URL, without showing any of it, and for
     /// options that contradict each other.
-    ///
-    /// <!-- held by: config::a_url_names_servers_and_options -->
     pub fn from_url(url: &str, options: RedisOptions) -> Result<Self> {
         let target = target(url, options)?;
         let options = target.options.clone();

@@ -33,8 +33,6 @@ impl S3Store {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if a name or the endpoint is invalid.
-    ///
-    /// <!-- held by: config::a_url_names_bucket_prefix_and_server -->
     pub fn open(bucket: &str, prefix: &str, options: S3Options) -> Result<Self> {
         check_endpoint(options.endpoint.as_deref())?;
         Ok(Self::new(Target::new(bucket, prefix)?, options, None))
@@ -59,8 +57,6 @@ impl S3Store {
     /// assert_eq!(store.capabilities().name, "s3");
     /// # Ok::<(), ferrata_store::Error>(())
     /// ```
-    ///
-    /// <!-- held by: config::a_url_names_bucket_prefix_and_server, setup::a_url_takes_its_credentials_from_the_environment -->
     pub fn from_url(url: &str, options: S3Options) -> Result<Self> {
         let (target, options) = read_url(url, options)?;
         Ok(Self::new(target, options, None))
@@ -71,8 +67,6 @@ impl S3Store {
     /// # Errors
     ///
     /// As for [`open`](Self::open).
-    ///
-    /// <!-- held by: setup::refusals_reach_the_caller_as_what_they_are -->
     pub fn with_client(client: Client, bucket: &str, prefix: &str, options: S3Options) -> Result<Self> {
         Ok(Self::new(Target::new(bucket, prefix)?, options, Some(client)))
     }
@@ -100,8 +94,6 @@ impl S3Store {
     /// # Cancel safety
     ///
     /// Cancel safe: call it again.
-    ///
-    /// <!-- held by: index::a_lost_index_is_made_anew_from_the_logs, index::a_run_whose_object_is_refused_is_left_out_of_listings -->
     pub async fn repair(&self) -> Result<Repaired> {
         self.inner.ready().await.map_err(of("store.repair"))?;
         self.inner.repair().await.map_err(of("store.repair"))

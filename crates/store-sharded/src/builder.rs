@@ -46,8 +46,6 @@ impl ShardedStoreBuilder {
     ///
     /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid): there is no shard, a name is not plain or given twice, a generation
     /// is empty or names what is no shard, or a shard is in no generation.
-    ///
-    /// <!-- held by: starts::mistakes_of_a_map_are_named -->
     pub fn build(self) -> Result<ShardedStore> {
         let Self { clock, names, stores, mut generations } = self;
         if generations.is_empty() && !names.is_empty() {

@@ -32,8 +32,6 @@ impl ShardedStore {
     /// - [`ErrorKind::Invalid`]: the URL names no file, the file is unreadable, or one of its lines is wrong. The message names file and line, and
     ///   the correct form. No message repeats the URL of a shard, because it may contain a password.
     /// - what `open` returns, with file and line.
-    ///
-    /// <!-- held by: config::a_file_names_shards_and_generations, config::a_line_that_is_wrong_is_named_with_its_remedy -->
     pub fn from_url(url: &str, open: impl Fn(&str) -> Result<Arc<dyn CheckpointStore>>) -> Result<Self> {
         let path = path_of_url(url)?;
         let refuse = |what: String| {

@@ -75,8 +75,6 @@ impl ShardedStore {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: moves::runs_are_spread_evenly -->
     pub async fn shard_of(&self, run: &RunKey) -> Result<Option<&str>> {
         let found = self.locate(run, &self.map.places(run)).await?;
         Ok(found.map(|shard| self.shards[shard].name.as_str()))
@@ -272,8 +270,6 @@ impl CheckpointStore for ShardedStore {
     /// Removes the run, and then the signposts to it.
     ///
     /// Without an expected head, a run that started again in another shard meanwhile stays.
-    ///
-    /// <!-- held by: starts::a_purge_removes_no_later_life_of_the_id_in_another_shard -->
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         self.remove(run, expected).await
     }
@@ -328,8 +324,6 @@ impl CheckpointStore for ShardedStore {
 
     /// Returns the relay of a shard that all processes know, if every shard has a relay. A message may belong to any run, and a message of an
     /// encrypting shard must not pass through another.
-    ///
-    /// <!-- held by: silence::chunks_pass_through_no_shard_while_another_lets_none_through -->
     fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
         if self.shards.iter().any(|shard| shard.store.relay().is_none()) {
             return None;

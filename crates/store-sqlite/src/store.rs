@@ -43,8 +43,6 @@ impl SqliteStore {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the path is empty, or the current directory of a relative one is unknown.
-    ///
-    /// <!-- held by: files::a_store_opens_anywhere_and_from_a_url -->
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self> {
         let path = path.as_ref();
         // Made absolute, so that the store stays where it is when the process changes its directory, and so that SQLite takes no name
@@ -64,8 +62,6 @@ impl SqliteStore {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if it is not such a URL, or an option is wrong.
-    ///
-    /// <!-- held by: config::a_url_names_a_file_and_options, config::another_url_is_refused -->
     pub fn from_url(url: &str, options: SqliteOptions) -> Result<Self> {
         let (path, options) = read_url(url, options)?;
         Self::open(path, options)
@@ -95,8 +91,6 @@ impl SqliteStore {
     /// # Cancel safety
     ///
     /// Not cancel safe: roll the transaction back.
-    ///
-    /// <!-- held by: transactions::work_and_record_commit_together_or_not_at_all, transactions::a_conflict_within_a_transaction_writes_nothing -->
     pub async fn append_in(&self, connection: &mut SqliteConnection, append: RunAppend) -> Result<HeadRef> {
         check_append(&append)?;
         let of_run = |error: &sqlx::Error| fault(error, Call::Read).of_run("store.append", &append.run);
@@ -126,8 +120,6 @@ impl SqliteStore {
     /// # Cancel safety
     ///
     /// Cancel safe: remove the partial file.
-    ///
-    /// <!-- held by: files::a_backup_taken_under_load_is_a_whole_store -->
     pub async fn back_up(&self, to: impl AsRef<Path>) -> Result<()> {
         const OPERATION: &str = "store.back_up";
         let to = to.as_ref();

@@ -38,8 +38,6 @@ impl Database for Sqlite {
 /// every commit before that of the run, and the rollback hook detects that the transaction has ended. SQLite may roll back by itself after a failed
 /// statement, and a statement of the caller may do so. A savepoint or a `BEGIN` after that opens another transaction, in which the record must not
 /// be committed.
-///
-/// <!-- held by: transactions::database_rollback_refuses_commit, transactions::ended_transaction_refuses_commit -->
 pub struct SqliteTransaction {
     opened: OpenConnection,
     is_over: Arc<AtomicBool>,

@@ -60,8 +60,6 @@ fn in_place_of(header: &RecordHeader, base: &RecordHeader) -> RecordHeader {
 /// # Errors
 ///
 /// [`ErrorKind::Corrupt`], naming the run and the record that is missing or does not follow.
-///
-/// <!-- held by: check::a_load_with_a_gap_or_without_a_base_is_corrupt_and_names_the_record -->
 pub fn check_loaded(run: &RunKey, records: &[Record], last: Seq) -> Result<()> {
     let mut expected = Some(last);
     let mut after: Option<&RecordHeader> = None;
@@ -88,8 +86,6 @@ pub fn check_loaded(run: &RunKey, records: &[Record], last: Seq) -> Result<()> {
 /// # Errors
 ///
 /// [`ErrorKind::Corrupt`], naming the run and the record that was loaded instead.
-///
-/// <!-- held by: check::load_by_id_ends_with_that_record -->
 pub fn check_asked(run: &RunKey, at: At, records: &[Record]) -> Result<()> {
     match (at, records.last()) {
         (At::Record(id), Some(last)) if last.header.id != id => {
@@ -104,8 +100,6 @@ pub fn check_asked(run: &RunKey, at: At, records: &[Record]) -> Result<()> {
 /// # Errors
 ///
 /// [`ErrorKind::Corrupt`], naming the run and the record that is missing or does not follow.
-///
-/// <!-- held by: check::what_came_since_with_a_gap_is_corrupt_and_names_the_record -->
 pub fn check_news(run: &RunKey, known: HeadRef, records: &[Record]) -> Result<()> {
     let mut before = known;
     for header in records.iter().map(|record| &record.header) {
@@ -126,8 +120,6 @@ pub fn check_news(run: &RunKey, known: HeadRef, records: &[Record]) -> Result<()
 ///
 /// [`ErrorKind::Invalid`]: the record is no base and the caller gave none, or the given record is another one, no base or not sealed. The store
 /// must change nothing.
-///
-/// <!-- held by: prune::pruning_with_another_record_is_refused -->
 pub fn check_prune<'a>(run: &RunKey, kept: &RecordHeader, cut: &'a PruneCut) -> Result<Option<&'a Record>> {
     let refuse = |message: &str| {
         Error::new(ErrorKind::Invalid, message).with_operation("store.prune").with_run(run).with_seq(cut.at)

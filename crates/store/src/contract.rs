@@ -50,8 +50,6 @@ pub const SHARD_MAP: &str = "ferrata:shards";
 /// # Errors
 ///
 /// [`ErrorKind::Invalid`], naming run and record. Nothing was written.
-///
-/// <!-- held by: checks::facts_belong_to_the_first_append -->
 pub fn check_append(append: &RunAppend) -> Result<()> {
     let RunAppend { run, expected, records, facts } = append;
     let refuse = |seq: Option<Seq>, message: &str| {
@@ -212,8 +210,6 @@ impl Notices {
     /// # Cancel safety
     ///
     /// Cancel safe: no notice is lost by dropping the future.
-    ///
-    /// <!-- held by: setup::changes_are_noticed, setup::notices_are_sent_as_announced -->
     pub async fn next(&mut self) -> Result<Option<Notice>> {
         let (received, from) = match self.take() {
             Some(taken) => taken,
@@ -297,8 +293,6 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Cancel safe: call it again.
-    ///
-    /// <!-- held by: setup::setup_can_be_repeated, setup::setup_is_safe_from_many_instances_at_once, setup::another_layout_is_unsupported_for_every_call -->
     async fn setup(&self) -> Result<()>;
 
     /// Appends each run's records after that run's head.
@@ -322,8 +316,6 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Not cancel safe: a dropped future leaves the same doubt as `Indeterminate`.
-    ///
-    /// <!-- held by: append::records_follow_each_other, retry::a_repeated_append_is_ok_and_written_once, dropped::a_dropped_append_is_done_or_not_done -->
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>>;
 
     /// Loads what is needed to know the run as of `at`: the newest base at or before it, and the records from there up to
@@ -339,8 +331,6 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: load::loading_the_latest_starts_at_the_newest_base, load::a_missing_run_loads_as_none -->
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>>;
 
     /// Lists the headers of a range of the run's records, in the order of their numbers, without reading bodies.
@@ -357,8 +347,6 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: headers::headers_come_in_order_from_both_ends, headers::headers_of_a_missing_run_are_not_found, headers::an_answer_holds_a_thousand_headers_at_most -->
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers>;
 
     /// Returns the run's head; `None` if there is no such run.
@@ -370,8 +358,6 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: load::the_head_follows_each_append, load::a_missing_run_has_no_head -->
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>>;
 
     /// Lists runs that match the query. The store logs and omits unreadable runs; they never hide others. A caller that needs every run requests a
@@ -387,8 +373,6 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: runs::runs_are_ordered_by_creation_then_tenant_then_id, runs::a_foreign_cursor_of_runs_is_invalid, damage::a_newer_format_is_unsupported -->
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>>;
 
     /// Creates the record at `cut.at` a base if it is none, then drops every record before it.
@@ -404,8 +388,6 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Not cancel safe: a dropped future leaves the prune done, not done, or done but for garbage. Call it again.
-    ///
-    /// <!-- held by: prune::pruning_at_a_base_drops_what_is_before_it, dropped::a_dropped_prune_can_be_called_again -->
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed>;
 
     /// Removes the run and every trace of it, and says what it removed; zeros if there is no such run.
@@ -427,8 +409,6 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// Not cancel safe: after a dropped future the purge is done, not done, or half done. Call it again. Requests on their way to a server may
     /// arrive later; with an expected head they remove no later life of the id.
-    ///
-    /// <!-- held by: purge::purging_leaves_no_trace, purge::a_purge_that_expects_another_head_is_a_conflict -->
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed>;
 
     /// Says that an executor is alive for `ttl` from now, by the store's clock. A `ttl` of zero says that it has ended.
@@ -440,8 +420,6 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Cancel safe: the heartbeat may or may not have been counted.
-    ///
-    /// <!-- held by: heartbeat::a_heartbeat_lasts_exactly_as_long_as_said, heartbeat::a_heartbeat_of_zero_ends_the_executor -->
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()>;
 
     /// Returns whether an executor is alive: `false` if its last heartbeat has expired by the store's clock, or it has sent none.
@@ -455,8 +433,6 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: heartbeat::a_heartbeat_lasts_exactly_as_long_as_said, heartbeat::a_heartbeat_of_zero_ends_the_executor -->
     async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
         let _ = executor;
         Ok(true)
@@ -477,8 +453,6 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: load::what_came_since_is_loaded, load::of_what_is_not_known_any_more_all_is_loaded -->
     async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
         let _ = known;
         self.load(run, At::Latest).await

@@ -119,8 +119,6 @@ impl Headers {
     /// # Errors
     ///
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt), naming the first record that is missing.
-    ///
-    /// <!-- held by: headers::an_answer_with_a_gap_or_of_other_records_is_corrupt -->
     pub fn checked(
         run: &RunKey,
         range: HeaderRange,
@@ -157,8 +155,6 @@ impl Headers {
     /// # Errors
     ///
     /// As for [`checked`](Self::checked).
-    ///
-    /// <!-- held by: headers::whole_answer_lacks_no_header -->
     pub fn whole(
         run: &RunKey,
         range: HeaderRange,

@@ -42,8 +42,6 @@ impl Listing {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if it is of another listing, or no cursor at all.
-    ///
-    /// <!-- held by: listing::a_cursor_comes_back_in_its_own_listing_only -->
     pub fn place(self, cursor: &Cursor) -> Result<&str> {
         let (listing, place) = cursor.as_str().split_once('.').ok_or_else(Self::foreign)?;
         let own = listing.parse().is_ok_and(|listing: Fingerprint| listing == self.0);
@@ -55,8 +53,6 @@ impl Listing {
     /// # Errors
     ///
     /// As [`place`](Self::place).
-    ///
-    /// <!-- held by: listing::a_cursor_comes_back_in_its_own_listing_only -->
     pub fn after(self, page: &Page) -> Result<Option<RunPlace>> {
         page.cursor.as_ref().map(|cursor| RunPlace::read(self, cursor)).transpose()
     }
@@ -101,8 +97,6 @@ impl RunPlace {
     /// # Errors
     ///
     /// As [`Listing::place`].
-    ///
-    /// <!-- held by: listing::a_cursor_comes_back_in_its_own_listing_only -->
     pub fn read(listing: Listing, cursor: &Cursor) -> Result<Self> {
         let parse = |text: &str| {
             let (created, run) = text.split_once('.')?;
@@ -133,8 +127,6 @@ impl RunPlace {
 /// assert!(runs(&[], &RunQuery::default(), &Page::first(10))?.next.is_none());
 /// # Ok::<(), ferrata_store::Error>(())
 /// ```
-///
-/// <!-- held by: listing::pages_of_all_heads_are_the_listing -->
 pub fn page(
     query: &RunQuery,
     page: &Page,

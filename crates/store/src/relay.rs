@@ -30,8 +30,6 @@ pub trait Relay: Send + Sync {
     /// # Cancel safety
     ///
     /// Cancel safe: listeners may have received some of the texts.
-    ///
-    /// <!-- held by: setup::what_is_said_is_heard_whole_and_in_order -->
     async fn say(&self, texts: Vec<String>) -> Result<()>;
 
     /// Begins to listen: receives every text sent after this call returns.
@@ -44,8 +42,6 @@ pub trait Relay: Send + Sync {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    ///
-    /// <!-- held by: setup::what_is_said_is_heard_whole_and_in_order -->
     async fn hear(&self) -> Result<Texts>;
 }
 
@@ -58,8 +54,6 @@ pub const MOST_SAID: usize = 7_000;
 ///
 /// [`ErrorKind::TooLarge`] if a text is longer than [`MOST_SAID`], [`ErrorKind::Invalid`] if there is a NUL in one, which PostgreSQL takes in no
 /// text.
-///
-/// <!-- held by: setup::what_is_said_is_heard_whole_and_in_order -->
 pub fn check_said(texts: &[String]) -> Result<()> {
     let refuse = |kind, message| Err(Error::new(kind, message).with_operation("store.say"));
     if let Some(text) = texts.iter().find(|text| text.len() > MOST_SAID) {
@@ -95,8 +89,6 @@ impl Texts {
     /// # Cancel safety
     ///
     /// Cancel safe: no text is lost by dropping the future.
-    ///
-    /// <!-- held by: setup::what_is_said_is_heard_whole_and_in_order -->
     pub async fn next(&mut self) -> Result<Option<Arc<str>>> {
         match self.0.recv().await {
             Ok(text) => Ok(Some(text)),

@@ -33,14 +33,10 @@ pub trait Resealing: Send + Sync {
     /// # Cancel safety
     ///
     /// Not cancel safe: a dropped future leaves some replaced. Call it again.
-    ///
-    /// <!-- held by: reseal::the_same_record_in_another_envelope_takes_its_place, reseal::what_is_another_record_by_now_is_passed_over -->
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64>;
 }
 
 /// Returns whether a record given to [`Resealing::reseal`] replaces the stored one: both are the same record, and either both or neither is a base.
-///
-/// <!-- held by: reseal::what_is_another_record_by_now_is_passed_over -->
 pub fn has_place(kept: &RecordHeader, given: &RecordHeader) -> bool {
     kept.id == given.id
         && *given == RecordHeader { body_len: given.body_len, body_crc: given.body_crc, ..kept.clone() }
@@ -51,8 +47,6 @@ pub fn has_place(kept: &RecordHeader, given: &RecordHeader) -> bool {
 /// # Errors
 ///
 /// [`ErrorKind::Invalid`], naming run and record.
-///
-/// <!-- held by: reseal::what_is_out_of_order_or_not_sealed_is_refused -->
 pub fn check_reseal(run: &RunKey, records: &[Record]) -> Result<()> {
     let refuse = |record: &Record, message: &str| {
         let error = Error::new(ErrorKind::Invalid, message).with_operation("store.reseal");

@@ -48,8 +48,6 @@ pub trait Transactions: Send + Sync {
     /// # Cancel safety
     ///
     /// Cancel safe: what had begun is rolled back.
-    ///
-    /// <!-- held by: transactions::dropped_transaction_leaves_no_rows, transactions::begin_without_room_is_unavailable, ledger::rows_and_records_commit_together_or_not_at_all -->
     async fn begin(&self, run: &RunKey) -> Result<AnyTransaction>;
 
     /// Appends within the transaction, and commits it.
@@ -65,8 +63,6 @@ pub trait Transactions: Send + Sync {
     /// # Cancel safety
     ///
     /// Not cancel safe: a dropped future leaves the same doubt as `Indeterminate`.
-    ///
-    /// <!-- held by: transactions::commit_keeps_rows_and_record, transactions::conflict_at_commit_leaves_no_rows, transactions::deferred_constraint_refuses_commit, transactions::refused_record_leaves_no_rows, transactions::unanswered_commit_keeps_rows_and_record -->
     async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> Result<HeadRef>;
 
     /// Appends within a transaction of the caller's: the records are there exactly if it commits. `connection` is a
@@ -80,15 +76,11 @@ pub trait Transactions: Send + Sync {
     /// # Cancel safety
     ///
     /// Not cancel safe: roll the transaction back.
-    ///
-    /// <!-- held by: transactions::work_and_record_commit_together_or_not_at_all, transactions::a_connection_to_another_kind_is_invalid -->
     async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef>;
 
     /// Returns whether an error of a statement in a transaction is transient, so that the same work may succeed in another transaction. Either the
     /// database gave way to another transaction (a deadlock, a serialization failure, a lock timeout), or the connection was lost. Also checks the
     /// causes of the error.
-    ///
-    /// <!-- held by: transactions::transient_errors_give_way, transactions::lost_connection_leaves_no_rows -->
     fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool;
 }
 

@@ -40,8 +40,6 @@ pub fn split(url: &str) -> (&str, impl Iterator<Item = UrlOption<'_>>) {
 /// # Errors
 ///
 /// What the URL does wrong, to be said behind "the URL".
-///
-/// <!-- held by: url::a_path_is_read_and_refused_if_it_is_none -->
 pub fn path(url: &str, scheme: &str) -> Result<Vec<u8>, &'static str> {
     let rest = url.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(':'));
     let rest = rest.ok_or("does not begin with its scheme")?;

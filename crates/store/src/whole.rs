@@ -38,8 +38,6 @@ use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
 /// # Ok(())
 /// # }
 /// ```
-///
-/// <!-- held by: collection::a_name_that_is_passed_on_before_it_is_read_is_found, collection::a_run_that_is_begun_anew_between_its_pieces_is_not_taken_for_the_one_before, usage::each_record_counts_once_under_the_key_that_it_needs -->
 pub async fn each_record(
     store: &dyn CheckpointStore,
     head: &RunHead,

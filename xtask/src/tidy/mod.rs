@@ -13,7 +13,6 @@ mod legibility;
 mod markdown;
 mod package;
 mod pages;
-mod promises;
 mod repo;
 mod source;
 mod structs;
@@ -54,8 +53,6 @@ const CHECKS: &[Check] = &[
     Check { name: "legibility", find: legibility::rises },
     Check { name: "guarantee", find: guarantees::ids },
     Check { name: "generated", find: generated::current },
-    Check { name: "held-by", find: promises::tests },
-    Check { name: "promise-of-call", find: promises::calls },
 ];
 
 /// What is wrong, where, and what to do about it.

@@ -51,8 +51,6 @@ pub struct AnswererQuestion {
 ///
 /// It leaves other questions open, and also questions that are asked again because an automatic answer was rejected. It is for tests, and for
 /// unattended runs.
-///
-/// <!-- held by: answerers::the_automatic_answerer_leaves_a_question_open_that_is_asked_again -->
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Automatic;
 

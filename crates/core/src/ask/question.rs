@@ -151,8 +151,6 @@ impl Question {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: schemas::each_kind_of_question_has_a_schema_of_its_answer -->
     #[must_use]
     pub fn answer_schema(&self) -> Value {
         let read = |text: &Option<String>| text.as_deref().and_then(|text| serde_json::from_str(text).ok());

@@ -24,8 +24,6 @@ impl<S: State> InnerNode<S> {
     /// # Cancel safety
     ///
     /// If dropped, the work stops where it is, as for any node.
-    ///
-    /// <!-- held by: nodes::a_limit_stands_around_whatever_is_declared_before_it, fencing::an_external_node_that_waited_before_its_work_does_not_act_on_a_look_of_before -->
     pub async fn run(self, cx: NodeContext, state: Draft<S>) -> NodeResult<S> {
         // The middleware may have waited for long.
         if !cx.may_begin() {

@@ -159,8 +159,6 @@ impl<S: State> Graph<S> {
     /// assert_eq!(tame.fingerprint(), graph.fingerprint());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    ///
-    /// <!-- held by: worlds::a_node_has_other_work_by_its_name -->
     pub fn with_node<F, Fut, R>(&self, name: &str, work: F) -> Result<Self>
     where
         F: Fn(NodeContext, Draft<S>) -> Fut + Send + Sync + 'static, // async closures cannot capture: use `cx.resource()`

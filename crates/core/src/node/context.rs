@@ -193,8 +193,6 @@ impl Input {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if the sender attached no output, [`ErrorKind::Invalid`] if the output is not of this type.
-    ///
-    /// <!-- held by: values::an_output_and_an_item_that_are_null_are_still_there_after_a_restart -->
     pub fn output<T: DeserializeOwned>(&self) -> Result<T> {
         let text = self.output.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "the node attached no output; use `Update::with_output`")
@@ -297,8 +295,6 @@ impl NodeContext {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: given::a_configuration_is_the_same_after_restarts_retries_and_in_forks -->
     pub fn config<T: DeserializeOwned>(&self) -> Result<T> {
         let text = self.scope.run.config.as_ref().ok_or_else(|| {
             let message = "the run was started without a configuration; use `StartRequest::config`";
@@ -327,8 +323,6 @@ impl NodeContext {
     /// }
     /// # }
     /// ```
-    ///
-    /// <!-- held by: worlds::a_node_has_the_clock_of_the_world -->
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.scope.run.clock
     }
@@ -379,8 +373,6 @@ impl NodeContext {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] if a plain edge created the activation, [`ErrorKind::Invalid`] if the item is not of this type.
-    ///
-    /// <!-- held by: runs::a_fan_out_joins_once_with_all_outputs_in_the_order_of_the_items -->
     pub fn item<T: DeserializeOwned>(&self) -> Result<T> {
         let text = self.scope.item.as_ref().ok_or_else(|| {
             Error::new(
@@ -456,9 +448,6 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// Cancel safe: the records are written even if the future is dropped.
-    ///
-    /// <!-- held by: refused::a_state_too_large_at_the_end_fails_the_run_and_leaves_a_sound_log -->
-    /// <!-- held by: refused::a_step_returns_only_when_its_result_is_on_record -->
     pub async fn checkpoint(&self) -> Result<()> {
         self.check_no_transaction()?;
         let (reply, answer) = oneshot::channel();
@@ -475,8 +464,6 @@ impl NodeContext {
     ///
     /// - [`ErrorKind::Invalid`]: the topic does not have 1 to 128 bytes or has a control character, or the payload cannot be expressed in JSON.
     /// - [`ErrorKind::Closed`]: the attempt has ended. A task that the node spawned and did not await cannot send.
-    ///
-    /// <!-- held by: letters::what_an_attempt_sends_goes_out_if_it_ends_well, late_words::ended_attempt_is_refused -->
     pub fn send_out(&self, topic: impl AsRef<str>, payload: impl serde::Serialize) -> Result<()> {
         let letter = SentOut::new(topic.as_ref(), &payload).map_err(|error| error.with_node(self.node()))?;
         self.leave(|left| left.sent.push(letter))
@@ -503,8 +490,6 @@ impl NodeContext {
     /// # Errors
     ///
     /// [`ErrorKind::Closed`]: the attempt has ended.
-    ///
-    /// <!-- held by: noted::a_checkpoint_lists_artifacts_and_the_memory, late_words::ended_attempt_is_refused -->
     pub fn artifact(&self, artifact: Artifact) -> Result<()> {
         self.leave(|left| left.noted.artifacts.push(artifact))
     }
@@ -518,8 +503,6 @@ impl NodeContext {
     ///
     /// - [`ErrorKind::Invalid`]: the strength is not a finite number, or `extra` has a field of the type's own.
     /// - [`ErrorKind::Closed`]: the attempt has ended.
-    ///
-    /// <!-- held by: noted::a_checkpoint_lists_artifacts_and_the_memory -->
     pub fn remember_read(&self, read: MemoryRead) -> Result<()> {
         let own = ["trace_id", "content", "strength"].into_iter().find(|own| read.extra.contains_key(*own));
         let fault = match own {

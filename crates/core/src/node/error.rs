@@ -155,8 +155,6 @@ pub trait Fatal<T> {
     /// # Errors
     ///
     /// The original error, marked as fatal.
-    ///
-    /// <!-- held by: runs::a_failure_is_retried_then_fails_the_run_then_can_be_retried_by_an_operator -->
     fn fatal(self) -> Result<T, NodeError>;
 }
 

@@ -20,8 +20,6 @@ pub trait GateResult {
     /// # Errors
     ///
     /// The error of the function.
-    ///
-    /// <!-- held by: pauses::a_wrong_answer_is_refused_and_leaves_the_run_as_it_was -->
     fn taken(self) -> Result<(), NodeError>;
 }
 

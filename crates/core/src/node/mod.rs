@@ -84,7 +84,5 @@ pub trait Node<S: State>: Send + Sync + 'static {
     /// Any error fails this attempt. The node's retry policy decides whether another attempt follows, unless the error is [fatal](NodeError::fatal).
     /// After an error of an [`External`](crate::graph::Effect::External) node, the run first asks, unless the error is [not
     /// done](NodeError::not_done).
-    ///
-    /// <!-- held by: once::what_follows_an_attempt_is_as_the_page_says -->
     async fn run(&self, cx: NodeContext, state: Draft<S>) -> NodeResult<S>;
 }

@@ -68,8 +68,6 @@ impl NodeContext {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: progress::the_next_attempt_reads_how_far_the_one_before_came, progress::what_was_said_is_found_after_a_crash_at_any_write -->
     pub async fn progress(&self, value: impl Serialize) -> Result<()> {
         let text = strict::to_raw_value(&value)?;
         let bytes = text.get().len();
@@ -92,8 +90,6 @@ impl NodeContext {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the value is not of this type.
-    ///
-    /// <!-- held by: progress::the_next_attempt_reads_how_far_the_one_before_came -->
     pub fn last_progress<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         match self.scope.memos.get(PROGRESS) {
             Some(Memo::Result(text)) => {

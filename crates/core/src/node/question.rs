@@ -30,8 +30,6 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// If dropped, the question stays open.
-    ///
-    /// <!-- held by: pauses::a_question_interrupts_the_run_and_its_answer_goes_to_the_node_that_asked -->
     pub async fn ask<A: AnswerShape>(
         &self,
         name: impl Into<String>,
@@ -49,8 +47,6 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// If dropped, the question stays open.
-    ///
-    /// <!-- held by: pauses::a_deadline_tells_the_node_or_gives_the_default -->
     pub async fn ask_with<A: DeserializeOwned>(
         &self,
         name: impl Into<String>,
@@ -71,8 +67,6 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// If dropped, the question stays open.
-    ///
-    /// <!-- held by: answerers::node_is_told_who_answered -->
     pub async fn ask_signed<A: DeserializeOwned>(
         &self,
         name: impl Into<String>,

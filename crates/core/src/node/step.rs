@@ -61,8 +61,6 @@ impl NodeContext {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: pauses::a_step_is_done_once_and_a_failed_one_again, pauses::a_name_stands_for_one_step_or_question, transactions::a_step_beside_an_open_transaction_is_refused_before_its_work -->
     pub async fn step<T, E, F, Fut>(&self, name: impl Into<String>, work: F) -> Result<T, NodeError>
     where
         T: Serialize + DeserializeOwned,
@@ -101,8 +99,6 @@ impl NodeContext {
     }
 
     /// Returns whether an earlier attempt, including one before a retry of the run, recorded a step of this name. The call claims no name.
-    ///
-    /// <!-- held by: budget::what_was_spent_before_a_retry_of_the_run_counts -->
     pub fn has_step(&self, name: &str) -> bool {
         matches!(self.scope.memos.get(name), Some(Memo::Result(_)))
     }

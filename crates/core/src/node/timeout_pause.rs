@@ -36,8 +36,6 @@ impl NodeContext {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: timeouts::pause_stops_timeout -->
     pub fn pause_timeout(&self) -> TimeoutPause {
         self.scope.waits.pause_timeout();
         TimeoutPause { scope: Arc::clone(&self.scope) }

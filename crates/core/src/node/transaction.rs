@@ -215,8 +215,6 @@ impl NodeContext {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: transactions::what_a_node_writes_and_its_record_appear_together, transactions::misuse_is_a_typed_error_that_names_the_remedy -->
     pub async fn transaction<D: Database>(&self) -> Result<Transaction<D>> {
         let effect = self.scope.effect;
         if effect != Effect::Transactional {
@@ -285,8 +283,6 @@ impl NodeContext {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: transactional_steps::a_step_and_its_rows_commit_together_whatever_dies_when, transactional_steps::misuse_of_a_step_is_a_typed_error -->
     pub async fn step_in<D, T, E, F>(&self, name: impl Into<String>, work: F) -> Result<T, NodeError>
     where
         D: Database,
@@ -389,8 +385,6 @@ impl<S: State> Draft<S> {
     /// # Errors
     ///
     /// None. The return type is that of a node.
-    ///
-    /// <!-- held by: transactions::what_a_node_writes_and_its_record_appear_together -->
     pub fn commit_with<D: Database>(self, transaction: Transaction<D>) -> NodeResult<S> {
         Ok(Update::from(self).commit_with(transaction))
     }

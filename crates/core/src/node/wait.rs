@@ -27,8 +27,6 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// If dropped, the timer stays recorded, and wakes no node.
-    ///
-    /// <!-- held by: pauses::a_long_sleep_lets_go_of_the_run_and_a_short_one_does_not, choices::timers_beside_each_other_keep_their_times -->
     pub fn sleep(&self, time: Duration) -> impl Future<Output = Result<()>> + Send + use<'_> {
         self.sleep_until(self.scope.run.clock.now().plus(time))
     }
@@ -42,8 +40,6 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// If dropped, the timer stays recorded.
-    ///
-    /// <!-- held by: recovery::a_sleeping_run_is_woken_when_its_time_has_come_and_not_before -->
     pub fn sleep_until(&self, moment: Timestamp) -> impl Future<Output = Result<()>> + Send + use<'_> {
         // Count at the call: a `select!` polls its branches in any order, but calls them in source order.
         let number = self.scope.waits.next_sleep();
@@ -63,8 +59,6 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// If dropped, the timer stays recorded, and wakes no node.
-    ///
-    /// <!-- held by: manager::a_manager_that_failed_is_retried_with_a_child_of_its_own_time -->
     pub async fn sleep_as(&self, name: impl Into<String>, time: Duration) -> Result<()> {
         let moment = self.scope.run.clock.now().plus(time);
         let name = self.claim(name.into())?;
@@ -98,8 +92,6 @@ impl NodeContext {
     ///
     /// If dropped because another wait ended first, the call takes no message. Otherwise a message already taken stays with the activation, and the
     /// same call of the next attempt returns it.
-    ///
-    /// <!-- held by: pauses::messages_are_taken_once_in_order_and_unreadable_ones_set_aside -->
     pub fn receive<M: DeserializeOwned>(&self) -> impl Future<Output = Result<M>> + Send + use<'_, M> {
         let next = self.next_message(None);
         async move { next.await?.ok_or_else(|| self.gone()) }
@@ -117,8 +109,6 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// As [`receive`](Self::receive).
-    ///
-    /// <!-- held by: pauses::patience_ends_after_days_without_any_process -->
     pub fn receive_within<M: DeserializeOwned>(
         &self,
         patience: Duration,
@@ -139,8 +129,6 @@ impl NodeContext {
     /// # Cancel safety
     ///
     /// As [`receive`](Self::receive).
-    ///
-    /// <!-- held by: named_receives::message_is_found_by_name -->
     pub async fn receive_as<M: DeserializeOwned>(
         &self,
         name: impl Into<String>,

@@ -140,8 +140,6 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Replaces the values of secret channels in the state and the input with [`HIDDEN`](crate::state::HIDDEN). Results, questions and notes of
     /// nodes outside the state stay unchanged.
-    ///
-    /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
     pub fn hide_secrets(&mut self) {
         self.secret.hide(&mut self.state);
         if let Some(input) = &mut self.input {

@@ -81,8 +81,6 @@ impl Diff {
 
     /// Returns the changes that turn one state into another, without secret values. A secret channel that differs is listed with [`HIDDEN`] in
     /// place of its values.
-    ///
-    /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
     pub fn hiding(from: &Value, to: &Value, secrets: &Secrets) -> Self {
         let open = |state: &Value| {
             let mut state = state.clone();
@@ -118,8 +116,6 @@ impl Diff {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the changes do not fit the value. The value is then unchanged.
-    ///
-    /// <!-- held by: past::a_difference_names_each_change_and_makes_it -->
     pub fn apply(&self, value: &mut Value) -> Result<()> {
         let invalid = |source: serde_json::Error| {
             Error::new(ErrorKind::Invalid, "the differences are no JSON patch").with_source(source)

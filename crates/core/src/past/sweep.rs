@@ -58,8 +58,6 @@ impl SweepLimits {
     /// time that the page took.
     ///
     /// A busy store answers more slowly, so the sweep calls it less often.
-    ///
-    /// <!-- held by: pages::a_sweep_goes_on_after_a_rest_where_its_caller_is_gone -->
     #[must_use]
     pub fn gentle() -> Self {
         Self { at_once: NonZeroUsize::MIN, nice_ratio: 0.5, ..Self::default() }

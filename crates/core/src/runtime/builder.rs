@@ -340,8 +340,6 @@ impl RuntimeBuilder {
     /// # Cancel safety
     ///
     /// Cancel safe: build again.
-    ///
-    /// <!-- held by: extremes::no_setting_of_a_runtime_panics -->
     pub async fn build(self) -> Result<Runtime> {
         let mut this = self.bounded();
         let sweeper = this.sweeper.take();

@@ -199,8 +199,6 @@ impl Events {
     /// # Cancel safety
     ///
     /// Cancel safe: no event is lost by dropping the future.
-    ///
-    /// <!-- held by: retries::a_failure_and_the_success_after_the_retry_are_both_told -->
     pub async fn next(&mut self) -> Result<Option<RunEvent>> {
         match self.receiver.recv().await {
             Ok(event) => Ok(Some(event)),

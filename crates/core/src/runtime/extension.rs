@@ -131,8 +131,6 @@ impl Runtime {
     /// # Errors
     ///
     /// The errors of [`serve`](Self::serve), except [`ErrorKind::AlreadyExists`].
-    ///
-    /// <!-- held by: versions::process_replaces_own_definition -->
     pub fn replace_served<S: State>(&self, graph: &Graph<S>) -> Result<()> {
         self.shared().check_drives()?;
         recovery::replace_served(self.shared(), graph, CheckpointPolicy::default())
@@ -144,8 +142,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled, the run is released even if the caller drops it.
-    ///
-    /// <!-- held by: versions::process_replaces_own_definition -->
     pub async fn release_run(&self, run: &RunKey) {
         let registry = &self.shared().registry;
         let mut count = registry.count();
@@ -182,8 +178,6 @@ impl Runtime {
 
     /// Reports the numbers of waiters and held slots of a library's queue, and the longest wait, as metrics. Does nothing without the feature
     /// `metrics`. Covers the first 500 queues of a runtime, because a recorder keeps each series forever.
-    ///
-    /// <!-- held by: fleet::a_queue_is_told_as_it_stands -->
     pub fn report_queue(&self, name: &str, waiting: usize, held: usize, oldest: Duration) {
         self.shared().telemetry().queue(name, waiting, held, oldest);
     }
@@ -191,8 +185,6 @@ impl Runtime {
     /// Reports the waits of runs under `name`, each with its begin and an error that describes it. Replaces the last report under this name.
     /// [`stalled`](Self::stalled) lists waits that are longer than the [heartbeat TTL](super::RuntimeBuilder::heartbeat_ttl). The report stays
     /// in memory, so pass at most about a hundred runs.
-    ///
-    /// <!-- held by: shows::a_wait_that_is_long_is_among_what_is_stalled -->
     pub fn report_waits(&self, name: &str, waits: impl IntoIterator<Item = (RunKey, Timestamp, Error)>) {
         self.shared().recovery.report_waits(name, waits, self.shared().clock.now());
     }
@@ -203,8 +195,6 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::Closed`] if this process has released the run.
-    ///
-    /// <!-- held by: cells::a_node_finds_its_runtime_and_what_is_kept_beside_it -->
     pub fn of(cx: &NodeContext) -> Result<Self> {
         cx.shared().map(Self::new)
     }

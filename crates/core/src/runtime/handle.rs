@@ -159,8 +159,6 @@ impl<S: State> RunHandle<S> {
     /// # Cancel safety
     ///
     /// Cancel safe: the run continues. Call it again to wait.
-    ///
-    /// <!-- held by: rests::a_handle_tells_of_no_other_run_of_its_name, queued::a_handle_of_a_run_in_line_or_elsewhere_tells_of_no_other_run_of_its_name, endings::whoever_watches_a_run_that_asks_for_a_tag_is_told_that_nobody_here_has_it, endings::a_run_whose_store_failed_goes_on_when_the_store_is_back, waits::second_wait_tells_later_outcome -->
     pub async fn wait(&self) -> Result<Outcome<S>> {
         match &self.link {
             OutcomeSource::Here(ended) => self.wait_here(ended, &self.has_told).await,
@@ -233,8 +231,6 @@ impl<S: State> RunHandle<S> {
     /// # Cancel safety
     ///
     /// Cancel safe: the run continues. Call it again to wait.
-    ///
-    /// <!-- held by: endings::whoever_watches_a_run_that_nobody_serves_is_told, unserved::unserved_run_is_reported_once -->
     pub async fn completed(&self) -> Result<S> {
         let refuse = |message: String| Err(Error::new(ErrorKind::WrongStatus, message).with_run(&self.run));
         let clock = &self.shared.clock;
@@ -374,8 +370,6 @@ impl<S: State> RunHandle<S> {
     /// # Errors
     ///
     /// The errors of [`Runtime::cancel`](super::Runtime::cancel).
-    ///
-    /// <!-- held by: cancelling::of_two_cancellations_one_is_recorded_however_they_are_made, model::every_operation_does_what_the_documentation_says -->
     pub fn cancel(&self, reason: impl Into<String>) -> SignalRequest {
         SignalRequest::new(&self.shared, &self.run, Ok(SignalKind::Cancel { reason: reason.into() }))
     }

@@ -35,8 +35,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: past::a_state_of_the_past_is_found_by_number_id_and_visit -->
     pub async fn history(&self, run: &RunKey, page: Page) -> Result<Paged<RecordHeader>> {
         past::page(&**self.store(), run, &page).await
     }
@@ -51,8 +49,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: past::a_state_of_the_past_is_found_by_number_id_and_visit -->
     pub async fn state_at<S: State>(
         &self,
         graph: &Graph<S>,
@@ -76,8 +72,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: past::a_state_of_the_past_is_found_by_number_id_and_visit -->
     pub async fn channels_at(&self, run: &RunKey, at: impl Into<Position>) -> Result<Channels> {
         let at = at.into().find(&**self.store(), run).await?;
         Ok(past::folded_at(&**self.store(), run, at, None).await?.channels)
@@ -93,8 +87,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
     pub async fn shown_at(&self, run: &RunKey, at: impl Into<Position>) -> Result<serde_json::Value> {
         let at = at.into().find(&**self.store(), run).await?;
         past::shown_at(&**self.store(), run, at).await
@@ -110,8 +102,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
     pub async fn secrets(&self, run: &RunKey) -> Result<Secrets> {
         past::secrets(&**self.store(), run).await
     }
@@ -127,8 +117,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: operator::what_happened_is_said_from_any_record_on -->
     pub async fn timeline(&self, run: &RunKey, from: Seq) -> Result<Vec<TimelineEntry>> {
         past::timeline(&**self.store(), run, from).await
     }
@@ -143,8 +131,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: past::a_checkpoint_tells_everything_and_keeps_what_newer_versions_say -->
     pub async fn checkpoint(&self, run: &RunKey, at: impl Into<Position>) -> Result<Checkpoint> {
         let at = at.into().find(&**self.store(), run).await?;
         let (mut checkpoint, _) = past::checkpoint(&**self.store(), run, at).await?;
@@ -164,8 +150,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: scale::a_log_is_read_once_for_a_page_and_a_state_once_for_all_its_levels, runs::whole_graph_is_known_from_log -->
     pub async fn checkpoint_and_graph(
         &self,
         run: &RunKey,
@@ -210,8 +194,6 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: reasons::parent_waits_for_child_that_asks, reasons::unreadable_child_is_a_reason -->
     pub async fn explain(&self, head: &RunHead, cache: &ReasonCache) -> Result<RunExplanation> {
         past::explain(&**self.store(), head, cache, self.clock().now()).await
     }
@@ -226,8 +208,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: past::a_place_whose_node_the_graph_lacks_is_told_with_the_closest -->
     pub async fn find_node(&self, run: &RunKey, name: &str) -> Result<NodeName> {
         past::find_node(&**self.store(), run, name).await
     }
@@ -242,8 +222,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: runs::a_run_is_shown_with_its_whole_graph_and_no_payload -->
     pub async fn node_names(&self, run: &RunKey) -> Result<Vec<NodeName>> {
         past::node_names(&**self.store(), run).await
     }
@@ -257,8 +235,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: past::a_difference_names_each_change_and_makes_it -->
     pub async fn diff(
         &self,
         run: &RunKey,
@@ -288,8 +264,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: sentences::lineage_names_no_stranger, forks::a_line_tells_lives_and_no_names -->
     pub async fn lineage(&self, run: &RunKey) -> Result<Vec<Ancestor>> {
         past::lineage(&**self.store(), run).await
     }
@@ -305,8 +279,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: past::a_post_mortem_tells_what_happened_and_why -->
     pub async fn post_mortem(&self, run: &RunKey) -> Result<String> {
         past::post_mortem(&**self.store(), run).await
     }
@@ -347,8 +319,6 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: past::a_fork_goes_on_from_the_past_and_leaves_its_source_alone, forks::a_fork_at_a_place_that_is_not_there_says_so -->
     pub fn fork(&self, source: &RunKey, at: impl Into<Position>) -> ForkRequest {
         ForkRequest::new(self.shared(), source, at.into())
     }
@@ -362,8 +332,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: past::verification_finds_the_first_record_at_which_a_graph_parts, sentences::verify_finds_no_difference_where_there_is_none -->
     pub async fn verify<S: State>(&self, graph: &Graph<S>, run: &RunKey) -> Result<Verified> {
         past::verify(&**self.store(), graph, run).await
     }
@@ -381,8 +349,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: operator::a_log_is_held_against_itself, altered::an_altered_log_is_read_or_called_corrupt, between::a_log_is_whole_while_a_prune_has_made_its_base_and_not_cut_yet -->
     pub async fn check_log(&self, run: &RunKey) -> Result<CheckedLog> {
         past::check_log(&**self.store(), run).await
     }
@@ -397,8 +363,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: copies::a_copy_is_the_run, copies::an_export_holds_nothing_that_steers_a_terminal, altered::body_in_an_envelope_is_unsupported -->
     pub async fn export(&self, run: &RunKey) -> Result<String> {
         past::export(&**self.store(), run, None).await
     }
@@ -413,8 +377,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: copies::what_stands_before_a_record_is_a_run_of_its_own, every_store::before_the_damage_on_postgres -->
     pub async fn export_before(&self, run: &RunKey, before: Seq) -> Result<String> {
         past::export(&**self.store(), run, Some(before)).await
     }
@@ -430,8 +392,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled, the request completes even if the caller drops it.
-    ///
-    /// <!-- held by: copies::facts_and_claims_of_a_file_are_checked, copies::a_file_with_a_hole_is_refused -->
     pub async fn import(&self, text: &str, run: Option<RunKey>) -> Result<RunKey> {
         let (shared, text) = (Arc::clone(self.shared()), text.to_owned());
         finish(async move { import(&shared, &text, run).await }).await
@@ -446,8 +406,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled, the request completes even if the caller drops it.
-    ///
-    /// <!-- held by: past::pruning_keeps_what_the_policy_says_and_every_kept_state, sentences::looking_again_drops_nothing_more -->
     pub async fn apply_retention(&self, run: &RunKey, policy: &RetentionPolicy) -> Result<(u64, u64)> {
         let (store, run, policy) = (Arc::clone(self.store()), run.clone(), policy.clone());
         let now = self.shared().clock.now();
@@ -463,8 +421,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: operator::looking_changes_nothing_in_the_store -->
     pub async fn preview_retention(&self, run: &RunKey, policy: &RetentionPolicy) -> Result<(u64, u64)> {
         retention::prune(&**self.store(), run, policy, self.shared().clock.now(), true).await
     }
@@ -483,9 +439,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled, it completes this part, pauses included, even if the caller drops it.
-    ///
-    /// <!-- held by: past::a_sweep_removes_what_has_ended_long_ago_part_by_part, sentences::an_ended_run_goes_when_its_time_has_come -->
-    /// <!-- held by: pages::a_sweep_rests_for_as_many_times_as_long_as_each_page_took, pages::a_sweep_refuses_a_nice_ratio_that_is_none -->
     pub async fn sweep(
         &self,
         policy: &RetentionPolicy,
@@ -501,8 +454,6 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] (no such run), [`ErrorKind::AlreadyExists`] (already pinned).
-    ///
-    /// <!-- held by: copies::a_pin_holds_in_a_copy_of_a_pruned_run, copies::a_pin_of_a_record_to_come_outlives_the_record_that_pinned_it -->
     pub fn pin(&self, run: &RunKey, seq: Seq) -> SignalRequest {
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Pin { seq }))
     }
@@ -512,8 +463,6 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`] (no such run, or not pinned).
-    ///
-    /// <!-- held by: sentences::an_ended_run_goes_when_its_time_has_come -->
     pub fn unpin(&self, run: &RunKey, seq: Seq) -> SignalRequest {
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Unpin { seq }))
     }
@@ -530,8 +479,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled, the request completes even if the caller drops it.
-    ///
-    /// <!-- held by: purge::a_purge_that_expects_another_head_is_a_conflict, letters_of_two::a_purge_takes_no_letter_with_it_that_was_recorded_meanwhile, removal::a_parent_is_not_purged_while_its_child_goes_on -->
     pub async fn purge(&self, run: &RunKey) -> Result<Removed> {
         self.purge_run(run, None).await
     }
@@ -546,8 +493,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled, the request completes even if the caller drops it.
-    ///
-    /// <!-- held by: letters::an_outlet_that_is_down_holds_up_its_own_topic_alone, outbox::letters_are_listed_and_dropped_by_an_operator -->
     pub async fn purge_at(&self, run: &RunKey, head: HeadRef) -> Result<Removed> {
         self.purge_run(run, Some(head)).await
     }
@@ -557,8 +502,6 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::WrongStatus`] as for [`purge`](Self::purge), for the first run that fails the check.
-    ///
-    /// <!-- held by: outbox::of_several_runs_none_is_purged_if_one_cannot_be, removal::a_failed_parent_stays_until_its_children_have_ended -->
     pub async fn check_purge(&self, runs: &[RunKey]) -> Result<()> {
         let mut before = BTreeSet::new();
         for run in runs {

@@ -27,8 +27,6 @@ impl Message {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the message is of another type.
-    ///
-    /// <!-- held by: pauses::messages_are_taken_once_in_order_and_unreadable_ones_set_aside -->
     pub fn read<M: DeserializeOwned>(&self) -> Result<M> {
         serde_json::from_str(&self.body).map_err(|source| {
             let message = format!("message {} is not of type {}", self.number, std::any::type_name::<M>());

@@ -105,8 +105,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled, the start completes even if the caller drops it. Start again with the same id for a handle.
-    ///
-    /// <!-- held by: runs::starting_again_is_the_same_run_and_another_input_is_refused, refusals::an_input_that_cannot_be_stored_is_refused_at_the_start -->
     pub fn start<S: State>(&self, graph: &Graph<S>, input: S) -> StartRequest<S> {
         StartRequest::new(Arc::clone(&self.shared), graph.clone(), input)
     }
@@ -130,8 +128,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled, the request completes even if the caller drops it. Start the run again with the same id for a handle.
-    ///
-    /// <!-- held by: recovery::a_run_that_was_taken_up_just_before_is_resumed_all_the_same, signals::of_two_that_resume_at_once_one_wins, refusals::a_changed_graph_is_refused_only_where_the_run_is -->
     pub fn resume<S: State>(
         &self,
         graph: &Graph<S>,
@@ -177,8 +173,6 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: recovery::a_run_that_the_graph_does_not_fit_is_listed_and_holds_up_nobody -->
     pub fn serve<S: State>(&self, graph: &Graph<S>) -> Result<()> {
         self.shared.check_drives()?;
         recovery::serve(&self.shared, graph, CheckpointPolicy::default())
@@ -206,8 +200,6 @@ impl Runtime {
     /// - [`ErrorKind::AlreadyExists`]: the question has an answer; the error names its author.
     /// - [`ErrorKind::WrongStatus`]: the run has ended, or the deadline has passed.
     /// - [`ErrorKind::Invalid`]: the answer does not fit the question.
-    ///
-    /// <!-- held by: pauses::a_wrong_answer_is_refused_and_leaves_the_run_as_it_was, sentences::an_answer_that_is_given_again_is_refused_as_there_already -->
     pub fn respond(&self, run: &RunKey, question: &str, answer: impl Into<Answer>) -> SignalRequest {
         SignalRequest::new(&self.shared, run, SignalKind::answer(question.to_owned(), answer.into()))
     }
@@ -227,8 +219,6 @@ impl Runtime {
     /// - [`ErrorKind::AlreadyExists`]: another message has the same [key](SendRequest::key).
     /// - [`ErrorKind::Unavailable`]: the run has [`RuntimeBuilder::max_waiting_messages`](super::RuntimeBuilder::max_waiting_messages) waiting
     ///   messages; send again after a node has taken some. Or the store failed.
-    ///
-    /// <!-- held by: crowds::no_more_messages_wait_in_a_run_that_goes_on_than_may, model::every_operation_does_what_the_documentation_says -->
     pub fn send(&self, run: &RunKey, message: impl serde::Serialize) -> SendRequest {
         SendRequest::new(&self.shared, run, &message)
     }
@@ -238,8 +228,6 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (the run has ended, or its cancellation is in progress). Neither changes the run.
-    ///
-    /// <!-- held by: cancelling::of_two_cancellations_one_is_recorded_however_they_are_made, model::every_operation_does_what_the_documentation_says -->
     pub fn cancel(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Cancel { reason: reason.into() }))
     }
@@ -253,8 +241,6 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (the run has ended, or is paused). Neither changes the run.
-    ///
-    /// <!-- held by: held::a_pause_reaches_the_children_that_end_with_the_parent_at_any_depth_and_no_others, rests::a_pause_holds_what_waits, model::every_operation_does_what_the_documentation_says -->
     pub fn pause(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Pause { reason: reason.into() }))
     }
@@ -264,8 +250,6 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (not paused, or completed or cancelled). Neither changes the run.
-    ///
-    /// <!-- held by: held::a_child_that_its_parent_holds_is_paused_by_itself_and_let_go_on_by_itself, sentences::a_run_that_failed_while_paused_needs_an_unpause_beside_the_retry, model::every_operation_does_what_the_documentation_says -->
     pub fn unpause(&self, run: &RunKey) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Unpause))
     }
@@ -280,8 +264,6 @@ impl Runtime {
     ///
     /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (not failed, or nothing to retry, for example because a goal was not met). Neither
     /// changes the run.
-    ///
-    /// <!-- held by: retries::a_retry_asks_every_rejected_question_again_and_no_accepted_one, runs::a_run_that_missed_its_goal_has_nothing_left_to_retry -->
     pub fn retry(&self, run: &RunKey) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Retry { settled: TokenChanges::default() }))
     }
@@ -325,8 +307,6 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: moves::a_run_at_rest_goes_on_where_it_is_told, moves::a_run_that_cannot_be_moved_says_why_and_stays_as_it_is -->
     pub fn go_to(&self, run: &RunKey, nodes: impl NodeNames, reason: impl Into<String>) -> SignalRequest {
         let names = nodes.into_names().into_iter().map(NodeName::new).collect::<Result<Vec<_>>>();
         let what = names.map(|nodes| SignalKind::GoTo { nodes, reason: reason.into() });
@@ -373,8 +353,6 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: pauses::an_edit_changes_the_state_that_later_nodes_see, refusals::an_edit_that_makes_the_state_too_large_leaves_the_run_untouched_wherever_it_is, sentences::an_edit_that_migrates_leaves_a_sound_log -->
     pub fn edit(&self, run: &RunKey, patch: Patch) -> EditRequest {
         EditRequest::new(&self.shared, run, patch)
     }
@@ -390,8 +368,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: operator::looking_changes_nothing_in_the_store, levels::questions_of_descendants_are_listed_with_the_way_down_and_answered_by_either_id -->
     pub async fn questions(&self, run: &RunKey) -> Result<Vec<Question>> {
         Ok(self.open_questions(run).await?.questions)
     }
@@ -405,8 +381,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: reasons::unreadable_child_is_a_reason -->
     pub async fn open_questions(&self, run: &RunKey) -> Result<OpenQuestions> {
         questions_of_all(&*self.shared.store, run).await
     }
@@ -448,8 +422,6 @@ impl Runtime {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: operator::looking_changes_nothing_in_the_store -->
     pub async fn inbox(&self, run: &RunKey) -> Result<Vec<Message>> {
         let records = self.shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
         Ok(inbox(&fold(run, &records, None)?.machine))
@@ -464,8 +436,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: operator::looking_changes_nothing_in_the_store -->
     pub async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         self.shared.store.head(run).await
     }
@@ -475,8 +445,6 @@ impl Runtime {
     /// # Errors
     ///
     /// See [`RunsRequest`].
-    ///
-    /// <!-- held by: operator::runs_are_listed_by_what_is_known_of_them -->
     pub fn runs(&self) -> RunsRequest {
         RunsRequest::new(&self.shared)
     }
@@ -488,8 +456,6 @@ impl Runtime {
     /// # Errors
     ///
     /// See [`WatchRequest`].
-    ///
-    /// <!-- held by: watching::a_watcher_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice -->
     pub fn watch(&self, run: &RunKey) -> WatchRequest {
         WatchRequest::new(&self.shared, run)
     }
@@ -532,8 +498,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the runtime still claims nothing new. Call it again to wait, or [`shutdown`](Self::shutdown).
-    ///
-    /// <!-- held by: endings::a_drain_lets_runs_end_and_leaves_the_rest_to_others, endings::a_drain_whose_caller_went_away_ends_the_heartbeat -->
     pub async fn drain(&self) -> Result<()> {
         life::end(&self.shared, RuntimePhase::Draining).await
     }
@@ -549,8 +513,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the runtime still shuts down. Call it again to wait.
-    ///
-    /// <!-- held by: runs::a_shutdown_lets_runs_go_and_another_runtime_goes_on, endings::a_shutdown_outlives_a_connection_that_broke_while_it_was_idle, endings::a_shutdown_does_not_wait_for_the_grace_of_a_cancellation -->
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         life::end(&self.shared, RuntimePhase::Ending(grace)).await
     }

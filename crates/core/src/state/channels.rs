@@ -82,8 +82,6 @@ impl Channels {
     /// assert_eq!(state, before);
     /// # Ok::<(), ferrata_core::Error>(())
     /// ```
-    ///
-    /// <!-- held by: channels::what_was_folded_can_be_taken_back -->
     pub fn undoing(&self, patch: &Patch) -> Result<Vec<Op>> {
         let (mut whole, mut entries) = (Vec::new(), Vec::new());
         for op in patch.ops()? {

@@ -24,8 +24,6 @@ pub const HIDDEN: &str = "…";
 /// secrets.hide(&mut state);
 /// assert_eq!(state, json!({ "token": HIDDEN, "tries": 2 }));
 /// ```
-///
-/// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Secrets(BTreeSet<String>);

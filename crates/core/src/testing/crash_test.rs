@@ -113,8 +113,6 @@ impl<S: State> CrashTest<S> {
     /// # Cancel safety
     ///
     /// Cancel safe: dropping the future drops the worlds.
-    ///
-    /// <!-- held by: crash_tests::crash_test_finds_repeated_work, crash_tests::crash_test_refuses_to_run_nothing -->
     pub async fn run(self, check: impl AsyncFn(CrashCase<S>)) -> u64 {
         let calm = self.calm().await;
         let writes = calm.process.writes();

@@ -61,8 +61,6 @@ impl Process {
     /// # Cancel safety
     ///
     /// Cancel safe: the process is dead from the first poll.
-    ///
-    /// <!-- held by: worlds::a_crash_at_each_write_loses_nothing -->
     pub async fn crash(self) {
         self.line.crash();
         // Ignore the error: the process is dead.
@@ -80,8 +78,6 @@ impl Process {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: worlds::a_history_is_the_same_each_time -->
     pub async fn story(&self, run: &RunKey) -> Result<String> {
         let lines = self.runtime.timeline(run, Seq::new(0)).await?;
         Ok(lines.iter().map(|line| format!("{}\n", line.text)).collect())

@@ -161,8 +161,6 @@ impl World {
     /// # Cancel safety
     ///
     /// Cancel safe: a process that the call did not return owns no run.
-    ///
-    /// <!-- held by: worlds::three_days_are_over_at_once -->
     pub async fn process(&self) -> Result<Process> {
         self.process_with(|builder| builder).await
     }
@@ -177,8 +175,6 @@ impl World {
     /// # Cancel safety
     ///
     /// Same as [`process`](Self::process).
-    ///
-    /// <!-- held by: worlds::a_crash_at_each_write_loses_nothing -->
     pub async fn process_with(&self, set: impl FnOnce(RuntimeBuilder) -> RuntimeBuilder) -> Result<Process> {
         let shared = &self.shared;
         let number = shared.started.fetch_add(1, Ordering::Relaxed);
@@ -214,8 +210,6 @@ impl World {
     /// # Cancel safety
     ///
     /// Same as that of `done`.
-    ///
-    /// <!-- held by: worlds::unserved_run_is_told_at_once -->
     pub async fn pass<F: IntoFuture>(&self, done: F) -> F::Output {
         let mut done = pin!(done.into_future());
         let begun = self.shared.clock.monotonic();
@@ -247,8 +241,6 @@ impl World {
     /// # Cancel safety
     ///
     /// Cancel safe: the clock may have advanced by part of the time.
-    ///
-    /// <!-- held by: worlds::hours_of_the_world_are_whole -->
     pub async fn pass_for(&self, time: Duration) {
         self.pass(self.shared.clock.sleep(time)).await;
         for _ in 0..TURNS {

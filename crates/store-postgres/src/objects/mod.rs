@@ -176,8 +176,6 @@ impl PostgresObjects {
     /// # Errors
     ///
     /// As of any write to a store: call it again.
-    ///
-    /// <!-- held by: objects::what_an_upload_left_behind_is_swept -->
     pub async fn sweep(&self, longest: Duration) -> ferrata_store::Result<u64> {
         // No value is older than the year 0.
         let ms = i64::try_from(longest.as_millis()).unwrap_or(i64::MAX).min(1 << 46);

@@ -103,8 +103,6 @@ pub fn write(header: &RecordHeader, base: Seq) -> Option<Bytes> {
 /// # Errors
 ///
 /// [`Unreadable`], whatever the bytes are.
-///
-/// <!-- held by: binary::what_is_no_header_is_a_fault_and_a_newer_one_is_not_damage -->
 pub fn read(bytes: &[u8]) -> Result<(RecordHeader, Seq), Unreadable> {
     let mut rest = Rest(bytes);
     let mut found = [const { None }; Field::ALL.len()];

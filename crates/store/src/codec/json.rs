@@ -86,8 +86,6 @@ impl<L: JsonLayout> JsonHeader<L> {
     /// # Errors
     ///
     /// The field that is missing, or holds what it cannot hold.
-    ///
-    /// <!-- held by: codec::json_without_what_is_assumed_comes_back -->
     pub fn header(self, assumed: impl Fn(Field) -> Option<Value>) -> Result<RecordHeader, Field> {
         let mut said = self.said;
         let read = |field: Field| Ok(said[field as usize].take().unwrap_or_else(|| assumed(field)));

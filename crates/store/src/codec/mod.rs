@@ -167,8 +167,6 @@ macro_rules! fields {
             ///
             /// That of `read`, or what `wrong` makes of a field that does not hold what it was given: another kind of value, none
             /// where there must be one, or a number that is too large.
-            ///
-            /// <!-- held by: codec::a_header_is_made_of_its_fields_and_of_no_others -->
             pub fn from_fields<E>(
                 mut read: impl FnMut(Field) -> Result<Option<Value>, E>,
                 wrong: impl Fn(Field) -> E,

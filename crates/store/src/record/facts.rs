@@ -51,8 +51,6 @@ impl RunFacts {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the version is empty, longer than 256 bytes or holds a control character.
-    ///
-    /// <!-- held by: refusals::ids_that_are_not_safe_everywhere_are_refused -->
     pub fn new(
         workflow: WorkflowName,
         version: impl Into<String>,
@@ -80,8 +78,6 @@ impl RunFacts {
     ///
     /// [`ErrorKind::Invalid`] as for [`new`](Self::new) and [`with_user`](Self::with_user), and if the run was started before
     /// the year 0 or after the year 9999.
-    ///
-    /// <!-- held by: content::facts_are_kept_field_for_field -->
     pub fn check(&self) -> Result<()> {
         check("version", &self.version)?;
         self.user.as_deref().map_or(Ok(()), |user| check("user", user))?;
@@ -97,8 +93,6 @@ impl RunFacts {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the text is empty, longer than 256 bytes or holds a control character.
-    ///
-    /// <!-- held by: content::facts_are_kept_field_for_field -->
     pub fn with_user(mut self, user: impl Into<String>) -> Result<Self> {
         let user = user.into();
         check("user", &user)?;
@@ -146,8 +140,6 @@ impl Labels {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if a text is too long or holds a control character, [`ErrorKind::TooLarge`] over 32 labels.
-    ///
-    /// <!-- held by: content::facts_are_kept_field_for_field -->
     pub fn insert(&mut self, key: impl Into<String>, value: impl Into<String>) -> Result<()> {
         let (key, value) = (key.into(), value.into());
         check("label key", &key)?;

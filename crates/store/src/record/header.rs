@@ -129,8 +129,6 @@ impl Record {
     /// # Errors
     ///
     /// [`ErrorKind::TooLarge`] if the body has 4 GiB or more.
-    ///
-    /// <!-- held by: content::bodies_are_kept_byte_for_byte -->
     pub fn seal(mut header: RecordHeader, body: Bytes) -> Result<Self> {
         header.body_len = u32::try_from(body.len()).map_err(|_| {
             Error::new(
@@ -149,8 +147,6 @@ impl Record {
     ///
     /// - [`ErrorKind::Unsupported`]: a newer version wrote the record.
     /// - [`ErrorKind::Corrupt`]: length or checksum differ.
-    ///
-    /// <!-- held by: damage::a_changed_body_is_corrupt -->
     pub fn verify(&self, run: &RunKey) -> Result<()> {
         let RecordHeader { format, seq, body_len, body_crc, .. } = self.header;
         let fault = |kind, message: String| Err(Error::new(kind, message).with_run(run).with_seq(seq));

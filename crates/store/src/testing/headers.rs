@@ -15,8 +15,6 @@ use crate::record::RecordHeader;
 /// # Cancel safety
 ///
 /// Cancel safe: nothing is changed.
-///
-/// <!-- promises nothing -->
 pub async fn every_header(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<RecordHeader>> {
     let (mut all, mut range) = (Vec::new(), Some(HeaderRange::oldest(HeaderRange::MAX)));
     while let Some(asked) = range {

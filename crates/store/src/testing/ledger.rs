@@ -126,8 +126,6 @@ impl LedgerStore {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    ///
-    /// <!-- held by: ledger::rows_and_records_commit_together_or_not_at_all -->
     pub async fn transaction(&self) -> Result<LedgerTransaction> {
         let connection = self.connect().await?;
         let before = self.rows.lock().await.clone();
@@ -155,8 +153,6 @@ impl LedgerStore {
     /// # Cancel safety
     ///
     /// Cancel safe: done or not done.
-    ///
-    /// <!-- held by: ledger::rows_and_records_commit_together_or_not_at_all, ledger::of_two_who_saw_one_row_one_commits -->
     pub async fn finish(&self, transaction: LedgerTransaction) -> Result<()> {
         let LedgerRows { seen, changes, appends, marks, is_over, .. } = transaction.rows;
         let refuse = |message: &str| Err(Error::new(ErrorKind::Invalid, message));

@@ -38,8 +38,6 @@ impl Shape {
     ///     })
     /// );
     /// ```
-    ///
-    /// <!-- held by: schemas::every_answer_that_fits_the_schema_is_taken -->
     #[must_use]
     pub fn json_schema(&self) -> Value {
         let mut schema = self.0.schema();

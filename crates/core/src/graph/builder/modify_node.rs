@@ -155,8 +155,6 @@ impl<S: State> GraphBuilder<S> {
     /// # let _ = graph;
     /// # Ok::<(), ferrata_core::graph::GraphError>(())
     /// ```
-    ///
-    /// <!-- held by: nodes::a_limit_stands_around_whatever_is_declared_before_it -->
     pub fn around<F, Fut>(mut self, around: F) -> Self
     where
         F: Fn(NodeContext, Draft<S>, InnerNode<S>) -> Fut + Send + Sync + 'static,

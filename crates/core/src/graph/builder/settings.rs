@@ -87,8 +87,6 @@ impl GraphBuilder<Context> {
 
     /// Makes a channel of the context secret, like `#[state(secret)]` on a field: views show `…` instead of its values. [Declare](Self::channel) a
     /// channel with a reducer first. This call declares any other channel.
-    ///
-    /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
     pub fn secret(mut self, name: impl Into<String>) -> Self {
         self.outline.schema = self.outline.schema.with_secret(name.into());
         self

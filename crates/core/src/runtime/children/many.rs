@@ -86,8 +86,6 @@ impl<S: State> ChildrenRequest<S> {
     /// # Cancel safety
     ///
     /// As that of [`ChildRequest`](crate::runtime::ChildRequest), for each started child.
-    ///
-    /// <!-- held by: many::the_failures_of_items_are_collected -->
     pub async fn settle(self) -> Result<Vec<Result<S, ChildError>>, ChildError> {
         let mut kept: Vec<_> = self.items.iter().map(|_| None).collect();
         self.gather(false, |index, ended| {
@@ -144,8 +142,6 @@ impl<S: State> ChildrenRequest<S> {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: many::as_many_as_are_needed_end_the_wait_and_the_others_are_cancelled, many::the_children_that_were_enough_are_enough_again -->
     pub async fn at_least(self, count: usize) -> Result<Vec<Option<S>>, ChildError> {
         let items = self.items.len();
         if count == 0 || count > items {

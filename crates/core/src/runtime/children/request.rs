@@ -46,8 +46,6 @@ impl From<OnParentEnd> for ParentBond {
 /// If the request is dropped before the parent's log names the child, or before the node is polled after that, the child may not be started. The
 /// same call of the next attempt then finds the child or starts it. Once the request reached the store, the start completes, even if the node is
 /// dropped.
-///
-/// <!-- held by: children::a_start_that_is_dropped_before_it_is_noted_is_made_by_the_same_call_of_the_next_attempt -->
 #[must_use = "a child is not started before it is awaited"]
 pub struct ChildRequest<S: State>(pub(super) ChildSpec<S>);
 
@@ -102,8 +100,6 @@ impl<S: State> ChildRequest<S> {
     /// # Cancel safety
     ///
     /// As that of [`ChildRequest`]. The same call of the next attempt returns the child.
-    ///
-    /// <!-- held by: children::several_children_run_at_once_and_bring_their_states -->
     pub async fn start(self) -> Result<ChildHandle<S>, ChildError> {
         Ok(self.0.start().await?)
     }
@@ -205,8 +201,6 @@ impl<S: State> ChildHandle<S> {
     /// # Cancel safety
     ///
     /// Cancel safe: the child continues, and the call can be repeated.
-    ///
-    /// <!-- held by: children::several_children_run_at_once_and_bring_their_states -->
     pub async fn result(&self) -> Result<S, ChildError> {
         let end = self.cx.wait_for_child(&self.child, &self.named, self.since.clone()).await?;
         self.read(&end)

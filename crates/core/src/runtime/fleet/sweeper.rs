@@ -71,8 +71,6 @@ impl RuntimeBuilder {
     /// `ferrata.sweep.time` report the results.
     ///
     /// [`build`](Self::build) fails with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the nice ratio of the limits is out of range.
-    ///
-    /// <!-- held by: sweepers::sweeper_removes_all_ended_runs, sweepers::several_sweepers_share_store -->
     #[must_use]
     pub fn sweeper(mut self, options: SweeperOptions) -> Self {
         self.sweeper = Some(options);

@@ -77,8 +77,6 @@ impl OutboxMessage {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the payload does not have this type.
-    ///
-    /// <!-- held by: letters::a_letter_is_delivered_after_its_record_and_the_delivery_is_recorded -->
     pub fn payload<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_str(self.json()).map_err(|source| {
             let message = format!(
@@ -176,7 +174,5 @@ pub trait OutboxSink: Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// The future is dropped at its timeout or when the runtime ends. The messages are then delivered again.
-    ///
-    /// <!-- held by: letters::an_outlet_that_is_down_holds_up_its_own_topic_alone, letters::an_outlet_that_hangs_keeps_no_letter -->
     async fn deliver(&self, batch: &[OutboxMessage]) -> Result<(), SinkError>;
 }

@@ -21,8 +21,6 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call only reads.
-    ///
-    /// <!-- held by: letters::a_letter_that_is_refused_is_put_aside_and_an_operator_has_it_delivered_or_drops_it -->
     pub async fn letters(&self, run: &RunKey) -> Result<Vec<OutboxMessage>> {
         let machine = folded_at(&**self.store(), run, At::Latest, None).await?.machine;
         let waiting = machine.letters().map_or(&[][..], |letters| letters.waiting());
@@ -36,8 +34,6 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist, or no rejected message has this number.
-    ///
-    /// <!-- held by: letters::a_letter_that_is_refused_is_put_aside_and_an_operator_has_it_delivered_or_drops_it, letters_of_two::a_letter_that_an_operator_retries_is_delivered_while_its_run_is_driven, letters_of_two::a_letter_that_an_operator_retries_waits_for_none_that_was_sent_later -->
     pub fn retry_letters(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {
         let change = Box::new(LetterChange::Retry { numbers: numbers.to_vec() });
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Letters { life: None, change }))
@@ -50,8 +46,6 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist, or no waiting message has this number.
-    ///
-    /// <!-- held by: letters::a_letter_that_is_refused_is_put_aside_and_an_operator_has_it_delivered_or_drops_it, letters_of_two::a_letter_that_is_dropped_while_it_waits_for_the_next_try_is_not_delivered -->
     pub fn drop_letters(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {
         let change = Box::new(LetterChange::Drop { numbers: numbers.to_vec() });
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Letters { life: None, change }))

@@ -119,8 +119,6 @@ impl RunsRequest {
 
     /// Removes all runs of the listing and all their traces. The default status filter is ended runs. It rejects a run that has not ended, that
     /// this process still drives, that received a signal since the listing, or that its run tree still needs.
-    ///
-    /// <!-- held by: bulk::a_failed_run_that_is_still_at_work_here_is_not_purged_with_the_others -->
     pub fn purge_all(self) -> BulkRequest {
         BulkRequest::new(self, BulkAction::Purge)
     }

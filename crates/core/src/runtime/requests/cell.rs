@@ -64,8 +64,6 @@ impl StateCell {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: cells::of_two_that_change_a_cell_at_once_one_is_refused, cells::what_others_changed_is_read_in_proportion_to_it -->
     pub async fn load(&mut self, runtime: &Runtime) -> Result<(&Channels, CellNews)> {
         let shared = runtime.shared();
         let (tip, news) = match self.tip.take() {
@@ -100,8 +98,6 @@ impl StateCell {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: cells::of_two_that_change_a_cell_at_once_one_is_refused -->
     pub async fn is_current(&mut self, runtime: &Runtime) -> Result<bool> {
         let Some(tip) = &self.tip else { return Ok(false) };
         let head = runtime.store().head(&self.run).await?;
@@ -136,8 +132,6 @@ impl StateCell {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled, the append completes even if the caller drops it; the next load is then a full load.
-    ///
-    /// <!-- held by: cells::of_two_that_change_a_cell_at_once_one_is_refused, cells::a_cell_that_has_outgrown_its_bases_can_be_made_smaller, cells::a_change_that_fails_is_taken_back_by_the_next_load -->
     pub async fn append(&mut self, runtime: &Runtime, patch: Patch, by: impl Into<String>) -> Result<()> {
         let shared = Arc::clone(runtime.shared());
         let patch = patch.checked().map_err(|error| error.with_run(&self.run))?;

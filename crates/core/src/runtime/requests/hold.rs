@@ -42,8 +42,6 @@ impl<S: State> StartRequest<S> {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: cells::a_run_begins_paused_in_one_write, cells::a_run_that_is_there_already_is_left_as_it_is_by_a_start_on_hold -->
     pub fn on_hold(mut self, reason: impl Into<String>) -> Self {
         self.hold = Some(reason.into());
         self
@@ -53,8 +51,6 @@ impl<S: State> StartRequest<S> {
     /// restriction. Children and forks do not inherit it.
     ///
     /// A process that lacks a tag can start the run only on [hold](Self::on_hold).
-    ///
-    /// <!-- held by: tags::only_processes_with_the_tags_take_runs_from_a_queue -->
     pub fn only_in(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.tags.extend(tags.into_iter().map(Into::into));
         self
@@ -75,8 +71,6 @@ impl<S: State> StartRequest<S> {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the id or the tenant is invalid.
-    ///
-    /// <!-- held by: cells::the_id_is_known_before_the_start -->
     pub fn choose_id(&mut self) -> Result<RunKey> {
         let tenant = self.tenant.clone().transpose()?.unwrap_or_default();
         let id = match self.id.clone() {

@@ -147,8 +147,6 @@ impl RunsRequest {
 
     /// Watches these runs instead of listing them: all events of all matching runs, in any process, later runs included. A status condition
     /// selects the records that leave a run in that status. Page settings have no effect.
-    ///
-    /// <!-- held by: watching_runs::who_watches_runs_is_told_what_who_watches_each_is_told -->
     pub fn watch(self) -> RunsWatchRequest {
         RunsWatchRequest::new(&self.shared, self.query)
     }

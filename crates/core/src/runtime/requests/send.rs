@@ -82,8 +82,6 @@ impl SendRequest {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: keyed::the_same_key_twice_is_one_message_however_it_is_sent, keyed::two_processes_that_send_the_same_key_at_once_send_one_message -->
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self

@@ -61,8 +61,6 @@ impl SignalRequest {
     /// the same id does not receive it. An active run in this process is checked before its driver receives the signal.
     ///
     /// The request fails with [`ErrorKind::Conflict`] if the run has changed since. The signal is not sent then.
-    ///
-    /// <!-- held by: sentences::a_signal_to_a_run_as_it_was_is_said_to_no_other -->
     pub fn at(mut self, head: HeadRef) -> Self {
         self.at = Some(head);
         self

@@ -142,8 +142,6 @@ impl<S: State> StartRequest<S> {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: given::a_run_and_its_first_messages_are_one_record -->
     pub fn message(mut self, message: impl Serialize) -> Self {
         self.given.send(&message);
         self

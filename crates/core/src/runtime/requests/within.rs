@@ -71,8 +71,6 @@ impl<S: State> StartRequest<S> {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: transactional_steps::a_run_started_within_a_transaction_appears_with_its_rows_or_not_at_all -->
     pub fn within<C: Any + Send>(self, connection: &mut C) -> StartWithin<'_, S> {
         StartWithin { request: self, connection, given: type_name::<C>() }
     }
@@ -166,8 +164,6 @@ impl<S: State> TransactionalStart<S> {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled, the request completes even if the caller drops it.
-    ///
-    /// <!-- held by: transactional_steps::a_run_started_within_a_transaction_appears_with_its_rows_or_not_at_all -->
     pub async fn follow(self) -> Result<RunHandle<S>> {
         finish(self.go_on()).await
     }

@@ -80,8 +80,6 @@ impl NodeContext {
     /// # Ok(())
     /// # }
     /// ```
-    ///
-    /// <!-- held by: streaming::chunks_are_told_in_order_and_before_the_end_of_their_node, streaming::a_stream_has_a_name_of_its_own -->
     pub fn stream(&self, name: impl Into<String>) -> Result<StreamWriter> {
         let name = name.into();
         self.claim_stream(&name)?;
@@ -179,8 +177,6 @@ impl StreamWriter {
     /// # Cancel safety
     ///
     /// Cancel safe: the chunk was sent, or the call had no effect.
-    ///
-    /// <!-- held by: late_words::ended_attempt_is_refused, streaming::chunks_are_told_in_order_and_before_the_end_of_their_node, streaming::a_durable_stream_has_an_end -->
     pub async fn send(&mut self, chunk: impl Serialize) -> Result<()> {
         self.cx.check_not_over()?;
         if self.sent.is_multiple_of(TURN) {
@@ -293,8 +289,6 @@ impl StreamWriter {
     /// # Cancel safety
     ///
     /// Cancel safe: the last chunks may or may not be recorded.
-    ///
-    /// <!-- held by: streaming::a_durable_stream_is_told_once_to_whoever_watches_whenever, streaming_slow::the_end_of_a_stream_waits_until_its_chunks_are_said_and_half_a_second_at_most -->
     pub async fn finish(self) -> Result<()> {
         let Some(kept) = &self.kept else {
             if let (Some(way), Some(shared)) = (&self.way, self.shared.upgrade()) {

@@ -121,8 +121,6 @@ impl WatchFilter {
 /// # Ok(())
 /// # }
 /// ```
-///
-/// <!-- held by: watching::a_watcher_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice -->
 #[must_use = "a watch begins when it is awaited"]
 pub struct WatchRequest {
     shared: Arc<RuntimeInner>,
@@ -200,8 +198,6 @@ impl WatchRequest {
 
     /// Reveals the values of [secret](crate::state::Secrets) channels. By default, [updates](Self::updates) and [values](Self::values) contain
     /// `…` instead.
-    ///
-    /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
     pub fn reveal_secrets(mut self) -> Self {
         self.want.reveals = true;
         self

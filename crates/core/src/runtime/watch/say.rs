@@ -15,8 +15,6 @@ impl NodeContext {
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the payload has no JSON form; [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the
     /// attempt has ended.
-    ///
-    /// <!-- held by: late_words::ended_attempt_is_refused, watching_live::what_a_node_says_is_told_before_its_end_and_a_watcher_that_comes_late_hears_none_of_it -->
     pub fn emit(&self, name: impl Into<String>, payload: impl serde::Serialize) -> Result<()> {
         self.check_not_over()?;
         let payload = Arc::from(strict::to_raw_value(&payload)?);

@@ -86,8 +86,6 @@ impl SseFrames {
     /// # Cancel safety
     ///
     /// Cancel safe: no event is lost by dropping the future.
-    ///
-    /// <!-- held by: watching::a_browser_that_connects_again_misses_nothing_and_hears_nothing_twice, watching_runs::a_browser_that_watches_many_runs_misses_nothing_and_hears_nothing_twice -->
     pub async fn next(&mut self) -> Result<Option<String>> {
         if self.ended {
             return Ok(None);

@@ -110,8 +110,6 @@ impl Watch {
     /// # Cancel safety
     ///
     /// Cancel safe: no event is lost by dropping the future.
-    ///
-    /// <!-- held by: watching::a_watcher_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice, watching::another_life_of_a_run_is_not_taken_for_the_watched_one -->
     pub async fn next(&mut self) -> Result<Option<WatchEvent>> {
         loop {
             if let Some(event) = self.take() {

@@ -497,8 +497,6 @@ impl Chunk<'_> {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if the chunk is of another type.
-    ///
-    /// <!-- held by: streaming::chunks_are_told_in_order_and_before_the_end_of_their_node -->
     pub fn read<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_str(self.data.get()).map_err(|source| {
             let message = format!("the chunk is not of type {}", std::any::type_name::<T>());
@@ -542,8 +540,6 @@ impl WatchEvent {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if a node's value is not JSON, which earlier checks prevent.
-    ///
-    /// <!-- held by: watching::an_event_as_json_says_what_it_says_as_a_type -->
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|source| {
             Error::new(ErrorKind::Invalid, "the event cannot be expressed in JSON").with_source(source)

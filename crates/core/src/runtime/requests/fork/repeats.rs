@@ -39,13 +39,6 @@ impl ForkRequest {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    ///
-    /// <!-- held by: nobody::a_fork_takes_a_yes_for_whatever_it_may_do_again -->
-    /// <!-- held by: runs::what_a_fork_may_do_again_is_told_as_of_the_newest_record -->
-    /// <!-- held by: sentences::an_answer_to_a_doubt_comes_along_with_a_fork -->
-    /// <!-- held by: sentences::an_answer_to_a_doubt_whose_route_fails_fails_the_run -->
-    /// <!-- held by: forks::a_fork_of_a_run_without_checkpoints_tells_what_it_does_again -->
-    /// <!-- held by: forks::a_fork_tells_what_is_at_work_or_between_two_tries -->
     pub async fn repeats(&self) -> Result<Vec<RepeatedEffect>> {
         let (store, source) = (&*self.shared.store, &self.source);
         let placed = !self.nodes.is_empty();

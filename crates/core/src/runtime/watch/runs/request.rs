@@ -71,8 +71,6 @@ const SETTLES: Duration = Duration::from_secs(60);
 /// # Ok(())
 /// # }
 /// ```
-///
-/// <!-- held by: watching_runs::a_watcher_of_runs_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice -->
 #[must_use = "a watch begins when it is awaited"]
 pub struct RunsWatchRequest {
     shared: Arc<RuntimeInner>,
@@ -126,8 +124,6 @@ impl RunsWatchRequest {
     }
 
     /// Reveals the values of [secret](crate::state::Secrets) channels. By default, updates and values contain `…` instead.
-    ///
-    /// <!-- held by: secrets::a_secret_is_in_no_view_of_a_run -->
     pub fn reveal_secrets(mut self) -> Self {
         self.want.reveals = true;
         self

@@ -101,8 +101,6 @@ impl RunsWatch {
     /// # Cancel safety
     ///
     /// Cancel safe: no event is lost by dropping the future.
-    ///
-    /// <!-- held by: watching_runs::a_watcher_of_runs_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice, watching_runs::a_damaged_run_is_told_of_once_and_does_not_hold_up_the_others -->
     pub async fn next(&mut self) -> Result<WatchEvent> {
         loop {
             if let Some(event) = self.hear().await? {
