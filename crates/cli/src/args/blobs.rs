@@ -7,40 +7,40 @@ use clap::Subcommand;
 
 use crate::time;
 
-/// Deal with large values that are kept beside the records.
+/// Manage large values that are stored next to the records.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  ferrata blobs gc /var/lib/app/blobs --yes")]
 pub(crate) struct BlobsArgs {
-    /// What is to be done.
+    /// Action.
     #[command(subcommand)]
     pub(crate) command: BlobsCommand,
 }
 
-/// What is to be done with large values.
+/// Action on large values.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BlobsCommand {
-    /// Remove values that no record names, a grace after no record named them. Tells what it would remove unless --yes is given.
+    /// Remove values that no record has named for a grace period. Lists them only, unless --yes is given.
     Gc(CollectArgs),
 }
 
-/// Remove values that no record names, a grace after no record named them. Tells what it would remove unless --yes is given.
+/// Remove values that no record has named for a grace period. Lists them only, unless --yes is given.
 ///
-/// Name every store whose runs have values at that place: what another store alone names is removed.
+/// Name every store whose runs have values there. Values that only a store left out names are removed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata blobs gc /var/lib/app/blobs\n  ferrata blobs gc /var/lib/app/blobs --store postgres://me@db/app --and postgres://me@db/old --yes\n  ferrata blobs gc postgres://me@db/app --store postgres://me@db/app --yes"
 )]
 pub(crate) struct CollectArgs {
-    /// The folder of the values, or the URL of the Postgres database that has them.
+    /// Folder of the values, or URL of their Postgres database.
     #[arg(value_name = "PLACE")]
     pub(crate) place: PathBuf,
-    /// Another store whose runs have values at that place; may be given again.
+    /// Another store whose runs have values there; repeatable.
     #[arg(long, value_name = "URL")]
     pub(crate) and: Vec<String>,
-    /// How long a value is kept that no record names, twice: since it was put, and since it was first seen unnamed.
+    /// Grace period, which counts twice: since the value was stored, and since it was first seen without a name in a record.
     #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = time::parse)]
     pub(crate) grace: Duration,
-    /// Do it.
+    /// Execute.
     #[arg(short, long)]
     pub(crate) yes: bool,
 }

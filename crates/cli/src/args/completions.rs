@@ -2,12 +2,12 @@
 
 use clap_complete::Shell;
 
-/// Print what a shell needs to complete this command.
+/// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  ferrata completions bash > ~/.local/share/bash-completion/completions/ferrata"
 )]
 pub(crate) struct CompletionsArgs {
-    /// The shell.
+    /// Shell.
     pub(crate) shell: Shell,
 }

@@ -8,29 +8,29 @@ use ferrata::{RunStatus, WorkflowName};
 use crate::time;
 use crate::watch::Watch;
 
-/// How a run stands, as it is written on the command line.
+/// Status of a run on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Status {
-    /// It goes on, or no process has taken it up yet.
+    /// Active, or not claimed yet.
     #[value(alias = "in_progress")]
     InProgress,
-    /// It ended well.
+    /// Completed.
     Completed,
-    /// It failed; it can be retried.
+    /// Failed; can be retried.
     Failed,
-    /// It waits for an answer, or is paused.
+    /// Waits for an answer, or is paused.
     Interrupted,
-    /// It waits for a message.
+    /// Waits for a message.
     #[value(alias = "awaiting_input")]
     AwaitingInput,
-    /// It was cancelled.
+    /// Cancelled.
     Cancelled,
-    /// It waits for an answer or a message, or is paused.
+    /// Waits for an answer or a message, or is paused.
     Waiting,
 }
 
 impl Status {
-    /// Returns the statuses of the library that are meant.
+    /// Returns the statuses of the library.
     pub(crate) fn meant(self) -> &'static [RunStatus] {
         match self {
             Self::InProgress => &[RunStatus::InProgress],
@@ -44,28 +44,28 @@ impl Status {
     }
 }
 
-/// Which runs are meant, by what is known of them: the same flags wherever runs can be chosen so.
+/// Filters of runs, the same for every verb.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Filter {
-    /// Only runs that stand so; several with commas.
+    /// Only runs with this status; several with commas.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "STATUS")]
     pub(crate) status: Vec<Status>,
-    /// Only runs of this workflow; queues and schedules are left out where none is named.
+    /// Only runs of this workflow. Without it, queues and schedules are not listed.
     #[arg(long, value_name = "NAME", value_parser = workflow)]
     pub(crate) workflow: Option<WorkflowName>,
-    /// Only runs for this user.
+    /// Only runs of this user.
     #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
-    /// Only runs with this label; may be given again.
+    /// Only runs with this label; repeatable.
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) label: Vec<(String, String)>,
-    /// Only runs started within this time, as in 2h or 30d.
+    /// Only runs started within this time, such as 2h or 30d.
     #[arg(long, value_name = "DURATION", value_parser = time::parse)]
     pub(crate) since: Option<Duration>,
-    /// Only runs that are in progress and that no process drives.
+    /// Only runs in progress that no process drives.
     #[arg(long)]
     pub(crate) orphaned: bool,
-    /// Only runs that no node of another run waits for.
+    /// Only runs that are not awaited children.
     #[arg(long)]
     pub(crate) roots: bool,
     /// Only forks of this run.
@@ -73,26 +73,26 @@ pub(crate) struct Filter {
     pub(crate) parent: Option<String>,
 }
 
-/// The flags of [`Filter`], of which one stands in the place of names.
+/// The flags of [`Filter`]. One of them replaces run ids.
 pub(crate) const FILTERS: [&str; 8] =
     ["status", "workflow", "user", "label", "since", "orphaned", "roots", "parent"];
 
-/// List runs, the newest first.
+/// List runs, newest first.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata ls --status waiting,failed --since 2h\n  ferrata ls --workflow pay --label region=eu --all"
 )]
 pub(crate) struct LsArgs {
-    /// Which.
+    /// Filters.
     #[command(flatten)]
     pub(crate) filter: Filter,
-    /// At most so many.
+    /// Maximum number of runs.
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 50)]
     pub(crate) limit: usize,
-    /// All of them.
+    /// No maximum.
     #[arg(short, long, conflicts_with = "limit")]
     pub(crate) all: bool,
-    /// Again and again.
+    /// Repeat until Ctrl-C.
     #[command(flatten)]
     pub(crate) watch: Watch,
 }
@@ -101,7 +101,7 @@ fn workflow(text: &str) -> Result<WorkflowName, String> {
     WorkflowName::new(text).map_err(|error| error.to_string())
 }
 
-/// Reads `key=value`.
+/// Parses `key=value`.
 pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text
         .split_once('=')

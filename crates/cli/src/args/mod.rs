@@ -44,9 +44,9 @@ use crate::output::{Color, Format};
 use crate::store::DEFAULT;
 use crate::time::TimeFormat;
 
-/// Runs pipelines, and reads and steers the runs of any Ferrata service through its store.
+/// Run pipelines, and inspect and control the runs of any Ferrata service through its store.
 ///
-/// RUN is a run's id or the beginning of it, with its tenant before a slash if that is not `default`.
+/// RUN is a run id or its first characters. A tenant other than `default` comes before it, with a slash.
 /// Data goes to stdout, everything else to stderr.
 #[derive(Debug, Parser)]
 #[command(
@@ -58,19 +58,19 @@ use crate::time::TimeFormat;
     after_help = exit_codes()
 )]
 pub(crate) struct Cli {
-    /// The options that every verb takes.
+    /// Options of every verb.
     #[command(flatten)]
     pub(crate) global: Global,
-    /// What is to be done.
+    /// Action.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// The options that every verb takes.
+/// Options of every verb.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The store, as a URL: file:DIR, sqlite:FILE, postgres://, nats://, redis://, redis-cluster://, s3://, or sharded:FILE for several as one.
+    /// URL of the store: file:DIR, sqlite:FILE, postgres://, nats://, redis://, redis-cluster://, s3://, or sharded:FILE for several stores.
     #[arg(
         long,
         global = true,
@@ -80,103 +80,103 @@ pub(crate) struct Global {
         default_value = DEFAULT
     )]
     pub(crate) store: String,
-    /// Only runs of this tenant; of all unless given.
+    /// Only runs of this tenant; by default of all.
     #[arg(long, global = true, value_name = "NAME", env = "FERRATA_TENANT", value_parser = tenant)]
     pub(crate) tenant: Option<TenantId>,
-    /// The form of the data on stdout.
+    /// Output format on stdout.
     #[arg(short, long, global = true, value_enum, default_value_t)]
     pub(crate) output: Format,
-    /// When there is colour; NO_COLOR turns `auto` off.
+    /// Colors; NO_COLOR turns `auto` off.
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     pub(crate) color: Color,
-    /// How times are written in tables.
+    /// Format of times in tables.
     #[arg(long, global = true, value_enum, default_value_t, value_name = "FORM")]
     pub(crate) time: TimeFormat,
-    /// Say nothing on stderr but errors.
+    /// Print only errors on stderr.
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// Never ask anything on the terminal.
+    /// Never prompt on the terminal.
     #[arg(long, global = true)]
     pub(crate) no_input: bool,
-    /// The run whose directory was named in the place of its id.
+    /// Run whose directory was given instead of its id.
     #[arg(skip)]
     pub(crate) of_directory: Option<RunKey>,
 }
 
-/// What is to be done.
+/// Action.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a pipeline from a DOT file.
     Run(Box<RunArgs>),
-    /// Go on with a run of a pipeline.
+    /// Resume a run of a pipeline.
     Resume(Box<ResumeArgs>),
-    /// List runs, the newest first.
+    /// List runs, newest first.
     #[command(aliases = ["list", "ps"])]
     Ls(LsArgs),
-    /// Show how a run stands: its nodes, its questions, and what to type next.
+    /// Show the status of a run: its nodes, its questions, and the next command.
     #[command(aliases = ["get", "describe"])]
     Show(ShowArgs),
-    /// Show a run and the runs that its nodes have started, with what is open at each level.
+    /// Show a run and its children, with the open questions of each.
     Tree(TreeArgs),
-    /// List the records of a run's log, without what they hold.
+    /// List the records of a run's log, without their contents.
     History(HistoryArgs),
-    /// Print the state of a run, as it was at any place in its log.
+    /// Print the state of a run at any position in its log.
     State(StateArgs),
-    /// Tell what differs between the states at two places.
+    /// Compare the states at two positions.
     Diff(DiffArgs),
-    /// Tell what happened to a run, record by record.
+    /// Print the events of a run, record by record.
     Logs(LogsArgs),
     /// List the open questions of a run, or of all runs.
     Questions(QuestionsArgs),
     /// Show the runs of the store in a browser.
     Serve(ServeArgs),
-    /// List what runs sent out and no outlet has taken; --retry or --drop what was put aside.
+    /// List undelivered outbox messages; --retry or --drop rejected ones.
     Outbox(OutboxArgs),
     /// Answer a question of a run.
     Answer(AnswerArgs),
-    /// Send a message to a run, for whichever node receives next.
+    /// Send a message to a run; the next node that receives gets it.
     Send(SendArgs),
-    /// Have the failed nodes of failed runs tried again, attempts counted anew.
+    /// Retry the failed nodes of failed runs, with a new count of attempts.
     Retry(RetryArgs),
-    /// Stop runs until `unpause`: nodes at work finish, nothing new starts.
+    /// Pause runs until `unpause`: running nodes finish, nothing new starts.
     Pause(PauseArgs),
-    /// Let paused runs go on; a process that serves their workflow takes them up.
+    /// Unpause runs. A process that serves their workflow claims them.
     Unpause(UnpauseArgs),
-    /// Stop runs for good.
+    /// Cancel runs.
     Cancel(CancelArgs),
-    /// Wait until nothing moves a run any more, and end as it ended.
+    /// Wait until a run ends or is idle, and exit with the code of its status.
     Wait(WaitArgs),
-    /// Look at queues, change their limits, and hold their lines for a while.
+    /// List queues, change their limits, and pause them.
     Queue(QueueArgs),
-    /// Look at schedules, and stop their ticks for a while.
+    /// List schedules, and pause their ticks.
     Schedule(ScheduleArgs),
     /// Change the state of a run.
     Edit(EditArgs),
-    /// Have a run at rest go on at other nodes than where it is; what it had begun there is dropped.
+    /// Move an idle run to other nodes and drop its unfinished activations.
     Goto(GotoArgs),
-    /// Make a new run that goes on from some place in the log of another; that one stays as it is.
+    /// Fork a run: start a new run from a position in its log. The run itself does not change.
     Fork(ForkArgs),
-    /// Check the log of a run: every checksum and link, and that each base holds what the records before it amount to.
+    /// Check the log of a run: every checksum and link, and each base against the records before it.
     Verify(VerifyArgs),
-    /// Write a run down as one file of JSON lines, to keep it elsewhere or to move it.
+    /// Export a run as JSON lines, as a copy or to move it.
     Export(ExportArgs),
-    /// Bring a run into the store that was exported from this one or another.
+    /// Import a run that was exported from this store or another.
     Import(ImportArgs),
-    /// Drop old records of a run; it can go on as before. Tells what it would drop unless --yes is given.
+    /// Drop old records of a run, which can continue as before. Lists them only, unless --yes is given.
     Prune(PruneArgs),
-    /// Remove runs and every trace of them.
+    /// Remove runs with all their data.
     Purge(PurgeArgs),
-    /// Drop old records of all runs, and whole runs that ended long ago. Tells what it would drop unless --yes is given.
+    /// Drop old records of all runs, and runs that ended long ago. Lists them only, unless --yes is given.
     Sweep(SweepArgs),
-    /// Deal with large values that are kept beside the records.
+    /// Manage large values that are stored next to the records.
     Blobs(BlobsArgs),
-    /// Check pipelines, and show the place of each mistake.
+    /// Check pipeline files, and show the position of each mistake.
     Lint(LintArgs),
-    /// Draw a pipeline, or how a run has gone.
+    /// Draw a pipeline, or the path of a run.
     Graph(GraphArgs),
-    /// Look at the store itself.
+    /// Inspect the store itself.
     Store(StoreArgs),
-    /// Print what a shell needs to complete this command.
+    /// Print a completion script for a shell.
     Completions(CompletionsArgs),
 }
 
@@ -184,7 +184,7 @@ fn tenant(text: &str) -> Result<TenantId, String> {
     TenantId::new(text).map_err(|error| error.to_string())
 }
 
-/// The table of exit codes, at the end of the help.
+/// The table of exit codes at the end of the help.
 fn exit_codes() -> String {
     let mut text = String::from("Exit codes:\n");
     for exit in crate::exit::Exit::ALL {

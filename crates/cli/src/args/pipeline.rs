@@ -4,43 +4,43 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-/// Check pipelines, and show the place of each mistake.
+/// Check pipeline files, and show the position of each mistake.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  ferrata lint release.dot --deny-warnings")]
 pub(crate) struct LintArgs {
-    /// The files; `-` for stdin.
+    /// Files; `-` for stdin.
     #[arg(value_name = "FILE.dot", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Warnings are mistakes, too.
+    /// Fail on warnings, too.
     #[arg(long)]
     pub(crate) deny_warnings: bool,
 }
 
-/// How a graph is drawn.
+/// Format of the drawing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Drawing {
-    /// Graphviz source, quoted so that Graphviz itself reads it.
+    /// Graphviz source.
     #[default]
     Dot,
-    /// A picture.
+    /// SVG picture.
     Svg,
     /// Mermaid source.
     Mermaid,
 }
 
-/// Draw a pipeline, or how a run has gone.
+/// Draw a pipeline, or the path of a run.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata graph release.dot --format svg > release.svg\n  ferrata graph 019a6f2e --pipeline release.dot --format mermaid"
 )]
 pub(crate) struct GraphArgs {
-    /// A pipeline's file, or a run.
+    /// Pipeline file, or run.
     #[arg(value_name = "FILE.dot|RUN")]
     pub(crate) what: String,
-    /// The pipeline that the run is one of, for the nodes it has not come to.
+    /// Pipeline file of the run, for nodes that it has not reached.
     #[arg(long, value_name = "FILE.dot")]
     pub(crate) pipeline: Option<PathBuf>,
-    /// How it is drawn.
+    /// Format of the drawing.
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) format: Drawing,
 }

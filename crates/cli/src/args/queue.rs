@@ -4,95 +4,95 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-/// Look at queues, change their limits, and hold their lines for a while.
+/// List queues, change their limits, and pause them.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata queue ls\n  ferrata queue show openai\n  ferrata queue set openai --at-once 2 --by ann\n  ferrata queue pause openai --reason 'the provider is down'"
 )]
 pub(crate) struct QueueArgs {
-    /// What is to be done.
+    /// Action.
     #[command(subcommand)]
     pub(crate) command: QueueCommand,
 }
 
-/// What is to be done with queues.
+/// Action on queues.
 #[derive(Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// List the queues, by their names.
+    /// List the queues by name.
     #[command(alias = "list")]
     Ls,
-    /// Show what a queue allows, who holds places and who waits, in their order.
+    /// Show the limits of a queue, the holders of its slots, and its waiters in order.
     #[command(alias = "get")]
     Show(QueueName),
-    /// Set limits instead of those that the code declares, until `--reset`; no holder loses its place.
+    /// Override the limits that the code declares, until `--reset`. No holder loses its slot.
     Set(LimitArgs),
-    /// Let no run in until `unpause`; holders of places go on.
+    /// Grant no slot until `unpause`. Holders of slots continue.
     Pause(PauseQueueArgs),
-    /// Let a paused queue go on.
+    /// Unpause a queue.
     Unpause(SteerQueue),
 }
 
-/// Which queue is meant.
+/// Queue of the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct QueueName {
-    /// The queue.
+    /// Queue.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 }
 
-/// Which queue is changed, and by whom.
+/// Queue and author of the change.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SteerQueue {
-    /// Which queue.
+    /// Queue.
     #[command(flatten)]
     pub(crate) queue: QueueName,
-    /// Who says so; it is recorded.
+    /// Name to record as the author.
     #[arg(long, value_name = "NAME", env = "FERRATA_BY")]
     pub(crate) by: Option<String>,
 }
 
-/// What `queue pause` takes.
+/// Arguments of `queue pause`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PauseQueueArgs {
-    /// Which queue, and who speaks.
+    /// Queue and author.
     #[command(flatten)]
     pub(crate) steer: SteerQueue,
-    /// Why; it is recorded.
+    /// Reason to record.
     #[arg(long, value_name = "TEXT", default_value = "paused by an operator")]
     pub(crate) reason: String,
 }
 
-/// What `queue set` takes.
+/// Arguments of `queue set`.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("limit").required(true).multiple(true).args(["at_once", "at_once_per_key", "rate", "rate_per_key", "reset"]))]
 pub(crate) struct LimitArgs {
-    /// Which queue, and who speaks.
+    /// Queue and author.
     #[command(flatten)]
     pub(crate) steer: SteerQueue,
-    /// How many places there are.
+    /// Number of slots.
     #[arg(long, value_name = "PLACES", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) at_once: Option<u32>,
-    /// How many of them one key may have.
+    /// Maximum number of slots of one key.
     #[arg(long, value_name = "PLACES", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) at_once_per_key: Option<u32>,
-    /// How many places are given in a period, as `100/60s`: a number, and `ms`, `s`, `m` or `h` behind the slash.
+    /// Grants per period, such as `100/60s`. Units are `ms`, `s`, `m` and `h`.
     #[arg(long, value_name = "STARTS/PERIOD", value_parser = rate)]
     pub(crate) rate: Option<(u32, Duration)>,
-    /// How many may begin at one moment, with `--rate`.
+    /// Burst of `--rate`: grants that may come at once.
     #[arg(long, value_name = "STARTS", requires = "rate", default_value_t = 1)]
     pub(crate) burst: u32,
-    /// How many places one key is given in a period, as `10/60s`.
+    /// Grants per period of one key, such as `10/60s`.
     #[arg(long, value_name = "STARTS/PERIOD", value_parser = rate)]
     pub(crate) rate_per_key: Option<(u32, Duration)>,
-    /// How many of one key may begin at one moment, with `--rate-per-key`.
+    /// Burst of `--rate-per-key`: grants of one key that may come at once.
     #[arg(long, value_name = "STARTS", requires = "rate_per_key", default_value_t = 1)]
     pub(crate) burst_per_key: u32,
-    /// Take back what was set, and go by the code again; limits beside it are set after that.
+    /// Remove all overrides. Limits in the same command are set after that.
     #[arg(long)]
     pub(crate) reset: bool,
 }
 
-/// Reads a rate.
+/// Parses a rate.
 fn rate(text: &str) -> Result<(u32, Duration), String> {
     let form = || "write it as 100/60s".to_owned();
     let (starts, period) = text.split_once('/').ok_or_else(form)?;

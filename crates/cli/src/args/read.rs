@@ -7,79 +7,79 @@ use ferrata::Position;
 use crate::time;
 use crate::watch::Watch;
 
-/// Reads a place in a log; a number may have a `#` before it.
+/// Parses a position in a log; a number may have a `#` before it.
 pub(crate) fn position(text: &str) -> Result<Position, String> {
     text.strip_prefix('#').unwrap_or(text).parse().map_err(|error: ferrata::Error| error.to_string())
 }
 
-/// Show how a run stands: its nodes, its questions, and what to type next.
+/// Show the status of a run: its nodes, its questions, and the next command.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata show 019a6f2e\n  ferrata show 019a6f2e --at review@2 -o json | jq .checkpoint.state\n  ferrata show 019a6f2e --report > what-happened.md"
 )]
 pub(crate) struct ShowArgs {
-    /// The run.
+    /// Run.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
-    /// As it was after this place: `node@visit`, a record's number or id, `latest`.
+    /// State after this position: `node@visit`, number or id of a record, or `latest`.
     #[arg(long, value_name = "PLACE", value_parser = position, default_value = "latest")]
     pub(crate) at: Position,
-    /// Only this node, or one visit of it, with everything the log says of it.
+    /// Only this node, or one visit of it, with all details.
     #[arg(long, value_name = "NODE[@VISIT]")]
     pub(crate) node: Option<String>,
-    /// The whole story as Markdown, with the state.
+    /// Print the full report as Markdown, with the state.
     #[arg(long, conflicts_with_all = ["node", "at"])]
     pub(crate) report: bool,
     /// Show the values of secret channels, too.
     #[arg(long, conflicts_with = "report")]
     pub(crate) reveal: bool,
-    /// Again and again.
+    /// Repeat until Ctrl-C.
     #[command(flatten)]
     pub(crate) watch: Watch,
 }
 
-/// Show a run and the runs that its nodes have started, with what is open at each level.
+/// Show a run and its children, with the open questions of each.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata tree 019a6f2e\n  ferrata tree 019a6f2e -o json | jq '.. | .questions? // empty | .[].id'"
 )]
 pub(crate) struct TreeArgs {
-    /// The run.
+    /// Run.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
-    /// Again and again.
+    /// Repeat until Ctrl-C.
     #[command(flatten)]
     pub(crate) watch: Watch,
 }
 
-/// List the records of a run's log, without what they hold.
+/// List the records of a run's log, without their contents.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  ferrata history 019a6f2e --all -o jsonl | jq -r 'select(.base) | .seq'")]
 pub(crate) struct HistoryArgs {
-    /// The run.
+    /// Run.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
-    /// At most so many, the last ones.
+    /// Maximum number of records, counted from the last.
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 50)]
     pub(crate) limit: usize,
-    /// All of them.
+    /// No maximum.
     #[arg(short, long, conflicts_with = "limit")]
     pub(crate) all: bool,
 }
 
-/// Print the state of a run, as it was at any place in its log.
+/// Print the state of a run at any position in its log.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata state 019a6f2e\n  ferrata state 019a6f2e /review/score --at review@1"
 )]
 pub(crate) struct StateArgs {
-    /// The run.
+    /// Run.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
-    /// Only what stands at this JSON pointer.
+    /// Only the value at this JSON pointer.
     #[arg(value_name = "/POINTER", default_value = "")]
     pub(crate) pointer: String,
-    /// As it was after this place: `node@visit`, a record's number or id, `latest`.
+    /// State after this position: `node@visit`, number or id of a record, or `latest`.
     #[arg(long, value_name = "PLACE", value_parser = position, default_value = "latest")]
     pub(crate) at: Position,
     /// Show the values of secret channels, too.
@@ -87,19 +87,19 @@ pub(crate) struct StateArgs {
     pub(crate) reveal: bool,
 }
 
-/// Tell what differs between the states at two places.
+/// Compare the states at two positions.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata diff 019a6f2e review@1 review@2\n  ferrata diff 019a6f2e 4\n  ferrata diff 019a6f2e latest 019a7000:latest"
 )]
 pub(crate) struct DiffArgs {
-    /// The run.
+    /// Run.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
-    /// One place: `node@visit`, a record's number or id, `latest`.
+    /// First position: `node@visit`, number or id of a record, or `latest`.
     #[arg(value_name = "A", value_parser = position)]
     pub(crate) from: Position,
-    /// The other place, of another run if it is written as RUN:PLACE.
+    /// Second position; RUN:POSITION names another run.
     #[arg(value_name = "B", default_value = "latest")]
     pub(crate) to: String,
     /// Show the values of secret channels, too.
@@ -107,25 +107,25 @@ pub(crate) struct DiffArgs {
     pub(crate) reveal: bool,
 }
 
-/// Tell what happened to a run, record by record.
+/// Print the events of a run, record by record.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata logs 019a6f2e -f\n  ferrata logs 019a6f2e --node review --since 2h"
 )]
 pub(crate) struct LogsArgs {
-    /// The run.
+    /// Run.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
-    /// Go on as long as the run does, and end as it ends.
+    /// Follow the run to its end, and exit with the code of its status.
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Only what this node did, or one visit of it.
+    /// Only events of this node, or of one visit of it.
     #[arg(long, value_name = "NODE[@VISIT]")]
     pub(crate) node: Option<String>,
-    /// Only what happened within this time, as in 2h.
+    /// Only events within this time, such as 2h.
     #[arg(long, value_name = "DURATION", value_parser = time::parse)]
     pub(crate) since: Option<Duration>,
-    /// At most so many lines of what has happened already, the last ones.
+    /// Maximum number of past lines, counted from the last.
     #[arg(short = 'n', long, value_name = "COUNT")]
     pub(crate) limit: Option<usize>,
 }
@@ -134,39 +134,39 @@ pub(crate) struct LogsArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  ferrata questions\n  ferrata questions 019a6f2e -o json")]
 pub(crate) struct QuestionsArgs {
-    /// The run; all that wait unless given.
+    /// Run; by default all waiting runs.
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<String>,
-    /// Without a run, look at no more runs than this, the newest first.
+    /// Without a run, read at most this many runs, newest first.
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 1_000)]
     pub(crate) limit: usize,
-    /// Again and again.
+    /// Repeat until Ctrl-C.
     #[command(flatten)]
     pub(crate) watch: Watch,
 }
 
-/// List what runs sent out and no outlet has taken; --retry or --drop what was put aside.
+/// List undelivered outbox messages; --retry or --drop rejected ones.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  ferrata outbox\n  ferrata outbox 019a6f2e --retry\n  ferrata outbox 019a6f2e --drop --letter 7"
+    after_help = "Examples:\n  ferrata outbox\n  ferrata outbox 019a6f2e --retry\n  ferrata outbox 019a6f2e --drop --message 7"
 )]
 pub(crate) struct OutboxArgs {
-    /// The run; all that have something to deliver unless given.
+    /// Run; by default all runs with undelivered messages.
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<String>,
-    /// Have letters that were put aside delivered after all.
+    /// Deliver rejected messages again.
     #[arg(long, requires = "run", conflicts_with = "drop")]
     pub(crate) retry: bool,
-    /// Drop letters: they are never delivered.
+    /// Drop rejected messages: they are never delivered.
     #[arg(long, requires = "run")]
     pub(crate) drop: bool,
-    /// Who says so; it is recorded.
+    /// Name to record as the author.
     #[arg(long, value_name = "NAME", env = "FERRATA_BY")]
     pub(crate) by: Option<String>,
-    /// Only the letter of this number; all that were put aside unless given.
-    #[arg(long = "letter", value_name = "NUMBER", requires = "run")]
-    pub(crate) letters: Vec<u64>,
-    /// Without a run, look at no more runs than this, the newest first.
+    /// Only the message with this number; by default all rejected ones.
+    #[arg(long = "message", value_name = "NUMBER", requires = "run")]
+    pub(crate) messages: Vec<u64>,
+    /// Without a run, read at most this many runs, newest first.
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 1_000)]
     pub(crate) limit: usize,
 }

@@ -2,73 +2,73 @@
 
 use clap::Subcommand;
 
-/// Look at schedules, and stop their ticks for a while.
+/// List schedules, and pause their ticks.
 ///
-/// NAME is the name of a schedule, with its tenant before a slash if that is not `default`.
+/// NAME is the name of a schedule. A tenant other than `default` comes before it, with a slash.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata schedule ls\n  ferrata schedule next nightly -n 10\n  ferrata schedule pause nightly --reason stocktaking --by ann"
 )]
 pub(crate) struct ScheduleArgs {
-    /// What is to be done.
+    /// Action.
     #[command(subcommand)]
     pub(crate) command: ScheduleCommand,
 }
 
-/// What is to be done with schedules.
+/// Action on schedules.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScheduleCommand {
-    /// List the schedules, by their names.
+    /// List the schedules by name.
     #[command(alias = "list")]
     Ls,
-    /// Show what a schedule is, how far it has come, and what came of its latest ticks.
+    /// Show a schedule, its next tick, and the results of its last ticks.
     #[command(alias = "get")]
     Show(ScheduleName),
     /// List the next ticks of a schedule.
     Next(NextArgs),
-    /// Stop the ticks of a schedule until `unpause`; a run that has started goes on.
+    /// Pause a schedule until `unpause`. Started runs continue.
     Pause(PauseScheduleArgs),
-    /// Let the ticks of a paused schedule start runs again.
+    /// Unpause a schedule.
     Unpause(SteerSchedule),
 }
 
-/// Which schedule is meant.
+/// Schedule of the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScheduleName {
-    /// The schedule.
+    /// Schedule.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 }
 
-/// What `schedule next` takes.
+/// Arguments of `schedule next`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct NextArgs {
-    /// Which schedule.
+    /// Schedule.
     #[command(flatten)]
     pub(crate) schedule: ScheduleName,
-    /// How many ticks; up to 1,000.
+    /// Number of ticks; at most 1,000.
     #[arg(short = 'n', long, value_name = "TICKS", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub(crate) ticks: u16,
 }
 
-/// Which schedule is spoken to, and who speaks.
+/// Schedule and author.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SteerSchedule {
-    /// Which schedule.
+    /// Schedule.
     #[command(flatten)]
     pub(crate) schedule: ScheduleName,
-    /// Who says so; it is recorded.
+    /// Name to record as the author.
     #[arg(long, value_name = "NAME", env = "FERRATA_BY")]
     pub(crate) by: Option<String>,
 }
 
-/// What `schedule pause` takes.
+/// Arguments of `schedule pause`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PauseScheduleArgs {
-    /// Which schedule, and who speaks.
+    /// Schedule and author.
     #[command(flatten)]
     pub(crate) steer: SteerSchedule,
-    /// Why; it is recorded.
+    /// Reason to record.
     #[arg(long, value_name = "TEXT", default_value = "paused by an operator")]
     pub(crate) reason: String,
 }

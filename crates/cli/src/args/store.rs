@@ -5,64 +5,64 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-/// Look at the store itself.
+/// Inspect the store itself.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  ferrata store check --store postgres://me@db/app")]
 pub(crate) struct StoreArgs {
-    /// What is to be done.
+    /// Action.
     #[command(subcommand)]
     pub(crate) command: StoreCommand,
 }
 
-/// What is to be done with the store.
+/// Action on the store.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Reach the store, tell what it promises, and how long it takes.
+    /// Connect to the store, and print its guarantees and its latency.
     Check(CheckArgs),
-    /// Count the records and runs under each key that they are encrypted with, and those that are not: before an old key goes.
+    /// Count records and runs by encryption key, and plain ones. Run it before you remove an old key.
     ///
-    /// Reads every record and changes nothing. It takes no keys: their names stand beside what they encrypt.
+    /// Reads every record and changes nothing. It needs no keys: each record names its key.
     #[cfg(feature = "envelope")]
     Keys(KeysArgs),
-    /// Encrypt with the current key what is encrypted with an older one, so that that one can go. Tells what it would do unless --yes is given.
+    /// Encrypt all data with the current key, so that older keys can be removed. Lists the work only, unless --yes is given.
     #[cfg(feature = "envelope")]
     Rekey(RekeyArgs),
 }
 
-/// Count the records and runs under each key that they are encrypted with, and those that are not: before an old key goes.
+/// Count records and runs by encryption key, and plain ones. Run it before you remove an old key.
 #[cfg(feature = "envelope")]
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata store keys --blobs /var/lib/app/blobs\n  ferrata store keys --tenant acme -o json"
 )]
 pub(crate) struct KeysArgs {
-    /// A folder of large values, or the URL of the Postgres database that has them, which are to be counted, too; may be given again.
+    /// Folder or Postgres URL of large values to count, too; repeatable.
     #[arg(long, value_name = "PLACE")]
     pub(crate) blobs: Vec<PathBuf>,
 }
 
-/// Encrypt with the current key what is encrypted with an older one, so that that one can go. Tells what it would do unless --yes is given.
+/// Encrypt all data with the current key, so that older keys can be removed. Lists the work only, unless --yes is given.
 ///
-/// The keys are those of the file that FERRATA_KEYS names, the current one first; every process must write with that one by now. Runs go on
-/// meanwhile, and keep their history. One that was cut off is repeated.
+/// FERRATA_KEYS names the file of keys, the current one first. Every process must already write with the current key. Runs continue
+/// meanwhile, and keep their history. You may interrupt and repeat the command.
 #[cfg(feature = "envelope")]
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  FERRATA_KEYS=keys ferrata store rekey\n  FERRATA_KEYS=keys ferrata store rekey --blobs /var/lib/app/blobs --yes"
 )]
 pub(crate) struct RekeyArgs {
-    /// A folder of large values, or the URL of the Postgres database that has them, which are to be encrypted, too; may be given again.
+    /// Folder or Postgres URL of large values to encrypt, too; repeatable.
     #[arg(long, value_name = "PLACE")]
     pub(crate) blobs: Vec<PathBuf>,
-    /// Encrypt also what is not encrypted at all. Believe it, whoever wrote it.
+    /// Encrypt plain records, too. Their origin cannot be checked.
     #[arg(long)]
     pub(crate) accept_plain: bool,
-    /// Do it.
+    /// Execute.
     #[arg(short, long)]
     pub(crate) yes: bool,
 }
 
-/// Reach the store, tell what it promises, and how long it takes.
+/// Connect to the store, and print its guarantees and its latency.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  ferrata store check --setup\n  ferrata store check --store postgres://me@db/app --print-migrations > ferrata.sql\n  ferrata store check --conformance"
@@ -71,13 +71,13 @@ pub(crate) struct CheckArgs {
     /// Prepare the store first: folders, tables, a probe of the server.
     #[arg(long)]
     pub(crate) setup: bool,
-    /// How many times a record is written and read, in a run that is purged afterwards; 0 only reads.
+    /// Number of records to write and read, in a run that is purged afterwards; 0 only reads.
     #[arg(long, value_name = "TIMES", default_value_t = 0)]
     pub(crate) writes: u32,
-    /// Print the SQL that makes the tables of a Postgres store, and reach nothing.
+    /// Print the SQL that creates the tables of a Postgres store, without a connection.
     #[arg(long, conflicts_with_all = ["setup", "writes", "conformance"])]
     pub(crate) print_migrations: bool,
-    /// Hold a place beside this store, made for the purpose, against the contract of stores; takes minutes.
+    /// Run the conformance suite in a temporary area of this store; takes minutes.
     #[arg(long)]
     pub(crate) conformance: bool,
 }

@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory, FromArgMatches};
 
 use super::Cli;
 
-/// How wide the help is at most.
+/// Maximum width of the help.
 const WIDEST: usize = 100;
 
 /// Each verb in its group, in the order of the manual.
@@ -28,7 +28,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Set up", &["store", "completions"]),
 ];
 
-/// Reads the command line.
+/// Parses the command line.
 pub(crate) fn parse() -> Result<Cli, clap::Error> {
     let command = Cli::command();
     let help = template(&command, crate::output::room().unwrap_or(WIDEST).min(WIDEST));
@@ -37,7 +37,7 @@ pub(crate) fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// Makes the help of the command itself, with its verbs in groups.
+/// Builds the help of the command, with its verbs in groups.
 fn template(command: &Command, room: usize) -> StyledStr {
     let styles = Styles::styled();
     let (header, literal) = (styles.get_header(), styles.get_literal());
@@ -61,7 +61,7 @@ fn template(command: &Command, room: usize) -> StyledStr {
     text.into()
 }
 
-/// Breaks a text into lines between words.
+/// Wraps a text between words.
 fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::time;
 
-/// Wait until nothing moves a run any more, and end as it ended.
+/// Wait until a run ends or is idle, and exit with the code of its status.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  ferrata wait 019a6f2e --timeout 10m && echo completed")]
 pub(crate) struct WaitArgs {
-    /// The run.
+    /// Run.
     #[arg(value_name = "RUN")]
     pub(crate) run: String,
     /// Wait no longer than this, as in 90s or 10m.

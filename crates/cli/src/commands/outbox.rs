@@ -35,37 +35,37 @@ struct OutboxRow {
 }
 
 impl From<OutboxMessage> for OutboxRow {
-    fn from(letter: OutboxMessage) -> Self {
+    fn from(message: OutboxMessage) -> Self {
         Self {
-            key: letter.key(),
+            key: message.key(),
             // As recorded, which is JSON.
-            payload: RawValue::from_string(letter.json().to_owned()).ok(),
-            number: letter.number,
-            topic: letter.topic.to_string(),
-            node: letter.node.to_string(),
-            visit: letter.visit.get(),
-            sent: letter.sent,
-            tries: letter.tries,
-            put_aside: letter.is_dead,
-            why: letter.why,
-            retry_at: letter.retry_at,
-            run: letter.run,
+            payload: RawValue::from_string(message.json().to_owned()).ok(),
+            number: message.number,
+            topic: message.topic.to_string(),
+            node: message.node.to_string(),
+            visit: message.visit.get(),
+            sent: message.sent,
+            tries: message.tries,
+            put_aside: message.is_dead,
+            why: message.why,
+            retry_at: message.retry_at,
+            run: message.run,
         }
     }
 }
 
 pub(super) async fn run(context: &Context, args: &OutboxArgs) -> Result<Exit, Failure> {
     let runtime = context.runtime()?;
-    let (letters, unreadable) = match &args.run {
+    let (messages, unreadable) = match &args.run {
         Some(name) => {
             let run = context.find(&**runtime.store(), name).await?.run;
             (of_run(context, &runtime, &run, args).await?, UnreadableRuns::default())
         }
         None => of_all(context, &runtime, args.limit).await?,
     };
-    let meant = |letter: &OutboxMessage| args.letters.is_empty() || args.letters.contains(&letter.number);
-    let letters: Vec<OutboxRow> = letters.into_iter().filter(meant).map(OutboxRow::from).collect();
-    print(context, &letters)?;
+    let meant = |message: &OutboxMessage| args.messages.is_empty() || args.messages.contains(&message.number);
+    let messages: Vec<OutboxRow> = messages.into_iter().filter(meant).map(OutboxRow::from).collect();
+    print(context, &messages)?;
     match unreadable.failure("their outbox messages are not listed") {
         Some(failure) => Err(failure),
         None => Ok(Exit::Done),
@@ -79,64 +79,64 @@ async fn of_run(
     run: &RunKey,
     args: &OutboxArgs,
 ) -> Result<Vec<OutboxMessage>, Failure> {
-    let mut letters = runtime.letters(run).await?;
+    let mut messages = runtime.letters(run).await?;
     let request = match (args.retry, args.drop) {
-        (true, _) => runtime.retry_letters(run, &args.letters),
-        (_, true) => runtime.drop_letters(run, &args.letters),
-        _ => return Ok(letters),
+        (true, _) => runtime.retry_letters(run, &args.messages),
+        (_, true) => runtime.drop_letters(run, &args.messages),
+        _ => return Ok(messages),
     };
     match &args.by {
         Some(by) => request.by(by.clone()).await?,
         None => request.await?,
     }
     match runtime.letters(run).await {
-        Ok(letters) => Ok(letters),
+        Ok(messages) => Ok(messages),
         Err(error) => {
             // The request is recorded, and a script that reads the messages gets those from before.
             context.tell_unseen(&error.into());
-            let is_asked = |letter: &OutboxMessage| match args.letters.is_empty() {
-                true => letter.is_dead,
-                false => args.letters.contains(&letter.number),
+            let is_asked = |message: &OutboxMessage| match args.messages.is_empty() {
+                true => message.is_dead,
+                false => args.messages.contains(&message.number),
             };
-            letters.retain(|letter| args.retry || !is_asked(letter));
-            for letter in letters.iter_mut().filter(|letter| is_asked(letter)) {
-                (letter.is_dead, letter.tries) = (false, 0);
+            messages.retain(|message| args.retry || !is_asked(message));
+            for message in messages.iter_mut().filter(|message| is_asked(message)) {
+                (message.is_dead, message.tries) = (false, 0);
             }
-            Ok(letters)
+            Ok(messages)
         }
     }
 }
 
-fn print(context: &Context, letters: &[OutboxRow]) -> Result<(), Failure> {
+fn print(context: &Context, messages: &[OutboxRow]) -> Result<(), Failure> {
     let now = context.now();
     context.out.all(
-        letters,
-        |letter| format!("{} {}", shown(&letter.run), letter.number),
-        |letters| {
+        messages,
+        |message| format!("{} {}", shown(&message.run), message.number),
+        |messages| {
             let mut table = Table::new(["RUN", "LETTER", "TOPIC", "NODE", "SENT", "TRIES", "NEXT", "WHY"])
                 .sparing(["WHY", "NODE", "SENT"]);
-            for letter in letters {
-                let next = match letter.retry_at {
-                    _ if letter.put_aside => "put aside".to_owned(),
+            for message in messages {
+                let next = match message.retry_at {
+                    _ if message.put_aside => "put aside".to_owned(),
                     Some(at) => context.out.time.write(at, now),
                     None => String::new(),
                 };
                 table.row([
-                    shown(&letter.run).into(),
-                    letter.number.to_string().into(),
-                    letter.topic.clone().into(),
-                    format!("{}@{}", letter.node, letter.visit).into(),
-                    context.out.time.write(letter.sent, now).into(),
-                    letter.tries.to_string().into(),
+                    shown(&message.run).into(),
+                    message.number.to_string().into(),
+                    message.topic.clone().into(),
+                    format!("{}@{}", message.node, message.visit).into(),
+                    context.out.time.write(message.sent, now).into(),
+                    message.tries.to_string().into(),
                     next.into(),
-                    letter.why.clone().unwrap_or_default().into(),
+                    message.why.clone().unwrap_or_default().into(),
                 ]);
             }
             table
         },
     )?;
-    if letters.is_empty() {
-        context.out.note("no letter waits");
+    if messages.is_empty() {
+        context.out.note("no message waits");
     }
     Ok(())
 }
@@ -192,15 +192,15 @@ mod tests {
             .unwrap();
         for (line, left) in [
             ("--drop", &[][..]),
-            ("--drop --letter 1", &[(2, true)]),
+            ("--drop --message 1", &[(2, true)]),
             ("--retry", &[(1, false), (2, false)]),
-            ("--retry --letter 2", &[(1, true), (2, false)]),
+            ("--retry --message 2", &[(1, true), (2, false)]),
         ] {
             let inside = MemoryStore::new();
             let service = Runtime::builder(inside.clone()).outlet("mail", Refuses).build().await.unwrap();
             let run = service.start(&graph, ferrata::Context::new()).id("order-1").await.unwrap();
             run.wait().await.unwrap();
-            while !service.letters(run.run()).await.unwrap().iter().all(|letter| letter.is_dead) {
+            while !service.letters(run.run()).await.unwrap().iter().all(|message| message.is_dead) {
                 tokio::task::yield_now().await;
             }
             service.shutdown(Duration::ZERO).await.unwrap();
@@ -213,9 +213,10 @@ mod tests {
             let Command::Outbox(args) = cli.command else { panic!("{line}") };
             let told = of_run(&context, &runtime, run.run(), &args).await.unwrap();
             let recorded = Runtime::builder(inside).operator().letters(run.run()).await.unwrap();
-            for letters in [told, recorded] {
-                let letters: Vec<_> = letters.iter().map(|letter| (letter.number, letter.is_dead)).collect();
-                assert_eq!(letters, left, "{line}");
+            for messages in [told, recorded] {
+                let messages: Vec<_> =
+                    messages.iter().map(|message| (message.number, message.is_dead)).collect();
+                assert_eq!(messages, left, "{line}");
             }
         }
     }

@@ -24,7 +24,7 @@ async fn letters_are_listed_and_dropped_by_an_operator() {
         assert_eq!((&letters[0]["topic"], &letters[0]["payload"]), (&json!("mail"), &json!({"to": "ann"})));
         assert_eq!((&letters[1]["number"], &letters[1]["put_aside"]), (&json!(2), &json!(false)));
     }
-    assert_eq!(place.ok(&["outbox", "order-1", "--letter", "2", "-o", "ids"]), "order-1 2\n");
+    assert_eq!(place.ok(&["outbox", "order-1", "--message", "2", "-o", "ids"]), "order-1 2\n");
     let listed = place.ok(&["outbox"]);
     assert!(listed.contains("confirm@1") && listed.contains("mail"), "{listed}");
     assert!(place.ok(&["ls"]).contains("delivers outbox messages"));
@@ -32,9 +32,9 @@ async fn letters_are_listed_and_dropped_by_an_operator() {
     assert!(kept.code != 0 && kept.err.contains("letters that are not delivered"), "{kept:?}");
     // Neither was put aside.
     assert_ne!(place.call(&["outbox", "order-1", "--retry"]).code, 0);
-    assert_eq!(place.json(&["outbox", "order-1", "--drop", "--letter", "1", "--by", "eve"]), json!([]));
+    assert_eq!(place.json(&["outbox", "order-1", "--drop", "--message", "1", "--by", "eve"]), json!([]));
     assert_eq!(place.ok(&["outbox", "-o", "ids"]), "order-1 2\n");
-    place.ok(&["outbox", "order-1", "--drop", "--letter", "2"]);
+    place.ok(&["outbox", "order-1", "--drop", "--message", "2"]);
     assert_eq!(place.json(&["outbox"]), json!([]));
     let logs = place.ok(&["logs", "order-1"]);
     assert!(logs.contains("eve dropped outbox message 1"), "{logs}");
