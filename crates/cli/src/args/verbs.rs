@@ -13,17 +13,17 @@ const WIDEST: usize = 100;
 /// Each verb in its group, in the order of the manual.
 const GROUPS: [(&str, &[&str]); 5] = [
     (
-        "Look",
+        "Inspect",
         &["ls", "show", "tree", "history", "state", "diff", "logs", "questions", "outbox", "wait", "serve"],
     ),
     (
-        "Steer",
+        "Control",
         &[
             "answer", "send", "retry", "pause", "unpause", "cancel", "edit", "goto", "fork", "queue",
             "schedule",
         ],
     ),
-    ("Keep", &["verify", "export", "import", "prune", "purge", "sweep", "blobs"]),
+    ("Maintain", &["verify", "export", "import", "prune", "purge", "sweep", "blobs"]),
     ("Pipelines", &["run", "resume", "lint", "graph"]),
     ("Set up", &["store", "completions"]),
 ];

@@ -3,7 +3,7 @@
 use crate::support::{Place, expect};
 
 /// The groups of verbs in the help.
-const GROUPS: [&str; 5] = ["Look:", "Steer:", "Keep:", "Pipelines:", "Set up:"];
+const GROUPS: [&str; 5] = ["Inspect:", "Control:", "Maintain:", "Pipelines:", "Set up:"];
 
 /// Returns the verbs that the help lists.
 pub(crate) fn verbs(help: &str) -> Vec<String> {
@@ -24,10 +24,10 @@ fn the_help_lists_the_verbs_in_groups() {
     for pair in GROUPS.windows(2) {
         assert!(at(pair[0]) < at(pair[1]), "{help}");
     }
-    assert!(at("\nLook:\n  ls ") < at("\nSteer:\n  answer ") && at("Set up:") < at("\nOptions:\n"), "{help}");
+    assert!(at("\nInspect:\n  ls ") < at("\nControl:\n  answer ") && at("Set up:") < at("\nOptions:\n"), "{help}");
     assert!(at("--store <URL>") < at("Exit codes:"), "{help}");
     assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
-    assert_eq!(place.ok(&["-h"]).matches("Steer:").count(), 1);
+    assert_eq!(place.ok(&["-h"]).matches("Control:").count(), 1);
 }
 
 /// `hist` and `des` were answered with a list of what might have been meant.
