@@ -231,6 +231,9 @@ impl RuntimeBuilder {
     }
 
     /// Prunes the logs of active runs in this process as they grow. A [`sweeper`](Self::sweeper) or [`Runtime::sweep`] removes whole runs.
+    ///
+    /// The runtime checks a log once per as many records as the policy keeps: at least 16, and 1,000 with `keep_for` or `keep_bytes` alone. So a log
+    /// holds about twice what the policy keeps. A chain of `Pure` nodes may write all its records before the first check ends.
     #[must_use]
     pub fn retention(mut self, policy: RetentionPolicy) -> Self {
         self.retention = Some(policy);

@@ -289,6 +289,8 @@ impl Runtime {
     /// With [`drive`](ForkRequest::drive), this process drives the new run with its current graph. Without it, the new run has no owner, and a
     /// process that serves its workflow claims it.
     ///
+    /// A cancelled run is forked at the last record before its cancellation. If that record is pruned, set [`start_at`](ForkRequest::start_at).
+    ///
     /// # Errors
     ///
     /// - [`ErrorKind::NotFound`]: no such run, position or node. Without a graph, only nodes that the source's log names are known.
