@@ -15,8 +15,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CheckpointFrequency {
-    /// After every node. A crash repeats the active activations, and nodes that compute or read and have unfinished records. It repeats no finished
-    /// write.
+    /// After every node. A crash repeats the active activations, and finished ones with records that are not durable yet.
     #[default]
     EveryNode,
     /// After every `n` nodes. A crash repeats the active activations and up to `n - 1` finished ones.

@@ -35,8 +35,8 @@ impl NodeContext {
     /// Opens a stream that [sends](StreamWriter::send) chunks to the run's watchers, for example to show a model's tokens as they arrive. Chunks
     /// are not stored, unless the stream is [durable](StreamWriter::durable).
     ///
-    /// Watchers in other processes receive chunks if the store relays them ([`CheckpointStore::relay`]: PostgreSQL, Redis and memory do). The
-    /// node does not wait for that: chunks gather for 20 ms. If the store is too slow, 256 KiB wait and the oldest are lost, as are chunks sent
+    /// Watchers in other processes receive chunks if the store relays them ([`CheckpointStore::relay`]: PostgreSQL, Redis, NATS and memory do).
+    /// The node does not wait for that: chunks gather for 20 ms. If the store is too slow, 256 KiB wait and the oldest are lost, as are chunks sent
     /// without a connection. A later chunk tells the watcher how many are missing ([`Lagged`](super::WatchEventKind::Lagged)).
     ///
     /// [`CheckpointStore::relay`]: crate::store::CheckpointStore::relay
