@@ -118,9 +118,9 @@ async fn watch(turnstile: Turnstile, ttl: Duration) {
 
 async fn declare(runtime: &Runtime, per_key: u32) -> ferrata_core::Result<()> {
     let second = Duration::from_secs(1);
-    runtime.queue("mail").at_once(MAILS).at_once_per_key(per_key).ageing(AGEING).declare().await?;
+    runtime.queue("mail").at_once(MAILS).at_once_per_key(per_key).aging(AGEING).declare().await?;
     runtime.queue("gpu").at_once(GPUS).declare().await?;
-    runtime.queue("api").at_once(1).rate_of(RateLimit::new(CALLS, second).burst(BURST)).declare().await?;
+    runtime.queue("api").at_once(1).rate_limit(RateLimit::new(CALLS, second).burst(BURST)).declare().await?;
     Ok(())
 }
 

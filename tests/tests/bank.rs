@@ -13,7 +13,7 @@ use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::store::CheckpointStore;
 use ferrata_core::testing::every_header;
 use ferrata_core::{Clock, RunKey, SystemClock};
-use ferrata_test_servers::{Cut, Postgres, PostgresOptions, Proxy, Service};
+use ferrata_test_servers::{ConnectionCut, PostgresServer, PostgresServerOptions, Proxy, Service};
 use ferrata_tests::{Space, StoreKind};
 use rustix::process::{Pid, Signal, kill_process};
 use sqlx::sqlite::SqliteConnectOptions;
@@ -188,7 +188,7 @@ impl Drop for Process {
 struct Game {
     kind: StoreKind,
     size: Size,
-    server: Option<Arc<Postgres>>,
+    server: Option<Arc<PostgresServer>>,
     how: &'static str,
 }
 
@@ -209,7 +209,7 @@ impl Game {
             clock.sleep(Duration::from_millis(next(random) % 60)).await;
             let one = usize::try_from(next(random)).unwrap_or(usize::MAX) % processes.len();
             match (next(random) % 5, &proxy, &self.server) {
-                (0, Some(proxy), _) => proxy.cut(Cut::Reset),
+                (0, Some(proxy), _) => proxy.cut(ConnectionCut::Reset),
                 (1, ..) => {
                     // Longer than it counts as alive: another takes its runs, and it comes back.
                     processes[one].signal(Signal::STOP);
@@ -281,8 +281,8 @@ async fn every_transfer_in_sqlite_is_there_exactly_once() {
 #[tokio::test]
 async fn every_transfer_is_there_exactly_once_though_the_server_is_killed() {
     // Transfers meet each other in both orders, and a deadlock is found after a second otherwise.
-    let options = PostgresOptions::default().with_setting("deadlock_timeout", "20ms");
-    let server = spawn_blocking(|| Postgres::start(options)).await.unwrap().unwrap();
+    let options = PostgresServerOptions::default().with_setting("deadlock_timeout", "20ms");
+    let server = spawn_blocking(|| PostgresServer::start(options)).await.unwrap().unwrap();
     let kind = StoreKind::Server(Service::Postgres);
     let game = Game { kind, size: LARGE, server: Some(Arc::new(server)), how: "transactional" };
     let right = game.rounds(variable(ROUNDS).unwrap_or(1)).await;

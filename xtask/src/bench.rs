@@ -7,7 +7,8 @@ use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail};
 use ferrata_test_servers::{
-    Moto, Nats, NatsOptions, Postgres, PostgresOptions, Radosgw, Redis, RedisOptions,
+    MotoServer, NatsServer, NatsServerOptions, PostgresServer, PostgresServerOptions, RadosgwServer,
+    RedisServer, RedisServerOptions,
 };
 
 use crate::args::{BenchOptions, Services};
@@ -38,7 +39,7 @@ pub(crate) fn run(root: &Path, options: &BenchOptions) -> Result<()> {
     }
     if options.real_s3 {
         // The first time, it is downloaded.
-        let server = Radosgw::start()?;
+        let server = RadosgwServer::start()?;
         println!("server of the benchmark: {} at {}", server.version()?, server.url());
         command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
         return finish(command.env(STORES, bucket(&server.url())));
@@ -90,10 +91,10 @@ fn finish(command: &mut Command) -> Result<()> {
 /// One server of each kind, as for the tests, and a folder: all on the disk of the temporary folder.
 #[derive(Debug)]
 struct Servers {
-    postgres: Postgres,
-    redis: Redis,
-    moto: Moto,
-    nats: Nats,
+    postgres: PostgresServer,
+    redis: RedisServer,
+    moto: MotoServer,
+    nats: NatsServer,
     folder: tempfile::TempDir,
 }
 
@@ -102,10 +103,10 @@ impl Servers {
         let panicked = |_| anyhow!("the thread that starts a server panicked");
         thread::scope(|scope| {
             // Each waits for the disk before it says that something is committed, as by default.
-            let postgres = scope.spawn(|| Postgres::start(PostgresOptions::default()));
-            let redis = scope.spawn(|| Redis::start(RedisOptions::default()));
-            let nats = scope.spawn(|| Nats::start(NatsOptions::default()));
-            let moto = Moto::start();
+            let postgres = scope.spawn(|| PostgresServer::start(PostgresServerOptions::default()));
+            let redis = scope.spawn(|| RedisServer::start(RedisServerOptions::default()));
+            let nats = scope.spawn(|| NatsServer::start(NatsServerOptions::default()));
+            let moto = MotoServer::start();
             Ok(Self {
                 postgres: postgres.join().map_err(panicked)??,
                 redis: redis.join().map_err(panicked)??,

@@ -8,7 +8,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use ferrata_test_servers::{Moto, Program, Radosgw, Service, Services as Private, obtain};
+use ferrata_test_servers::{MotoServer, Program, RadosgwServer, Service, Services as Private, obtain};
 
 use crate::args::Services;
 
@@ -21,7 +21,7 @@ pub(crate) enum Servers {
     /// Started for this run.
     Private(Box<Private>),
     /// Started for this run: the one server that is tested.
-    RealS3(Box<Radosgw>),
+    RealS3(Box<RadosgwServer>),
     /// The variables that are not set, with the servers of docker-compose.yml.
     Given(Vec<(&'static str, String)>),
 }
@@ -37,7 +37,7 @@ impl Servers {
                 Ok(Self::Private(Box::new(servers)))
             }
             Services::RealS3 => {
-                let server = Radosgw::start()?;
+                let server = RadosgwServer::start()?;
                 println!("server of the tests: {} at {}", server.version()?, server.url());
                 Ok(Self::RealS3(Box::new(server)))
             }
@@ -76,7 +76,7 @@ pub(crate) fn prepare(services: Services) -> Result<()> {
             obtain(&Program::ALL, |program| {
                 println!("not installed, and now unpacked into the target folder, once: {program}");
             })?;
-            if !Moto::is_at_hand() {
+            if !MotoServer::is_at_hand() {
                 println!("pip will put moto into the target folder, once; that takes a minute");
             }
             Ok(())

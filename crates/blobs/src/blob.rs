@@ -86,7 +86,7 @@ impl<'de> Deserialize<'de> for Blob {
 ///
 /// A text in JSON may spell any character with an escape, and may itself be JSON. So the names are searched for in the body, in the body with
 /// its escapes undone, and so on, once for each level of nesting.
-pub(crate) fn named_in(body: &[u8], ids: &mut HashSet<Uuid>) {
+pub(crate) fn collect_blob_ids(body: &[u8], ids: &mut HashSet<Uuid>) {
     let mut text = String::from_utf8_lossy(body);
     for _ in 0..LEVELS {
         find_names(&text, ids);
@@ -195,7 +195,7 @@ mod tests {
             for level in 0..seed % 5 {
                 text = format!("{{\"k\":\"{}\"}}", spelled(&text, &mut random));
                 let mut ids = HashSet::new();
-                named_in(text.as_bytes(), &mut ids);
+                collect_blob_ids(text.as_bytes(), &mut ids);
                 assert_eq!(ids, HashSet::from([blob.id]), "seed {seed}, level {level}: {text}");
             }
         }
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn nested_escapes_take_bounded_time() {
         let mut ids = HashSet::new();
-        named_in(format!("\"\\{}\"", "u005c".repeat(1 << 20)).as_bytes(), &mut ids);
+        collect_blob_ids(format!("\"\\{}\"", "u005c".repeat(1 << 20)).as_bytes(), &mut ids);
         assert!(ids.is_empty());
         assert_eq!(unescape("\\u005cu0066 \\n\\\\ \\ud83d \\u00 \\"), "\\u0066 \\n\\ \u{fffd} \\u00 \\");
     }
@@ -216,10 +216,10 @@ mod tests {
         let hidden =
             format!("{{\"a\":\"{{\\\"b\\\":\\\"{blob}\\\"}}\",\"é\":\"ferrata-blob:ferrata-blob:\"}}");
         let mut ids = HashSet::new();
-        named_in(hidden.as_bytes(), &mut ids);
-        named_in(&[b"\xFF\xFE".as_slice(), blob.to_string().as_bytes(), b"\xC3"].concat(), &mut ids);
-        named_in("ferrata-blob:0000000000000000000000000000000é".as_bytes(), &mut ids);
-        named_in(b"ferrata-blob:", &mut ids);
+        collect_blob_ids(hidden.as_bytes(), &mut ids);
+        collect_blob_ids(&[b"\xFF\xFE".as_slice(), blob.to_string().as_bytes(), b"\xC3"].concat(), &mut ids);
+        collect_blob_ids("ferrata-blob:0000000000000000000000000000000é".as_bytes(), &mut ids);
+        collect_blob_ids(b"ferrata-blob:", &mut ids);
         assert_eq!(ids, HashSet::from([blob.id]));
     }
 }

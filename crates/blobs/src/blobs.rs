@@ -12,10 +12,10 @@ use tokio::io::AsyncRead;
 use uuid::Uuid;
 
 use crate::blob::Blob;
-use crate::keys::Keys;
-use crate::place::{self, Kind};
+use crate::keys::BlobKeys;
+use crate::place::{self, ObjectKind};
 use crate::seal::{self, HEAD, SEGMENT, SegmentPosition, TAG};
-use crate::upload::{self, PART, Upload};
+use crate::upload::{self, BlobUpload, PART};
 
 /// More bytes than any value has; below it, no sum overflows.
 const MOST: u64 = 1 << 50;
@@ -44,14 +44,14 @@ const MOST: u64 = 1 << 50;
 pub struct Blobs {
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) tenant: TenantId,
-    keys: Keys,
+    keys: BlobKeys,
     pub(crate) ids: Arc<RandomIds>,
 }
 
 impl Blobs {
     /// Stores values in an object store. The object store must acknowledge a write only once it is durable, and must list it at once, as S3 does.
     pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
-        Self { objects, tenant: TenantId::default(), keys: Keys::default(), ids: Arc::default() }
+        Self { objects, tenant: TenantId::default(), keys: BlobKeys::default(), ids: Arc::default() }
     }
 
     /// Keeps values in the memory of this process: for tests.
@@ -106,7 +106,7 @@ impl Blobs {
 
     /// Returns the key that new values of this tenant use.
     #[cfg(feature = "envelope")]
-    pub(crate) async fn maker(&self) -> Result<crate::keys::CurrentBlobKey> {
+    pub(crate) async fn current_key(&self) -> Result<crate::keys::CurrentBlobKey> {
         self.keys.maker(&self.tenant).await
     }
 
@@ -125,18 +125,18 @@ impl Blobs {
         let value = value.into();
         let maker = self.keys.maker(&self.tenant).await?;
         let hash = maker.hasher().update(&value).finalize().to_hex();
-        if let Some(known) = self.known(&hash, value.len() as u64).await? {
+        if let Some(known) = self.find_existing(&hash, value.len() as u64).await? {
             return Ok(known);
         }
         let blob = Blob { id: self.id(), len: value.len() as u64 };
         let seal = maker.seal(&self.tenant, blob.id);
-        let path = place::path(&self.tenant, Kind::Data, &[&blob.id.simple().to_string()]);
+        let path = place::path(&self.tenant, ObjectKind::Data, &[&blob.id.simple().to_string()]);
         if value.len() as u64 <= PART {
-            let stored = upload::closed(&seal, &value);
+            let stored = upload::seal_value(&seal, &value);
             let create = PutOptions::from(PutMode::Create);
             self.objects.put_opts(&path, stored.into(), create).await.map_err(place::failed)?;
         } else {
-            let mut upload = Upload::begin(&*self.objects, &path, &seal).await?;
+            let mut upload = BlobUpload::begin(&*self.objects, &path, &seal).await?;
             upload.write(&value, true).await?;
             upload.finish().await?;
         }
@@ -163,8 +163,8 @@ impl Blobs {
         let mut hasher = maker.hasher();
         let id = self.id();
         let seal = maker.seal(&self.tenant, id);
-        let path = place::path(&self.tenant, Kind::Data, &[&id.simple().to_string()]);
-        let mut upload = Upload::begin(&*self.objects, &path, &seal).await?;
+        let path = place::path(&self.tenant, ObjectKind::Data, &[&id.simple().to_string()]);
+        let mut upload = BlobUpload::begin(&*self.objects, &path, &seal).await?;
         let (mut part, mut len) = (first, 0);
         let done = loop {
             len += part.len() as u64;
@@ -181,7 +181,7 @@ impl Blobs {
         let blob = Blob { id, len };
         let hash = hasher.finalize().to_hex();
         let known = match done {
-            Ok(()) => self.known(&hash, len).await,
+            Ok(()) => self.find_existing(&hash, len).await,
             Err(error) => Err(error),
         };
         match known {
@@ -251,7 +251,7 @@ impl Blobs {
             let message = format!("{blob} is larger than memory can be; read it in parts, with `stream`");
             Error::new(ErrorKind::TooLarge, message)
         })?;
-        let path = place::path(&self.tenant, Kind::Data, &[&blob.id.simple().to_string()]);
+        let path = place::path(&self.tenant, ObjectKind::Data, &[&blob.id.simple().to_string()]);
         let read = self.objects.get_ranges(&path, &[0..HEAD, span]).await;
         let read = match read {
             Ok(read) => read,
@@ -308,12 +308,12 @@ impl Blobs {
     }
 
     /// Finds a value that was put before and is not about to be collected.
-    async fn known(&self, hash: &str, len: u64) -> Result<Option<Blob>> {
-        let folder = place::path(&self.tenant, Kind::Index, &[hash]);
+    async fn find_existing(&self, hash: &str, len: u64) -> Result<Option<Blob>> {
+        let folder = place::path(&self.tenant, ObjectKind::Index, &[hash]);
         let mut entries = self.objects.list(Some(&folder));
         while let Some(entry) = entries.try_next().await.map_err(place::failed)? {
             let Some(id) = place::id_of(&entry.location) else { continue };
-            let path = place::path(&self.tenant, Kind::Data, &[&id.simple().to_string()]);
+            let path = place::path(&self.tenant, ObjectKind::Data, &[&id.simple().to_string()]);
             match self.objects.head(&path).await {
                 Ok(_) => return Ok(Some(Blob { id, len })),
                 Err(object_store::Error::NotFound { .. }) => {}
@@ -325,7 +325,7 @@ impl Blobs {
 
     /// Returns the path of a value's index entry.
     pub(crate) fn entry(&self, hash: &str, blob: &Blob) -> object_store::path::Path {
-        place::path(&self.tenant, Kind::Index, &[hash, &blob.id.simple().to_string()])
+        place::path(&self.tenant, ObjectKind::Index, &[hash, &blob.id.simple().to_string()])
     }
 
     pub(crate) async fn make_known(&self, hash: &str, blob: Blob) -> Result<()> {

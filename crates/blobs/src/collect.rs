@@ -16,9 +16,9 @@ use futures_util::TryStreamExt as _;
 use object_store::{ObjectStoreExt as _, path::Path};
 use uuid::Uuid;
 
-use crate::blob::named_in;
+use crate::blob::collect_blob_ids;
 use crate::blobs::Blobs;
-use crate::place::{self, Kind};
+use crate::place::{self, ObjectKind};
 
 /// The first byte of each envelope of `ferrata-store-envelope`. A record's body is JSON and never starts with it.
 const ENVELOPE: u8 = 0xFE;
@@ -115,9 +115,9 @@ impl Blobs {
         options: CollectOptions,
     ) -> Result<CollectionReport> {
         // The order is what makes it safe: the time and the values first, then what names them.
-        let now = if options.dry_run { here() } else { self.time().await? };
-        let found = self.found().await?;
-        let (named, runs) = named(stores).await?;
+        let now = if options.dry_run { local_time() } else { self.time().await? };
+        let found = self.list_objects().await?;
+        let (named, runs) = list_named(stores).await?;
         // A time in the future counts as age zero.
         let is_old = |at: SystemTime| now.duration_since(at).unwrap_or_default() >= options.grace;
         let mut collected = CollectionReport { runs, ..CollectionReport::default() };
@@ -148,7 +148,7 @@ impl Blobs {
                         for entry in found.entries.get(key).into_iter().flatten() {
                             self.delete(entry).await?;
                         }
-                        let note = place::path(&key.0, Kind::Condemned, &[&key.1.simple().to_string()]);
+                        let note = place::path(&key.0, ObjectKind::Condemned, &[&key.1.simple().to_string()]);
                         self.objects.put(&note, Bytes::new().into()).await.map_err(place::failed)?;
                     }
                 }
@@ -178,14 +178,14 @@ impl Blobs {
     /// Asks the place for its time: all ages are by one clock.
     async fn time(&self) -> Result<SystemTime> {
         let id = self.ids.next(SystemClock::new().now()).simple().to_string();
-        let path = place::path(&self.tenant, Kind::Clock, &[&id]);
+        let path = place::path(&self.tenant, ObjectKind::Clock, &[&id]);
         self.objects.put(&path, Bytes::new().into()).await.map_err(place::failed)?;
         let written = self.objects.head(&path).await.map_err(place::failed)?;
         self.delete(&path).await?;
         Ok(written.last_modified.into())
     }
 
-    pub(crate) async fn found(&self) -> Result<StoredObjects> {
+    pub(crate) async fn list_objects(&self) -> Result<StoredObjects> {
         let mut found = StoredObjects::default();
         let mut objects = self.objects.list(None);
         while let Some(object) = objects.try_next().await.map_err(place::failed)? {
@@ -197,10 +197,10 @@ impl Blobs {
                 modified: object.last_modified.into(),
             };
             match kind {
-                Kind::Data => drop(found.values.insert(key, kept)),
-                Kind::Index => found.entries.entry(key).or_default().push(kept.path),
-                Kind::Condemned => drop(found.condemned.insert(key, kept)),
-                Kind::Clock => {}
+                ObjectKind::Data => drop(found.values.insert(key, kept)),
+                ObjectKind::Index => found.entries.entry(key).or_default().push(kept.path),
+                ObjectKind::Condemned => drop(found.condemned.insert(key, kept)),
+                ObjectKind::Clock => {}
             }
         }
         Ok(found)
@@ -208,7 +208,7 @@ impl Blobs {
 }
 
 /// The time by the clock of this machine.
-fn here() -> SystemTime {
+fn local_time() -> SystemTime {
     let since = u64::try_from(SystemClock::new().now().unix_ms()).unwrap_or_default();
     SystemTime::UNIX_EPOCH + Duration::from_millis(since)
 }
@@ -220,7 +220,7 @@ fn here() -> SystemTime {
 /// existed when it began, and each later name is a copy of one of theirs. The copy may be in another store, so a round lists all stores before it
 /// reads any. At least two rounds run: the second finds runs that a wrong clock hid from the first listing, and runs that moved to an already listed
 /// store.
-async fn named(stores: &[&dyn CheckpointStore]) -> Result<(HashSet<Uuid>, u64)> {
+async fn list_named(stores: &[&dyn CheckpointStore]) -> Result<(HashSet<Uuid>, u64)> {
     let mut ids = HashSet::new();
     // The last record read of each run of a store.
     let mut read: HashMap<(usize, RunKey), HeadRef> = HashMap::new();
@@ -272,7 +272,7 @@ async fn heads(store: &dyn CheckpointStore) -> Result<Vec<RunHead>> {
 /// Reads all records of a run, and its facts. Returns false if records that were listed are gone.
 async fn scan(store: &dyn CheckpointStore, head: &RunHead, ids: &mut HashSet<Uuid>) -> Result<bool> {
     let labels = head.facts.labels.iter().map(|(_, value)| value);
-    labels.chain(head.facts.user.as_deref()).for_each(|text| named_in(text.as_bytes(), ids));
+    labels.chain(head.facts.user.as_deref()).for_each(|text| collect_blob_ids(text.as_bytes(), ids));
     let take = |record: &Record| {
         if record.body.first() == Some(&ENVELOPE) {
             let message = "the record is in an envelope, which hides what it names; give the collection the \
@@ -280,7 +280,7 @@ async fn scan(store: &dyn CheckpointStore, head: &RunHead, ids: &mut HashSet<Uui
             let error = Error::new(ErrorKind::Invalid, message);
             return Err(error.with_run(&head.run).with_seq(record.header.seq));
         }
-        named_in(&record.body, ids);
+        collect_blob_ids(&record.body, ids);
         Ok(())
     };
     each_record(store, head, take).await

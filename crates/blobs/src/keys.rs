@@ -10,11 +10,11 @@ use uuid::Uuid;
 
 use crate::blob::Blob;
 use crate::place;
-use crate::seal::{Head, Seal};
+use crate::seal::{BlobHead, BlobSeal};
 
 /// The source of a place's keys.
 #[derive(Clone, Default)]
-pub(crate) struct Keys {
+pub(crate) struct BlobKeys {
     #[cfg(feature = "envelope")]
     pub(crate) provider: Option<Arc<dyn KeyProvider>>,
     /// Whether plain values are readable although keys are set.
@@ -45,33 +45,33 @@ impl CurrentBlobKey {
         self.key.as_ref().map(|(name, _)| name.as_str())
     }
 
-    pub(crate) fn seal(&self, tenant: &TenantId, id: Uuid) -> Seal {
+    pub(crate) fn seal(&self, tenant: &TenantId, id: Uuid) -> BlobSeal {
         #[cfg(feature = "envelope")]
         if let Some((name, key)) = &self.key {
-            return Seal::encrypted(name, key.bytes(), tenant, id);
+            return BlobSeal::encrypted(name, key.bytes(), tenant, id);
         }
-        Seal::plain(tenant, id)
+        BlobSeal::plain(tenant, id)
     }
 }
 
 #[cfg(not(feature = "envelope"))]
 #[expect(clippy::unused_async, reason = "with keys, they may have to be asked for")]
-impl Keys {
+impl BlobKeys {
     pub(crate) async fn maker(&self, _tenant: &TenantId) -> Result<CurrentBlobKey> {
         Ok(CurrentBlobKey {})
     }
 
-    pub(crate) async fn seal(&self, tenant: &TenantId, blob: &Blob, head: &[u8]) -> Result<Seal> {
-        match Head::read(head).ok_or_else(|| place::corrupt(blob))? {
-            Head::Plain => Ok(Seal::plain(tenant, blob.id)),
-            Head::Encrypted(name) => Err(lacks_key(blob, &name)),
-            Head::Newer(version) => Err(newer(blob, version)),
+    pub(crate) async fn seal(&self, tenant: &TenantId, blob: &Blob, head: &[u8]) -> Result<BlobSeal> {
+        match BlobHead::read(head).ok_or_else(|| place::corrupt(blob))? {
+            BlobHead::Plain => Ok(BlobSeal::plain(tenant, blob.id)),
+            BlobHead::Encrypted(name) => Err(missing_key_error(blob, &name)),
+            BlobHead::Newer(version) => Err(newer_version_error(blob, version)),
         }
     }
 }
 
 #[cfg(feature = "envelope")]
-impl Keys {
+impl BlobKeys {
     /// Returns the key that a new value of the tenant uses.
     pub(crate) async fn maker(&self, tenant: &TenantId) -> Result<CurrentBlobKey> {
         let Some(provider) = &self.provider else { return Ok(CurrentBlobKey { key: None }) };
@@ -83,36 +83,36 @@ impl Keys {
     }
 
     /// Returns what opens a value of the tenant whose head this is.
-    pub(crate) async fn seal(&self, tenant: &TenantId, blob: &Blob, head: &[u8]) -> Result<Seal> {
-        match (Head::read(head).ok_or_else(|| place::corrupt(blob))?, &self.provider) {
-            (Head::Newer(version), _) => Err(newer(blob, version)),
-            (Head::Plain, Some(_)) if !self.accept_plain => {
+    pub(crate) async fn seal(&self, tenant: &TenantId, blob: &Blob, head: &[u8]) -> Result<BlobSeal> {
+        match (BlobHead::read(head).ok_or_else(|| place::corrupt(blob))?, &self.provider) {
+            (BlobHead::Newer(version), _) => Err(newer_version_error(blob, version)),
+            (BlobHead::Plain, Some(_)) if !self.accept_plain => {
                 let message = format!(
                     "{blob} is not encrypted, and all are to be; if it was put before that, allow it with `accept_plain`"
                 );
                 Err(Error::new(ErrorKind::Corrupt, message))
             }
-            (Head::Plain, _) => Ok(Seal::plain(tenant, blob.id)),
-            (Head::Encrypted(name), None) => Err(lacks_key(blob, &name)),
-            (Head::Encrypted(name), Some(provider)) => {
+            (BlobHead::Plain, _) => Ok(BlobSeal::plain(tenant, blob.id)),
+            (BlobHead::Encrypted(name), None) => Err(missing_key_error(blob, &name)),
+            (BlobHead::Encrypted(name), Some(provider)) => {
                 let mut ring = provider.keyring(tenant).await?;
                 if ring.blob_key(&name).is_none() {
                     ring = provider.renewed(tenant).await?;
                 }
-                let key = ring.blob_key(&name).ok_or_else(|| lacks_key(blob, &name))?;
-                Ok(Seal::encrypted(&name, key.bytes(), tenant, blob.id))
+                let key = ring.blob_key(&name).ok_or_else(|| missing_key_error(blob, &name))?;
+                Ok(BlobSeal::encrypted(&name, key.bytes(), tenant, blob.id))
             }
         }
     }
 }
 
-fn lacks_key(blob: &Blob, name: &str) -> Error {
+fn missing_key_error(blob: &Blob, name: &str) -> Error {
     let message =
         format!("{blob} is encrypted with the key `{}`; give this process that key", name.escape_debug());
     Error::new(ErrorKind::Unsupported, message)
 }
 
-fn newer(blob: &Blob, version: u8) -> Error {
+fn newer_version_error(blob: &Blob, version: u8) -> Error {
     let message = format!("{blob} has version {version}, this process reads version 1; upgrade it");
     Error::new(ErrorKind::Unsupported, message)
 }

@@ -8,7 +8,7 @@ use crate::blob::Blob;
 
 /// The kinds of objects of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum ObjectKind {
     /// `<tenant>/data/<id>`: a value.
     Data,
     /// `<tenant>/index/<hash>/<id>`: where a value with this hash is.
@@ -19,7 +19,7 @@ pub(crate) enum Kind {
     Clock,
 }
 
-impl Kind {
+impl ObjectKind {
     const ALL: [Self; 4] = [Self::Data, Self::Index, Self::Condemned, Self::Clock];
 
     fn name(self) -> &'static str {
@@ -33,16 +33,16 @@ impl Kind {
 }
 
 /// Returns the name of an object. A tenant's name has only what every object store and file system takes.
-pub(crate) fn path(tenant: &TenantId, kind: Kind, rest: &[&str]) -> Path {
+pub(crate) fn path(tenant: &TenantId, kind: ObjectKind, rest: &[&str]) -> Path {
     Path::from_iter([tenant.as_str(), kind.name()].iter().chain(rest).copied())
 }
 
 /// Parses the name of an object into its tenant, kind and value id.
-pub(crate) fn read(path: &Path) -> Option<(TenantId, Kind, Uuid)> {
+pub(crate) fn read(path: &Path) -> Option<(TenantId, ObjectKind, Uuid)> {
     let mut parts = path.parts();
     let tenant = TenantId::new(parts.next()?.as_ref()).ok()?;
     let kind = parts.next()?;
-    let kind = Kind::ALL.into_iter().find(|known| known.name() == kind.as_ref())?;
+    let kind = ObjectKind::ALL.into_iter().find(|known| known.name() == kind.as_ref())?;
     Some((tenant, kind, id_of(path)?))
 }
 

@@ -11,7 +11,7 @@ use crate::blobs::Blobs;
 use crate::keys::CurrentBlobKey;
 use crate::place;
 use crate::seal::{HEAD, SEGMENT, TAG};
-use crate::upload::{self, PART, Upload};
+use crate::upload::{self, BlobUpload, PART};
 
 /// The result of [`Blobs::rekey`]; with `dry_run`, the result that it would have.
 #[derive(Debug, Default)]
@@ -57,7 +57,7 @@ impl Blobs {
                 "the place has no keys to encrypt with; give it a ring",
             ));
         }
-        let found = self.found().await?;
+        let found = self.list_objects().await?;
         let mut done = BlobsRekeyed::default();
         for ((of, id), kept) in found.values {
             if tenant.is_some_and(|tenant| *tenant != of) {
@@ -87,7 +87,7 @@ impl Blobs {
         entries: &[Path],
         dry_run: bool,
     ) -> Result<bool> {
-        let maker = self.maker().await?;
+        let maker = self.current_key().await?;
         // A value collected since the listing needs no key.
         let Some(key) = self.key_of(path, size).await? else { return Ok(false) };
         if key.as_deref() == maker.name() {
@@ -101,7 +101,7 @@ impl Blobs {
         };
         if !dry_run {
             let hash = self.replace(&blob, path, first, &maker).await?;
-            self.enter_anew(&blob, &hash, entries).await?;
+            self.replace_entries(&blob, &hash, entries).await?;
         }
         Ok(true)
     }
@@ -117,12 +117,12 @@ impl Blobs {
         let (seal, mut hasher) = (maker.seal(&self.tenant, blob.id), maker.hasher());
         hasher.update(&first);
         if blob.len <= PART {
-            let stored = upload::closed(&seal, &first);
+            let stored = upload::seal_value(&seal, &first);
             let over = PutOptions::from(PutMode::Overwrite);
             self.objects.put_opts(path, stored.into(), over).await.map_err(place::failed)?;
             return Ok(hasher.finalize().to_hex().to_string());
         }
-        let mut upload = Upload::begin(&*self.objects, path, &seal).await?;
+        let mut upload = BlobUpload::begin(&*self.objects, path, &seal).await?;
         let (mut part, mut at) = (first, 0);
         let sent = loop {
             at += part.len() as u64;
@@ -147,7 +147,7 @@ impl Blobs {
     }
 
     /// Replaces the index entries of a value by one for its hash under the new key, if it had any.
-    async fn enter_anew(&self, blob: &Blob, hash: &str, entries: &[Path]) -> Result<()> {
+    async fn replace_entries(&self, blob: &Blob, hash: &str, entries: &[Path]) -> Result<()> {
         let new = self.entry(hash, blob);
         let mut is_entered = entries.contains(&new);
         for entry in entries.iter().filter(|entry| **entry != new) {

@@ -25,7 +25,7 @@ const CIPHER: &str = "ferrata blob 1 cipher";
 
 /// The parsed head of a stored blob.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Head {
+pub(crate) enum BlobHead {
     Plain,
     /// Encrypted with the key of this name.
     Encrypted(String),
@@ -33,7 +33,7 @@ pub(crate) enum Head {
     Newer(u8),
 }
 
-impl Head {
+impl BlobHead {
     pub(crate) fn write(&self) -> [u8; 80] {
         let mut head = [0; 80];
         head[..4].copy_from_slice(MARK);
@@ -69,7 +69,7 @@ impl Head {
 }
 
 /// Closes and opens the segments of one blob.
-pub(crate) struct Seal {
+pub(crate) struct BlobSeal {
     head: [u8; 80],
     means: SealMethod,
 }
@@ -81,10 +81,10 @@ enum SealMethod {
     Cipher(Box<chacha20poly1305::XChaCha20Poly1305>),
 }
 
-impl Seal {
+impl BlobSeal {
     /// Without a key: a segment that was damaged or is of another blob is found out, one that was forged is not.
     pub(crate) fn plain(tenant: &TenantId, id: Uuid) -> Self {
-        let head = Head::Plain.write();
+        let head = BlobHead::Plain.write();
         let mut hasher = blake3::Hasher::new_derive_key(CHECK);
         bind(&mut hasher, tenant, id);
         hasher.update(&head);
@@ -98,7 +98,10 @@ impl Seal {
         let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key(CIPHER, key));
         bind(&mut hasher, tenant, id);
         let cipher = chacha20poly1305::XChaCha20Poly1305::new(hasher.finalize().as_bytes().into());
-        Self { head: Head::Encrypted(name.to_owned()).write(), means: SealMethod::Cipher(Box::new(cipher)) }
+        Self {
+            head: BlobHead::Encrypted(name.to_owned()).write(),
+            means: SealMethod::Cipher(Box::new(cipher)),
+        }
     }
 
     pub(crate) fn head(&self) -> &[u8] {
@@ -195,7 +198,7 @@ mod tests {
     fn what_is_stored_is_as_it_was() {
         let head = |begin: &str| format!("{begin}{}", "0".repeat(160 - begin.len()));
         let mut stored = BytesMut::new();
-        let plain = Seal::plain(&TenantId::default(), id());
+        let plain = BlobSeal::plain(&TenantId::default(), id());
         let place = SegmentPosition { index: 0, is_last: true };
         plain.close(place, b"three", &mut stored);
         assert_eq!(hex(plain.head()), head("46424c4201"));
@@ -210,7 +213,7 @@ mod tests {
         let key = ferrata_store_envelope::Key::from_bytes([7; 32]);
         let ring = ferrata_store_envelope::Keyring::new("2026", &key).unwrap();
         let key = ring.blob_key("2026").unwrap();
-        let seal = Seal::encrypted("2026", key.bytes(), &TenantId::default(), id());
+        let seal = BlobSeal::encrypted("2026", key.bytes(), &TenantId::default(), id());
         let mut stored = BytesMut::new();
         let place = SegmentPosition { index: 0, is_last: true };
         seal.close(place, b"three", &mut stored);

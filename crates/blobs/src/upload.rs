@@ -7,7 +7,7 @@ use object_store::{ObjectStore, ObjectStoreExt as _, WriteMultipart};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::place;
-use crate::seal::{self, HEAD, SEGMENT, Seal, SegmentPosition, TAG};
+use crate::seal::{self, BlobSeal, HEAD, SEGMENT, SegmentPosition, TAG};
 
 /// The amount of a value that is sent, or read ahead, at a time. A multiple of a segment.
 pub(crate) const PART: u64 = 8 << 20;
@@ -16,7 +16,7 @@ pub(crate) const PART: u64 = 8 << 20;
 const PARTS: usize = 2;
 
 /// Closes a value that is sent at once.
-pub(crate) fn closed(seal: &Seal, value: &[u8]) -> Bytes {
+pub(crate) fn seal_value(seal: &BlobSeal, value: &[u8]) -> Bytes {
     let mut stored = BytesMut::with_capacity(stored_len(value.len() as u64));
     stored.extend_from_slice(seal.head());
     SegmentSealer { seal, index: 0 }.write(value, true, &mut stored);
@@ -25,7 +25,7 @@ pub(crate) fn closed(seal: &Seal, value: &[u8]) -> Bytes {
 
 /// Closes the segments of a value, from its first.
 struct SegmentSealer<'a> {
-    seal: &'a Seal,
+    seal: &'a BlobSeal,
     index: u64,
 }
 
@@ -48,13 +48,13 @@ impl SegmentSealer<'_> {
 }
 
 /// A value that is sent in parts.
-pub(crate) struct Upload<'a> {
+pub(crate) struct BlobUpload<'a> {
     parts: WriteMultipart,
     closing: SegmentSealer<'a>,
 }
 
-impl<'a> Upload<'a> {
-    pub(crate) async fn begin(objects: &dyn ObjectStore, path: &Path, seal: &'a Seal) -> Result<Self> {
+impl<'a> BlobUpload<'a> {
+    pub(crate) async fn begin(objects: &dyn ObjectStore, path: &Path, seal: &'a BlobSeal) -> Result<Self> {
         let upload = objects.put_multipart(path).await.map_err(place::failed)?;
         let part = usize::try_from(PART).unwrap_or(usize::MAX);
         let mut parts = WriteMultipart::new_with_chunk_size(upload, part);

@@ -8,8 +8,8 @@ use object_store::ObjectStoreExt as _;
 use object_store::path::Path;
 
 use crate::blobs::Blobs;
-use crate::place::{self, Kind};
-use crate::seal::{HEAD, Head};
+use crate::place::{self, ObjectKind};
+use crate::seal::{BlobHead, HEAD};
 
 /// The values of a tenant under one key at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,10 +58,10 @@ impl Blobs {
     /// ```
     pub async fn key_usage(&self, tenant: Option<&TenantId>) -> Result<Vec<BlobUsage>> {
         let mut counted: BTreeMap<(TenantId, Option<String>), (u64, u64)> = BTreeMap::new();
-        let folder = tenant.map(|tenant| place::path(tenant, Kind::Data, &[]));
+        let folder = tenant.map(|tenant| place::path(tenant, ObjectKind::Data, &[]));
         let mut objects = self.objects.list(folder.as_ref());
         while let Some(object) = objects.try_next().await.map_err(place::failed)? {
-            let Some((tenant, Kind::Data, _)) = place::read(&object.location) else { continue };
+            let Some((tenant, ObjectKind::Data, _)) = place::read(&object.location) else { continue };
             // A value collected since the listing needs no key.
             let Some(key) = self.key_of(&object.location, object.size).await? else { continue };
             let (values, bytes) = counted.entry((tenant, key)).or_default();
@@ -88,11 +88,11 @@ impl Blobs {
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(place::failed(error)),
         };
-        match Head::read(&head) {
-            Some(Head::Plain) => Ok(Some(None)),
+        match BlobHead::read(&head) {
+            Some(BlobHead::Plain) => Ok(Some(None)),
             // This library wrote no other text, so the error does not repeat it.
-            Some(Head::Encrypted(name)) if is_name(&name) => Ok(Some(Some(name))),
-            Some(Head::Newer(version)) => {
+            Some(BlobHead::Encrypted(name)) if is_name(&name) => Ok(Some(Some(name))),
+            Some(BlobHead::Newer(version)) => {
                 let message = format!(
                     "the value at {path} has version {version}, this process reads version 1; upgrade it"
                 );

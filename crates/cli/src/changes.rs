@@ -4,12 +4,12 @@ use ferrata::state::{Channels, Op};
 use ferrata::{Patch, RunKey};
 use serde_json::Value;
 
-use crate::args::Changes;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::args::StateChanges;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 use crate::input;
 
-impl Changes {
+impl StateChanges {
     /// Returns whether there is no change.
     pub(crate) fn is_empty(&self) -> bool {
         self.set.is_empty() && self.remove.is_empty() && self.patch.is_none()
@@ -19,28 +19,28 @@ impl Changes {
     ///
     /// The run's code cannot check whether it can read the result. So a value of another kind than the current one, and a missing channel, require
     /// `--force`.
-    pub(crate) fn patch(&self, run: &RunKey, state: &Channels) -> Result<Patch, Failure> {
+    pub(crate) fn patch(&self, run: &RunKey, state: &Channels) -> Result<Patch, CommandFailure> {
         self.checked(run, state, false)
     }
 
     /// Returns the patch of a node's changes to this state. A node may create channels.
-    pub(crate) fn patch_of_node(&self, run: &RunKey, state: &Channels) -> Result<Patch, Failure> {
+    pub(crate) fn patch_of_node(&self, run: &RunKey, state: &Channels) -> Result<Patch, CommandFailure> {
         self.checked(run, state, true)
     }
 
-    fn checked(&self, run: &RunKey, state: &Channels, new_channels: bool) -> Result<Patch, Failure> {
-        let next = format!("ferrata state {}", shown(run));
+    fn checked(&self, run: &RunKey, state: &Channels, new_channels: bool) -> Result<Patch, CommandFailure> {
+        let next = format!("ferrata state {}", display_key(run));
         let mut ops: Vec<Op> = Vec::new();
         if let Some(path) = &self.patch {
             let text = input::text(path)?;
             let patch =
-                Patch::from_json(&text).map_err(|error| Failure::from(error).or_type(next.clone()))?;
+                Patch::from_json(&text).map_err(|error| CommandFailure::from(error).or_type(next.clone()))?;
             ops.extend(patch.ops()?);
         }
         for channel in &self.remove {
             if state.get(channel).is_none() && !self.force {
                 let message = format!("there is no channel `{}` to remove", channel.escape_debug());
-                return Err(Failure::usage(message, next));
+                return Err(CommandFailure::usage(message, next));
             }
             ops.push(Op::Remove(channel.clone(), Vec::new()));
         }
@@ -48,7 +48,7 @@ impl Changes {
         for op in &ops {
             after.apply_op(op.clone()).map_err(|error| {
                 let message = format!("the changes do not fit the state: {}", error.message());
-                Failure::usage(message, next.clone())
+                CommandFailure::usage(message, next.clone())
             })?;
         }
         for (place, value) in &self.set {
@@ -58,18 +58,18 @@ impl Changes {
                 (_, true) => value,
                 (Some(there), false) => placed(there, &rest, value).ok_or_else(|| {
                     let message = format!("there is nothing at {} to change", place.escape_debug());
-                    Failure::usage(message, next.clone())
+                    CommandFailure::usage(message, next.clone())
                 })?,
                 (None, false) => {
                     let message = format!("there is no channel `{}`", channel.escape_debug());
-                    return Err(Failure::usage(message, next));
+                    return Err(CommandFailure::usage(message, next));
                 }
             };
             after.insert(channel.clone(), changed.clone());
             ops.push(Op::Set(channel, changed));
         }
         if !self.force {
-            check(state, &after, new_channels).map_err(|message| Failure::usage(message, next))?;
+            check(state, &after, new_channels).map_err(|message| CommandFailure::usage(message, next))?;
         }
         Ok(Patch::from_ops(&ops)?)
     }
@@ -146,7 +146,7 @@ mod tests {
     fn changed(set: &[(&str, &str)], force: bool) -> Result<String, String> {
         let state = Channels::from_json(r#"{"n":1,"a/b":{"x":[1,2]},"none":null}"#).unwrap();
         let set = set.iter().map(|(place, value)| ((*place).to_owned(), (*value).to_owned())).collect();
-        let changes = Changes { set, force, ..Changes::default() };
+        let changes = StateChanges { set, force, ..StateChanges::default() };
         let run = RunKey::try_from("r").unwrap();
         let patch = changes.patch(&run, &state).map_err(|failure| failure.message().to_owned())?;
         let mut after = state;

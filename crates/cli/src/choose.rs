@@ -7,14 +7,14 @@ use ferrata::store::{Page, RunHead};
 use ferrata::{CheckpointStore, RunKey, RunStatus};
 use futures_util::TryStreamExt as _;
 
-use crate::args::Filter;
+use crate::args::FilterArgs;
 use crate::commands::ls::{query, table};
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::each::each;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 use crate::input;
-use crate::output::Format;
+use crate::output::OutputFormat;
 use crate::unreadable::UnreadableRuns;
 
 /// Identifies a run.
@@ -29,7 +29,7 @@ impl fmt::Display for RunSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Named(name) => f.write_str(name),
-            Self::Exactly(run) => f.write_str(&shown(run)),
+            Self::Exactly(run) => f.write_str(&display_key(run)),
         }
     }
 }
@@ -43,7 +43,7 @@ pub(crate) struct SelectedRuns {
 
 impl SelectedRuns {
     /// Describes the selection in a few words.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         match (self.by_filter, self.runs.len()) {
             (false, _) => self.runs.iter().map(RunSelector::to_string).collect::<Vec<_>>().join(" "),
             (true, 1) => "1 run".to_owned(),
@@ -52,20 +52,20 @@ impl SelectedRuns {
     }
 }
 
-impl Context {
+impl CommandContext {
     /// Returns the selected runs. A filter without a status selects the statuses that suit the verb.
-    pub(crate) async fn chosen(
+    pub(crate) async fn select_runs(
         &self,
         store: &dyn CheckpointStore,
         named: &[String],
-        filter: &Filter,
+        filter: &FilterArgs,
         is_for: &[RunStatus],
-    ) -> Result<SelectedRuns, Failure> {
+    ) -> Result<SelectedRuns, CommandFailure> {
         if !named.is_empty() {
-            return Ok(SelectedRuns { runs: self.named(named)?, by_filter: false });
+            return Ok(SelectedRuns { runs: self.parse_selectors(named)?, by_filter: false });
         }
         let heads = self.matching(store, filter, is_for).await?;
-        if heads.is_empty() && self.out.format == Format::Table {
+        if heads.is_empty() && self.out.format == OutputFormat::Table {
             self.out.note("no such runs");
         }
         Ok(SelectedRuns {
@@ -75,7 +75,7 @@ impl Context {
     }
 
     /// Returns the runs for words; `-` stands for ids on stdin, one per line, which a command printed in full.
-    fn named(&self, words: &[String]) -> Result<Vec<RunSelector>, Failure> {
+    fn parse_selectors(&self, words: &[String]) -> Result<Vec<RunSelector>, CommandFailure> {
         let mut all = Vec::new();
         for word in words {
             if word != "-" {
@@ -84,7 +84,7 @@ impl Context {
             }
             let lines = input::text("-")?;
             for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
-                all.push(RunSelector::Exactly(self.exactly(line)?));
+                all.push(RunSelector::Exactly(self.parse_full_id(line)?));
             }
         }
         Ok(all)
@@ -95,13 +95,13 @@ impl Context {
         &self,
         store: &dyn CheckpointStore,
         chosen: &SelectedRuns,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let heads: Vec<_> =
             each(&chosen.runs, |meant| Box::pin(self.find_meant(store, meant))).try_collect().await?;
         let (now, time) = (self.now(), self.out.time);
         self.out.all(
             &heads,
-            |head| shown(&head.run),
+            |head| display_key(&head.run),
             |heads| table(heads.iter(), |_| None, |at| time.write(at, now)),
         )?;
         self.out.note("nothing was done; leave out --dry-run to do it");
@@ -111,9 +111,9 @@ impl Context {
     async fn matching(
         &self,
         store: &dyn CheckpointStore,
-        filter: &Filter,
+        filter: &FilterArgs,
         is_for: &[RunStatus],
-    ) -> Result<Vec<RunHead>, Failure> {
+    ) -> Result<Vec<RunHead>, CommandFailure> {
         let mut query = query(self, store, filter).await?;
         if query.statuses.is_empty() && !filter.orphaned {
             query.statuses = is_for.to_vec();

@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use ferrata::{CheckpointStore, Clock, Runtime, SystemClock, Timestamp};
 
-use crate::args::Global;
-use crate::failure::Failure;
+use crate::args::GlobalArgs;
+use crate::failure::CommandFailure;
 use crate::output::{Output, completed};
 use crate::store;
 
 /// The context of every verb.
 #[derive(Debug)]
-pub(crate) struct Context {
+pub(crate) struct CommandContext {
     /// The options that every verb takes.
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
     /// The output for data and notes.
     pub(crate) out: Output,
     /// The store of the run, if the command reads a copy of a damaged log.
@@ -22,9 +22,9 @@ pub(crate) struct Context {
     pub(crate) clock: SystemClock,
 }
 
-impl Context {
+impl CommandContext {
     /// Creates the context of a command line.
-    pub(crate) fn new(global: Global) -> Self {
+    pub(crate) fn new(global: GlobalArgs) -> Self {
         let out = Output::new(&global);
         Self { global, out, real_store: None, clock: SystemClock::new() }
     }
@@ -40,17 +40,17 @@ impl Context {
     }
 
     /// Opens the store, which must exist. It reads and writes nothing yet.
-    pub(crate) fn store(&self) -> Result<Arc<dyn CheckpointStore>, Failure> {
+    pub(crate) fn store(&self) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
         store::open_existing(&self.global.store)
     }
 
     /// Opens the store, which need not exist yet. It reads and writes nothing yet.
-    pub(crate) fn new_store(&self) -> Result<Arc<dyn CheckpointStore>, Failure> {
+    pub(crate) fn new_store(&self) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
         store::open_soon(&self.global.store)
     }
 
     /// Opens the store for reading and steering runs. It reads and writes nothing yet.
-    pub(crate) fn runtime(&self) -> Result<Runtime, Failure> {
+    pub(crate) fn runtime(&self) -> Result<Runtime, CommandFailure> {
         Ok(Runtime::builder_with(self.store()?).operator())
     }
 }

@@ -4,7 +4,7 @@ use crate::output::quoted;
 
 /// Returns the possible resolutions, each with the words after `ferrata answer RUN`. Repeating the work is last: an operator who takes the first must
 /// not pay twice.
-pub(crate) fn ways(question: &str) -> [(&'static str, String); 4] {
+pub(crate) fn resolution_commands(question: &str) -> [(&'static str, String); 4] {
     let how = |resolution: &str| format!("{} --resolve {}", quoted(question), quoted(resolution));
     let supply = format!("{} --set CHANNEL=VALUE", how("supply"));
     [
@@ -16,9 +16,9 @@ pub(crate) fn ways(question: &str) -> [(&'static str, String); 4] {
 }
 
 /// Writes all of them as lines.
-pub(crate) fn lines(question: &str, command: impl Fn(&str) -> String) -> Vec<String> {
+pub(crate) fn resolution_lines(question: &str, command: impl Fn(&str) -> String) -> Vec<String> {
     let begin = "look whether it was done, and then say so by one of these:".to_owned();
-    let each = ways(question)
+    let each = resolution_commands(question)
         .into_iter()
         .flat_map(|(what, more)| [what.to_owned(), format!("  {}", command(&more))]);
     std::iter::once(begin).chain(each).collect()

@@ -5,9 +5,9 @@ use std::time::Duration;
 use ferrata::store::{Page, RunHead, RunQuery};
 use ferrata::{CheckpointStore, Clock, RunKey, RunStatus};
 
-use crate::context::Context;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::context::CommandContext;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 use crate::output::quoted;
 use crate::table::clean_lines;
 
@@ -25,9 +25,9 @@ pub(crate) fn is_idle(head: &RunHead) -> bool {
     head.status == RunStatus::InProgress && !head.owner_alive && head.wake_at.is_none()
 }
 
-impl Context {
+impl CommandContext {
     /// Reports runs with a new record that no process claims within a moment.
-    pub(crate) async fn tell_idle(
+    pub(crate) async fn warn_idle(
         &self,
         store: &dyn CheckpointStore,
         runs: impl IntoIterator<Item = &RunKey>,
@@ -36,26 +36,26 @@ impl Context {
         if self.global.quiet || self.real_store.is_some() {
             return;
         }
-        if let Err(failure) = self.look_for_idle(store, runs).await {
-            self.tell_unseen(&failure);
+        if let Err(failure) = self.find_idle(store, runs).await {
+            self.warn_unread(&failure);
         }
     }
 
     /// Reports a failed read after a record. The command succeeds: a script would otherwise record the same again.
-    pub(crate) fn tell_unseen(&self, failure: &Failure) {
+    pub(crate) fn warn_unread(&self, failure: &CommandFailure) {
         let why = clean_lines(failure.message());
         self.out.note(&format!("it is recorded; what comes of it cannot be seen: {why}"));
     }
 
-    async fn look_for_idle(
+    async fn find_idle(
         &self,
         store: &dyn CheckpointStore,
         runs: impl IntoIterator<Item = &RunKey>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         let until = self.clock.monotonic().saturating_add(TAKE_UP);
         let mut idle = Vec::new();
         for run in runs {
-            if let Some(head) = self.idle(store, run, until).await? {
+            if let Some(head) = self.wait_until_claimed(store, run, until).await? {
                 idle.push(head);
             }
         }
@@ -71,12 +71,12 @@ impl Context {
     }
 
     /// Returns the head of a run that no process has claimed in time.
-    async fn idle(
+    async fn wait_until_claimed(
         &self,
         store: &dyn CheckpointStore,
         run: &RunKey,
         until: Duration,
-    ) -> Result<Option<RunHead>, Failure> {
+    ) -> Result<Option<RunHead>, CommandFailure> {
         loop {
             match store.head(run).await?.filter(is_idle) {
                 None => return Ok(None),
@@ -88,8 +88,8 @@ impl Context {
 }
 
 /// Returns that no process drives a run, and the remedy.
-pub(crate) async fn why_idle(store: &dyn CheckpointStore, head: &RunHead) -> Result<String, Failure> {
-    let (name, workflow) = (shown(&head.run), &head.facts.workflow);
+pub(crate) async fn why_idle(store: &dyn CheckpointStore, head: &RunHead) -> Result<String, CommandFailure> {
+    let (name, workflow) = (display_key(&head.run), &head.facts.workflow);
     if head.facts.labels.get(PIPELINE).is_some() {
         return Ok(format!("no process drives {name}; `ferrata resume {}` does", quoted(&name)));
     }

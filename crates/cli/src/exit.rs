@@ -7,7 +7,7 @@ use ferrata::RunStatus;
 
 /// The reason of the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub(crate) enum ExitReason {
     /// The command succeeded.
     Done,
     /// The run failed, or a check found something.
@@ -32,7 +32,7 @@ pub(crate) enum Exit {
     Interrupted,
 }
 
-impl Exit {
+impl ExitReason {
     /// All reasons, in the order of the codes.
     pub(crate) const ALL: [Self; 11] = [
         Self::Done,
@@ -83,7 +83,7 @@ impl Exit {
     }
 
     /// Returns the reason for an error of this kind.
-    pub(crate) fn of(kind: ErrorKind) -> Self {
+    pub(crate) fn for_error(kind: ErrorKind) -> Self {
         match kind {
             ErrorKind::NotFound => Self::NotFound,
             ErrorKind::Invalid | ErrorKind::TooLarge => Self::Usage,
@@ -98,7 +98,7 @@ impl Exit {
     }
 
     /// Returns the reason for a command that waits for a run, from the run's status; `None` for a run in progress.
-    pub(crate) fn of_status(status: RunStatus) -> Option<Self> {
+    pub(crate) fn for_status(status: RunStatus) -> Option<Self> {
         match status {
             RunStatus::Completed => Some(Self::Done),
             RunStatus::Failed => Some(Self::RunFailed),
@@ -109,8 +109,8 @@ impl Exit {
     }
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<ExitReason> for ExitCode {
+    fn from(exit: ExitReason) -> Self {
         exit.code().into()
     }
 }
@@ -122,8 +122,10 @@ mod tests {
     /// Guarantees: CLI-2.
     #[test]
     fn each_kind_of_error_has_an_exit_code() {
-        let told: Vec<String> =
-            ErrorKind::ALL.iter().map(|&kind| format!("{kind} {}", Exit::of(kind).code())).collect();
+        let told: Vec<String> = ErrorKind::ALL
+            .iter()
+            .map(|&kind| format!("{kind} {}", ExitReason::for_error(kind).code()))
+            .collect();
         let expected = [
             "NOT_FOUND 4",
             "ALREADY_EXISTS 8",
@@ -145,8 +147,8 @@ mod tests {
     /// Guarantees: CLI-2.
     #[test]
     fn codes_are_different_and_none_of_an_error_says_that_all_is_well() {
-        let codes: std::collections::BTreeSet<u8> = Exit::ALL.iter().map(|exit| exit.code()).collect();
-        assert_eq!(codes.len(), Exit::ALL.len());
-        assert!(ErrorKind::ALL.iter().all(|&kind| Exit::of(kind) != Exit::Done));
+        let codes: std::collections::BTreeSet<u8> = ExitReason::ALL.iter().map(|exit| exit.code()).collect();
+        assert_eq!(codes.len(), ExitReason::ALL.len());
+        assert!(ErrorKind::ALL.iter().all(|&kind| ExitReason::for_error(kind) != ExitReason::Done));
     }
 }

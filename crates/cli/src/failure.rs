@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use ferrata::{Error, ErrorKind};
 
-use crate::exit::Exit;
+use crate::exit::ExitReason;
 use crate::table::clean_lines;
 
 /// The failure of a command.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    exit: Exit,
+pub(crate) struct CommandFailure {
+    exit: ExitReason,
     /// The stable code of an error of the library.
     code: Option<&'static str>,
     message: String,
@@ -20,20 +20,20 @@ pub(crate) struct Failure {
     next: String,
 }
 
-impl Failure {
+impl CommandFailure {
     /// Creates a failure; `next` is a command line, as in `ferrata ls`.
-    pub(crate) fn new(exit: Exit, message: impl Into<String>, next: impl Into<String>) -> Self {
+    pub(crate) fn new(exit: ExitReason, message: impl Into<String>, next: impl Into<String>) -> Self {
         Self { exit, code: None, message: message.into(), details: Vec::new(), next: next.into() }
     }
 
     /// A mistake in the command line that clap does not detect.
     pub(crate) fn usage(message: impl Into<String>, next: impl Into<String>) -> Self {
-        Self { code: Some(ErrorKind::Invalid.code()), ..Self::new(Exit::Usage, message, next) }
+        Self { code: Some(ErrorKind::Invalid.code()), ..Self::new(ExitReason::Usage, message, next) }
     }
 
     /// The command itself failed.
     pub(crate) fn internal(message: &str, error: &dyn std::error::Error) -> Self {
-        Self::new(Exit::Internal, format!("{message}: {error}"), "ferrata --help")
+        Self::new(ExitReason::Internal, format!("{message}: {error}"), "ferrata --help")
     }
 
     /// Sets the command to type next.
@@ -66,7 +66,7 @@ impl Failure {
             .join("\n  ")
     }
 
-    pub(crate) fn exit(&self) -> Exit {
+    pub(crate) fn exit(&self) -> ExitReason {
         self.exit
     }
 
@@ -87,7 +87,7 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CommandFailure {
     fn from(error: Error) -> Self {
         let kind = error.kind();
         let mut message = error.to_string();
@@ -101,9 +101,9 @@ impl From<Error> for Failure {
             }
             cause = error.source();
         }
-        let run = error.run().map(crate::find::shown);
+        let run = error.run().map(crate::find::display_key);
         if let Some(next) = missing_key(&error) {
-            return Self { code: Some(kind.code()), ..Self::new(Exit::of(kind), message, next) };
+            return Self { code: Some(kind.code()), ..Self::new(ExitReason::for_error(kind), message, next) };
         }
         let unset = kind == ErrorKind::Invalid
             && run.is_none()
@@ -113,9 +113,12 @@ impl From<Error> for Failure {
             let prepared = error.message().contains("`setup`");
             let next =
                 if prepared { "ferrata store check --setup" } else { "ferrata store check --store URL" };
-            return Self { code: Some(kind.code()), ..Self::new(Exit::Internal, message, next) };
+            return Self { code: Some(kind.code()), ..Self::new(ExitReason::Internal, message, next) };
         }
-        Self { code: Some(kind.code()), ..Self::new(Exit::of(kind), message, next(kind, run.as_deref())) }
+        Self {
+            code: Some(kind.code()),
+            ..Self::new(ExitReason::for_error(kind), message, next(kind, run.as_deref()))
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use ferrata::runtime::RunOrigin;
 use ferrata::store::{Order, Page, RunHead, RunQuery};
 use ferrata::{CheckpointStore, RunKey, Timestamp};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Maximum clock skew: how much later than its child a parent may seem to have started.
 const SKEW_MS: i64 = 24 * 3_600_000;
@@ -17,7 +17,7 @@ async fn labelled(
     head: &RunHead,
     key: &str,
     of: &RunKey,
-) -> Result<Vec<RunHead>, Failure> {
+) -> Result<Vec<RunHead>, CommandFailure> {
     let mut query = RunQuery::default();
     query.tenant = Some(head.run.tenant.clone());
     query.labels = vec![(key.to_owned(), of.run.to_string())];
@@ -38,7 +38,10 @@ async fn labelled(
 }
 
 /// Lists the runs that nodes of a run have started, oldest first, including detached ones.
-pub(crate) async fn children(store: &dyn CheckpointStore, head: &RunHead) -> Result<Vec<RunHead>, Failure> {
+pub(crate) async fn children(
+    store: &dyn CheckpointStore,
+    head: &RunHead,
+) -> Result<Vec<RunHead>, CommandFailure> {
     labelled(store, head, RunOrigin::PARENT_LABEL, &head.run).await
 }
 
@@ -51,7 +54,7 @@ pub(crate) struct RunTree {
 
 impl RunTree {
     /// Reads the part of a run tree that begins with a run.
-    pub(crate) async fn below(store: &dyn CheckpointStore, head: RunHead) -> Result<Self, Failure> {
+    pub(crate) async fn below(store: &dyn CheckpointStore, head: RunHead) -> Result<Self, CommandFailure> {
         let mut of: BTreeMap<RunKey, Vec<RunHead>> = BTreeMap::new();
         for member in labelled(store, &head, RunOrigin::ROOT_LABEL, &RunOrigin::root_of(&head)).await? {
             if let Some(origin) = RunOrigin::of(&member).filter(RunOrigin::is_bound) {

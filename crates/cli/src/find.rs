@@ -6,20 +6,20 @@ use ferrata::store::{Order, Page, RunHead, RunQuery};
 use ferrata::{CheckpointStore, RunId, RunKey, TenantId};
 
 use crate::choose::RunSelector;
-use crate::context::Context;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::failure::CommandFailure;
 use crate::output::quoted;
 
 /// Maximum number of candidates in a message.
 const NAMED: usize = 10;
 
-impl Context {
+impl CommandContext {
     /// Finds the selected run.
     pub(crate) async fn find_meant(
         &self,
         store: &dyn CheckpointStore,
         meant: &RunSelector,
-    ) -> Result<RunHead, Failure> {
+    ) -> Result<RunHead, CommandFailure> {
         match meant {
             RunSelector::Named(name) => self.find(store, name).await,
             RunSelector::Exactly(run) => head(store, run).await,
@@ -27,11 +27,11 @@ impl Context {
     }
 
     /// Returns the run with the full id: that of a directory, with its tenant, or with that of `--tenant`.
-    pub(crate) fn exactly(&self, name: &str) -> Result<RunKey, Failure> {
-        if let Some(run) = self.global.of_directory.as_ref().filter(|run| shown(run) == name) {
+    pub(crate) fn parse_full_id(&self, name: &str) -> Result<RunKey, CommandFailure> {
+        if let Some(run) = self.global.of_directory.as_ref().filter(|run| display_key(run) == name) {
             return Ok(run.clone());
         }
-        let unfit = |error| Failure::from(error).or_type("ferrata ls");
+        let unfit = |error| CommandFailure::from(error).or_type("ferrata ls");
         let (tenant, id) = match name.split_once('/') {
             Some((tenant, id)) => (TenantId::new(tenant).map_err(unfit)?, id),
             None => (self.global.tenant.clone().unwrap_or_default(), name),
@@ -41,8 +41,12 @@ impl Context {
     }
 
     /// Finds the run for `name`: an id, a prefix of one, or either after a tenant and a slash.
-    pub(crate) async fn find(&self, store: &dyn CheckpointStore, name: &str) -> Result<RunHead, Failure> {
-        let exact = self.exactly(name)?;
+    pub(crate) async fn find(
+        &self,
+        store: &dyn CheckpointStore,
+        name: &str,
+    ) -> Result<RunHead, CommandFailure> {
+        let exact = self.parse_full_id(name)?;
         if self.global.of_directory.as_ref() == Some(&exact) {
             return head(store, &exact).await;
         }
@@ -69,21 +73,21 @@ impl Context {
 }
 
 /// Returns the head of a run by its full name.
-async fn head(store: &dyn CheckpointStore, run: &RunKey) -> Result<RunHead, Failure> {
+async fn head(store: &dyn CheckpointStore, run: &RunKey) -> Result<RunHead, CommandFailure> {
     let gone = || missing(run, "there is no such run, and none whose id begins so is meant");
     store.head(run).await?.ok_or_else(gone)
 }
 
-fn missing(run: &RunKey, why: &str) -> Failure {
+fn missing(run: &RunKey, why: &str) -> CommandFailure {
     let error = ferrata::Error::new(ferrata::ErrorKind::NotFound, why.to_owned()).with_run(run);
-    Failure::from(error).or_type("ferrata ls")
+    CommandFailure::from(error).or_type("ferrata ls")
 }
 
 async fn begins_with(
     store: &dyn CheckpointStore,
     tenant: Option<TenantId>,
     id: &str,
-) -> Result<Vec<RunHead>, Failure> {
+) -> Result<Vec<RunHead>, CommandFailure> {
     let mut query = RunQuery::default();
     query.tenant = tenant;
     let mut page = Page::first(Page::MAX).with_order(Order::NewestFirst);
@@ -98,21 +102,21 @@ async fn begins_with(
     }
 }
 
-fn ambiguous(name: &str, count: usize, found: &[RunHead]) -> Failure {
+fn ambiguous(name: &str, count: usize, found: &[RunHead]) -> CommandFailure {
     let message =
         format!("{count} runs have an id that begins with `{}`; write more of it", name.escape_debug());
     let mut details: Vec<String> = found
         .iter()
         .take(NAMED)
-        .map(|head| format!("{}  {}  {}", shown(&head.run), head.status, head.facts.workflow))
+        .map(|head| format!("{}  {}  {}", display_key(&head.run), head.status, head.facts.workflow))
         .collect();
     if count > NAMED {
         details.push(format!("and {} more", count - NAMED));
     }
     let next = found
         .first()
-        .map_or("ferrata ls".into(), |head| format!("ferrata show {}", quoted(&shown(&head.run))));
-    Failure::usage(message, next).with_details(details)
+        .map_or("ferrata ls".into(), |head| format!("ferrata show {}", quoted(&display_key(&head.run))));
+    CommandFailure::usage(message, next).with_details(details)
 }
 
 /// Whether the command line or the environment sets a tenant: names without a tenant then belong to it.
@@ -124,11 +128,11 @@ pub(crate) fn note_tenant(tenant: Option<&TenantId>) {
 }
 
 /// Returns whether a name alone refers to this tenant.
-pub(crate) fn goes_without_saying(tenant: &TenantId) -> bool {
+pub(crate) fn is_default_tenant(tenant: &TenantId) -> bool {
     *tenant == TenantId::default() && !OF_A_TENANT.load(Ordering::Relaxed)
 }
 
 /// Writes a run's key as people type it: with its tenant unless the tenant is implied.
-pub(crate) fn shown(run: &RunKey) -> String {
-    if goes_without_saying(&run.tenant) { run.run.to_string() } else { run.to_string() }
+pub(crate) fn display_key(run: &RunKey) -> String {
+    if is_default_tenant(&run.tenant) { run.run.to_string() } else { run.to_string() }
 }

@@ -5,46 +5,47 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::output::to_stderr;
 
 /// Maximum size of a file with one value: far more than any record allows.
 const MOST: u64 = 256 * 1024 * 1024;
 
 /// Reads a file, or stdin for `-`.
-pub(crate) fn bytes(path: &str) -> Result<Vec<u8>, Failure> {
+pub(crate) fn bytes(path: &str) -> Result<Vec<u8>, CommandFailure> {
     let mut all = Vec::new();
     let read = if path == "-" {
         io::stdin().lock().take(MOST + 1).read_to_end(&mut all)
     } else {
         std::fs::File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut all))
     };
-    read.map_err(|error| unread(path, &error))?;
+    read.map_err(|error| unreadable_input(path, &error))?;
     if all.len() as u64 > MOST {
         let message = format!("{path} has more than {MOST} bytes; it is hardly what you meant");
-        return Err(Failure::usage(message, "ferrata --help"));
+        return Err(CommandFailure::usage(message, "ferrata --help"));
     }
     Ok(all)
 }
 
 /// Reads a text file, or stdin for `-`.
-pub(crate) fn text(path: &str) -> Result<String, Failure> {
+pub(crate) fn text(path: &str) -> Result<String, CommandFailure> {
     String::from_utf8(bytes(path)?)
-        .map_err(|_| Failure::usage(format!("{path} is no UTF-8 text"), "ferrata --help"))
+        .map_err(|_| CommandFailure::usage(format!("{path} is no UTF-8 text"), "ferrata --help"))
 }
 
 /// Returns the error for an unreadable file.
-pub(crate) fn unread(path: &str, error: &io::Error) -> Failure {
-    let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Internal };
+pub(crate) fn unreadable_input(path: &str, error: &io::Error) -> CommandFailure {
+    let exit =
+        if error.kind() == io::ErrorKind::NotFound { ExitReason::NotFound } else { ExitReason::Internal };
     let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.map_or(".".to_owned(), |folder| folder.display().to_string());
-    Failure::new(exit, format!("{path} cannot be read: {error}"), format!("ls -l {folder}"))
+    CommandFailure::new(exit, format!("{path} cannot be read: {error}"), format!("ls -l {folder}"))
 }
 
 /// Reads a value of the command line: literal, from a file for `@FILE`, from stdin for `-`.
-pub(crate) fn value(word: &str) -> Result<String, Failure> {
+pub(crate) fn value(word: &str) -> Result<String, CommandFailure> {
     match word.strip_prefix('@') {
         Some(path) => text(path),
         None if word == "-" => text("-"),
@@ -58,32 +59,32 @@ pub(crate) fn json_or_text(text: &str) -> Value {
         .unwrap_or_else(|_| Value::String(text.trim_end_matches(['\n', '\r']).to_owned()))
 }
 
-impl Context {
+impl CommandContext {
     /// Returns whether a person can answer.
     pub(crate) fn is_attended(&self) -> bool {
         !self.global.no_input && io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
     /// Asks a person a question on the terminal; `None` without a terminal or an answer.
-    pub(crate) fn ask(&self, question: &str) -> Result<Option<String>, Failure> {
+    pub(crate) fn ask(&self, question: &str) -> Result<Option<String>, CommandFailure> {
         if !self.is_attended() {
             return Ok(None);
         }
         to_stderr(question, self.out.color_notes);
         let mut line = String::new();
-        io::stdin().lock().read_line(&mut line).map_err(|error| unread("-", &error))?;
+        io::stdin().lock().read_line(&mut line).map_err(|error| unreadable_input("-", &error))?;
         let line = line.trim().to_owned();
         Ok(Some(line).filter(|line| !line.is_empty()))
     }
 
     /// Continues only with `--yes`, or if a person agrees.
-    pub(crate) fn confirm(&self, yes: bool, what: &str, next: &str) -> Result<(), Failure> {
+    pub(crate) fn confirm(&self, yes: bool, what: &str, next: &str) -> Result<(), CommandFailure> {
         if yes {
             return Ok(());
         }
         match self.ask(&format!("{what}? [y/N] "))? {
             Some(line) if ["y", "yes"].contains(&line.to_lowercase().as_str()) => Ok(()),
-            _ => Err(Failure::usage(format!("nothing was done: to {what} takes --yes"), next)),
+            _ => Err(CommandFailure::usage(format!("nothing was done: to {what} takes --yes"), next)),
         }
     }
 }

@@ -35,9 +35,9 @@ use std::process::ExitCode;
 
 use ferrata::ErrorKind;
 
-use context::Context;
-use exit::Exit;
-use failure::Failure;
+use context::CommandContext;
+use exit::ExitReason;
+use failure::CommandFailure;
 use output::Output;
 
 fn main() -> ExitCode {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         Output::new(&cli.global).failure(&failure, &cli.global);
         return failure.exit().into();
     }
-    let context = Context::new(cli.global);
+    let context = CommandContext::new(cli.global);
     let done = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => {
             let done = runtime.block_on(async {
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
             runtime.shutdown_background();
             done
         }
-        Err(error) => Err(Failure::internal("threads cannot be started", &error)),
+        Err(error) => Err(CommandFailure::internal("threads cannot be started", &error)),
     };
     match done {
         Ok(exit) => exit.into(),
@@ -77,11 +77,11 @@ fn main() -> ExitCode {
 }
 
 /// Repeats a command that a damaged log refused, on a copy of the log up to the damage, if possible.
-async fn salvaged(failure: Failure) -> Result<Exit, Failure> {
+async fn salvaged(failure: CommandFailure) -> Result<ExitReason, CommandFailure> {
     let Ok(mut cli) = args::parse() else { return Err(failure) };
     directory::resolve(&mut cli)?;
     let Some(salvaged) = salvage::prepare(&mut cli).await? else { return Err(failure) };
-    let mut context = Context::new(cli.global);
+    let mut context = CommandContext::new(cli.global);
     context.out.note(&salvaged.note);
     context.real_store = Some(salvaged.store.clone());
     commands::run(&context, cli.command).await
@@ -89,8 +89,8 @@ async fn salvaged(failure: Failure) -> Result<Exit, Failure> {
 
 /// Prints clap's message: the help on stdout, a mistake on stderr.
 fn refused(error: &clap::Error) -> ExitCode {
-    let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
-    if exit == Exit::Done {
+    let exit = if error.use_stderr() { ExitReason::Usage } else { ExitReason::Done };
+    if exit == ExitReason::Done {
         // stdout has no reader, so nobody would see the error.
         let _ = error.print();
     } else {

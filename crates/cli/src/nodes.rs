@@ -8,7 +8,7 @@ use ferrata::runtime::{ActivationPhase, Checkpoint, PastActivation, PendingActiv
 use ferrata::store::RunHead;
 use serde_json::Value;
 
-use crate::table::{Cell, Table, clean};
+use crate::table::{Table, TableCell, clean};
 use crate::time::short;
 use crate::verdict::{self, NodeVerdict};
 
@@ -17,13 +17,13 @@ const FOLDED: usize = 30;
 
 /// The information about open activations that the log lacks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct ReadMoment {
     /// Whether a live process drives the run.
     is_driven: bool,
     now: Timestamp,
 }
 
-impl Moment {
+impl ReadMoment {
     /// Creates it from a checkpoint: the newest record uses the current time, an older one its own.
     pub(crate) fn of(checkpoint: &Checkpoint, head: &RunHead, now: Timestamp) -> Self {
         match checkpoint.record == head.id {
@@ -33,7 +33,7 @@ impl Moment {
     }
 }
 
-impl Moment {
+impl ReadMoment {
     /// Returns the phase of an open activation.
     pub(crate) fn phase(self, run: &Checkpoint, pending: &PendingActivation) -> ActivationPhase {
         run.phase(pending, self.is_driven, self.now)
@@ -42,12 +42,12 @@ impl Moment {
 
 /// One activation, or several with the same result.
 #[derive(Debug)]
-struct Line {
+struct ActivationLine {
     node: String,
     /// The number of the visit; `None` for several, or for a node without visits.
     visit: Option<u32>,
     times: usize,
-    rank: Rank,
+    rank: LineRank,
     outcome: String,
     color: AnsiColor,
     attempts: String,
@@ -59,7 +59,7 @@ struct Line {
 
 /// Order of lines if there are many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
+enum LineRank {
     Failed,
     Open,
     Done,
@@ -68,16 +68,16 @@ enum Rank {
 
 /// Formats the activations of a run as a table in the order of their ends. If there are many, failed and open ones come first, and those with the
 /// same result share a line.
-pub(crate) fn table(now: &Checkpoint, moment: Moment, at: impl Fn(Timestamp) -> String) -> Option<Table> {
+pub(crate) fn table(now: &Checkpoint, moment: ReadMoment, at: impl Fn(Timestamp) -> String) -> Option<Table> {
     let mut lines = lines(now, moment);
     if lines.is_empty() {
         return None;
     }
     if lines.len() > FOLDED {
-        lines = folded(lines);
+        lines = combine_lines(lines);
     }
     let mut table = Table::new(["NODE", "OUTCOME", "ATTEMPTS", "TOOK", "AT", "DETAILS"])
-        .sparing(["AT", "TOOK", "ATTEMPTS"]);
+        .omit_first(["AT", "TOOK", "ATTEMPTS"]);
     for line in lines {
         let node = match (line.visit, line.times) {
             (Some(visit), _) => format!("{}@{visit}", line.node),
@@ -86,7 +86,7 @@ pub(crate) fn table(now: &Checkpoint, moment: Moment, at: impl Fn(Timestamp) -> 
         };
         table.row([
             node.into(),
-            Cell::styled(line.outcome, Style::new().fg_color(Some(line.color.into()))),
+            TableCell::styled(line.outcome, Style::new().fg_color(Some(line.color.into()))),
             line.attempts.into(),
             line.took.map(range).unwrap_or_default().into(),
             line.at.map(&at).unwrap_or_default().into(),
@@ -98,7 +98,7 @@ pub(crate) fn table(now: &Checkpoint, moment: Moment, at: impl Fn(Timestamp) -> 
 
 /// Formats external results of nodes as a table, by node.
 pub(crate) fn artifacts(now: &Checkpoint) -> Option<Table> {
-    let mut table = Table::new(["NODE", "ARTIFACT", "BYTES", "TYPE", "WHERE"]).sparing(["TYPE", "BYTES"]);
+    let mut table = Table::new(["NODE", "ARTIFACT", "BYTES", "TYPE", "WHERE"]).omit_first(["TYPE", "BYTES"]);
     for (node, artifact) in
         now.artifacts.iter().flat_map(|(node, all)| all.iter().map(move |one| (node, one)))
     {
@@ -113,19 +113,19 @@ pub(crate) fn artifacts(now: &Checkpoint) -> Option<Table> {
     (!now.artifacts.is_empty()).then_some(table)
 }
 
-fn lines(now: &Checkpoint, moment: Moment) -> Vec<Line> {
-    let ended = now.history.iter().map(ended);
+fn lines(now: &Checkpoint, moment: ReadMoment) -> Vec<ActivationLine> {
+    let ended = now.history.iter().map(ended_line);
     // The end of an activation shows that it stopped the run.
     let has_ended = |one: &PendingActivation| {
         now.history.iter().any(|past| !past.ok && past.node == one.node && past.visit == one.visit)
     };
     let going =
-        now.next.iter().filter(|one| !(one.stopped && has_ended(one))).map(|one| going(now, moment, one));
-    let skipped = now.skipped.iter().map(|node| Line {
+        now.next.iter().filter(|one| !(one.stopped && has_ended(one))).map(|one| open_line(now, moment, one));
+    let skipped = now.skipped.iter().map(|node| ActivationLine {
         node: node.to_string(),
         visit: None,
         times: 1,
-        rank: Rank::Skipped,
+        rank: LineRank::Skipped,
         outcome: "- skipped".to_owned(),
         color: AnsiColor::BrightBlack,
         attempts: String::new(),
@@ -136,7 +136,7 @@ fn lines(now: &Checkpoint, moment: Moment) -> Vec<Line> {
     ended.chain(going).chain(skipped).collect()
 }
 
-fn ended(past: &PastActivation) -> Line {
+fn ended_line(past: &PastActivation) -> ActivationLine {
     let led: Vec<String> = past.led_to.iter().map(ToString::to_string).collect();
     let led = if led.is_empty() { String::new() } else { format!("→ {}", led.join(", ")) };
     let came = NodeVerdict::of(past);
@@ -152,14 +152,14 @@ fn ended(past: &PastActivation) -> Line {
         (why, _) => format!("{} {led}", clean(why)).trim_end().to_owned(),
     };
     let took = past.took_ms.map(Duration::from_millis);
-    Line {
+    ActivationLine {
         node: past.node.to_string(),
         visit: Some(past.visit.get()),
         times: 1,
         rank: match came {
-            NodeVerdict::Failed | NodeVerdict::Partial => Rank::Failed,
-            NodeVerdict::Done => Rank::Done,
-            NodeVerdict::Skipped => Rank::Skipped,
+            NodeVerdict::Failed | NodeVerdict::Partial => LineRank::Failed,
+            NodeVerdict::Done => LineRank::Done,
+            NodeVerdict::Skipped => LineRank::Skipped,
         },
         outcome: format!("{} {}", came.sign(), clean(shown)),
         color: came.color(),
@@ -170,19 +170,19 @@ fn ended(past: &PastActivation) -> Line {
     }
 }
 
-fn going(now: &Checkpoint, moment: Moment, pending: &PendingActivation) -> Line {
+fn open_line(now: &Checkpoint, moment: ReadMoment, pending: &PendingActivation) -> ActivationLine {
     let phase = moment.phase(now, pending);
     let (rank, sign, color) = match phase {
-        ActivationPhase::Stopped => (Rank::Failed, "✗", AnsiColor::Red),
-        ActivationPhase::Asking => (Rank::Open, "?", AnsiColor::Yellow),
-        ActivationPhase::Running => (Rank::Open, "…", AnsiColor::Cyan),
-        _ => (Rank::Open, "…", AnsiColor::Yellow),
+        ActivationPhase::Stopped => (LineRank::Failed, "✗", AnsiColor::Red),
+        ActivationPhase::Asking => (LineRank::Open, "?", AnsiColor::Yellow),
+        ActivationPhase::Running => (LineRank::Open, "…", AnsiColor::Cyan),
+        _ => (LineRank::Open, "…", AnsiColor::Yellow),
     };
     let mut failures = now.diagnostics.iter().rev();
     let last = failures.find(|one| one.node == pending.node && one.visit == pending.visit);
     let why = last.filter(|_| pending.failed > 0).map(|last| clean(&last.failure.message));
-    let details = [pending.progress.as_ref().map(come_to), why];
-    Line {
+    let details = [pending.progress.as_ref().map(progress_text), why];
+    ActivationLine {
         node: pending.node.to_string(),
         visit: Some(pending.visit.get()),
         times: 1,
@@ -197,7 +197,7 @@ fn going(now: &Checkpoint, moment: Moment, pending: &PendingActivation) -> Line 
 }
 
 /// Formats the progress of attempts as one short line.
-fn come_to(progress: &Value) -> String {
+fn progress_text(progress: &Value) -> String {
     const WIDTH: usize = 60;
     let text = match progress {
         Value::String(text) => text.clone(),
@@ -211,11 +211,11 @@ fn come_to(progress: &Value) -> String {
 }
 
 /// Combines a node's lines with the same result, and the same reason if they failed.
-fn folded(lines: Vec<Line>) -> Vec<Line> {
-    let mut folded: Vec<Line> = Vec::new();
+fn combine_lines(lines: Vec<ActivationLine>) -> Vec<ActivationLine> {
+    let mut folded: Vec<ActivationLine> = Vec::new();
     let mut known = std::collections::HashMap::new();
     for line in lines {
-        let why = if line.rank == Rank::Failed { line.details.clone() } else { String::new() };
+        let why = if line.rank == LineRank::Failed { line.details.clone() } else { String::new() };
         let at = *known.entry((line.node.clone(), line.outcome.clone(), why)).or_insert(folded.len());
         match folded.get_mut(at) {
             None => folded.push(line),
@@ -227,7 +227,7 @@ fn folded(lines: Vec<Line>) -> Vec<Line> {
     folded
 }
 
-impl Line {
+impl ActivationLine {
     /// Adds another line with the same result.
     fn add(&mut self, other: &Self) {
         self.visit = None;
@@ -264,9 +264,9 @@ mod tests {
 
     #[test]
     fn how_far_an_attempt_has_come_is_one_short_line() {
-        assert_eq!(come_to(&serde_json::json!("page 3 of 9")), "at page 3 of 9");
-        assert_eq!(come_to(&serde_json::json!({ "rows": 7 })), r#"at {"rows":7}"#);
-        let long = come_to(&serde_json::json!(format!("a\n{}", "b".repeat(100))));
+        assert_eq!(progress_text(&serde_json::json!("page 3 of 9")), "at page 3 of 9");
+        assert_eq!(progress_text(&serde_json::json!({ "rows": 7 })), r#"at {"rows":7}"#);
+        let long = progress_text(&serde_json::json!(format!("a\n{}", "b".repeat(100))));
         assert!(!long.contains('\n') && long.chars().count() <= 64, "{long}");
     }
 

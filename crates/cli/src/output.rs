@@ -9,16 +9,16 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::args::Global;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::args::GlobalArgs;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::store;
 use crate::table::{Table, clean_json, clean_lines, paint, safe};
 use crate::time::TimeFormat;
 
 /// In which form data is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     /// For people.
     #[default]
     Table,
@@ -32,7 +32,7 @@ pub(crate) enum Format {
 
 /// When there is colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Color {
+pub(crate) enum ColorChoice {
     /// On a terminal, unless `NO_COLOR` is set.
     #[default]
     Auto,
@@ -42,7 +42,7 @@ pub(crate) enum Color {
     Never,
 }
 
-impl Color {
+impl ColorChoice {
     fn on(self, terminal: bool) -> bool {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         match self {
@@ -70,7 +70,7 @@ pub(crate) fn room() -> Option<usize> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     /// The format of data.
-    pub(crate) format: Format,
+    pub(crate) format: OutputFormat,
     /// The format of times for people.
     pub(crate) time: TimeFormat,
     /// Whether data is colored.
@@ -84,7 +84,7 @@ pub(crate) struct Output {
 
 impl Output {
     /// Creates the output for the options.
-    pub(crate) fn new(global: &Global) -> Self {
+    pub(crate) fn new(global: &GlobalArgs) -> Self {
         Self {
             format: global.output,
             time: global.time,
@@ -106,7 +106,7 @@ impl Output {
     }
 
     /// Writes the buffer, and on a terminal replaces the previous screen.
-    pub(crate) fn end_screen(&self) -> Result<(), Failure> {
+    pub(crate) fn end_screen(&self) -> Result<(), CommandFailure> {
         let kept = screen().take().unwrap_or_default();
         if io::stdout().is_terminal() {
             // Each line is overwritten, so that the screen does not flicker, and the lines below are cleared.
@@ -119,11 +119,11 @@ impl Output {
 
     /// Returns whether a mistake on the command line is colored: its options are unknown.
     pub(crate) fn of_mistakes() -> bool {
-        Color::Auto.on(io::stderr().is_terminal())
+        ColorChoice::Auto.on(io::stderr().is_terminal())
     }
 
     /// Writes data.
-    pub(crate) fn text(&self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn text(&self, text: &str) -> Result<(), CommandFailure> {
         let text = safe(text, self.color);
         if let Some(kept) = screen().as_mut() {
             kept.push_str(&text);
@@ -138,17 +138,17 @@ impl Output {
     }
 
     /// Writes data as a line.
-    pub(crate) fn line(&self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn line(&self, text: &str) -> Result<(), CommandFailure> {
         self.text(&format!("{text}\n"))
     }
 
     /// Writes a JSON document over several lines.
-    pub(crate) fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
+    pub(crate) fn json(&self, value: &impl Serialize) -> Result<(), CommandFailure> {
         self.line(&clean_json(&serde_json::to_string_pretty(value).map_err(unserialised)?))
     }
 
     /// Writes a JSON document on one line.
-    pub(crate) fn json_line(&self, value: &impl Serialize) -> Result<(), Failure> {
+    pub(crate) fn json_line(&self, value: &impl Serialize) -> Result<(), CommandFailure> {
         self.line(&clean_json(&serde_json::to_string(value).map_err(unserialised)?))
     }
 
@@ -158,18 +158,18 @@ impl Output {
         value: &T,
         id: impl FnOnce(&T) -> String,
         people: impl FnOnce(&T) -> String,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         match self.format {
-            Format::Json => self.json(value),
-            Format::Jsonl => self.json_line(value),
-            Format::Ids => self.line(&id(value)),
-            Format::Table => self.text(&people(value)),
+            OutputFormat::Json => self.json(value),
+            OutputFormat::Jsonl => self.json_line(value),
+            OutputFormat::Ids => self.line(&id(value)),
+            OutputFormat::Table => self.text(&people(value)),
         }
     }
 
     /// Returns whether each of several items is written immediately.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.format, Format::Jsonl | Format::Ids)
+        matches!(self.format, OutputFormat::Jsonl | OutputFormat::Ids)
     }
 
     /// Writes several items of a kind.
@@ -178,13 +178,13 @@ impl Output {
         values: &[T],
         id: impl Fn(&T) -> String,
         table: impl FnOnce(&[T]) -> Table,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         match self.format {
-            Format::Json => self.json(&values),
-            Format::Jsonl => values.iter().try_for_each(|value| self.json_line(value)),
-            Format::Ids => values.iter().try_for_each(|value| self.line(&id(value))),
-            Format::Table if values.is_empty() => Ok(()),
-            Format::Table => self.text(&table(values).render(self.color, self.room)),
+            OutputFormat::Json => self.json(&values),
+            OutputFormat::Jsonl => values.iter().try_for_each(|value| self.json_line(value)),
+            OutputFormat::Ids => values.iter().try_for_each(|value| self.line(&id(value))),
+            OutputFormat::Table if values.is_empty() => Ok(()),
+            OutputFormat::Table => self.text(&table(values).render(self.color, self.room)),
         }
     }
 
@@ -207,7 +207,7 @@ impl Output {
         // A watched screen has only its own content, and programs want only data.
         let mut kept = screen();
         if let Some(kept) = kept.as_mut() {
-            if self.format == Format::Table {
+            if self.format == OutputFormat::Table {
                 kept.push_str(&safe(&format!("{text}\n"), self.color));
             }
         } else {
@@ -216,9 +216,9 @@ impl Output {
     }
 
     /// Writes why the command failed, and the next command to type.
-    pub(crate) fn failure(&self, failure: &Failure, global: &Global) {
+    pub(crate) fn failure(&self, failure: &CommandFailure, global: &GlobalArgs) {
         let next = completed(failure.next(), global);
-        if matches!(self.format, Format::Json | Format::Jsonl) {
+        if matches!(self.format, OutputFormat::Json | OutputFormat::Jsonl) {
             let error = serde_json::json!({ "error": {
                 "kind": failure.code(),
                 "exit": failure.exit().code(),
@@ -231,7 +231,7 @@ impl Output {
         let bold = |color: AnsiColor| Style::new().bold().fg_color(Some(color.into()));
         // A question is not an error.
         let mut text = match failure.exit() {
-            Exit::Waiting => paint("waiting", bold(AnsiColor::Yellow), self.color_notes),
+            ExitReason::Waiting => paint("waiting", bold(AnsiColor::Yellow), self.color_notes),
             _ => paint("error", bold(AnsiColor::Red), self.color_notes),
         };
         text.push_str(": ");
@@ -246,7 +246,7 @@ impl Output {
 }
 
 /// Adds the store and the tenant to a command to type, if this command line has them.
-pub(crate) fn completed(next: &str, global: &Global) -> String {
+pub(crate) fn completed(next: &str, global: &GlobalArgs) -> String {
     let mut next = next.to_owned();
     if !next.starts_with("ferrata ") {
         return next;
@@ -254,7 +254,7 @@ pub(crate) fn completed(next: &str, global: &Global) -> String {
     let named = std::env::var("FERRATA_STORE").ok();
     if global.store != named.as_deref().unwrap_or(store::DEFAULT) && !next.contains("--store") {
         next.push_str(" --store ");
-        next.push_str(&quoted(&store::shown(&global.store)));
+        next.push_str(&quoted(&store::redact_url(&global.store)));
     }
     if let Some(tenant) = &global.tenant
         && std::env::var("FERRATA_TENANT").ok().as_deref() != Some(tenant.as_str())
@@ -286,7 +286,7 @@ pub(crate) fn to_stderr(text: &str, color: bool) {
 static UNREAD: AtomicBool = AtomicBool::new(false);
 
 /// Writes data to stdout. A closed pipe is no failure, and does not change the exit code.
-fn to_stdout(text: &str) -> Result<(), Failure> {
+fn to_stdout(text: &str) -> Result<(), CommandFailure> {
     if UNREAD.load(Ordering::Relaxed) {
         return Ok(());
     }
@@ -296,11 +296,11 @@ fn to_stdout(text: &str) -> Result<(), Failure> {
             UNREAD.store(true, Ordering::Relaxed);
             Ok(())
         }
-        written => written.map_err(|error| Failure::internal("the output cannot be written", &error)),
+        written => written.map_err(|error| CommandFailure::internal("the output cannot be written", &error)),
     }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
-fn unserialised(error: serde_json::Error) -> Failure {
-    Failure::internal("the output is no JSON", &error)
+fn unserialised(error: serde_json::Error) -> CommandFailure {
+    CommandFailure::internal("the output is no JSON", &error)
 }

@@ -11,13 +11,13 @@ use ferrata_dot::source::{Snippet, Span};
 use ferrata_dot::transform::Transforms;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report};
 
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::input;
 
 /// A pipeline's file.
-pub(crate) struct Read {
+pub(crate) struct PipelineFile {
     /// Its name.
     pub(crate) name: String,
     /// Its content.
@@ -30,7 +30,7 @@ pub(crate) struct Read {
 const LINE: usize = 400;
 
 /// A finding in a pipeline's file.
-pub(crate) struct Mark {
+pub(crate) struct PipelineFinding {
     /// The rule.
     pub(crate) rule: String,
     /// The severity.
@@ -51,7 +51,7 @@ pub(crate) struct Mark {
 }
 
 /// Reads a file.
-pub(crate) fn read(path: &Path) -> Result<Read, Failure> {
+pub(crate) fn read(path: &Path) -> Result<PipelineFile, CommandFailure> {
     let name = path.to_string_lossy().into_owned();
     let source = input::bytes(&name)?;
     let shown = match std::str::from_utf8(&source) {
@@ -60,7 +60,7 @@ pub(crate) fn read(path: &Path) -> Result<Read, Failure> {
             source.iter().map(|&byte| if byte.is_ascii() { visible(byte.into()) } else { '?' }).collect()
         }
     };
-    Ok(Read { name, source, shown })
+    Ok(PipelineFile { name, source, shown })
 }
 
 /// Creates the compiler of `ferrata run`, with children from the folder of the file.
@@ -70,7 +70,7 @@ fn compiler(folder: Option<PathBuf>) -> Compiler {
     Compiler::new(Registry::default().with("stack.manager_loop", manager))
 }
 
-impl Read {
+impl PipelineFile {
     /// Returns the folder of files that the pipeline names.
     fn folder(&self) -> Option<PathBuf> {
         Path::new(&self.name).parent().map(Path::to_owned)
@@ -78,12 +78,12 @@ impl Read {
 }
 
 /// Checks a pipeline: returns the findings, the worst first, and the pipeline if it could be parsed.
-pub(crate) fn check(read: &Read) -> (Option<Pipeline>, Vec<Mark>) {
+pub(crate) fn check(read: &PipelineFile) -> (Option<Pipeline>, Vec<PipelineFinding>) {
     let mut pipeline = match Pipeline::parse(&read.source) {
         Ok(pipeline) => pipeline,
         Err(error) => {
             let at = error.position();
-            let mark = Mark {
+            let mark = PipelineFinding {
                 rule: "syntax".into(),
                 severity: Severity::Error,
                 message: error.message().to_owned(),
@@ -98,7 +98,7 @@ pub(crate) fn check(read: &Read) -> (Option<Pipeline>, Vec<Mark>) {
         }
     };
     if let Err(error) = Transforms::in_directory(read.folder()).apply(&mut pipeline) {
-        let mark = Mark {
+        let mark = PipelineFinding {
             rule: "transform".into(),
             severity: Severity::Error,
             message: error.to_string(),
@@ -111,13 +111,13 @@ pub(crate) fn check(read: &Read) -> (Option<Pipeline>, Vec<Mark>) {
         };
         return (Some(pipeline), vec![mark]);
     }
-    let mut marks: Vec<Mark> = compiler(read.folder())
+    let mut marks: Vec<PipelineFinding> = compiler(read.folder())
         .diagnose(&pipeline)
         .into_iter()
         .map(|found| {
             let placed = found.span != Span::default();
             let at = placed.then(|| Snippet::of(&read.source, found.span, "").position);
-            Mark {
+            PipelineFinding {
                 rule: found.rule.into_owned(),
                 severity: found.severity,
                 message: found.message,
@@ -135,12 +135,12 @@ pub(crate) fn check(read: &Read) -> (Option<Pipeline>, Vec<Mark>) {
 }
 
 /// Parses a pipeline that can run; otherwise writes its mistakes to stderr.
-pub(crate) fn load(context: &Context, path: &Path) -> Result<Pipeline, Failure> {
+pub(crate) fn load(context: &CommandContext, path: &Path) -> Result<Pipeline, CommandFailure> {
     let read = read(path)?;
     let (pipeline, marks) = check(&read);
     // A pipeline that does not compile can still be drawn; compiling reports the reason.
-    let is_mistake = |mark: &&Mark| mark.severity == Severity::Error && mark.rule != "runs";
-    let errors: Vec<&Mark> = marks.iter().filter(is_mistake).collect();
+    let is_mistake = |mark: &&PipelineFinding| mark.severity == Severity::Error && mark.rule != "runs";
+    let errors: Vec<&PipelineFinding> = marks.iter().filter(is_mistake).collect();
     match pipeline {
         Some(pipeline) if errors.is_empty() => Ok(pipeline),
         _ => {
@@ -148,23 +148,23 @@ pub(crate) fn load(context: &Context, path: &Path) -> Result<Pipeline, Failure> 
                 context.out.note(mark.render(&read, context.out.color_notes).trim_end());
             }
             let message = format!("{} does not run: {} mistakes", read.name, errors.len());
-            Err(Failure::new(Exit::InvalidFile, message, format!("ferrata lint {}", read.name)))
+            Err(CommandFailure::new(ExitReason::InvalidFile, message, format!("ferrata lint {}", read.name)))
         }
     }
 }
 
 /// Compiles a pipeline with the built-in handlers.
-pub(crate) fn compile(context: &Context, path: &Path) -> Result<Graph<State>, Failure> {
+pub(crate) fn compile(context: &CommandContext, path: &Path) -> Result<Graph<State>, CommandFailure> {
     let pipeline = load(context, path)?;
     compiler(path.parent().map(Path::to_owned)).compile(&pipeline).map_err(|error| {
         let message = format!("{} does not run: {error}", path.display());
-        Failure::new(Exit::InvalidFile, message, format!("ferrata lint {}", path.display()))
+        CommandFailure::new(ExitReason::InvalidFile, message, format!("ferrata lint {}", path.display()))
     })
 }
 
-impl Mark {
+impl PipelineFinding {
     /// Formats a finding with its location.
-    pub(crate) fn render(&self, read: &Read, color: bool) -> String {
+    pub(crate) fn render(&self, read: &PipelineFile, color: bool) -> String {
         let severity = match self.severity {
             Severity::Error => miette::Severity::Error,
             Severity::Warning => miette::Severity::Warning,

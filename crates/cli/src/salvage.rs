@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use ferrata::{Clock, Error, ErrorKind, IdSource, RandomIds, RunId, RunKey, Seq, SystemClock, TenantId};
 use serde_json::Value;
 
-use crate::args::{Cli, Command};
-use crate::failure::Failure;
+use crate::args::{Cli, CliCommand};
+use crate::failure::CommandFailure;
 use crate::store;
 
 /// The file extension of logs.
@@ -31,21 +31,21 @@ impl Drop for SalvagedLog {
 }
 
 /// Returns the run that a command only reads, or forks from.
-fn read_only(command: &Command) -> Option<&str> {
+fn read_only(command: &CliCommand) -> Option<&str> {
     match command {
-        Command::Show(args) => Some(&args.run),
-        Command::History(args) => Some(&args.run),
-        Command::State(args) => Some(&args.run),
-        Command::Diff(args) => Some(&args.run),
-        Command::Logs(args) if !args.follow => Some(&args.run),
-        Command::Fork(args) => Some(&args.run),
-        Command::Export(args) => Some(&args.run),
+        CliCommand::Show(args) => Some(&args.run),
+        CliCommand::History(args) => Some(&args.run),
+        CliCommand::State(args) => Some(&args.run),
+        CliCommand::Diff(args) => Some(&args.run),
+        CliCommand::Logs(args) if !args.follow => Some(&args.run),
+        CliCommand::Fork(args) => Some(&args.run),
+        CliCommand::Export(args) => Some(&args.run),
         _ => None,
     }
 }
 
 /// If the run with the full name is damaged, makes the command read a copy of its log up to the damage.
-pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, Failure> {
+pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, CommandFailure> {
     let Some(name) = read_only(&cli.command) else { return Ok(None) };
     let key = match name.split_once('/') {
         Some((tenant, id)) => {
@@ -56,11 +56,13 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, Failur
     // The command itself reports an invalid id.
     let Ok(run) = key else { return Ok(None) };
     let Err(error) = whole(&cli.global.store, &run).await else { return Ok(None) };
-    let Some(source) = Source::of(&cli.global.store, &run).filter(|_| error.kind() == ErrorKind::Corrupt)
+    let Some(source) =
+        SalvageSource::of(&cli.global.store, &run).filter(|_| error.kind() == ErrorKind::Corrupt)
     else {
         return Ok(None);
     };
-    let unwritten = |error: std::io::Error| Failure::internal("a copy of the log cannot be made", &error);
+    let unwritten =
+        |error: std::io::Error| CommandFailure::internal("a copy of the log cannot be made", &error);
     let random = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
     let folder = std::env::temp_dir().join(format!("ferrata-{random}"));
     std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(unwritten)?;
@@ -70,12 +72,12 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, Failur
     let mut damage = error;
     while let Some(seq) = damage.seq().filter(|seq| seq.get() > 0) {
         let copied = match &source {
-            Source::File { root, log, text } => {
+            SalvageSource::File { root, log, text } => {
                 let kept = before(text, seq);
                 copy_file(root, &folder, log, kept).map_err(unwritten)?;
                 Ok(())
             }
-            Source::Elsewhere => copy_records(&salvaged.store, &url, &run, seq).await,
+            SalvageSource::Elsewhere => copy_records(&salvaged.store, &url, &run, seq).await,
         };
         let read = match copied {
             Ok(()) => whole(&url, &run).await,
@@ -85,7 +87,7 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, Failur
             Ok(()) => {
                 salvaged.note = format!(
                     "the log of run {} is damaged at record {seq}: this is what stands before it; the run itself cannot go on, a fork can",
-                    crate::find::shown(&run)
+                    crate::find::display_key(&run)
                 );
                 return Ok(Some(salvaged));
             }
@@ -103,14 +105,14 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, Failur
 }
 
 /// The source of the records before the damage.
-enum Source {
+enum SalvageSource {
     /// A log in files, which its store refuses as a whole.
     File { root: PathBuf, log: PathBuf, text: Vec<u8> },
     /// A store that reads single records.
     Elsewhere,
 }
 
-impl Source {
+impl SalvageSource {
     /// Finds the source of a run; `None` if its file is unreadable.
     fn of(url: &str, run: &RunKey) -> Option<Self> {
         let Some(root) = store::folder(url) else { return Some(Self::Elsewhere) };

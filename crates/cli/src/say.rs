@@ -7,14 +7,14 @@ use ferrata::{RunKey, Runtime};
 use futures_util::StreamExt as _;
 use serde::Serialize;
 
-use crate::args::Runs;
+use crate::args::TargetArgs;
 use crate::choose::{RunSelector, SelectedRuns};
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::each::each;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::family::RunTree;
-use crate::find::shown;
+use crate::find::display_key;
 use crate::table::Table;
 
 /// Maximum number of runs with a report about the runs below them.
@@ -34,29 +34,32 @@ impl BulkOutcome {
     }
 }
 
-impl Context {
+impl CommandContext {
     /// Finds the runs, signals each, and prints those that accepted.
-    pub(crate) async fn say(
+    pub(crate) async fn signal_runs(
         &self,
-        target: &Runs,
+        target: &TargetArgs,
         done: &'static str,
         chosen: SelectedRuns,
         what: impl Fn(&Runtime, &RunKey) -> SignalRequest,
-    ) -> Result<Exit, Failure> {
-        self.say_to(target, done, chosen, what).await.map(|(_, exit)| exit)
+    ) -> Result<ExitReason, CommandFailure> {
+        self.signal_and_list(target, done, chosen, what).await.map(|(_, exit)| exit)
     }
 
     /// As [`say`](Self::say), and returns the runs that accepted.
-    pub(crate) async fn say_to(
+    pub(crate) async fn signal_and_list(
         &self,
-        target: &Runs,
+        target: &TargetArgs,
         done: &'static str,
         chosen: SelectedRuns,
         what: impl Fn(&Runtime, &RunKey) -> SignalRequest,
-    ) -> Result<(Vec<RunKey>, Exit), Failure> {
+    ) -> Result<(Vec<RunKey>, ExitReason), CommandFailure> {
         let runtime = self.runtime()?;
         if target.dry_run {
-            return self.print_chosen(&**runtime.store(), &chosen).await.map(|()| (Vec::new(), Exit::Done));
+            return self
+                .print_chosen(&**runtime.store(), &chosen)
+                .await
+                .map(|()| (Vec::new(), ExitReason::Done));
         }
         let say = async |meant: &RunSelector| {
             let run = self.find_meant(&**runtime.store(), meant).await?.run;
@@ -66,7 +69,7 @@ impl Context {
                 None => request,
             };
             request.await?;
-            Ok::<_, Failure>(run)
+            Ok::<_, CommandFailure>(run)
         };
         let (mut told, mut refused, mut written) = (Vec::new(), None, Ok(()));
         let mut said = pin!(each(&chosen.runs, |meant| Box::pin(say(meant))));
@@ -91,22 +94,22 @@ impl Context {
         if !self.out.is_stream() {
             self.print_done(&told)?;
         }
-        self.tell_idle(&**runtime.store(), told.iter().map(|done| &done.run)).await;
-        Ok((told.into_iter().map(|done| done.run).collect(), refused.unwrap_or(Exit::Done)))
+        self.warn_idle(&**runtime.store(), told.iter().map(|done| &done.run)).await;
+        Ok((told.into_iter().map(|done| done.run).collect(), refused.unwrap_or(ExitReason::Done)))
     }
 
     /// Reports how many runs below these the signal reaches.
-    pub(crate) async fn tell_below(&self, runs: &[RunKey], what: &str) {
+    pub(crate) async fn report_descendants(&self, runs: &[RunKey], what: &str) {
         // Each needs its own listing.
         if self.global.quiet || runs.len() > FAMILIES {
             return;
         }
-        if let Err(failure) = self.look_below(runs, what).await {
-            self.tell_unseen(&failure);
+        if let Err(failure) = self.count_descendants(runs, what).await {
+            self.warn_unread(&failure);
         }
     }
 
-    async fn look_below(&self, runs: &[RunKey], what: &str) -> Result<(), Failure> {
+    async fn count_descendants(&self, runs: &[RunKey], what: &str) -> Result<(), CommandFailure> {
         let runtime = self.runtime()?;
         for run in runs {
             let Some(head) = runtime.store().head(run).await? else { continue };
@@ -115,20 +118,20 @@ impl Context {
                 1 => "1 run".to_owned(),
                 below => format!("{below} runs"),
             };
-            self.out.note(&format!("{what} with it: {below} below {}", shown(run)));
-            self.next(&format!("ferrata tree {}", shown(run)));
+            self.out.note(&format!("{what} with it: {below} below {}", display_key(run)));
+            self.next(&format!("ferrata tree {}", display_key(run)));
         }
         Ok(())
     }
 
     /// Prints the results for runs.
-    pub(crate) fn print_done(&self, done: &[BulkOutcome]) -> Result<(), Failure> {
+    pub(crate) fn print_done(&self, done: &[BulkOutcome]) -> Result<(), CommandFailure> {
         self.out.all(
             done,
-            |one| shown(&one.run),
+            |one| display_key(&one.run),
             |all| {
                 let mut table = Table::new(["RUN", "DONE"]);
-                all.iter().for_each(|one| table.row([shown(&one.run).into(), one.done.into()]));
+                all.iter().for_each(|one| table.row([display_key(&one.run).into(), one.done.into()]));
                 table
             },
         )

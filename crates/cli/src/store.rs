@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ferrata::{CheckpointStore, ErrorKind};
 
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 
 /// The default store: files next to the pipelines that use them.
 pub(crate) const DEFAULT: &str = "file:.ferrata/store";
@@ -20,27 +20,27 @@ pub(crate) const MARKER: &str = "ferrata.json";
 const PATIENCE: &str = "acquire_timeout_ms=1500";
 
 /// Opens an existing store by its URL for reading and steering runs.
-pub(crate) fn open_existing(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
+pub(crate) fn open_existing(url: &str) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
     unwrapped(open_as_stored(url)?)
 }
 
 /// Opens an existing store by its URL, with its records as stored: compressed or encrypted.
-pub(crate) fn open_as_stored(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
+pub(crate) fn open_as_stored(url: &str) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
     if file(url).is_some_and(|path| !path.exists()) {
-        let message = format!("there is no store at {}; set FERRATA_STORE or --store", shown(url));
-        let failure = Failure::new(Exit::NotFound, message, "ferrata ls --store URL");
+        let message = format!("there is no store at {}; set FERRATA_STORE or --store", redact_url(url));
+        let failure = CommandFailure::new(ExitReason::NotFound, message, "ferrata ls --store URL");
         return Err(failure.with_code(ErrorKind::NotFound));
     }
-    connect(&soon(url))
+    connect(&with_connect_limit(url))
 }
 
 /// Opens a store by its URL for a command with a waiting person.
-pub(crate) fn open_soon(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
-    open(&soon(url))
+pub(crate) fn open_soon(url: &str) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
+    open(&with_connect_limit(url))
 }
 
 /// Returns the URL with the limit for connecting.
-pub(crate) fn soon(url: &str) -> Cow<'_, str> {
+pub(crate) fn with_connect_limit(url: &str) -> Cow<'_, str> {
     if is_postgres(url) && !url.contains("acquire_timeout_ms=") {
         return format!("{url}{}{PATIENCE}", if url.contains('?') { '&' } else { '?' }).into();
     }
@@ -62,11 +62,11 @@ fn file(url: &str) -> Option<PathBuf> {
 }
 
 /// Opens a store by its URL.
-pub(crate) fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
+pub(crate) fn open(url: &str) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
     unwrapped(connect(url)?)
 }
 
-fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
+fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
     ferrata::connect(url).map_err(|error| {
         let scheme = url.split(':').next().unwrap_or_default();
         // The scheme is known, so its feature was off in this build.
@@ -82,7 +82,7 @@ fn connect(url: &str) -> Result<Arc<dyn CheckpointStore>, Failure> {
             Some(feature) => format!("cargo install --path crates/cli --features {feature}"),
             None => format!("ferrata ls --store {DEFAULT}"),
         };
-        Failure::from(error).or_type(next)
+        CommandFailure::from(error).or_type(next)
     })
 }
 
@@ -92,16 +92,17 @@ pub(crate) const KEYS: &str = "export FERRATA_KEYS=FILE  # a line for each: name
 
 /// Reads the keys in `FERRATA_KEYS`; `None` if it is unset.
 #[cfg(feature = "envelope")]
-pub(crate) fn keys() -> Result<Option<ferrata::Keyring>, Failure> {
+pub(crate) fn keys() -> Result<Option<ferrata::Keyring>, CommandFailure> {
     let path = std::env::var_os("FERRATA_KEYS").filter(|path| !path.is_empty());
-    let read = |path| ferrata::Keyring::from_file(path).map_err(|error| Failure::from(error).or_type(KEYS));
+    let read =
+        |path| ferrata::Keyring::from_file(path).map_err(|error| CommandFailure::from(error).or_type(KEYS));
     path.map(read).transpose()
 }
 
 /// Wraps the store to decompress records, and to decrypt them with the keys in `FERRATA_KEYS` and `FERRATA_LABEL_KEY`. With keys, it also encrypts
 /// new records.
 #[cfg(feature = "envelope")]
-fn unwrapped(store: Arc<dyn CheckpointStore>) -> Result<Arc<dyn CheckpointStore>, Failure> {
+fn unwrapped(store: Arc<dyn CheckpointStore>) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
     let mut options = ferrata::EnvelopeOptions::default();
     match keys()? {
         Some(keys) => options = options.with_keys(keys),
@@ -110,7 +111,7 @@ fn unwrapped(store: Arc<dyn CheckpointStore>) -> Result<Arc<dyn CheckpointStore>
     }
     if let Some(path) = std::env::var_os("FERRATA_LABEL_KEY").filter(|path| !path.is_empty()) {
         let key = ferrata::LabelKey::from_file(path).map_err(|error| {
-            Failure::from(error).or_type("export FERRATA_LABEL_KEY=FILE  # 64 hex digits")
+            CommandFailure::from(error).or_type("export FERRATA_LABEL_KEY=FILE  # 64 hex digits")
         })?;
         options = options.with_label_key(key);
     }
@@ -119,7 +120,7 @@ fn unwrapped(store: Arc<dyn CheckpointStore>) -> Result<Arc<dyn CheckpointStore>
 
 #[cfg(not(feature = "envelope"))]
 #[expect(clippy::unnecessary_wraps, reason = "with the feature it may fail")]
-fn unwrapped(store: Arc<dyn CheckpointStore>) -> Result<Arc<dyn CheckpointStore>, Failure> {
+fn unwrapped(store: Arc<dyn CheckpointStore>) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
     Ok(store)
 }
 
@@ -178,8 +179,8 @@ pub(crate) fn remove_empty(store: &Path) -> bool {
 }
 
 /// Returns the URL for display: without a password or a token, and with `***` for secret options of its query.
-pub(crate) fn shown(url: &str) -> String {
-    let unnamed = unnamed(url);
+pub(crate) fn redact_url(url: &str) -> String {
+    let unnamed = redact_credentials(url);
     let (main, query) =
         unnamed.split_once('?').map_or((&*unnamed, None), |(main, query)| (main, Some(query)));
     let mut shown = main.to_owned();
@@ -187,7 +188,7 @@ pub(crate) fn shown(url: &str) -> String {
         let parts: Vec<String> = query
             .split('&')
             .map(|part| match part.split_once('=') {
-                Some((key, _)) if secret(key) => format!("{key}=***"),
+                Some((key, _)) if is_secret_key(key) => format!("{key}=***"),
                 _ => part.to_owned(),
             })
             .collect();
@@ -200,7 +201,7 @@ pub(crate) fn shown(url: &str) -> String {
 /// Returns the URL with `***` instead of credentials before an `@`.
 ///
 /// A password may contain an `@`, and a person may have left a `?`, a `/` or a `#` unescaped: it ends at the last `@`.
-fn unnamed(url: &str) -> Cow<'_, str> {
+fn redact_credentials(url: &str) -> Cow<'_, str> {
     let Some((scheme, rest)) = url.split_once(':') else { return url.into() };
     let is = |names: &[&str]| names.iter().any(|name| scheme.eq_ignore_ascii_case(name));
     let rest = rest.trim_start_matches('/');
@@ -221,7 +222,7 @@ fn unnamed(url: &str) -> Cow<'_, str> {
 }
 
 /// Returns whether the value of a key may be a secret.
-fn secret(key: &str) -> bool {
+fn is_secret_key(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     ["pass", "secret", "key", "token", "credential"].iter().any(|word| key.contains(word))
 }
@@ -255,7 +256,7 @@ mod tests {
                 "s3://bucket/p?secret_access_key=***&region=x",
             ),
         ] {
-            assert_eq!(shown(url), expected);
+            assert_eq!(redact_url(url), expected);
         }
     }
 }

@@ -17,19 +17,19 @@ const LEAST: usize = 8;
 
 /// A cell: its text, and its style.
 #[derive(Clone, Debug)]
-pub(crate) struct Cell {
+pub(crate) struct TableCell {
     text: String,
     style: Style,
 }
 
-impl Cell {
+impl TableCell {
     /// Creates a cell with a style.
     pub(crate) fn styled(text: impl Into<String>, style: Style) -> Self {
         Self { text: text.into(), style }
     }
 }
 
-impl<T: Into<String>> From<T> for Cell {
+impl<T: Into<String>> From<T> for TableCell {
     fn from(text: T) -> Self {
         Self::styled(text, Style::new())
     }
@@ -43,7 +43,7 @@ pub(crate) struct Table {
     spare: Vec<&'static str>,
     /// Columns to cut last.
     whole: Vec<&'static str>,
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Vec<TableCell>>,
 }
 
 impl Table {
@@ -53,19 +53,19 @@ impl Table {
     }
 
     /// Sets the columns to omit if space is short, in this order.
-    pub(crate) fn sparing(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
+    pub(crate) fn omit_first(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
         self.spare = names.into_iter().collect();
         self
     }
 
     /// Sets the columns to cut only after all others are at their minimum: names to type again, and times.
-    pub(crate) fn whole(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
+    pub(crate) fn cut_last(mut self, names: impl IntoIterator<Item = &'static str>) -> Self {
         self.whole = names.into_iter().collect();
         self
     }
 
     /// Adds a row with one cell per column.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = TableCell>) {
         self.rows.push(cells.into_iter().collect());
     }
 
@@ -74,9 +74,9 @@ impl Table {
         let widths = self.widths(room);
         let mut text = String::new();
         let bold = Style::new().bold();
-        let names: Vec<Cell> = self.names.iter().map(|&name| Cell::styled(name, bold)).collect();
+        let names: Vec<TableCell> = self.names.iter().map(|&name| TableCell::styled(name, bold)).collect();
         for row in std::iter::once(&names).chain(&self.rows) {
-            let shown: Vec<(&Cell, usize)> =
+            let shown: Vec<(&TableCell, usize)> =
                 row.iter().zip(&widths).filter_map(|(cell, width)| Some((cell, (*width)?))).collect();
             for (at, (cell, width)) in shown.iter().enumerate() {
                 let content = cut(&clean(&cell.text), *width);
@@ -158,17 +158,17 @@ pub(crate) fn paint(text: &str, style: Style, color: bool) -> String {
 
 /// Returns a text that is safe for a terminal: on one line, and without control characters.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if steers(c) { ' ' } else { c }).collect()
+    text.chars().map(|c| if is_control_char(c) { ' ' } else { c }).collect()
 }
 
 /// Returns a text of several lines that is safe for a terminal.
 pub(crate) fn clean_lines(text: &str) -> String {
-    text.chars().map(|c| if steers(c) && c != '\n' { ' ' } else { c }).collect()
+    text.chars().map(|c| if is_control_char(c) && c != '\n' { ' ' } else { c }).collect()
 }
 
 /// Returns JSON that is safe for a terminal: control characters occur only in texts, and are escaped there.
 pub(crate) fn clean_json(json: &str) -> String {
-    let escaped = |c: char| match steers(c) && c != '\n' {
+    let escaped = |c: char| match is_control_char(c) && c != '\n' {
         true => format!("\\u{:04x}", u32::from(c)),
         false => c.to_string(),
     };
@@ -178,11 +178,11 @@ pub(crate) fn clean_json(json: &str) -> String {
 /// Removes remaining control characters from a text, except colors if they are on: the last check before the terminal, for a text that was not
 /// cleaned earlier.
 pub(crate) fn safe(text: &str, color: bool) -> Cow<'_, str> {
-    if !text.contains(|c| steers(c) && c != '\n') {
+    if !text.contains(|c| is_control_char(c) && c != '\n') {
         return text.into();
     }
     let (mut safe, mut rest) = (String::with_capacity(text.len()), text);
-    while let Some(at) = rest.find(|c| steers(c) && c != '\n') {
+    while let Some(at) = rest.find(|c| is_control_char(c) && c != '\n') {
         let (before, from) = rest.split_at(at);
         safe.push_str(before);
         let painted = if color { color_length(from) } else { None };
@@ -206,7 +206,7 @@ fn color_length(text: &str) -> Option<usize> {
 }
 
 /// Returns whether a character could control a terminal: a control character, or one that changes the order of others.
-pub(crate) fn steers(c: char) -> bool {
+pub(crate) fn is_control_char(c: char) -> bool {
     let reorders = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || reorders(c)
 }
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_table_fits_its_room() {
-        let mut table = Table::new(["NODE", "TOOK", "AT", "DETAILS"]).sparing(["AT", "TOOK"]);
+        let mut table = Table::new(["NODE", "TOOK", "AT", "DETAILS"]).omit_first(["AT", "TOOK"]);
         table.row([
             "send@1".into(),
             "12ms".into(),
@@ -284,7 +284,7 @@ mod tests {
             "\u{202e}\r\u{85}",
         ] {
             let shown = safe(hostile, true);
-            assert!(!shown.contains(steers), "{shown:?}");
+            assert!(!shown.contains(is_control_char), "{shown:?}");
             assert_eq!(shown.chars().count(), hostile.chars().count());
         }
     }
@@ -297,7 +297,7 @@ mod tests {
         }
         assert_eq!(clean_lines("a\nb\r\u{85}"), "a\nb  ");
         let json = clean_json(&serde_json::to_string_pretty(&serde_json::json!({ "k": hostile })).unwrap());
-        assert!(!json.contains(|c| steers(c) && c != '\n'), "{json:?}");
+        assert!(!json.contains(|c| is_control_char(c) && c != '\n'), "{json:?}");
         let back: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(back["k"], hostile);
     }

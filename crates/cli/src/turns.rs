@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ferrata::queue::{QueueMembership, QueueOverview, explain_standings};
+use ferrata::queue::{QueueMembership, QueueOverview, explain_memberships};
 use ferrata::runtime::RunReason;
 use ferrata::store::RunHead;
 use ferrata::{RunKey, RunStatus, Runtime, Timestamp};
 use ferrata_core::wording::count;
 use tokio::sync::Mutex;
 
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::table::clean;
 
 /// The queues of the store. Later reads fetch only changes.
@@ -20,7 +20,7 @@ impl QueueCache {
     /// Returns the waits of the runs in a listing. It reads no queue for runs that cannot wait.
     pub(crate) async fn of(
         &self,
-        context: &Context,
+        context: &CommandContext,
         runtime: &Runtime,
         heads: &[RunHead],
     ) -> HashMap<RunKey, Vec<QueueMembership>> {
@@ -30,8 +30,8 @@ impl QueueCache {
             return HashMap::new();
         }
         let mut overview = self.0.lock().await;
-        look(context, runtime, &mut overview).await;
-        let mut waits = overview.waits(context.now());
+        refresh_queues(context, runtime, &mut overview).await;
+        let mut waits = overview.waits_by_run(context.now());
         waits.retain(|run, _| may_wait.contains(run));
         waits
     }
@@ -43,14 +43,18 @@ fn may_wait(head: &RunHead) -> bool {
 }
 
 /// Reads the queues. An unreadable one hides no other.
-pub(crate) async fn look(context: &Context, runtime: &Runtime, overview: &mut QueueOverview) {
-    if let Err(error) = overview.look(runtime).await {
+pub(crate) async fn refresh_queues(
+    context: &CommandContext,
+    runtime: &Runtime,
+    overview: &mut QueueOverview,
+) {
+    if let Err(error) = overview.refresh(runtime).await {
         context.out.note(&format!("the queues cannot be read: {}", clean(&error.to_string())));
     }
 }
 
 /// Describes the slot of a run.
-pub(crate) fn held(one: &QueueMembership, since: &str) -> String {
+pub(crate) fn describe_slot(one: &QueueMembership, since: &str) -> String {
     let slots = match one.places {
         1 => "a slot".to_owned(),
         places => count(places as usize, "slot"),
@@ -79,5 +83,5 @@ pub(crate) fn explain(
     overview: &QueueOverview,
     now: Timestamp,
 ) {
-    explain_standings(reasons, standings, |one| overview.status(&one.queue, now));
+    explain_memberships(reasons, standings, |one| overview.status(&one.queue, now));
 }

@@ -5,9 +5,9 @@ use ferrata::{CheckpointStore, Error, ErrorKind, RunKey};
 
 use ferrata_core::wording::count;
 
-use crate::exit::Exit;
-use crate::failure::{Failure, missing_key};
-use crate::find::shown;
+use crate::exit::ExitReason;
+use crate::failure::{CommandFailure, missing_key};
+use crate::find::display_key;
 use crate::output::quoted;
 use crate::watch::PollResult;
 
@@ -58,30 +58,31 @@ impl UnreadableRuns {
     }
 
     /// Returns the result of a poll: a partial one if runs are unreadable. `missing` describes the missing part of the listing.
-    pub(crate) fn seen(self, missing: &str) -> PollResult {
+    pub(crate) fn to_poll_result(self, missing: &str) -> PollResult {
         match self.failure(missing) {
             Some(failure) => PollResult::Partly(failure),
             None => PollResult::MayChange,
         }
     }
 
-    pub(crate) fn failure(self, missing: &str) -> Option<Failure> {
+    pub(crate) fn failure(self, missing: &str) -> Option<CommandFailure> {
         let (run, error) = self.named.first()?;
         let next = match (missing_key(error), run) {
             (Some(next), _) => next.to_owned(),
-            (None, Some(run)) => format!("ferrata verify {}", quoted(&shown(run))),
+            (None, Some(run)) => format!("ferrata verify {}", quoted(&display_key(run))),
             (None, None) => "ferrata store check".to_owned(),
         };
         let count = count(self.named.len(), "run");
         let least = if self.has_more { "at least " } else { "" };
         let message = format!("{least}{count} cannot be read, and {missing}");
-        let name =
-            |run: &Option<RunKey>| run.as_ref().map(|run| format!("{}: ", shown(run))).unwrap_or_default();
+        let name = |run: &Option<RunKey>| {
+            run.as_ref().map(|run| format!("{}: ", display_key(run))).unwrap_or_default()
+        };
         let named = self.named.iter().take(NAMED);
         let named = named.map(|(run, error)| format!("{}{}", name(run), error.message()));
         let more = self.named.len().saturating_sub(NAMED);
         let rest = (more > 0).then(|| format!("and {more} more"));
-        let failure = Failure::new(Exit::Internal, message, next).with_code(error.kind());
+        let failure = CommandFailure::new(ExitReason::Internal, message, next).with_code(error.kind());
         Some(failure.with_details(named.chain(rest)))
     }
 }

@@ -6,14 +6,14 @@ use clap::Args;
 use ferrata::store::RunHead;
 use ferrata::{Clock, ErrorKind};
 
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::time;
 
 /// The option of verbs that look.
 #[derive(Clone, Copy, Debug, Default, Args)]
-pub(crate) struct Watch {
+pub(crate) struct WatchOption {
     /// Print it again and again, every two seconds or as said; on a terminal, in the same place. Ctrl-C ends it.
     #[arg(
         short = 'w',
@@ -27,18 +27,18 @@ pub(crate) struct Watch {
     every: Option<Duration>,
 }
 
-impl Watch {
+impl WatchOption {
     /// Runs a verb once, or until it reports that nothing more will change.
     pub(crate) async fn run(
         self,
-        context: &Context,
-        once: impl AsyncFn() -> Result<PollResult, Failure>,
-    ) -> Result<Exit, Failure> {
+        context: &CommandContext,
+        once: impl AsyncFn() -> Result<PollResult, CommandFailure>,
+    ) -> Result<ExitReason, CommandFailure> {
         let Some(every) = self.every else {
             return match once().await? {
                 // The output is incomplete.
                 PollResult::Partly(failure) => Err(failure),
-                PollResult::Over(_) | PollResult::MayChange => Ok(Exit::Done),
+                PollResult::Over(_) | PollResult::MayChange => Ok(ExitReason::Done),
             };
         };
         let mut first = true;
@@ -62,7 +62,7 @@ impl Watch {
                 context.out.end_screen()?;
                 match seen {
                     PollResult::Over(exit) => return Ok(exit),
-                    _ if !context.out.is_read() => return Ok(Exit::Done),
+                    _ if !context.out.is_read() => return Ok(ExitReason::Done),
                     PollResult::MayChange | PollResult::Partly(_) => {}
                 }
             }
@@ -70,8 +70,8 @@ impl Watch {
             tokio::select! {
                 () = context.clock.sleep(every) => {}
                 result = &mut stop => {
-                    result.map_err(|error| Failure::internal("Ctrl-C cannot be waited for", &error))?;
-                    return Ok(Exit::Interrupted);
+                    result.map_err(|error| CommandFailure::internal("Ctrl-C cannot be waited for", &error))?;
+                    return Ok(ExitReason::Interrupted);
                 }
             }
         }
@@ -84,15 +84,15 @@ pub(crate) enum PollResult {
     /// The output may change.
     MayChange,
     /// The run has ended: a watching command ends, too.
-    Over(Exit),
+    Over(ExitReason),
     /// The output may change, and lacks unreadable runs.
-    Partly(Failure),
+    Partly(CommandFailure),
 }
 
 impl PollResult {
     /// Returns whether a run may change.
     pub(crate) fn of(head: &RunHead) -> Self {
-        let exit = Exit::of_status(head.status).filter(|_| head.status.is_finished());
+        let exit = ExitReason::for_status(head.status).filter(|_| head.status.is_finished());
         exit.map_or(Self::MayChange, Self::Over)
     }
 }

@@ -5,7 +5,7 @@ use ferrata_core::{Error, ErrorKind, RunKey};
 
 use crate::compile::Compiler;
 use crate::pipeline::Pipeline;
-use crate::suggest::closest;
+use crate::suggest::closest_name;
 
 /// Prepares a run that begins at `node` with the context of `run` at `at`.
 ///
@@ -64,7 +64,8 @@ pub fn check(compiler: &Compiler, pipeline: &Pipeline, node: &str) -> Result<(),
     let refuse = |kind, message: String| Err(Error::new(kind, message).with_operation("dot.entry"));
     let Some(at) = pipeline.position(node) else {
         let names = pipeline.nodes().iter().map(|node| node.id());
-        let near = closest(node, names).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+        let near =
+            closest_name(node, names).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
         return refuse(ErrorKind::NotFound, format!("there is no node `{node}` to begin at{near}"));
     };
     match compiler.fork_around(pipeline, at)? {

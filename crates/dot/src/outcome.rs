@@ -7,7 +7,7 @@ use ferrata_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::suggest::shown;
+use crate::suggest::beginning_for_message;
 
 /// The status with which a node ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Status {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let word = String::deserialize(deserializer)?;
         Self::of_word(&word).ok_or_else(|| {
-            let message = format!("there is no outcome `{}`", shown(&word));
+            let message = format!("there is no outcome `{}`", beginning_for_message(&word));
             serde::de::Error::custom(message)
         })
     }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use crate::condition::{Condition, Facts};
+use crate::condition::{Condition, ConditionFacts};
 use crate::outcome::StageOutcome;
 
 /// An edge, as the input of the selection.
 #[derive(Clone, Debug)]
-pub struct Candidate {
+pub struct EdgeCandidate {
     /// Its target.
     pub to: String,
     /// Its label, empty if it has none.
@@ -21,7 +21,7 @@ pub struct Candidate {
 /// The reason for the choice of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum ChoiceReason {
     /// Its condition holds; of several, the heaviest and then the first target by name.
     Condition,
     /// It has the label that the outcome prefers.
@@ -36,7 +36,7 @@ pub enum Reason {
     Random,
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for ChoiceReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Condition => "condition",
@@ -51,11 +51,11 @@ impl fmt::Display for Reason {
 
 /// The chosen edge, by its index among the candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct EdgeChoice {
     /// The index.
     pub edge: usize,
     /// The reason.
-    pub reason: Reason,
+    pub reason: ChoiceReason,
 }
 
 /// Chooses an edge:
@@ -83,55 +83,59 @@ pub struct Choice {
 /// let choice = select(&[edge("ship", "[Y] Yes"), edge("fix", "[N] No")], &outcome, &facts).unwrap();
 /// assert_eq!((choice.edge, choice.reason), (1, Reason::PreferredLabel));
 /// ```
-pub fn select(edges: &[Candidate], outcome: &StageOutcome, facts: &Facts<'_>) -> Option<Choice> {
-    let conditional = |edge: &Candidate| !edge.condition.is_empty() && edge.condition.holds(facts);
+pub fn select(
+    edges: &[EdgeCandidate],
+    outcome: &StageOutcome,
+    facts: &ConditionFacts<'_>,
+) -> Option<EdgeChoice> {
+    let conditional = |edge: &EdgeCandidate| !edge.condition.is_empty() && edge.condition.holds(facts);
     if let Some((edge, _)) = best(edges, conditional) {
-        return Some(Choice { edge, reason: Reason::Condition });
+        return Some(EdgeChoice { edge, reason: ChoiceReason::Condition });
     }
-    let free = |edge: &Candidate| edge.condition.is_empty();
+    let free = |edge: &EdgeCandidate| edge.condition.is_empty();
     if !outcome.preferred_label.is_empty() {
         let wanted = normal_label(&outcome.preferred_label);
-        let labelled = |edge: &Candidate| free(edge) && normal_label(&edge.label) == wanted;
+        let labelled = |edge: &EdgeCandidate| free(edge) && normal_label(&edge.label) == wanted;
         if let Some(edge) = edges.iter().position(labelled) {
-            return Some(Choice { edge, reason: Reason::PreferredLabel });
+            return Some(EdgeChoice { edge, reason: ChoiceReason::PreferredLabel });
         }
     }
     for suggested in &outcome.suggested_next_ids {
         if let Some(edge) = edges.iter().position(|edge| free(edge) && edge.to == *suggested) {
-            return Some(Choice { edge, reason: Reason::SuggestedNextId });
+            return Some(EdgeChoice { edge, reason: ChoiceReason::SuggestedNextId });
         }
     }
     let (edge, tied) = best(edges, free)?;
-    Some(Choice { edge, reason: if tied { Reason::Lexical } else { Reason::Weight } })
+    Some(EdgeChoice { edge, reason: if tied { ChoiceReason::Lexical } else { ChoiceReason::Weight } })
 }
 
 /// Chooses as [`select`] does, with `selection=random`: the `drawn` number chooses within a tier, in proportion to the edges' weights. A weight of 0
 /// or less counts as 1. The same number chooses the same edge. A choice by condition is never random.
 pub fn choose(
-    edges: &[Candidate],
+    edges: &[EdgeCandidate],
     outcome: &StageOutcome,
-    facts: &Facts<'_>,
+    facts: &ConditionFacts<'_>,
     drawn: Option<u64>,
-) -> Option<Choice> {
+) -> Option<EdgeChoice> {
     let choice = select(edges, outcome, facts)?;
-    let Some(drawn) = drawn.filter(|_| choice.reason != Reason::Condition) else { return Some(choice) };
+    let Some(drawn) = drawn.filter(|_| choice.reason != ChoiceReason::Condition) else { return Some(choice) };
     let wanted = normal_label(&edges[choice.edge].label);
     let tier = edges.iter().enumerate().filter(|(_, edge)| {
         edge.condition.is_empty()
             && match choice.reason {
-                Reason::PreferredLabel => normal_label(&edge.label) == wanted,
-                Reason::SuggestedNextId => edge.to == edges[choice.edge].to,
+                ChoiceReason::PreferredLabel => normal_label(&edge.label) == wanted,
+                ChoiceReason::SuggestedNextId => edge.to == edges[choice.edge].to,
                 _ => true,
             }
     });
-    let weight = |edge: &Candidate| u128::from(edge.weight.max(1).unsigned_abs());
+    let weight = |edge: &EdgeCandidate| u128::from(edge.weight.max(1).unsigned_abs());
     let tier: Vec<(usize, u128)> = tier.map(|(at, edge)| (at, weight(edge))).collect();
     let total: u128 = tier.iter().map(|(_, weight)| weight).sum();
     // The upper half of a product of two numbers spreads the drawn one evenly over the weights.
     let mut rest = (u128::from(drawn) * total) >> 64;
     for (edge, weight) in tier {
         if rest < weight {
-            return Some(Choice { edge, reason: Reason::Random });
+            return Some(EdgeChoice { edge, reason: ChoiceReason::Random });
         }
         rest -= weight;
     }
@@ -139,7 +143,7 @@ pub fn choose(
 }
 
 /// Returns the heaviest edge, of several the first target by name, of several the first; and whether there were several.
-fn best(edges: &[Candidate], eligible: impl Fn(&Candidate) -> bool) -> Option<(usize, bool)> {
+fn best(edges: &[EdgeCandidate], eligible: impl Fn(&EdgeCandidate) -> bool) -> Option<(usize, bool)> {
     let mut best: Option<(usize, bool)> = None;
     for (at, edge) in edges.iter().enumerate().filter(|(_, edge)| eligible(edge)) {
         best = Some(match best {

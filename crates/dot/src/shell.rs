@@ -81,7 +81,7 @@ pub(crate) fn is_of_shells(name: &str) -> bool {
 
 /// Parses a command.
 pub(crate) fn read(command: &str) -> ShellVariables<'_> {
-    let mut reader = Reader {
+    let mut reader = ShellReader {
         text: command,
         at: 0,
         quotes: Vec::new(),
@@ -96,7 +96,7 @@ pub(crate) fn read(command: &str) -> ShellVariables<'_> {
 
 /// The open constructs around a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Open {
+enum OpenConstructs {
     Double,
     /// `$(`.
     Substitution,
@@ -104,27 +104,31 @@ enum Open {
 }
 
 /// A here-document whose body is still to come.
-struct Document<'a> {
+struct HereDocument<'a> {
     end: &'a str,
     is_quoted: bool,
     strips_tabs: bool,
 }
 
-struct Reader<'a> {
+struct ShellReader<'a> {
     text: &'a str,
     at: usize,
-    quotes: Vec<Open>,
-    documents: Vec<Document<'a>>,
+    quotes: Vec<OpenConstructs>,
+    documents: Vec<HereDocument<'a>>,
     result: ShellVariables<'a>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ShellReader<'a> {
     fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }
 
     fn quote(&self) -> ShellQuote {
-        if self.quotes.last() == Some(&Open::Double) { ShellQuote::Double } else { ShellQuote::Plain }
+        if self.quotes.last() == Some(&OpenConstructs::Double) {
+            ShellQuote::Double
+        } else {
+            ShellQuote::Plain
+        }
     }
 
     fn run(&mut self) {
@@ -133,29 +137,29 @@ impl<'a> Reader<'a> {
             match c {
                 '\\' => self.skip(2),
                 '\'' if is_plain => self.single(false),
-                '"' if is_plain => self.open(Open::Double, 1),
+                '"' if is_plain => self.open(OpenConstructs::Double, 1),
                 '"' => self.close(1),
-                '`' if self.quotes.contains(&Open::Backtick) => {
+                '`' if self.quotes.contains(&OpenConstructs::Backtick) => {
                     // Anything still open inside ends with it.
-                    while self.quotes.pop().is_some_and(|open| open != Open::Backtick) {}
+                    while self.quotes.pop().is_some_and(|open| open != OpenConstructs::Backtick) {}
                     self.at += 1;
                 }
-                '`' => self.open(Open::Backtick, 1),
-                ')' if self.quotes.last() == Some(&Open::Substitution) => self.close(1),
+                '`' => self.open(OpenConstructs::Backtick, 1),
+                ')' if self.quotes.last() == Some(&OpenConstructs::Substitution) => self.close(1),
                 '#' if is_plain && self.begins_word() => self.through_line(ShellQuote::Comment),
                 '\n' => {
                     self.at += 1;
                     for document in std::mem::take(&mut self.documents) {
-                        self.document(&document);
+                        self.read_document(&document);
                     }
                 }
                 '<' if is_plain && self.rest().starts_with("<<<") => self.at += 3,
-                '<' if is_plain && self.rest().starts_with("<<") => self.here(),
+                '<' if is_plain && self.rest().starts_with("<<") => self.read_here_document(),
                 '$' if is_plain && self.rest().starts_with("$'") => {
                     self.at += 1;
                     self.single(true);
                 }
-                '$' if self.rest().starts_with("$(") => self.open(Open::Substitution, 2),
+                '$' if self.rest().starts_with("$(") => self.open(OpenConstructs::Substitution, 2),
                 _ if self.variable(self.quote()) => {}
                 _ => self.at += c.len_utf8(),
             }
@@ -167,7 +171,7 @@ impl<'a> Reader<'a> {
         self.at += skipped;
     }
 
-    fn open(&mut self, open: Open, length: usize) {
+    fn open(&mut self, open: OpenConstructs, length: usize) {
         self.quotes.push(open);
         self.at += length;
     }
@@ -224,7 +228,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads `<<END`.
-    fn here(&mut self) {
+    fn read_here_document(&mut self) {
         self.at += 2;
         let strips_tabs = self.rest().starts_with('-');
         self.at += usize::from(strips_tabs);
@@ -249,11 +253,11 @@ impl<'a> Reader<'a> {
         let end = escaped.unwrap_or(end);
         self.at = (self.at + length).min(self.text.len());
         if !end.is_empty() {
-            self.documents.push(Document { end, is_quoted, strips_tabs });
+            self.documents.push(HereDocument { end, is_quoted, strips_tabs });
         }
     }
 
-    fn document(&mut self, document: &Document<'_>) {
+    fn read_document(&mut self, document: &HereDocument<'_>) {
         let quote =
             if document.is_quoted { ShellQuote::QuotedHereDocument } else { ShellQuote::HereDocument };
         while !self.rest().is_empty() {
@@ -317,7 +321,7 @@ pub(crate) fn is_looked_up(one: &ShellVariable<'_>) -> bool {
 }
 
 /// Returns the name that the shell looks up: for `$a.b` it is `a`.
-pub(crate) fn looked_up<'a>(one: &ShellVariable<'a>) -> &'a str {
+pub(crate) fn lookup_name<'a>(one: &ShellVariable<'a>) -> &'a str {
     one.variable.name.split('.').next().unwrap_or_default()
 }
 

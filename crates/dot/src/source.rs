@@ -55,14 +55,14 @@ impl<T: Eq> Eq for SpannedValue<T> {}
 
 /// A position in lines and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
+pub struct SourcePosition {
     /// The line, from 1.
     pub line: usize,
     /// The character in the line, from 1.
     pub column: usize,
 }
 
-impl fmt::Display for Position {
+impl fmt::Display for SourcePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}", self.line, self.column)
     }
@@ -74,7 +74,7 @@ impl fmt::Display for Position {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snippet {
     /// The position where the location begins.
-    pub position: Position,
+    pub position: SourcePosition,
     /// The location in bytes of the source.
     pub span: Span,
     /// The line where the location begins, or the part of it around the location.
@@ -101,7 +101,7 @@ impl Snippet {
         let first = before.chars().count();
         let marked = first..first + meant.chars().count();
         let column = chars(&source[line_start..start]) + 1;
-        let position = Position { line, column };
+        let position = SourcePosition { line, column };
         Self { position, span, text: before + &meant + &after, marked, label: label.into() }
     }
 }
@@ -161,7 +161,7 @@ mod tests {
         let snippet = Snippet::of(&source, Span::new(50_000, 50_001), "here");
         assert_eq!(snippet.text.chars().count(), 2 * WINDOW + 1);
         assert_eq!(&snippet.text[snippet.marked.clone()], "!");
-        assert_eq!(snippet.position, Position { line: 1, column: 50_001 });
+        assert_eq!(snippet.position, SourcePosition { line: 1, column: 50_001 });
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 const SHOWN: usize = 80;
 
 /// Returns the beginning of a text, for a message.
-pub(crate) fn shown(text: &str) -> Cow<'_, str> {
+pub(crate) fn beginning_for_message(text: &str) -> Cow<'_, str> {
     shortened(text, SHOWN)
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn one_line(text: &str) -> String {
 const MAX_NAMES: usize = 200;
 
 /// Returns the name with the smallest difference from `unknown`, if at most a third of it, or one letter, differs.
-pub(crate) fn closest<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn closest_name<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if unknown.len() > 64 {
         return None;
     }
@@ -65,10 +65,10 @@ mod tests {
     #[test]
     fn suggests_only_what_is_close() {
         let names = ["implement", "review", "a"];
-        assert_eq!(closest("implment", names), Some("implement"));
-        assert_eq!(closest("Reveiw", names), Some("review"));
-        assert_eq!(closest("publish", names), None);
-        assert_eq!(closest("b", names), None);
-        assert_eq!(closest("", names), None);
+        assert_eq!(closest_name("implment", names), Some("implement"));
+        assert_eq!(closest_name("Reveiw", names), Some("review"));
+        assert_eq!(closest_name("publish", names), None);
+        assert_eq!(closest_name("b", names), None);
+        assert_eq!(closest_name("", names), None);
     }
 }

@@ -4,7 +4,7 @@ pub use crate::flow::{Flow, FlowContext, FlowError, GraphFlowExt, RuntimeFlowExt
 #[cfg(feature = "queue")]
 pub use crate::queue::{GraphQueueExt, NodeQueueExt, RuntimeQueueExt, StartQueueExt};
 #[cfg(feature = "schedule")]
-pub use crate::schedule::{CatchUp, Overlap, Schedules};
+pub use crate::schedule::{CatchUp, Overlap, RuntimeScheduleExt};
 pub use crate::state::IntoUpdate as _;
 pub use crate::{
     Answer, AnswerShape, Ask, CheckpointPolicy, Context, Conversation, Draft, Effect, Fatal, Graph,

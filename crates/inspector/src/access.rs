@@ -74,9 +74,9 @@ type Hook = dyn Fn(&Parts) -> Option<Viewer> + Send + Sync;
 
 /// The hook that identifies viewers.
 #[derive(Clone)]
-pub(crate) struct Access(Arc<Hook>);
+pub(crate) struct ViewerHook(Arc<Hook>);
 
-impl Access {
+impl ViewerHook {
     pub(crate) fn new(hook: impl Fn(&Parts) -> Option<Viewer> + Send + Sync + 'static) -> Self {
         Self(Arc::new(hook))
     }
@@ -86,14 +86,14 @@ impl Access {
     }
 }
 
-impl Default for Access {
+impl Default for ViewerHook {
     /// Accepts every client that passes the guard.
     fn default() -> Self {
         Self::new(|_| Some(Viewer::new()))
     }
 }
 
-impl fmt::Debug for Access {
+impl fmt::Debug for ViewerHook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Access")
     }

@@ -9,12 +9,12 @@ use ferrata_core::store::RunHead;
 use ferrata_core::{Clock, RunId, RunKey, SystemClock, TenantId, Timestamp};
 use tokio::sync::watch;
 
-use crate::access::{Access, Viewer};
+use crate::access::{Viewer, ViewerHook};
 use crate::api::schedules::ScheduleBoard;
-use crate::cache::Cache;
+use crate::cache::AnswerCache;
 use crate::guard::Guard;
-use crate::outline::Outlines;
-use crate::params::Params;
+use crate::outline::OutlineLookup;
+use crate::params::QueryParams;
 use crate::problem::Problem;
 use crate::queues::QueueBoard;
 use crate::redact::Redaction;
@@ -22,19 +22,19 @@ use crate::trees::TreeBoard;
 
 /// The context of every request.
 #[derive(Debug)]
-pub(crate) struct App {
+pub(crate) struct AppContext {
     pub(crate) runtime: Runtime,
     pub(crate) guard: Guard,
-    pub(crate) access: Access,
+    pub(crate) access: ViewerHook,
     pub(crate) redaction: Redaction,
-    pub(crate) outlines: Outlines,
+    pub(crate) outlines: OutlineLookup,
     pub(crate) allows_writes: bool,
     /// Options after `ferrata` in commands on the page, so that they address this store.
     pub(crate) options: String,
     /// Turns true when streams must end.
     pub(crate) ending: Option<watch::Receiver<bool>>,
-    pub(crate) cache: Cache,
-    pub(crate) states: Cache,
+    pub(crate) cache: AnswerCache,
+    pub(crate) states: AnswerCache,
     pub(crate) reasons: ReasonCache,
     pub(crate) queues: QueueBoard,
     pub(crate) trees: TreeBoard,
@@ -42,7 +42,7 @@ pub(crate) struct App {
     pub(crate) clock: SystemClock,
 }
 
-impl App {
+impl AppContext {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -50,16 +50,16 @@ impl App {
 
 /// A request that passed the guard.
 #[derive(Debug)]
-pub(crate) struct Call {
-    pub(crate) app: Arc<App>,
+pub(crate) struct ApiCall {
+    pub(crate) app: Arc<AppContext>,
     pub(crate) viewer: Viewer,
     query: Option<String>,
 }
 
-impl Call {
+impl ApiCall {
     /// Reads the parameters of the request and refuses unknown ones.
-    pub(crate) fn params(&self, known: &'static [&'static str]) -> Result<Params, Problem> {
-        Params::read(self.query.as_deref(), known)
+    pub(crate) fn params(&self, known: &'static [&'static str]) -> Result<QueryParams, Problem> {
+        QueryParams::read(self.query.as_deref(), known)
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
@@ -90,10 +90,10 @@ impl Call {
     }
 }
 
-impl FromRequestParts<Arc<App>> for Call {
+impl FromRequestParts<Arc<AppContext>> for ApiCall {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<AppContext>) -> Result<Self, Problem> {
         let query = parts.uri.query().map(str::to_owned);
         // The guard inserts the viewer; a route before the guard has none.
         let viewer = parts.extensions.get::<Viewer>().cloned().ok_or_else(Problem::unauthorized)?;

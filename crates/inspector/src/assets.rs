@@ -6,7 +6,7 @@ use axum::extract::{OriginalUri, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::app::App;
+use crate::app::AppContext;
 use crate::problem::Problem;
 
 /// A file of the page.
@@ -39,7 +39,7 @@ const ASSETS: [Asset; 5] = [
 
 /// Serves the page, or a file of it.
 pub(crate) async fn serve(
-    State(_): State<Arc<App>>,
+    State(_): State<Arc<AppContext>>,
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
 ) -> Response {

@@ -29,7 +29,7 @@ pub(crate) struct CacheKey {
 }
 
 /// Answers that stay valid until the head of their run changes.
-pub(crate) struct Cache(Mutex<CacheEntry>);
+pub(crate) struct AnswerCache(Mutex<CacheEntry>);
 
 struct CacheEntry {
     /// Entries, oldest first.
@@ -40,13 +40,13 @@ struct CacheEntry {
     each: usize,
 }
 
-impl Default for Cache {
+impl Default for AnswerCache {
     fn default() -> Self {
         Self::of(BYTES, BYTES / SHARE)
     }
 }
 
-impl Cache {
+impl AnswerCache {
     /// Creates a cache for states, each at a position of a log: a page requests one of them level by level.
     pub(crate) fn of_states() -> Self {
         Self::of(STATES, STATES)
@@ -84,7 +84,7 @@ impl Cache {
     }
 }
 
-impl fmt::Debug for Cache {
+impl fmt::Debug for AnswerCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kept = self.lock();
         f.debug_struct("Cache").field("answers", &kept.all.len()).field("bytes", &kept.bytes).finish()
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn answers_of_many_large_runs_take_bounded_memory() {
-        let (cache, ids) = (Cache::of(16_000, 4_000), RandomIds::new());
+        let (cache, ids) = (AnswerCache::of(16_000, 4_000), RandomIds::new());
         let large = about(0, &ids);
         assert_eq!(cache.put(large.clone(), json!("x".repeat(4_000))).as_str().unwrap().len(), 4_000);
         assert!(cache.get(&large).is_none(), "what is too large is made anew");
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_run_has_one_answer_of_a_kind() {
-        let (cache, ids) = (Cache::default(), RandomIds::new());
+        let (cache, ids) = (AnswerCache::default(), RandomIds::new());
         let (old, new) = (about(1, &ids), about(1, &ids));
         cache.put(old.clone(), json!(1));
         cache.put(new.clone(), json!(2));

@@ -5,8 +5,8 @@ use serde_json::Number;
 use crate::problem::Problem;
 
 /// Refuses JSON with a number that would change when it is parsed. States use values with limited precision.
-pub(crate) fn kept(json: &str) -> Result<(), Problem> {
-    match numbers(json).find(|number| !is_kept(number)) {
+pub(crate) fn check_numbers(json: &str) -> Result<(), Problem> {
+    match numbers(json).find(|number| !is_exact(number)) {
         None => Ok(()),
         Some(number) => {
             let shown: String = number.chars().take(40).collect();
@@ -32,7 +32,7 @@ fn numbers(json: &str) -> impl Iterator<Item = &str> {
     .filter(|word| word.starts_with(|c: char| c == '-' || c.is_ascii_digit()))
 }
 
-fn is_kept(number: &str) -> bool {
+fn is_exact(number: &str) -> bool {
     if !number.contains(['.', 'e', 'E']) {
         return number.parse::<u64>().is_ok() || number.parse::<i64>().is_ok();
     }
@@ -78,7 +78,7 @@ mod tests {
             "1e22",
             "0.000001",
         ] {
-            assert!(is_kept(number), "{number}");
+            assert!(is_exact(number), "{number}");
         }
         for number in [
             "18446744073709551616",
@@ -88,7 +88,7 @@ mod tests {
             "1e-400",
             "9007199254740993.0",
         ] {
-            assert!(!is_kept(number), "{number}");
+            assert!(!is_exact(number), "{number}");
         }
     }
 

@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::app::App;
+use crate::app::AppContext;
 use crate::problem::Problem;
 
 /// Only the page's own files run, and no site may frame it. Styles are a file, too: attributes of elements are not trusted.
@@ -80,7 +80,7 @@ impl Guard {
 }
 
 /// Admits an authorized request and passes its viewer to the routes.
-pub(crate) async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub(crate) async fn admit(State(app): State<Arc<AppContext>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let admitted = app
         .guard
@@ -97,7 +97,11 @@ pub(crate) async fn admit(State(app): State<Arc<App>>, request: Request, next: N
 }
 
 /// Admits requests for the page, which contains nothing about any run.
-pub(crate) async fn admit_to_page(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub(crate) async fn admit_to_page(
+    State(app): State<Arc<AppContext>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let (parts, body) = request.into_parts();
     match app.guard.check_sender(&parts) {
         Ok(()) => next.run(Request::from_parts(parts, body)).await,

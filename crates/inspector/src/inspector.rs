@@ -11,10 +11,10 @@ use ferrata_core::state::State;
 use ferrata_core::store::RunHead;
 use tokio::sync::watch;
 
-use crate::access::{Access, Viewer};
-use crate::app::App;
+use crate::access::{Viewer, ViewerHook};
+use crate::app::AppContext;
 use crate::guard::Guard;
-use crate::outline::{Outline, Outlines};
+use crate::outline::{Outline, OutlineLookup};
 use crate::queues::QueueBoard;
 use crate::redact::Redaction;
 use crate::trees::TreeBoard;
@@ -51,9 +51,9 @@ use crate::{api, cache};
 pub struct Inspector {
     runtime: Runtime,
     guard: Guard,
-    access: Access,
+    access: ViewerHook,
     redaction: Redaction,
-    outlines: Outlines,
+    outlines: OutlineLookup,
     allows_writes: bool,
     options: String,
     ending: Option<watch::Receiver<bool>>,
@@ -65,9 +65,9 @@ impl Inspector {
         Self {
             runtime,
             guard: Guard::default(),
-            access: Access::default(),
+            access: ViewerHook::default(),
             redaction: Redaction::default(),
-            outlines: Outlines::default(),
+            outlines: OutlineLookup::default(),
             allows_writes: false,
             options: String::new(),
             ending: None,
@@ -115,7 +115,7 @@ impl Inspector {
     /// Sets a hook that identifies the sender of an API request; `None` refuses the request with 401. The hook sees the request extensions that outer
     /// layers have set.
     pub fn access(mut self, hook: impl Fn(&Parts) -> Option<Viewer> + Send + Sync + 'static) -> Self {
-        self.access = Access::new(hook);
+        self.access = ViewerHook::new(hook);
         self
     }
 
@@ -161,8 +161,8 @@ impl Inspector {
     /// Creates the router. Nest it below a path, or serve it alone.
     pub fn into_router(self) -> Router {
         let Self { runtime, guard, access, redaction, outlines, allows_writes, options, ending } = self;
-        let (cache, clock) = (cache::Cache::default(), SystemClock::new());
-        api::routes(Arc::new(App {
+        let (cache, clock) = (cache::AnswerCache::default(), SystemClock::new());
+        api::routes(Arc::new(AppContext {
             runtime,
             guard,
             access,
@@ -172,7 +172,7 @@ impl Inspector {
             options,
             ending,
             cache,
-            states: cache::Cache::of_states(),
+            states: cache::AnswerCache::of_states(),
             reasons: ReasonCache::new(),
             queues: QueueBoard::default(),
             trees: TreeBoard::default(),

@@ -75,12 +75,12 @@ type Find = dyn Fn(&RunHead) -> Option<Outline> + Send + Sync;
 
 /// The outlines known to the inspector, and the hook that finds others.
 #[derive(Clone, Default)]
-pub(crate) struct Outlines {
+pub(crate) struct OutlineLookup {
     by_workflow: BTreeMap<String, Arc<Outline>>,
     find: Option<Arc<Find>>,
 }
 
-impl Outlines {
+impl OutlineLookup {
     pub(crate) fn insert(&mut self, workflow: &str, outline: Outline) {
         self.by_workflow.insert(workflow.to_owned(), Arc::new(outline));
     }
@@ -96,7 +96,7 @@ impl Outlines {
     }
 }
 
-impl fmt::Debug for Outlines {
+impl fmt::Debug for OutlineLookup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.by_workflow.keys()).finish()
     }

@@ -12,9 +12,9 @@ const MOST: usize = 16 * 1024;
 
 /// The parameters of a request.
 #[derive(Debug)]
-pub(crate) struct Params(Vec<(String, String)>);
+pub(crate) struct QueryParams(Vec<(String, String)>);
 
-impl Params {
+impl QueryParams {
     /// Reads a query.
     pub(crate) fn read(query: Option<&str>, known: &[&str]) -> Result<Self, Problem> {
         let query = query.unwrap_or_default();

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use crate::access::Viewer;
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::problem::Problem;
 use crate::redact::Redaction;
 use crate::view::summary::key;
@@ -43,9 +43,9 @@ impl fmt::Debug for QueueBoard {
 
 impl QueueBoard {
     /// Reads the queues if the last read is older than `age`, and returns a value derived from them.
-    async fn tell<T>(
+    async fn with_overview<T>(
         &self,
-        call: &Call,
+        call: &ApiCall,
         age: Duration,
         tell: impl FnOnce(&QueueOverview, Timestamp) -> T,
     ) -> Result<T, Problem> {
@@ -53,7 +53,7 @@ impl QueueBoard {
         let now = call.app.clock.monotonic();
         if looked.at.is_none_or(|at| now.saturating_sub(at) >= age) {
             looked.at = None;
-            looked.overview.look(call.runtime()).await?;
+            looked.overview.refresh(call.runtime()).await?;
             looked.at = Some(now);
         }
         Ok(tell(&looked.overview, call.app.now()))
@@ -61,9 +61,9 @@ impl QueueBoard {
 }
 
 /// Returns all queues visible to the viewer. Queues that admit no run or have waiters come first.
-pub(crate) async fn all(call: &Call) -> Result<Value, Problem> {
+pub(crate) async fn all(call: &ApiCall) -> Result<Value, Problem> {
     let told = |overview: &QueueOverview, now| (overview.statuses(now), overview.unreadable());
-    let (mut known, unreadable) = call.app.queues.tell(call, Duration::ZERO, told).await?;
+    let (mut known, unreadable) = call.app.queues.with_overview(call, Duration::ZERO, told).await?;
     known.retain(|one| call.viewer.sees(&one.run));
     known.sort_by_key(|one| one.overrides.paused.is_none() && one.closed_until.is_none() && one.waiting == 0);
     let queues: Vec<Value> =
@@ -138,16 +138,20 @@ impl RunStandings {
         self.0.iter().find(|(one, _)| one.queue == standing.queue).and_then(|(_, status)| status.clone())
     }
 
-    pub(crate) fn shown(&self, call: &Call) -> Value {
+    pub(crate) fn to_json(&self, call: &ApiCall) -> Value {
         let hides = &call.app.redaction;
         self.0.iter().map(|(one, status)| standing(one, status.as_ref(), hides)).collect()
     }
 }
 
 /// Reads a run's positions in queues. A run that cannot be in a queue costs no read.
-pub(crate) async fn of_run(call: &Call, head: &RunHead, questions: &Value) -> Result<RunStandings, Problem> {
+pub(crate) async fn of_run(
+    call: &ApiCall,
+    head: &RunHead,
+    questions: &Value,
+) -> Result<RunStandings, Problem> {
     let is_busy = head.status == RunStatus::InProgress && head.wake_at.is_none();
-    let rests = || questions.as_array().into_iter().flatten().any(|one| waits_for_a_place(&one["id"]));
+    let rests = || questions.as_array().into_iter().flatten().any(|one| is_slot_question(&one["id"]));
     let is_in_one = head.facts.labels.get(QUEUE_LABEL).is_some() || rests();
     if head.status.is_finished() || !(is_busy || is_in_one) {
         return Ok(RunStandings::default());
@@ -157,18 +161,18 @@ pub(crate) async fn of_run(call: &Call, head: &RunHead, questions: &Value) -> Re
             let status = overview.status(&one.queue, now).filter(|status| call.viewer.sees(&status.run));
             (one, status)
         };
-        RunStandings(overview.standings(&head.run, now).into_iter().take(NAMED).map(of).collect())
+        RunStandings(overview.memberships(&head.run, now).into_iter().take(NAMED).map(of).collect())
     };
-    let told = call.app.queues.tell(call, if is_busy { BUSY } else { AT_REST }, tell).await?;
+    let told = call.app.queues.with_overview(call, if is_busy { BUSY } else { AT_REST }, tell).await?;
     // The run must be in a queue and was not at the last read: it joined since.
     if told.0.is_empty() && is_in_one {
-        return call.app.queues.tell(call, Duration::ZERO, tell).await;
+        return call.app.queues.with_overview(call, Duration::ZERO, tell).await;
     }
     Ok(told)
 }
 
 /// Returns whether a question is a node's wait for a slot.
-fn waits_for_a_place(id: &Value) -> bool {
+fn is_slot_question(id: &Value) -> bool {
     id.as_str().is_some_and(|id| id.contains(":queue."))
 }
 

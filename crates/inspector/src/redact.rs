@@ -12,7 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-use crate::app::App;
+use crate::app::AppContext;
 use crate::problem::Problem;
 use crate::view::text::cut;
 
@@ -177,7 +177,7 @@ fn each_text(value: &Value, with: &mut impl FnMut(&str)) {
 }
 
 /// Applies the hooks to every JSON answer, even on paths that forget to.
-pub(crate) async fn seal(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub(crate) async fn seal(State(app): State<Arc<AppContext>>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
     let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
     if app.redaction.hooks.is_empty() || !is_json {

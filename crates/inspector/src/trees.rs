@@ -11,7 +11,7 @@ use ferrata_core::{Clock as _, RunKey, TenantId, Timestamp};
 use serde::Serialize;
 use tokio::sync::Mutex;
 
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::problem::Problem;
 
 /// Maximum age of a count.
@@ -56,7 +56,7 @@ impl TreeBoard {
     /// Counts the runs below each of these roots that has any.
     pub(crate) async fn below(
         &self,
-        call: &Call,
+        call: &ApiCall,
         query: &RunQuery,
         roots: &[RunHead],
     ) -> Result<BTreeMap<RunKey, RunsBelow>, Problem> {
@@ -82,7 +82,7 @@ impl TreeBoard {
 }
 
 async fn count(
-    call: &Call,
+    call: &ApiCall,
     tenant: Option<TenantId>,
     oldest: Timestamp,
     at: Duration,

@@ -5,7 +5,7 @@ use quote::{quote, quote_spanned};
 use syn::{Path, Type, Visibility};
 
 use crate::channel::{Channel, arguments, type_span};
-use crate::options::Kind;
+use crate::options::ReducerKind;
 
 /// Types with literals that `impl Into<T>` cannot infer.
 const BY_VALUE: [&str; 16] = [
@@ -35,20 +35,20 @@ pub(crate) fn method(
     let reduce = quote!(#krate::state::reduce);
     let call = quote_spanned!(span=> self.#ident.reduce::<#marker>);
     let (what, parameter, body) = match &channel.reducer.kind {
-        Kind::Last => {
+        ReducerKind::Last => {
             let (declared, convert) = argument(&quote!(#plain));
             ("Replaces", quote!(value: #declared), quote!(self.#ident.overwrite(#convert(value))))
         }
-        Kind::Append | Kind::Union => {
+        ReducerKind::Append | ReducerKind::Union => {
             let item = match arguments(ty, &["Vec", "VecDeque", "BTreeSet"])[..] {
                 [item] => quote!(#item),
-                _ if matches!(channel.reducer.kind, Kind::Append) => {
+                _ if matches!(channel.reducer.kind, ReducerKind::Append) => {
                     quote_spanned!(span=> <#ty as #reduce::AppendChannel>::Item)
                 }
                 _ => quote_spanned!(span=> <#ty as #reduce::UnionChannel>::Item),
             };
             let (declared, convert) = argument(&item);
-            let what = if matches!(channel.reducer.kind, Kind::Append) {
+            let what = if matches!(channel.reducer.kind, ReducerKind::Append) {
                 "Adds items at the end of"
             } else {
                 "Adds the items that are not yet in"
@@ -58,7 +58,7 @@ pub(crate) fn method(
                 quote!(::std::iter::Iterator::map(::std::iter::IntoIterator::into_iter(items), #convert));
             (what, parameter, quote!(#call(::std::iter::Iterator::collect(#items))))
         }
-        Kind::Merge => {
+        ReducerKind::Merge => {
             let (key, value) = match arguments(ty, &["BTreeMap", "HashMap", "Map"])[..] {
                 [key, value, ..] => (quote!(#key), quote!(#value)),
                 _ => {
@@ -77,17 +77,17 @@ pub(crate) fn method(
             };
             ("Puts entries into", parameter, quote!(#call(#reduce::MergeInput::entries(#entries))))
         }
-        Kind::Max | Kind::Min => {
+        ReducerKind::Max | ReducerKind::Min => {
             let input = channel.option().unwrap_or(ty);
-            let what = if matches!(channel.reducer.kind, Kind::Max) {
+            let what = if matches!(channel.reducer.kind, ReducerKind::Max) {
                 "Raises, if the value is greater,"
             } else {
                 "Lowers, if the value is lesser,"
             };
             (what, quote!(value: #input), quote!(#call(value)))
         }
-        Kind::Sum => ("Adds to", quote!(value: #plain), quote!(#call(::std::vec![value]))),
-        Kind::First => {
+        ReducerKind::Sum => ("Adds to", quote!(value: #plain), quote!(#call(::std::vec![value]))),
+        ReducerKind::First => {
             let input = channel.option().map_or_else(
                 || quote_spanned!(span=> <#ty as #reduce::FirstChannel>::Value),
                 |inner| quote!(#inner),
@@ -95,7 +95,7 @@ pub(crate) fn method(
             let (declared, convert) = argument(&input);
             ("Sets, if it is still unset,", quote!(value: #declared), quote!(#call(#convert(value))))
         }
-        Kind::Custom(_) => (
+        ReducerKind::Custom(_) => (
             "Joins a value, by its own reducer, into",
             quote!(value: #plain),
             quote!(#call(::std::vec![value])),

@@ -6,15 +6,15 @@ use syn::ext::IdentExt;
 use syn::{ExprPath, Field, GenericArgument, Ident, Path, PathArguments, Type};
 
 use crate::fit;
-use crate::options::{Kind, Options, Reducer};
-use crate::serde_attr::{self, Container, MissingField};
+use crate::options::{FieldOptions, ReducerKind, ReducerOption};
+use crate::serde_attr::{self, MissingField, SerdeContainer};
 
 pub(crate) struct Channel<'a> {
     pub(crate) ident: &'a Ident,
     pub(crate) ty: &'a Type,
     /// The stored name.
     pub(crate) name: String,
-    pub(crate) reducer: Reducer,
+    pub(crate) reducer: ReducerOption,
     pub(crate) serialize_with: Option<ExprPath>,
     /// The value in a state read from the log, if the field is not stored.
     pub(crate) ephemeral: Option<TokenStream>,
@@ -23,11 +23,11 @@ pub(crate) struct Channel<'a> {
 }
 
 impl<'a> Channel<'a> {
-    pub(crate) fn read(field: &'a Field, container: &Container) -> syn::Result<Self> {
+    pub(crate) fn read(field: &'a Field, container: &SerdeContainer) -> syn::Result<Self> {
         let Some(ident) = &field.ident else {
             return Err(syn::Error::new_spanned(field, "a channel needs a name"));
         };
-        let Options { reducer, ephemeral, secret } = Options::read(ident, &field.attrs)?;
+        let FieldOptions { reducer, ephemeral, secret } = FieldOptions::read(ident, &field.attrs)?;
         fit::check(&reducer.kind, &field.ty)?;
         let serde = serde_attr::field(&field.attrs, ephemeral.is_some())?;
         if let Some(span) = ephemeral.filter(|_| !serde.skip) {
@@ -36,7 +36,7 @@ impl<'a> Channel<'a> {
             );
             return Err(syn::Error::new(span, message));
         }
-        let in_parts = matches!(reducer.kind, Kind::Append | Kind::Merge | Kind::Union);
+        let in_parts = matches!(reducer.kind, ReducerKind::Append | ReducerKind::Merge | ReducerKind::Union);
         if in_parts && serde.serialize_with.is_some() {
             return Err(syn::Error::new(
                 reducer.span,
@@ -64,17 +64,17 @@ impl<'a> Channel<'a> {
         // Spanned at the field's type, because compiler errors concern the type.
         let span = type_span(self.ty);
         let name = match &self.reducer.kind {
-            Kind::Last => "Last",
-            Kind::Append => "Append",
-            Kind::Merge => "Merge",
-            Kind::Max if option => "MaxOption",
-            Kind::Max => "Max",
-            Kind::Min if option => "MinOption",
-            Kind::Min => "Min",
-            Kind::Sum => "Sum",
-            Kind::Union => "Union",
-            Kind::First => "First",
-            Kind::Custom(_) => return quote!(#krate::state::reduce::Custom<#custom>),
+            ReducerKind::Last => "Last",
+            ReducerKind::Append => "Append",
+            ReducerKind::Merge => "Merge",
+            ReducerKind::Max if option => "MaxOption",
+            ReducerKind::Max => "Max",
+            ReducerKind::Min if option => "MinOption",
+            ReducerKind::Min => "Min",
+            ReducerKind::Sum => "Sum",
+            ReducerKind::Union => "Union",
+            ReducerKind::First => "First",
+            ReducerKind::Custom(_) => return quote!(#krate::state::reduce::Custom<#custom>),
         };
         let name = Ident::new(name, span);
         quote_spanned!(span=> #krate::state::reduce::#name)
@@ -90,15 +90,15 @@ impl<'a> Channel<'a> {
     /// The value of `state::Reducer` that describes its reducer.
     fn described(&self, krate: &Path) -> TokenStream {
         let name = match &self.reducer.kind {
-            Kind::Last => "Last",
-            Kind::Append => "Append",
-            Kind::Merge => "Merge",
-            Kind::Max => "Max",
-            Kind::Min => "Min",
-            Kind::Sum => "Sum",
-            Kind::Union => "Union",
-            Kind::First => "First",
-            Kind::Custom(path) => {
+            ReducerKind::Last => "Last",
+            ReducerKind::Append => "Append",
+            ReducerKind::Merge => "Merge",
+            ReducerKind::Max => "Max",
+            ReducerKind::Min => "Min",
+            ReducerKind::Sum => "Sum",
+            ReducerKind::Union => "Union",
+            ReducerKind::First => "First",
+            ReducerKind::Custom(path) => {
                 let text = quote!(#path).to_string().replace(' ', "");
                 return quote!(#krate::state::Reducer::Custom { with: ::std::borrow::Cow::Borrowed(#text) });
             }

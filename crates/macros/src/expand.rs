@@ -8,7 +8,7 @@ use syn::spanned::Spanned;
 use crate::builder;
 use crate::channel::{Channel, type_span};
 use crate::model::Model;
-use crate::options::Kind;
+use crate::options::ReducerKind;
 
 pub(crate) fn expand(model: &Model<'_>) -> TokenStream {
     let Model { name, vis, options, channels } = model;
@@ -218,7 +218,7 @@ fn slot(channel: &Channel<'_>, marker: &TokenStream, reduce: &TokenStream) -> To
     let ty = channel.ty;
     match &channel.reducer.kind {
         // Its marker is private to the generated block, and its input is known.
-        Kind::Custom(_) => quote!(#reduce::Slot<#ty, ::std::vec::Vec<#ty>>),
+        ReducerKind::Custom(_) => quote!(#reduce::Slot<#ty, ::std::vec::Vec<#ty>>),
         _ => quote_spanned!(type_span(ty)=> #reduce::Slot<#ty, <#marker as #reduce::Reduce<#ty>>::Input>),
     }
 }
@@ -227,7 +227,7 @@ fn slot(channel: &Channel<'_>, marker: &TokenStream, reduce: &TokenStream) -> To
 fn helpers(n: usize, channel: &Channel<'_>, reduce: &TokenStream) -> TokenStream {
     let ty = channel.ty;
     let mut code = TokenStream::new();
-    if let Kind::Custom(path) = &channel.reducer.kind {
+    if let ReducerKind::Custom(path) = &channel.reducer.kind {
         let name = custom_name(n);
         // Spanned at the path, so that a wrong signature is reported there.
         let checked = quote_spanned!(path.span()=> let function: fn(&mut #ty, #ty) = #path;);

@@ -5,7 +5,7 @@
 
 use syn::Type;
 
-use crate::options::Kind;
+use crate::options::ReducerKind;
 
 const SEQUENCES: [&str; 2] = ["Vec", "VecDeque"];
 const MAPS: [&str; 2] = ["BTreeMap", "HashMap"];
@@ -15,20 +15,22 @@ const NUMBERS: [&str; 14] =
 const OTHERS: [&str; 5] = ["String", "bool", "char", "Option", "Duration"];
 
 /// Returns the error for a field's type, if its name alone shows the problem.
-pub(crate) fn check(kind: &Kind, ty: &Type) -> syn::Result<()> {
+pub(crate) fn check(kind: &ReducerKind, ty: &Type) -> syn::Result<()> {
     let (reducer, fits, remedy): (_, &[&[&str]], _) = match kind {
-        Kind::Append => ("append", &[&SEQUENCES], "make it a `Vec` or a `VecDeque`"),
-        Kind::Merge => ("merge", &[&MAPS], "make it a `BTreeMap`, a `HashMap` or a `serde_json::Map`"),
-        Kind::Sum => ("sum", &[&NUMBERS, &["Duration"]], "make it an integer, a float or a `Duration`"),
-        Kind::Union => (
+        ReducerKind::Append => ("append", &[&SEQUENCES], "make it a `Vec` or a `VecDeque`"),
+        ReducerKind::Merge => ("merge", &[&MAPS], "make it a `BTreeMap`, a `HashMap` or a `serde_json::Map`"),
+        ReducerKind::Sum => {
+            ("sum", &[&NUMBERS, &["Duration"]], "make it an integer, a float or a `Duration`")
+        }
+        ReducerKind::Union => (
             "union",
             &[&["Vec", "BTreeSet"]],
             "make it a `Vec` or a `BTreeSet`, whose items have an order that can be stored",
         ),
-        Kind::First => {
+        ReducerKind::First => {
             ("first", &[&["Option"]], "make it an `Option` of its type, which is unset while it is `None`")
         }
-        Kind::Last | Kind::Max | Kind::Min | Kind::Custom(_) => return Ok(()),
+        ReducerKind::Last | ReducerKind::Max | ReducerKind::Min | ReducerKind::Custom(_) => return Ok(()),
     };
     let Type::Path(path) = ty else { return Ok(()) };
     let Some(last) = path.path.segments.last() else { return Ok(()) };

@@ -6,13 +6,13 @@ use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Fields, Ident, Visibility};
 
 use crate::channel::Channel;
-use crate::options::Container;
+use crate::options::StateContainer;
 use crate::serde_attr;
 
 pub(crate) struct Model<'a> {
     pub(crate) name: &'a Ident,
     pub(crate) vis: &'a Visibility,
-    pub(crate) options: Container,
+    pub(crate) options: StateContainer,
     pub(crate) channels: Vec<Channel<'a>>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Model<'a> {
             ));
         }
         let mut errors = Errors::default();
-        let options = errors.keep(Container::read(&input.attrs));
+        let options = errors.keep(StateContainer::read(&input.attrs));
         let serde = errors.keep(serde_attr::container(&input.attrs)).unwrap_or_default();
         let mut channels = Vec::new();
         for field in fields {

@@ -7,12 +7,12 @@ use syn::{Attribute, Ident, LitInt, LitStr, Path};
 use crate::suggest::nearest;
 
 /// `#[state(...)]` on the struct.
-pub(crate) struct Container {
+pub(crate) struct StateContainer {
     pub(crate) version: u32,
     pub(crate) krate: Path,
 }
 
-impl Container {
+impl StateContainer {
     pub(crate) fn read(attrs: &[Attribute]) -> syn::Result<Self> {
         let mut version = 1;
         let mut krate = syn::parse_quote!(::ferrata);
@@ -37,8 +37,8 @@ const FIELD: [&str; 11] =
     ["last", "append", "merge", "max", "min", "sum", "union", "first", "with", "ephemeral", "secret"];
 
 /// `#[state(...)]` on a field.
-pub(crate) struct Options {
-    pub(crate) reducer: Reducer,
+pub(crate) struct FieldOptions {
+    pub(crate) reducer: ReducerOption,
     /// The span of `ephemeral`, if present.
     pub(crate) ephemeral: Option<Span>,
     /// Whether views omit its values.
@@ -46,13 +46,13 @@ pub(crate) struct Options {
 }
 
 /// The reducer of a field as written.
-pub(crate) struct Reducer {
-    pub(crate) kind: Kind,
+pub(crate) struct ReducerOption {
+    pub(crate) kind: ReducerKind,
     /// The span for errors about the field's type.
     pub(crate) span: Span,
 }
 
-pub(crate) enum Kind {
+pub(crate) enum ReducerKind {
     Last,
     Append,
     Merge,
@@ -64,10 +64,10 @@ pub(crate) enum Kind {
     Custom(Path),
 }
 
-impl Options {
+impl FieldOptions {
     /// Reads `#[state(...)]` on a field; the default reducer is `last`.
     pub(crate) fn read(field: &Ident, attrs: &[Attribute]) -> syn::Result<Self> {
-        let mut found: Option<(String, Reducer)> = None;
+        let mut found: Option<(String, ReducerOption)> = None;
         let (mut ephemeral, mut secret) = (None, None);
         for attr in attrs.iter().filter(|attr| attr.path().is_ident("state")) {
             attr.parse_nested_meta(|meta| {
@@ -82,15 +82,15 @@ impl Options {
                         secret = Some(span);
                         return Ok(());
                     }
-                    "last" => Kind::Last,
-                    "append" => Kind::Append,
-                    "merge" => Kind::Merge,
-                    "max" => Kind::Max,
-                    "min" => Kind::Min,
-                    "sum" => Kind::Sum,
-                    "union" => Kind::Union,
-                    "first" => Kind::First,
-                    "with" => Kind::Custom(meta.value()?.parse()?),
+                    "last" => ReducerKind::Last,
+                    "append" => ReducerKind::Append,
+                    "merge" => ReducerKind::Merge,
+                    "max" => ReducerKind::Max,
+                    "min" => ReducerKind::Min,
+                    "sum" => ReducerKind::Sum,
+                    "union" => ReducerKind::Union,
+                    "first" => ReducerKind::First,
+                    "with" => ReducerKind::Custom(meta.value()?.parse()?),
                     _ => return Err(unknown(&meta, "field", &FIELD, &["version", "crate"])),
                 };
                 if let Some((earlier, _)) = &found {
@@ -99,7 +99,7 @@ impl Options {
                     );
                     return Err(meta.error(message));
                 }
-                found = Some((name, Reducer { kind, span }));
+                found = Some((name, ReducerOption { kind, span }));
                 Ok(())
             })?;
         }
@@ -109,7 +109,7 @@ impl Options {
             );
             return Err(syn::Error::new(span, message));
         }
-        let plain = || Reducer { kind: Kind::Last, span: field.span() };
+        let plain = || ReducerOption { kind: ReducerKind::Last, span: field.span() };
         let reducer = found.map_or_else(plain, |(_, reducer)| reducer);
         Ok(Self { reducer, ephemeral, secret: secret.is_some() })
     }

@@ -6,7 +6,7 @@ use crate::suggest::nearest;
 
 /// How serde spells the fields of a struct, or the variants of an enum.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Rule {
+pub(crate) enum RenameRule {
     /// Unchanged.
     #[default]
     Same,
@@ -20,18 +20,18 @@ pub(crate) enum Rule {
     ScreamingKebab,
 }
 
-const RULES: [(&str, Rule); 8] = [
-    ("lowercase", Rule::Lower),
-    ("UPPERCASE", Rule::Upper),
-    ("PascalCase", Rule::Pascal),
-    ("camelCase", Rule::Camel),
-    ("snake_case", Rule::Snake),
-    ("SCREAMING_SNAKE_CASE", Rule::ScreamingSnake),
-    ("kebab-case", Rule::Kebab),
-    ("SCREAMING-KEBAB-CASE", Rule::ScreamingKebab),
+const RULES: [(&str, RenameRule); 8] = [
+    ("lowercase", RenameRule::Lower),
+    ("UPPERCASE", RenameRule::Upper),
+    ("PascalCase", RenameRule::Pascal),
+    ("camelCase", RenameRule::Camel),
+    ("snake_case", RenameRule::Snake),
+    ("SCREAMING_SNAKE_CASE", RenameRule::ScreamingSnake),
+    ("kebab-case", RenameRule::Kebab),
+    ("SCREAMING-KEBAB-CASE", RenameRule::ScreamingKebab),
 ];
 
-impl Rule {
+impl RenameRule {
     pub(crate) fn parse(text: &LitStr) -> syn::Result<Self> {
         let given = text.value();
         if let Some((_, rule)) = RULES.iter().find(|(name, _)| *name == given) {

@@ -3,7 +3,7 @@
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, ExprPath, LitStr, Token};
 
-use crate::rename::Rule;
+use crate::rename::RenameRule;
 
 /// The value that serde uses for a missing field.
 pub(crate) enum MissingField {
@@ -25,21 +25,21 @@ impl MissingField {
 
 /// The serde attributes of the struct.
 #[derive(Default)]
-pub(crate) struct Container {
-    pub(crate) rule: Rule,
+pub(crate) struct SerdeContainer {
+    pub(crate) rule: RenameRule,
     /// The source of values for missing fields, if the struct sets one.
     pub(crate) missing: Option<MissingField>,
 }
 
 /// Reads `rename_all` and `default`, and rejects attributes that would make the struct anything but an object of its fields.
-pub(crate) fn container(attrs: &[Attribute]) -> syn::Result<Container> {
-    let mut container = Container::default();
+pub(crate) fn container(attrs: &[Attribute]) -> syn::Result<SerdeContainer> {
+    let mut container = SerdeContainer::default();
     each(attrs, |meta| {
         let Some(name) = meta.path.get_ident().map(ToString::to_string) else { return skip(&meta) };
         match &*name {
             "rename_all" => {
                 if let Some(text) = one_name(&meta)? {
-                    container.rule = Rule::parse(&text)?;
+                    container.rule = RenameRule::parse(&text)?;
                 }
                 Ok(())
             }

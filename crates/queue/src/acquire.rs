@@ -13,7 +13,7 @@ use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, Result};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
-use crate::desk::{AttemptRequestGuard, QueueCommand, QueueHandle, closed};
+use crate::desk::{AttemptRequestGuard, QueueCommand, QueueHandle, closed_error};
 use crate::ledger::{LONGEST_CLOSED, NODE, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
 use crate::settings::check_key;
 
@@ -126,7 +126,7 @@ impl<'a> AcquireRequest<'a> {
     }
 
     /// Sets the number of slots to request.
-    pub fn places(mut self, places: u32) -> Self {
+    pub fn slots(mut self, places: u32) -> Self {
         self.places = places;
         self
     }
@@ -195,12 +195,17 @@ impl<'a> AcquireRequest<'a> {
                 clock: Arc::clone(runtime.clock()),
                 asker: Arc::clone(&asker),
             };
-            let said = match desk.ask(ask, turn).await {
+            let said = match desk.request_slot(ask, turn).await {
                 Ok(OpResult::Stale(executor, epoch)) => {
                     place.id = None;
-                    give_up(&runtime, cx, &desk, QueueOp::Lost { id: id.clone(), executor, epoch })
-                        .await
-                        .map(|()| None)
+                    release_earlier_request(
+                        &runtime,
+                        cx,
+                        &desk,
+                        QueueOp::Lost { id: id.clone(), executor, epoch },
+                    )
+                    .await
+                    .map(|()| None)
                 }
                 said => said.map(Some),
             };
@@ -208,21 +213,21 @@ impl<'a> AcquireRequest<'a> {
                 Ok(None) => continue,
                 Ok(Some(OpResult::Granted)) => {
                     if waits {
-                        tell(cx, TURN, &queue, &waiting);
+                        emit_wait_event(cx, TURN, &queue, &waiting);
                     }
                     return Ok(place);
                 }
                 Ok(Some(OpResult::Waits)) if waits => {}
                 Ok(Some(OpResult::Waits)) => {
                     waits = true;
-                    tell(cx, WAITS, &queue, &waiting);
+                    emit_wait_event(cx, WAITS, &queue, &waiting);
                 }
                 Ok(Some(said)) => {
                     place.id = None;
-                    return Err(refused(&queue, &said).with_node(cx.node()));
+                    return Err(refusal_error(&queue, &said).with_node(cx.node()));
                 }
                 // A store outage does not fail the node. The queue may have received the request, so the node repeats the same one.
-                Err(error) if may_be_mended(&error) => {
+                Err(error) if is_retryable(&error) => {
                     runtime.clock().sleep(LATER).await;
                     place.id = None;
                     continue;
@@ -234,7 +239,7 @@ impl<'a> AcquireRequest<'a> {
                 biased;
                 turn = &mut wait.granted => match turn {
                     Ok(()) => {
-                        tell(cx, TURN, &queue, &waiting);
+                        emit_wait_event(cx, TURN, &queue, &waiting);
                         return Ok(place);
                     }
                     Err(_) if asker.is_last() => {
@@ -249,7 +254,7 @@ impl<'a> AcquireRequest<'a> {
                 },
                 () = patience, if may_rest => {}
             }
-            match rest(cx, &mut place, wait, &waiting, &queue, &name, &mut rounds).await {
+            match wait_for_answer(cx, &mut place, wait, &waiting, &queue, &name, &mut rounds).await {
                 Ok(()) => {}
                 // An `External` node cannot rest.
                 Err(error) if error.kind() == ErrorKind::Unsupported => may_rest = false,
@@ -266,7 +271,12 @@ struct MemoryWait {
 }
 
 /// Gives up the place that an owner of before has asked for, if the run is this process's.
-async fn give_up(runtime: &Runtime, cx: &NodeContext, desk: &QueueHandle, lost: QueueOp) -> Result<()> {
+async fn release_earlier_request(
+    runtime: &Runtime,
+    cx: &NodeContext,
+    desk: &QueueHandle,
+    lost: QueueOp,
+) -> Result<()> {
     match is_owner(runtime, cx).await? {
         true => desk.call(lost).await.map(drop),
         // It is about to find out that it has lost the run.
@@ -278,7 +288,7 @@ async fn give_up(runtime: &Runtime, cx: &NodeContext, desk: &QueueHandle, lost: 
 }
 
 /// Returns whether the same request may succeed when it is repeated.
-fn may_be_mended(error: &Error) -> bool {
+fn is_retryable(error: &Error) -> bool {
     error.is_retryable() || error.kind() == ErrorKind::Indeterminate
 }
 
@@ -289,13 +299,13 @@ async fn is_owner(runtime: &Runtime, cx: &NodeContext) -> Result<bool> {
 }
 
 /// Tells who watches the run in this process that a node waits for a place, or has it after a wait.
-fn tell(cx: &NodeContext, what: &str, queue: &str, waiting: &SlotWaiter) {
+fn emit_wait_event(cx: &NodeContext, what: &str, queue: &str, waiting: &SlotWaiter) {
     // Names and numbers that are JSON: it cannot fail.
     let _ = cx.emit(what, json!({ "queue": queue, "places": waiting.places, "since": waiting.since }));
 }
 
 /// Waits as a question, which its turn answers.
-async fn rest(
+async fn wait_for_answer(
     cx: &NodeContext,
     place: &mut QueueSlot,
     wait: MemoryWait,
@@ -322,7 +332,7 @@ async fn rest(
         // The queue knows it before the run rests: if the process died in between, nothing would ever wake the run.
         let rests = QueueOp::Rest { id: id.clone(), waiting: Box::new(waiting.clone()), question };
         while let Err(error) = desk.call(rests.clone()).await {
-            if !may_be_mended(&error) {
+            if !is_retryable(&error) {
                 return Err(error.with_node(cx.node()));
             }
             clock.sleep(LATER).await;
@@ -345,7 +355,7 @@ async fn rest(
     Err(Error::new(ErrorKind::Unavailable, message).with_node(cx.node()))
 }
 
-pub(crate) fn refused(queue: &str, said: &OpResult) -> Error {
+pub(crate) fn refusal_error(queue: &str, said: &OpResult) -> Error {
     match said {
         OpResult::Full(waiting) => {
             let message = format!("the queue `{queue}` is full: {waiting} wait already; try again later");
@@ -436,8 +446,8 @@ impl QueueSlot {
         let Some(id) = self.id.clone() else { return Ok(()) };
         let (reply, said) = oneshot::channel();
         let op = QueueOp::LeaveNode { id, executor: self.executor };
-        if self.asker.leave(QueueCommand::Do { op, reply: Some(reply) }) {
-            said.await.map_err(|_| closed())??;
+        if self.asker.release(QueueCommand::Do { op, reply: Some(reply) }) {
+            said.await.map_err(|_| closed_error())??;
         }
         self.id = None;
         Ok(())
@@ -448,7 +458,7 @@ impl Drop for QueueSlot {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
             let op = QueueOp::LeaveNode { id, executor: self.executor };
-            self.asker.leave(QueueCommand::Do { op, reply: None });
+            self.asker.release(QueueCommand::Do { op, reply: None });
         }
     }
 }

@@ -45,9 +45,9 @@ pub(crate) fn run_of(name: &str) -> Result<RunKey> {
 /// # Errors
 ///
 /// [`ErrorKind::NotFound`] if the queue was not declared; otherwise any error of the store.
-pub(crate) async fn look(runtime: &Runtime, name: &str) -> Result<QueueState> {
+pub(crate) async fn read_queue(runtime: &Runtime, name: &str) -> Result<QueueState> {
     let mut cell = StateCell::new(run_of(name)?);
-    let (channels, _) = cell.load(runtime).await.map_err(|error| undeclared(name, error))?;
+    let (channels, _) = cell.load(runtime).await.map_err(|error| undeclared_error(name, error))?;
     QueueState::read(channels)
 }
 
@@ -56,17 +56,17 @@ pub(crate) async fn look(runtime: &Runtime, name: &str) -> Result<QueueState> {
 /// # Errors
 ///
 /// As [`look`].
-pub(crate) async fn current(
+pub(crate) async fn load_current(
     runtime: &Runtime,
     name: &str,
     cell: &mut StateCell,
     known: Option<QueueState>,
 ) -> Result<(QueueState, bool)> {
-    let (channels, news) = cell.load(runtime).await.map_err(|error| undeclared(name, error))?;
+    let (channels, news) = cell.load(runtime).await.map_err(|error| undeclared_error(name, error))?;
     match (known, news) {
         (Some(ledger), CellNews::Changes(changes)) if changes.is_empty() => Ok((ledger, false)),
         (Some(ledger), CellNews::Changes(changes)) => {
-            let followed = ledger.follow(&changes)?;
+            let followed = ledger.apply_changes(&changes)?;
             let ledger = followed.map_or_else(|| QueueState::read(channels), Ok)?;
             Ok((ledger.for_process(runtime), true))
         }
@@ -79,7 +79,7 @@ pub(crate) async fn current(
 /// # Errors
 ///
 /// As [`look`] and `decide`, and [`ErrorKind::Unavailable`] if other processes were first each time.
-pub(crate) async fn change(
+pub(crate) async fn change_queue(
     runtime: &Runtime,
     name: &str,
     by: &str,
@@ -87,12 +87,12 @@ pub(crate) async fn change(
 ) -> Result<OpResult> {
     let (mut cell, mut known) = (StateCell::new(run_of(name)?), None);
     for _ in 0..RACES {
-        let (mut ledger, _) = current(runtime, name, &mut cell, known.take()).await?;
+        let (mut ledger, _) = load_current(runtime, name, &mut cell, known.take()).await?;
         let now = runtime.clock().now();
         let op = decide(&ledger)?;
         let said = ledger.apply(op, now);
         ledger.grant(now);
-        let patch = ledger.patch()?;
+        let patch = ledger.take_patch()?;
         if patch.is_empty() {
             return Ok(said);
         }
@@ -114,15 +114,17 @@ pub(crate) async fn declare(runtime: &Runtime, name: &str, settings: &QueueSetti
     let declared = |_: &QueueState| Ok(QueueOp::Declare(Box::new(settings.clone())));
     for _ in 0..RACES {
         // Boxed: the state is large, and callers await this call within their own futures.
-        let stored = match Box::pin(change(runtime, name, BY, declared)).await {
+        let stored = match Box::pin(change_queue(runtime, name, BY, declared)).await {
             Ok(OpResult::Differs(stored)) => stored,
             Ok(_) => return Ok(()),
-            Err(error) if error.kind() == ErrorKind::NotFound => match begin(runtime, name, settings).await {
-                Ok(()) => return Ok(()),
-                // Another process began it at the same moment, perhaps with other settings.
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
-                Err(error) => return Err(error),
-            },
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                match start_queue(runtime, name, settings).await {
+                    Ok(()) => return Ok(()),
+                    // Another process began it at the same moment, perhaps with other settings.
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                    Err(error) => return Err(error),
+                }
+            }
             Err(error) => return Err(error),
         };
         let message = format!(
@@ -135,12 +137,12 @@ pub(crate) async fn declare(runtime: &Runtime, name: &str, settings: &QueueSetti
     Err(Error::new(ErrorKind::Unavailable, "other processes begin and purge the queue; try again"))
 }
 
-async fn begin(runtime: &Runtime, name: &str, settings: &QueueSettings) -> Result<()> {
+async fn start_queue(runtime: &Runtime, name: &str, settings: &QueueSettings) -> Result<()> {
     let graph = Graph::<Context>::builder(WORKFLOW).node("rest", async |_cx, s| Ok(s)).entry("rest").build();
     let graph = graph.map_err(|source| {
         Error::new(ErrorKind::Invalid, "the queue cannot be made a workflow").with_source(source)
     })?;
-    let state = QueueState::new(settings.clone()).first()?;
+    let state = QueueState::new(settings.clone()).initial_state()?;
     runtime
         .start(&graph, state)
         .id(run_of(name)?.run)
@@ -151,7 +153,7 @@ async fn begin(runtime: &Runtime, name: &str, settings: &QueueSettings) -> Resul
     Ok(())
 }
 
-pub(crate) fn undeclared(name: &str, error: Error) -> Error {
+pub(crate) fn undeclared_error(name: &str, error: Error) -> Error {
     match error.kind() {
         ErrorKind::NotFound => {
             let message = format!(

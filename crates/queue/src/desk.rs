@@ -94,8 +94,8 @@ impl QueueHandle {
     }
 
     /// Returns the desk of a queue if this process has it.
-    fn of(runtime: &Runtime, name: &str) -> Option<Arc<Self>> {
-        runtime.extension(|| QueueHandles::new(runtime)).all().get(name).map(Arc::clone)
+    fn find(runtime: &Runtime, name: &str) -> Option<Arc<Self>> {
+        runtime.extension(|| QueueHandles::new(runtime)).lock_handles().get(name).map(Arc::clone)
     }
 
     pub(crate) fn send(&self, command: QueueCommand) {
@@ -107,33 +107,33 @@ impl QueueHandle {
     pub(crate) async fn call(&self, op: QueueOp) -> Result<OpResult> {
         let (reply, said) = oneshot::channel();
         self.send(QueueCommand::Do { op, reply: Some(reply) });
-        said.await.map_err(|_| closed())?
+        said.await.map_err(|_| closed_error())?
     }
 
     /// Asks for a place for a node.
-    pub(crate) async fn ask(&self, ask: SlotRequest, turn: oneshot::Sender<()>) -> Result<OpResult> {
+    pub(crate) async fn request_slot(&self, ask: SlotRequest, turn: oneshot::Sender<()>) -> Result<OpResult> {
         let (reply, said) = oneshot::channel();
         self.send(QueueCommand::Ask { ask: Box::new(ask), reply, turn });
-        said.await.map_err(|_| closed())?
+        said.await.map_err(|_| closed_error())?
     }
 
     /// Asks for a place for a run that is to be started.
-    pub(crate) async fn start(&self, ask: SlotRequest) -> Result<EnqueueReply> {
+    pub(crate) async fn request_start(&self, ask: SlotRequest) -> Result<EnqueueReply> {
         let (reply, said) = oneshot::channel();
         self.send(QueueCommand::Start { ask: Box::new(ask), reply });
-        said.await.map_err(|_| closed())?
+        said.await.map_err(|_| closed_error())?
     }
 
     pub(crate) async fn tags(&self) -> Result<Tags> {
         let (reply, tags) = oneshot::channel();
         self.send(QueueCommand::Tags(reply));
-        tags.await.map_err(|_| closed())?
+        tags.await.map_err(|_| closed_error())?
     }
 
     pub(crate) async fn is_held_back(&self, id: String) -> Result<bool> {
         let (reply, said) = oneshot::channel();
         self.send(QueueCommand::IsHeldBack { id, reply });
-        said.await.map_err(|_| closed())?
+        said.await.map_err(|_| closed_error())?
     }
 
     /// Notes that a run of this start is on record: if it is missing later, it was purged.
@@ -142,12 +142,12 @@ impl QueueHandle {
     }
 
     /// Tells when the queue was changed, or looked at.
-    pub(crate) fn changed(&self) -> watch::Receiver<u64> {
+    pub(crate) fn watch_changes(&self) -> watch::Receiver<u64> {
         self.changed.clone()
     }
 }
 
-pub(crate) fn closed() -> Error {
+pub(crate) fn closed_error() -> Error {
     Error::new(ErrorKind::Closed, "the runtime was dropped; the place is given back")
 }
 
@@ -176,12 +176,12 @@ impl QueueHandles {
         Self(Mutex::default())
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<QueueHandle>>> {
+    fn lock_handles(&self) -> MutexGuard<'_, HashMap<String, Arc<QueueHandle>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn open(&self, runtime: &Runtime, name: &str) -> Result<Arc<QueueHandle>> {
-        let mut desks = self.all();
+        let mut desks = self.lock_handles();
         if let Some(desk) = desks.get(name) {
             return Ok(Arc::clone(desk));
         }
@@ -190,7 +190,7 @@ impl QueueHandles {
         let weak: WeakRuntime = runtime.downgrade();
         let recorded = RecordedStarts::default();
         let clerk = QueueActor::new(runtime, name, asked, commands.downgrade(), changes, recorded.clone())?;
-        spawn(clerk.work(weak));
+        spawn(clerk.run(weak));
         let (askers, lives) = (AttemptRequests::default(), StartIds::default());
         let desk = Arc::new(QueueHandle { commands, changed, askers, lives, recorded });
         desks.insert(name.to_owned(), Arc::clone(&desk));
@@ -212,10 +212,10 @@ fn take_in(runtime: &Runtime, news: RunNews) -> Option<SlowNews> {
             _ if facts.labels.get(QUEUE).is_none() => return None,
             // Read the end if the queue is not open in this process: the label may name no queue.
             Some(ended_at)
-                if facts.labels.get(QUEUE).is_some_and(|name| QueueHandle::of(runtime, name).is_some()) =>
+                if facts.labels.get(QUEUE).is_some_and(|name| QueueHandle::find(runtime, name).is_some()) =>
             {
                 let life = StartId::of(&facts);
-                (facts, QueueCommand::Ended { id: id_of(&run), life, ended_at })
+                (facts, QueueCommand::Ended { id: entry_id(&run), life, ended_at })
             }
             _ => return Some(SlowNews::Left { run, facts: Some(facts) }),
         },
@@ -223,12 +223,12 @@ fn take_in(runtime: &Runtime, news: RunNews) -> Option<SlowNews> {
         RunNews::Held { run, facts, .. } => (facts, QueueCommand::Held(run)),
         RunNews::Purged { run, facts } => {
             let life = StartId::of(&facts);
-            (facts, QueueCommand::Ended { id: id_of(&run), life, ended_at: Seq::new(u64::MAX) })
+            (facts, QueueCommand::Ended { id: entry_id(&run), life, ended_at: Seq::new(u64::MAX) })
         }
         _ => return None,
     };
     let queue = facts.labels.get(QUEUE)?;
-    match QueueHandle::of(runtime, queue) {
+    match QueueHandle::find(runtime, queue) {
         Some(desk) => {
             desk.send(command);
             None
@@ -241,14 +241,14 @@ impl SlowNews {
     async fn send(self, runtime: &Runtime) {
         match self {
             Self::Left { run, facts } => match runtime.head(&run).await {
-                Ok(Some(head)) => give_back_as(runtime, &head).await,
+                Ok(Some(head)) => release_slot_of_head(runtime, &head).await,
                 // It was purged while it was driven here.
                 Ok(None) => {
                     let queue = facts.as_ref().and_then(|facts| queue_of(facts));
                     let life = facts.as_ref().and_then(|facts| StartId::of(facts));
                     if let Some(queue) = queue {
                         let ended =
-                            QueueCommand::Ended { id: id_of(&run), life, ended_at: Seq::new(u64::MAX) };
+                            QueueCommand::Ended { id: entry_id(&run), life, ended_at: Seq::new(u64::MAX) };
                         send_if_declared(runtime, queue, ended).await;
                     }
                 }
@@ -261,23 +261,23 @@ impl SlowNews {
 }
 
 /// Gives back the place of a run that has ended, if it has one.
-pub(crate) async fn give_back(runtime: &Runtime, run: &RunKey) {
+pub(crate) async fn release_slot(runtime: &Runtime, run: &RunKey) {
     // The check of all holders retries unreadable runs.
     if let Ok(Some(head)) = runtime.head(run).await {
-        give_back_as(runtime, &head).await;
+        release_slot_of_head(runtime, &head).await;
     }
 }
 
 /// Gives back the place of a run that has ended, as its head says.
-async fn give_back_as(runtime: &Runtime, head: &RunHead) {
+async fn release_slot_of_head(runtime: &Runtime, head: &RunHead) {
     let Some(name) = head.facts.labels.get(QUEUE).filter(|_| head.status.is_finished()) else { return };
     let (life, ended_at) = (StartId::of(&head.facts), head.seq);
-    send_if_declared(runtime, name, QueueCommand::Ended { id: id_of(&head.run), life, ended_at }).await;
+    send_if_declared(runtime, name, QueueCommand::Ended { id: entry_id(&head.run), life, ended_at }).await;
 }
 
 /// Sends a command to a queue if there is one. The label of a run may name none: then no desk is opened, which would ask for that for ever.
 async fn send_if_declared(runtime: &Runtime, name: &str, command: QueueCommand) {
-    let desk = match QueueHandle::of(runtime, name) {
+    let desk = match QueueHandle::find(runtime, name) {
         Some(desk) => Ok(desk),
         None => match run_of(name) {
             Ok(queue) if matches!(runtime.head(&queue).await, Ok(Some(_))) => {
@@ -292,6 +292,6 @@ async fn send_if_declared(runtime: &Runtime, name: &str, command: QueueCommand) 
 }
 
 /// Under which id a run holds a place.
-pub(crate) fn id_of(run: &RunKey) -> String {
+pub(crate) fn entry_id(run: &RunKey) -> String {
     format!("{RUN}{run}")
 }

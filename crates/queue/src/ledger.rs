@@ -201,24 +201,24 @@ pub(crate) struct QueueState {
     pub(crate) held: TrackedMap<SlotHolder>,
     pub(crate) waiting: WaitQueue,
     /// Runs that came too late and are to be cancelled.
-    pub(crate) late: TrackedMap<ExpiredStart>,
+    pub(crate) expired: TrackedMap<ExpiredStart>,
     /// Runs whose place another start has taken, and that are to be cancelled.
     pub(crate) replaced: TrackedMap<ReplacedStart>,
-    pulse: GrantState,
+    grants: GrantState,
     keys: KeyTable,
     /// The runs that were started by a key of `once`.
-    seen: TrackedMap<OnceEntry>,
+    once_entries: TrackedMap<OnceEntry>,
     /// Number of slots in use.
     in_use: u32,
     /// How many bytes it may have in the state.
-    room: usize,
-    touched: DirtyFlags,
+    max_bytes: usize,
+    dirty: DirtyFlags,
     /// The entries that this process may grant slots.
-    takes: GrantScope,
+    scope: GrantScope,
     /// Entries that were granted slots since the last call.
-    given: Vec<String>,
+    granted: Vec<String>,
     /// Changes of starts that have no reply yet.
-    entered: Vec<(String, EnqueueUndo)>,
+    undos: Vec<(String, EnqueueUndo)>,
 }
 
 impl QueueState {
@@ -228,17 +228,17 @@ impl QueueState {
             overrides: QueueOverrides::default(),
             held: TrackedMap::new(BTreeMap::new()),
             waiting: WaitQueue::default(),
-            late: TrackedMap::new(BTreeMap::new()),
+            expired: TrackedMap::new(BTreeMap::new()),
             replaced: TrackedMap::new(BTreeMap::new()),
-            pulse: GrantState::default(),
+            grants: GrantState::default(),
             keys: KeyTable::new(BTreeMap::new()),
-            seen: TrackedMap::new(BTreeMap::new()),
+            once_entries: TrackedMap::new(BTreeMap::new()),
             in_use: 0,
-            room: usize::MAX,
-            touched: DirtyFlags::default(),
-            takes: GrantScope::All,
-            given: Vec::new(),
-            entered: Vec::new(),
+            max_bytes: usize::MAX,
+            dirty: DirtyFlags::default(),
+            scope: GrantScope::All,
+            granted: Vec::new(),
+            undos: Vec::new(),
         }
     }
 
@@ -246,83 +246,83 @@ impl QueueState {
     /// at once.
     pub(crate) fn for_process(mut self, runtime: &Runtime) -> Self {
         let has_tags = runtime.has_tags(self.settings.tags.iter().map(String::as_str));
-        self.takes = if has_tags { GrantScope::All } else { GrantScope::NodesAlone };
+        self.scope = if has_tags { GrantScope::All } else { GrantScope::NodesAlone };
         // An eighth is left for what becomes of those who are in it.
         let room = StateCell::room(runtime);
-        self.room = room - room / 8;
+        self.max_bytes = room - room / 8;
         self
     }
 
     /// Returns the entries that were granted slots since the last call.
     pub(crate) fn take_given(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.given)
+        std::mem::take(&mut self.granted)
     }
 
     /// Returns what was entered by a start, of several of the same run in their order; nothing if the run was there before.
     pub(crate) fn take_entered(&mut self, id: &str) -> Option<EnqueueUndo> {
-        let at = self.entered.iter().position(|(entered, _)| entered == id)?;
-        Some(self.entered.remove(at).1)
+        let at = self.undos.iter().position(|(entered, _)| entered == id)?;
+        Some(self.undos.remove(at).1)
     }
 
     /// Returns the settings in effect, with the overrides.
     pub(crate) fn effective(&self) -> QueueSettings {
-        self.overrides.over(&self.settings)
+        self.overrides.apply_to(&self.settings)
     }
 
     /// Returns the time until which the queue grants no slot.
     pub(crate) fn closed_until(&self) -> Option<Timestamp> {
-        self.pulse.closed_until
+        self.grants.closed_until
     }
 
     /// How many bytes it takes in the state at the most.
     pub(crate) fn bytes(&self) -> usize {
-        let entries = [self.held.bytes(), self.waiting.bytes(), self.late.bytes(), self.replaced.bytes()];
+        let entries = [self.held.bytes(), self.waiting.bytes(), self.expired.bytes(), self.replaced.bytes()];
         let paused = self.overrides.paused.as_ref().map_or(0, |reason| text(reason));
-        entries.iter().sum::<usize>() + self.keys.bytes() + self.seen.bytes() + paused + FIXED
+        entries.iter().sum::<usize>() + self.keys.bytes() + self.once_entries.bytes() + paused + FIXED
     }
 
     /// Applies an operation to the queue. [`grant`](Self::grant) then grants the free slots.
     pub(crate) fn apply(&mut self, op: QueueOp, now: Timestamp) -> OpResult {
         match op {
-            QueueOp::Ask(ask) => return self.ask(*ask, now),
-            QueueOp::Rest { id, waiting, question } => match self.asked_by(&id) {
-                None => self.enter(id, SlotWaiter { question: Some(question), ..*waiting }),
+            QueueOp::Ask(ask) => return self.request_slot(*ask, now),
+            QueueOp::Rest { id, waiting, question } => match self.last_requester(&id) {
+                None => self.insert_waiter(id, SlotWaiter { question: Some(question), ..*waiting }),
                 Some((_, epoch)) if epoch > waiting.epoch => {}
-                Some(_) => self.ask_again(&id, &waiting, Some(question)),
+                Some(_) => self.repeat_request(&id, &waiting, Some(question)),
             },
             QueueOp::LeaveRun { id, life, ended_at, place } => {
-                match life.filter(|_| self.lives(&id).is_some()) {
-                    Some(start) => self.settle(&id, &[OverStart { start, ended_at }], None),
+                match life.filter(|_| self.starts_of(&id).is_some()) {
+                    Some(start) => self.resolve_starts(&id, &[OverStart { start, ended_at }], None),
                     None => {
                         let has =
                             |place| self.held.get(&id).is_some_and(|held| (held.at, held.executor) == place);
                         if place.is_none_or(has) {
-                            self.leave(&id);
+                            self.remove_entry(&id);
                         }
                     }
                 }
             }
-            QueueOp::Settle { id, gone, found } => self.settle(&id, &gone, found),
+            QueueOp::Settle { id, gone, found } => self.resolve_starts(&id, &gone, found),
             QueueOp::UndoOnce(entered) => self.undo_once(&entered),
             QueueOp::LeaveNode { id, executor } => {
-                if self.asked_by(&id).is_some_and(|(by, _)| by == executor) {
-                    self.leave(&id);
+                if self.last_requester(&id).is_some_and(|(by, _)| by == executor) {
+                    self.remove_entry(&id);
                 }
             }
             QueueOp::LeaveExecutor(executor) => {
                 for id in self.waiting_nodes(executor) {
-                    self.leave(&id);
+                    self.remove_entry(&id);
                 }
             }
             QueueOp::TakeBack { id, life, entered } => self.take_back(&id, life, &entered, now),
             QueueOp::Gone { id, seen } => {
                 if self.held.get(&id) == Some(&*seen) {
-                    self.leave(&id);
+                    self.remove_entry(&id);
                 }
             }
             QueueOp::Lost { id, executor, epoch } => {
-                if self.asked_by(&id) == Some((executor, epoch)) {
-                    self.leave(&id);
+                if self.last_requester(&id) == Some((executor, epoch)) {
+                    self.remove_entry(&id);
                 }
             }
             QueueOp::Hold(id) => {
@@ -332,9 +332,9 @@ impl QueueState {
             }
             QueueOp::Begun { id, at, run } => {
                 if self.held.get(&id).is_some_and(|held| held.on_hold && held.at == at) {
-                    self.settle(&id, &[], run);
+                    self.resolve_starts(&id, &[], run);
                     // The run of another start is on hold as well, or about to be.
-                    let is_alone = run.is_none() || self.lives(&id).is_none_or(|lives| lives.len() == 1);
+                    let is_alone = run.is_none() || self.starts_of(&id).is_none_or(|lives| lives.len() == 1);
                     self.held.update(&id, |held| held.on_hold = !is_alone);
                 }
             }
@@ -349,20 +349,20 @@ impl QueueState {
                 if self.replaced.get(&id).is_some_and(|replaced| replaced.at == at) {
                     self.replaced.remove(&id);
                 }
-                if self.late.get(&id).is_some_and(|late| late.at == at) {
-                    self.late.remove(&id);
+                if self.expired.get(&id).is_some_and(|late| late.at == at) {
+                    self.expired.remove(&id);
                 }
             }
             QueueOp::Restore { id, by } => self.restore(&id, &by, now),
             QueueOp::Close(until) => {
-                if self.pulse.closed_until.is_none_or(|closed| closed < until) {
-                    self.pulse.closed_until = Some(until);
-                    self.touched.pulse = true;
+                if self.grants.closed_until.is_none_or(|closed| closed < until) {
+                    self.grants.closed_until = Some(until);
+                    self.dirty.pulse = true;
                 }
             }
             QueueOp::Declare(settings) => return self.declare(*settings),
             QueueOp::Override(overrides) => {
-                self.touched.overrides |= self.overrides != *overrides;
+                self.dirty.overrides |= self.overrides != *overrides;
                 self.overrides = *overrides;
             }
         }
@@ -376,7 +376,7 @@ impl QueueState {
         }
         if settings.version > self.settings.version {
             self.settings = settings;
-            self.touched.settings = true;
+            self.dirty.settings = true;
         }
         OpResult::Done
     }
@@ -387,18 +387,18 @@ impl QueueState {
         nodes.map(|(id, _)| id.clone()).collect()
     }
 
-    fn enter(&mut self, id: String, waiting: SlotWaiter) {
-        self.keys.come(&waiting.key, self.pulse.turn);
+    fn insert_waiter(&mut self, id: String, waiting: SlotWaiter) {
+        self.keys.count_arrival(&waiting.key, self.grants.turn);
         self.waiting.insert(id, waiting);
     }
 
     /// Takes one out who holds a place or waits for one.
-    fn leave(&mut self, id: &str) {
+    fn remove_entry(&mut self, id: &str) {
         if let Some(held) = self.held.remove(id) {
             self.in_use = self.in_use.saturating_sub(held.places);
-            self.keys.leave(&held.key, held.places);
+            self.keys.count_departure(&held.key, held.places);
         } else if let Some(waiting) = self.waiting.remove(id) {
-            self.keys.leave(&waiting.key, 0);
+            self.keys.count_departure(&waiting.key, 0);
         }
     }
 }

@@ -53,6 +53,6 @@ pub use ledger::{DebounceGroup, SlotHolder, SlotKind, SlotWaiter};
 pub use limit::GraphQueueExt;
 pub use overview::{QueueMembership, QueueOverview, UnreadableQueue};
 pub use queue::{Queue, QueueRequest, QueueStatus, RuntimeQueueExt};
-pub use reason::explain_standings;
+pub use reason::explain_memberships;
 pub use settings::{QueueOverrides, QueueSettings, RateLimit};
 pub use start::{QueuedRun, QueuedStart, StartQueueExt};

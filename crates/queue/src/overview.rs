@@ -6,9 +6,9 @@ use ferrata_core::runtime::Runtime;
 use ferrata_core::{ErrorKind, RecordId, Result, RunKey, Timestamp};
 use serde::Serialize;
 
-use crate::cell::{look, run_of};
+use crate::cell::{read_queue, run_of};
 use crate::ledger::{QueueState, SlotKind};
-use crate::queue::{QueueStatus, listed, status_of};
+use crate::queue::{QueueStatus, list_heads, read_status};
 
 /// All queues of a store, as an operator's page shows them. Looking again reads the list, and only those queues that have changed since.
 ///
@@ -98,15 +98,15 @@ impl QueueOverview {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing in the store. The next call reads the remaining queues.
-    pub async fn look(&mut self, runtime: &Runtime) -> Result<()> {
+    pub async fn refresh(&mut self, runtime: &Runtime) -> Result<()> {
         let listed: BTreeMap<String, RecordId> =
-            listed(runtime).await?.into_iter().map(|(name, head)| (name, head.id)).collect();
+            list_heads(runtime).await?.into_iter().map(|(name, head)| (name, head.id)).collect();
         self.known.retain(|name, _| listed.contains_key(name));
         for (name, head) in listed {
             if self.known.get(&name).is_some_and(|known| known.head == head) {
                 continue;
             }
-            let ledger = match look(runtime, &name).await {
+            let ledger = match read_queue(runtime, &name).await {
                 Ok(ledger) => Ok(ledger),
                 Err(error)
                     if matches!(
@@ -133,14 +133,14 @@ impl QueueOverview {
     #[must_use]
     pub fn statuses(&self, now: Timestamp) -> Vec<QueueStatus> {
         let readable = self.readable();
-        readable.filter_map(|(name, ledger)| status_of(name, ledger, now).ok()).collect()
+        readable.filter_map(|(name, ledger)| read_status(name, ledger, now).ok()).collect()
     }
 
     /// Returns the status of one queue at the last look; `None` if it did not exist or could not be read.
     #[must_use]
     pub fn status(&self, name: &str, now: Timestamp) -> Option<QueueStatus> {
         let ledger = self.known.get(name)?.ledger.as_ref().ok()?;
-        status_of(name, ledger, now).ok()
+        read_status(name, ledger, now).ok()
     }
 
     /// Returns the queues that could not be read at the last look.
@@ -151,7 +151,7 @@ impl QueueOverview {
 
     /// Returns how a run stood in each queue at the last look, with those before it as of `now`: what it waits for first.
     #[must_use]
-    pub fn standings(&self, run: &RunKey, now: Timestamp) -> Vec<QueueMembership> {
+    pub fn memberships(&self, run: &RunKey, now: Timestamp) -> Vec<QueueMembership> {
         let (mut waits, mut holds) = (Vec::new(), Vec::new());
         for (name, ledger) in self.readable() {
             let Ok(queue) = run_of(name) else { continue };
@@ -169,7 +169,7 @@ impl QueueOverview {
             }));
             // A line is put in order only for one who stands in it.
             if ledger.waiting.values().any(|waiting| waiting.run == *run) {
-                let mine = lined_up(name, &queue, ledger, now).filter(|(one, _)| *one == run);
+                let mine = waiters_in_order(name, &queue, ledger, now).filter(|(one, _)| *one == run);
                 waits.extend(mine.map(|(_, standing)| standing));
             }
         }
@@ -179,11 +179,11 @@ impl QueueOverview {
 
     /// Returns what each run waited for at the last look, with those before it as of `now`: for a listing of many runs.
     #[must_use]
-    pub fn waits(&self, now: Timestamp) -> HashMap<RunKey, Vec<QueueMembership>> {
+    pub fn waits_by_run(&self, now: Timestamp) -> HashMap<RunKey, Vec<QueueMembership>> {
         let mut waits: HashMap<RunKey, Vec<QueueMembership>> = HashMap::new();
         for (name, ledger) in self.readable() {
             let Ok(queue) = run_of(name) else { continue };
-            for (run, standing) in lined_up(name, &queue, ledger, now) {
+            for (run, standing) in waiters_in_order(name, &queue, ledger, now) {
                 waits.entry(run.clone()).or_default().push(standing);
             }
         }
@@ -196,14 +196,14 @@ impl QueueOverview {
 }
 
 /// Returns the waiters in their order at `now`.
-fn lined_up<'a>(
+fn waiters_in_order<'a>(
     name: &'a str,
     queue: &'a RunKey,
     ledger: &'a QueueState,
     now: Timestamp,
 ) -> impl Iterator<Item = (&'a RunKey, QueueMembership)> {
-    let lacks = ledger.lacks(now);
-    ledger.line(now).into_iter().enumerate().map(move |(before, (_, waiting))| {
+    let lacks = ledger.unserved_tags(now);
+    ledger.waiters_in_order(now).into_iter().enumerate().map(move |(before, (_, waiting))| {
         let standing = QueueMembership {
             queue: name.to_owned(),
             run: queue.clone(),

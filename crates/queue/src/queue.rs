@@ -10,10 +10,10 @@ use ferrata_core::store::RunHead;
 use ferrata_core::{Result, RunKey, Timestamp};
 use serde::Serialize;
 
-use crate::cell::{BY, LEDGER, QUEUE, ROLE, WORKFLOW, change, declare, look, run_of};
+use crate::cell::{BY, LEDGER, QUEUE, ROLE, WORKFLOW, change_queue, declare, read_queue, run_of};
 use crate::desk::QueueHandle;
 use crate::ledger::{QueueOp, QueueState, SlotHolder, SlotWaiter};
-use crate::settings::{QueueOverrides, QueueSettings, RateLimit, check_name, ms};
+use crate::settings::{QueueOverrides, QueueSettings, RateLimit, check_name, to_millis};
 
 /// Maximum number of waiters in a status.
 const SHOWN: usize = 100;
@@ -78,11 +78,11 @@ impl QueueRequest {
 
     /// Sets the number of grants in each period, spread evenly, over all processes.
     pub fn rate(self, starts: u32, period: Duration) -> Self {
-        self.rate_of(RateLimit::new(starts, period))
+        self.rate_limit(RateLimit::new(starts, period))
     }
 
     /// Sets the rate of grants, with a burst.
-    pub fn rate_of(mut self, rate: RateLimit) -> Self {
+    pub fn rate_limit(mut self, rate: RateLimit) -> Self {
         self.settings.rate = Some(rate);
         self
     }
@@ -101,8 +101,8 @@ impl QueueRequest {
     }
 
     /// Sets the waiting time that raises a priority by one, so that no request waits forever. The default is a minute.
-    pub fn ageing(mut self, time: Duration) -> Self {
-        self.settings.ageing_ms = ms(time);
+    pub fn aging(mut self, time: Duration) -> Self {
+        self.settings.ageing_ms = to_millis(time);
         self
     }
 
@@ -193,7 +193,7 @@ impl QueueStatus {
     /// Returns the limits that hold now: what an operator set, and else what the code says.
     #[must_use]
     pub fn limits(&self) -> QueueSettings {
-        self.overrides.over(&self.settings)
+        self.overrides.apply_to(&self.settings)
     }
 }
 
@@ -209,7 +209,7 @@ impl Queue {
     /// Cancel safe: nothing is changed.
     pub async fn list(runtime: &Runtime) -> Result<Vec<Self>> {
         let of = |(name, _)| Self { runtime: runtime.clone(), name, by: BY.to_owned() };
-        Ok(listed(runtime).await?.into_iter().map(of).collect())
+        Ok(list_heads(runtime).await?.into_iter().map(of).collect())
     }
 
     /// Says who changes it from here; it is recorded.
@@ -234,8 +234,8 @@ impl Queue {
     ///
     /// Cancel safe: nothing is changed.
     pub async fn status(&self) -> Result<QueueStatus> {
-        let ledger = look(&self.runtime, &self.name).await?;
-        status_of(&self.name, &ledger, self.runtime.clock().now())
+        let ledger = read_queue(&self.runtime, &self.name).await?;
+        read_status(&self.name, &ledger, self.runtime.clock().now())
     }
 
     /// Stops all grants until [`unpause`](Self::unpause). Holders keep their slots.
@@ -286,7 +286,7 @@ impl Queue {
             Ok(QueueOp::Override(Box::new(overrides)))
         };
         // Boxed: the state is large, and callers await this call within their own futures.
-        Box::pin(change(&self.runtime, &self.name, &self.by, decide)).await.map(|_| ())
+        Box::pin(change_queue(&self.runtime, &self.name, &self.by, decide)).await.map(|_| ())
     }
 }
 
@@ -297,7 +297,7 @@ impl fmt::Debug for Queue {
 }
 
 /// Lists the queues of a store by their names, each with the head of its run.
-pub(crate) async fn listed(runtime: &Runtime) -> Result<Vec<(String, RunHead)>> {
+pub(crate) async fn list_heads(runtime: &Runtime) -> Result<Vec<(String, RunHead)>> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
         let page = runtime.runs().workflow(WORKFLOW).label(ROLE, LEDGER).limit(1_000).after(after).await?;
@@ -318,7 +318,7 @@ pub(crate) async fn listed(runtime: &Runtime) -> Result<Vec<(String, RunHead)>> 
 }
 
 /// Tells how a queue stands.
-pub(crate) fn status_of(name: &str, ledger: &QueueState, now: Timestamp) -> Result<QueueStatus> {
+pub(crate) fn read_status(name: &str, ledger: &QueueState, now: Timestamp) -> Result<QueueStatus> {
     let QueueState { settings, overrides, held, waiting, .. } = ledger;
     Ok(QueueStatus {
         name: name.to_owned(),
@@ -328,6 +328,6 @@ pub(crate) fn status_of(name: &str, ledger: &QueueState, now: Timestamp) -> Resu
         closed_until: ledger.closed_until().filter(|until| *until > now),
         held: held.values().cloned().collect(),
         waiting: waiting.len(),
-        line: ledger.front(SHOWN, now).into_iter().map(|(_, waiting)| waiting.clone()).collect(),
+        line: ledger.first_waiters(SHOWN, now).into_iter().map(|(_, waiting)| waiting.clone()).collect(),
     })
 }

@@ -62,7 +62,7 @@ impl QueueMembership {
 
 /// Adds the queues' reasons to those of a run. They replace the log's reasons for the same wait: the initial pause of a queued run, and the
 /// question that a node's grant answers. `status` returns the status of a queue, if the caller may see it.
-pub fn explain_standings(
+pub fn explain_memberships(
     reasons: &mut Vec<RunReason>,
     standings: &[QueueMembership],
     status: impl Fn(&QueueMembership) -> Option<QueueStatus>,

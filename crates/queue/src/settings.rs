@@ -34,7 +34,7 @@ pub struct RateLimit {
 impl RateLimit {
     /// Allows `starts` in each period, spread evenly.
     pub fn new(starts: u32, period: Duration) -> Self {
-        Self { starts, period_ms: ms(period), burst: 1 }
+        Self { starts, period_ms: to_millis(period), burst: 1 }
     }
 
     /// Sets how many may start at one moment.
@@ -66,7 +66,7 @@ impl RateLimit {
     }
 }
 
-pub(crate) fn ms(time: Duration) -> u64 {
+pub(crate) fn to_millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -190,11 +190,11 @@ impl QueueOverrides {
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        self.over(settings).check()
+        self.apply_to(settings).check()
     }
 
     /// Lays them over what the code says.
-    pub(crate) fn over(&self, settings: &QueueSettings) -> QueueSettings {
+    pub(crate) fn apply_to(&self, settings: &QueueSettings) -> QueueSettings {
         QueueSettings {
             at_once: self.at_once.or(settings.at_once),
             at_once_per_key: self.at_once_per_key.or(settings.at_once_per_key),

@@ -13,11 +13,11 @@ use ferrata_core::store::At;
 use ferrata_core::{Epoch, Error, ErrorKind, Result, RunKey, Timestamp};
 use serde_json::Value;
 
-use crate::acquire::refused;
+use crate::acquire::refusal_error;
 use crate::cell::{DEADLINE, KEY, LIFE, NOT_BEFORE, PRIORITY, QUEUE};
-use crate::desk::{EnqueueReply, PendingStart, QueueCommand, QueueHandle, give_back, id_of};
+use crate::desk::{EnqueueReply, PendingStart, QueueCommand, QueueHandle, entry_id, release_slot};
 use crate::ledger::{DebounceOptions, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
-use crate::settings::{check_key, ms};
+use crate::settings::{check_key, to_millis};
 use crate::tasks::spawn;
 
 /// Queue methods of [`StartRequest`].
@@ -194,7 +194,7 @@ impl<S: State> QueuedStart<S> {
     /// Waits for a slot until no other start with this key came for `quiet`. Each start replaces the one before, and the run of that one is cancelled
     /// unless it has begun. So the last input counts. An empty key is refused.
     pub fn debounce(mut self, key: impl Into<String>, quiet: Duration) -> Self {
-        self.debounce = Some(DebounceOptions { key: key.into(), period: ms(quiet), most: None });
+        self.debounce = Some(DebounceOptions { key: key.into(), period: to_millis(quiet), most: None });
         self
     }
 
@@ -220,7 +220,7 @@ impl<S: State> QueuedStart<S> {
         }
         check_key(key)?;
         match (&mut debounce, self.debounce_at_most) {
-            (Some(debounce), most) => debounce.most = most.map(ms),
+            (Some(debounce), most) => debounce.most = most.map(to_millis),
             (None, Some(_)) => {
                 return refuse("`debounce_at_most` limits a debounce; call `.debounce(key, quiet)` as well");
             }
@@ -249,7 +249,7 @@ impl<S: State> QueuedStart<S> {
             }
         }
         let run = request.choose_id()?;
-        let id = id_of(&run);
+        let id = entry_id(&run);
         let mut waiting = SlotWaiter {
             run: run.clone(),
             kind: SlotKind::Run,
@@ -275,13 +275,20 @@ impl<S: State> QueuedStart<S> {
             // The queue has forgotten it.
             debounce = None;
         }
-        let once = once.map(|(key, within)| (key, ms(within)));
+        let once = once.map(|(key, within)| (key, to_millis(within)));
         let starting = PendingStart::new(&desk, &id, waiting.executor, waiting.since);
-        let life = starting.life();
+        let life = starting.start_id();
         waiting.is_of(vec![life]);
-        let (request, doubts) = (request.label(LIFE, life.to_string()), starting.doubts());
+        let (request, doubts) = (request.label(LIFE, life.to_string()), starting.replaced_starts());
         let EnqueueReply { said, tags, entered } = desk
-            .start(SlotRequest { id: id.clone(), waiting, once, debounce, doubts, is_on_record: false })
+            .request_start(SlotRequest {
+                id: id.clone(),
+                waiting,
+                once,
+                debounce,
+                doubts,
+                is_on_record: false,
+            })
             .await?;
         let takes_it = runtime.has_tags(tags.iter().map(String::as_str));
         let begins_here = said == OpResult::Granted && takes_it;
@@ -296,12 +303,12 @@ impl<S: State> QueuedStart<S> {
             }
             OpResult::Waits => request.on_hold(queue_hold(&queue)).await,
             OpResult::Before(run) => {
-                starting.settled();
+                starting.confirm_outcome();
                 return Ok(QueuedRun { runtime, desk, run, handle: None });
             }
             said => {
-                starting.settled();
-                return Err(refused(&queue, &said).with_run(&run));
+                starting.confirm_outcome();
+                return Err(refusal_error(&queue, &said).with_run(&run));
             }
         };
         match started {
@@ -310,8 +317,8 @@ impl<S: State> QueuedStart<S> {
                 desk.send(QueueCommand::Look);
                 let is_driven_here = handle.is_driven_here();
                 match is_driven_here && entered.is_some() {
-                    true => starting.recorded(),
-                    false => starting.found(&runtime, &run, entered).await,
+                    true => starting.confirm_recorded(),
+                    false => starting.assign_found(&runtime, &run, entered).await,
                 }
                 if !is_driven_here {
                     // The run was recorded before, and the queue has lost its entry: start it like a run that got its slot in the line.
@@ -326,13 +333,13 @@ impl<S: State> QueuedStart<S> {
                 if error.kind() != ErrorKind::Indeterminate {
                     match entered {
                         Some(entered) => {
-                            starting.settled();
+                            starting.confirm_outcome();
                             desk.send(QueueCommand::TakeBack { id, life, entered });
                         }
                         // The entry belongs to an earlier start, whose run may have ended meanwhile.
                         None => {
-                            starting.refused();
-                            give_back(&runtime, &run).await;
+                            starting.withdraw();
+                            release_slot(&runtime, &run).await;
                         }
                     }
                 }
@@ -402,7 +409,7 @@ impl<S: State> QueuedRun<S> {
     ///
     /// Cancel safe: nothing is changed.
     pub async fn is_waiting(&self) -> Result<bool> {
-        self.desk.is_held_back(id_of(&self.run)).await
+        self.desk.is_held_back(entry_id(&self.run)).await
     }
 
     /// Waits for the turn of the run, and then as [`RunHandle::wait`].
@@ -419,7 +426,7 @@ impl<S: State> QueuedRun<S> {
             let message = "another run was started before by the same key; look at that";
             return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(&self.run));
         };
-        let mut changed = self.desk.changed();
+        let mut changed = self.desk.watch_changes();
         loop {
             changed.borrow_and_update();
             if !self.is_waiting().await? {

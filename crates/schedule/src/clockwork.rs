@@ -47,7 +47,7 @@ pub(crate) struct ScheduleNodes<S: State> {
 
 /// The plan of an activation.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Plan {
+struct TickPlan {
     /// The version of the definition by which it was planned.
     version: u32,
     /// Start of the search for ticks.
@@ -69,12 +69,12 @@ pub(crate) fn graph<S: State>(work: &Arc<ScheduleNodes<S>>) -> Result<Graph<Cont
         .unlimited_steps()
         .node("wait", move |cx: NodeContext, s: Draft<Context>| {
             let work = Arc::clone(&waiting);
-            async move { wait(&work, &cx, s).await }
+            async move { wait_for_tick(&work, &cx, s).await }
         })
         .retry(patient)
         .node("tick", move |cx: NodeContext, s: Draft<Context>| {
             let work = Arc::clone(&ticking);
-            async move { tick(&work, &cx, s).await }
+            async move { run_tick(&work, &cx, s).await }
         })
         .retry(patient)
         .node("moved", async |_cx, s| Ok(s))
@@ -109,7 +109,7 @@ pub(crate) fn graph<S: State>(work: &Arc<ScheduleNodes<S>>) -> Result<Graph<Cont
 }
 
 /// Returns the state in which a log begins.
-pub(crate) fn first(definition: &Definition, progress: &Progress) -> Result<Context> {
+pub(crate) fn initial_state(definition: &Definition, progress: &Progress) -> Result<Context> {
     let mut state = Context::new();
     state.set(DEFINITION, definition)?;
     state.set(PROGRESS, progress)?;
@@ -117,7 +117,7 @@ pub(crate) fn first(definition: &Definition, progress: &Progress) -> Result<Cont
 }
 
 /// Waits until the next tick is due, and says which ticks start runs then.
-async fn wait<S: State>(
+async fn wait_for_tick<S: State>(
     work: &Arc<ScheduleNodes<S>>,
     cx: &NodeContext,
     mut state: Draft<Context>,
@@ -132,11 +132,11 @@ async fn wait<S: State>(
     if !progress.due.is_empty() {
         return Ok(state.into());
     }
-    let plan: Plan = cx
+    let plan: TickPlan = cx
         .step("plan", async || {
             let decided = progress.decided.unwrap_or_else(|| cx.now());
             let tick = work.times.after(decided);
-            Ok::<_, NodeError>(Plan { version: work.definition.version, decided, tick })
+            Ok::<_, NodeError>(TickPlan { version: work.definition.version, decided, tick })
         })
         .await?;
     if plan.version != work.definition.version {
@@ -158,7 +158,7 @@ async fn wait<S: State>(
             slept?;
             let decided = cx.step("due", async || {
                 let mut decided = progress.clone();
-                decided.come_due(&work.definition, &work.times, planned, cx.now());
+                decided.add_due(&work.definition, &work.times, planned, cx.now());
                 Ok::<_, NodeError>(decided)
             });
             progress = decided.await?;
@@ -175,7 +175,7 @@ async fn move_on<S: State>(
     progress: &Progress,
 ) -> Result<(), NodeError> {
     let next = Progress { generation: progress.generation + 1, ticks: 0, ..progress.clone() };
-    let state = first(&work.definition, &next)?;
+    let state = initial_state(&work.definition, &next)?;
     let graph = graph(work)?;
     cx.spawn(&graph, state)
         .name("successor")
@@ -193,7 +193,7 @@ struct TickOptions {
 }
 
 /// Starts the run of the first tick that is due, and waits for its end where the policy asks for it.
-async fn tick<S: State>(
+async fn run_tick<S: State>(
     work: &Arc<ScheduleNodes<S>>,
     cx: &NodeContext,
     mut state: Draft<Context>,
@@ -209,7 +209,7 @@ async fn tick<S: State>(
         }
     };
     progress.decided = Some(decided);
-    let (by, (run, end)) = carry_out(work, cx, tick, decided).await?;
+    let (by, (run, end)) = start_tick(work, cx, tick, decided).await?;
     let span: RunSpan = cx
         .step("ended", async || {
             let head = match &run {
@@ -223,7 +223,7 @@ async fn tick<S: State>(
             Ok::<_, Error>(RunSpan { began, ended })
         })
         .await?;
-    progress.ended(&by, &work.times, end, span);
+    progress.record_end(&by, &work.times, end, span);
     state.set(PROGRESS, &progress)?;
     Ok(state.into())
 }
@@ -231,7 +231,7 @@ async fn tick<S: State>(
 type EndedTick = (Option<RunKey>, TickEnd);
 
 /// Starts the run of a tick, or finds the one that an earlier definition started. Returns its result and its definition.
-async fn carry_out<S: State>(
+async fn start_tick<S: State>(
     work: &ScheduleNodes<S>,
     cx: &NodeContext,
     tick: Timestamp,
@@ -241,15 +241,15 @@ async fn carry_out<S: State>(
     let mut round = 0;
     loop {
         let ours = TickOptions { overlap: definition.overlap, workflow: definition.workflow.clone() };
-        let step = nth("began", round);
+        let step = round_name("began", round);
         let terms = cx.step(step, async || Ok::<_, NodeError>(ours)).await?;
         let by = Definition { overlap: terms.overlap, ..definition.clone() };
-        let start = Start { by: &by, times: &work.times, cx, tick, decided, round };
+        let start = TickStart { by: &by, times: &work.times, cx, tick, decided, round };
         if terms.workflow == definition.workflow {
-            let ended = start.carry_out(&work.graph, &work.input).await?;
+            let ended = start.execute(&work.graph, &work.input).await?;
             return Ok((by, ended));
         }
-        match start.carry_out(&unread::graph(&terms.workflow)?, &OpaqueState).await? {
+        match start.execute(&unread::graph(&terms.workflow)?, &OpaqueState).await? {
             // It was not started before the newer definition came, so that starts its own.
             (_, TickEnd::Refused(_)) => round += 1,
             ended => return Ok((by, ended)),
@@ -258,12 +258,12 @@ async fn carry_out<S: State>(
 }
 
 /// Returns the name of a step that runs once for each definition that found the tick's run not started.
-fn nth(name: &str, round: u32) -> String {
+fn round_name(name: &str, round: u32) -> String {
     if round == 0 { name.to_owned() } else { format!("{name}-{round}") }
 }
 
 /// The start of the run of a tick.
-struct Start<'a> {
+struct TickStart<'a> {
     by: &'a Definition,
     times: &'a Times,
     cx: &'a NodeContext,
@@ -273,21 +273,21 @@ struct Start<'a> {
     round: u32,
 }
 
-impl Start<'_> {
-    async fn carry_out<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<EndedTick, NodeError> {
+impl TickStart<'_> {
+    async fn execute<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<EndedTick, NodeError> {
         match self.by.overlap {
-            Overlap::Allow => self.beside(graph, input).await,
-            Overlap::CancelOld => self.until_the_next(graph, input).await,
+            Overlap::Allow => self.start_detached(graph, input).await,
+            Overlap::CancelOld => self.start_until_next(graph, input).await,
             Overlap::Skip | Overlap::Queue(_) => self.to_the_end(graph, input, OnParentEnd::Leave).await,
         }
     }
 
     /// Starts a run that is nothing to the schedule from then on.
-    async fn beside<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<EndedTick, NodeError> {
+    async fn start_detached<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<EndedTick, NodeError> {
         let started = self
             .cx
             .spawn(graph, input.clone())
-            .name(nth("beside", self.round))
+            .name(round_name("beside", self.round))
             .id(self.id())
             .label(SCHEDULE, &self.by.name)
             .label(ROLE, TICK)
@@ -310,12 +310,12 @@ impl Start<'_> {
             Ok(handle) => handle,
             Err(error) => return Ok((None, end_of(error)?)),
         };
-        let end = came_of(handle.result().await)?;
+        let end = tick_end(handle.result().await)?;
         Ok((Some(handle.run().clone()), end))
     }
 
     /// Starts a run that is cancelled when the next tick comes, and waits for either.
-    async fn until_the_next<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<EndedTick, NodeError> {
+    async fn start_until_next<W: State>(&self, graph: &Graph<W>, input: &W) -> Result<EndedTick, NodeError> {
         let Some(next) = self.times.after(self.tick.max(self.decided)) else {
             return self.to_the_end(graph, input, OnParentEnd::Cancel).await;
         };
@@ -327,7 +327,7 @@ impl Start<'_> {
         let timer = format!("next-{}", self.by.version);
         let left = self.by.start_of(next).since(self.cx.now());
         let end = tokio::select! {
-            ended = handle.result() => came_of(ended)?,
+            ended = handle.result() => tick_end(ended)?,
             slept = self.cx.sleep_as(timer, left) => {
                 slept?;
                 // The end of the activation cancels the child that belongs to it.
@@ -345,7 +345,7 @@ impl Start<'_> {
     ) -> ferrata_core::runtime::ChildRequest<W> {
         self.cx
             .child(graph, input.clone())
-            .name(nth("run", self.round))
+            .name(round_name("run", self.round))
             .id(self.id())
             .label(SCHEDULE, &self.by.name)
             .label(ROLE, TICK)
@@ -369,7 +369,7 @@ pub(crate) fn run_id(schedule: &str, tick: Timestamp) -> String {
 /// # Errors
 ///
 /// As [`end_of`].
-fn came_of<W: State>(result: Result<W, ChildError>) -> Result<TickEnd, NodeError> {
+fn tick_end<W: State>(result: Result<W, ChildError>) -> Result<TickEnd, NodeError> {
     match result {
         Ok(_) => Ok(TickEnd::Completed),
         // The run completed with a state of unknown type, which the schedule does not need.

@@ -40,6 +40,6 @@ mod unread;
 pub use definition::Definition;
 pub use policy::{CatchUp, Overlap};
 pub use progress::{Progress, TickEnd, TickResult};
-pub use request::{ScheduleRequest, Schedules};
+pub use request::{RuntimeScheduleExt, ScheduleRequest};
 pub use schedule::{ActiveTick, Schedule, ScheduleStatus};
 pub use times::Times;

@@ -112,7 +112,7 @@ impl fmt::Display for TickResult {
 
 impl Progress {
     /// Adds the ticks that are due at `now`, and returns the ticks that start runs. `planned` is due even if the clock was set back.
-    pub(crate) fn come_due(
+    pub(crate) fn add_due(
         &mut self,
         definition: &Definition,
         times: &Times,
@@ -128,19 +128,19 @@ impl Progress {
         if definition.overlap == Overlap::CancelOld {
             // Each would be cancelled by the next before it has begun.
             let missed = Vec::from_iter(starting.drain(..starting.len().saturating_sub(1)));
-            self.miss(&missed);
+            self.mark_missed(&missed);
         }
         self.due.extend(starting);
     }
 
     /// Takes in the result of the run of the first due tick, and the ticks that came until the run ended.
-    pub(crate) fn ended(&mut self, definition: &Definition, times: &Times, end: TickEnd, span: RunSpan) {
+    pub(crate) fn record_end(&mut self, definition: &Definition, times: &Times, end: TickEnd, span: RunSpan) {
         let Some(tick) = self.due.pop_front() else { return };
         self.ticks = self.ticks.saturating_add(1);
         if !matches!(end, TickEnd::Refused(_)) {
             self.started += 1;
         }
-        self.say(TickResult { tick, end, count: 1 });
+        self.record_tick(TickResult { tick, end, count: 1 });
         self.decide_during(definition, times, span);
     }
 
@@ -171,7 +171,7 @@ impl Progress {
         starting.sort_unstable();
         self.due.extend(starting);
         self.skipped += skipped.len() as u64;
-        self.say_all(skipped, TickEnd::Skipped);
+        self.record_all(skipped, TickEnd::Skipped);
     }
 
     /// Returns those of late ticks that start runs; the others are missed.
@@ -187,13 +187,13 @@ impl Progress {
             CatchUp::All(most) => most as usize,
         };
         let missed = Vec::from_iter(late.drain(..late.len().saturating_sub(most)));
-        self.miss(&missed);
+        self.mark_missed(&missed);
         late
     }
 
-    fn miss(&mut self, missed: &[Timestamp]) {
+    fn mark_missed(&mut self, missed: &[Timestamp]) {
         self.missed += missed.len() as u64;
-        self.say_all(missed, TickEnd::Missed);
+        self.record_all(missed, TickEnd::Missed);
     }
 
     /// Returns the ticks whose runs should have started by `until`, oldest first and at most the last [`MOST`]: first those that are late at `now`,
@@ -222,13 +222,13 @@ impl Progress {
         ticks.into_iter().partition(is_late)
     }
 
-    fn say_all(&mut self, ticks: &[Timestamp], end: TickEnd) {
+    fn record_all(&mut self, ticks: &[Timestamp], end: TickEnd) {
         if let Some(&tick) = ticks.last() {
-            self.say(TickResult { tick, end, count: ticks.len() as u64 });
+            self.record_tick(TickResult { tick, end, count: ticks.len() as u64 });
         }
     }
 
-    fn say(&mut self, happened: TickResult) {
+    fn record_tick(&mut self, happened: TickResult) {
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }

@@ -21,7 +21,7 @@ use crate::schedule::Schedule;
 const LOOKS: u32 = 32;
 
 /// Schedule methods of [`Runtime`].
-pub trait Schedules {
+pub trait RuntimeScheduleExt {
     /// Begins to start a schedule, or to find one.
     ///
     /// # Examples
@@ -51,7 +51,7 @@ pub trait Schedules {
     fn schedule(&self, name: impl Into<String>) -> ScheduleRequest;
 }
 
-impl Schedules for Runtime {
+impl RuntimeScheduleExt for Runtime {
     fn schedule(&self, name: impl Into<String>) -> ScheduleRequest {
         ScheduleRequest::new(self.clone(), name.into())
     }
@@ -168,8 +168,8 @@ impl ScheduleRequest {
             store: Arc::clone(schedule.runtime().store()),
         });
         let clockwork = clockwork::graph(&work)?;
-        serve_or_served(schedule.runtime(), graph)?;
-        settle(&schedule, &work.definition, &clockwork).await?;
+        ensure_served(schedule.runtime(), graph)?;
+        start_or_update(&schedule, &work.definition, &clockwork).await?;
         Ok(schedule)
     }
 
@@ -184,7 +184,7 @@ impl ScheduleRequest {
     /// Cancel safe: nothing is changed.
     pub async fn find(self) -> Result<Option<Schedule>> {
         let schedule = Schedule::new(self.runtime, self.tenant?, &self.name)?;
-        Ok(schedule.look().await?.map(|_| schedule))
+        Ok(schedule.find_status().await?.map(|_| schedule))
     }
 
     fn define<S: State>(&self, graph: &Graph<S>, input: &S) -> Result<Definition> {
@@ -223,7 +223,7 @@ impl fmt::Debug for ScheduleRequest {
 }
 
 /// Serves a graph unless it is served.
-fn serve_or_served<S: State>(runtime: &Runtime, graph: &Graph<S>) -> Result<()> {
+fn ensure_served<S: State>(runtime: &Runtime, graph: &Graph<S>) -> Result<()> {
     match runtime.serve(graph) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         served => served,
@@ -232,13 +232,14 @@ fn serve_or_served<S: State>(runtime: &Runtime, graph: &Graph<S>) -> Result<()> 
 
 /// Starts the schedule, or brings it to this definition. From then on this process serves it, unless the schedule has a newer definition or was
 /// cancelled.
-async fn settle(schedule: &Schedule, definition: &Definition, graph: &Graph<Context>) -> Result<()> {
+async fn start_or_update(schedule: &Schedule, definition: &Definition, graph: &Graph<Context>) -> Result<()> {
     let runtime = schedule.runtime();
     for _ in 0..LOOKS {
-        let found = match schedule.look_at_logs().await? {
+        let found = match schedule.find_current().await? {
             Ok(found) => found,
             Err(generation) => {
-                let state = clockwork::first(definition, &Progress { generation, ..Progress::default() })?;
+                let state =
+                    clockwork::initial_state(definition, &Progress { generation, ..Progress::default() })?;
                 let started = runtime
                     .start(graph, state)
                     .id(schedule.id_of(generation))
@@ -257,7 +258,7 @@ async fn settle(schedule: &Schedule, definition: &Definition, graph: &Graph<Cont
         match found.definition.version.cmp(&definition.version) {
             Ordering::Greater => return Ok(()),
             Ordering::Equal if found.definition != *definition => {
-                return Err(differs(&found.definition, definition));
+                return Err(conflict_error(&found.definition, definition));
             }
             Ordering::Equal => return runtime.replace_served(graph),
             Ordering::Less if found.has_ended() => {
@@ -294,7 +295,7 @@ fn is_race(kind: ErrorKind) -> bool {
     matches!(kind, AlreadyExists | Conflict | Fenced | GraphChanged | NotFound | WrongStatus)
 }
 
-fn differs(stored: &Definition, ours: &Definition) -> Error {
+fn conflict_error(stored: &Definition, ours: &Definition) -> Error {
     let fields = [
         ("cron", stored.cron != ours.cron),
         ("time zone", stored.timezone != ours.timezone),

@@ -142,7 +142,7 @@ impl Schedule {
     /// Cancel safe: nothing is changed.
     pub async fn status(&self) -> Result<ScheduleStatus> {
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no schedule `{}`", self.name));
-        let mut status = self.look().await?.ok_or_else(missing)?;
+        let mut status = self.find_status().await?.ok_or_else(missing)?;
         self.add_active_tick(&mut status).await?;
         Ok(status)
     }
@@ -228,13 +228,13 @@ impl Schedule {
     }
 
     /// Finds the run that is the schedule now.
-    pub(crate) async fn look(&self) -> Result<Option<ScheduleStatus>> {
-        Ok(self.look_at_logs().await?.ok())
+    pub(crate) async fn find_status(&self) -> Result<Option<ScheduleStatus>> {
+        Ok(self.find_current().await?.ok())
     }
 
     /// Finds the current run of the schedule: the last run without a successor. If there is none, returns the number of the log in which the
     /// schedule begins again.
-    pub(crate) async fn look_at_logs(&self) -> Result<Result<ScheduleStatus, u32>> {
+    pub(crate) async fn find_current(&self) -> Result<Result<ScheduleStatus, u32>> {
         let (mut last, mut next): (Option<ScheduleStatus>, u32) = (None, 0);
         let page = self.runtime.runs().tenant(&self.tenant).workflow(&self.workflow).limit(LOGS).await?;
         for head in page.items {

@@ -18,23 +18,23 @@ impl State for OpaqueState {
     }
 
     fn diff(_before: &Self, _after: Self) -> Result<()> {
-        Err(refused())
+        Err(refusal_error())
     }
 
     fn apply(&mut self, _update: &(), _patch: &mut PatchWriter) -> Result<()> {
-        Err(refused())
+        Err(refusal_error())
     }
 
     fn to_channels_json(&self) -> Result<Box<RawValue>> {
-        Err(refused())
+        Err(refusal_error())
     }
 
     fn from_channels(_channels: Channels, _schema: &Schema) -> Result<Self> {
-        Err(refused())
+        Err(refusal_error())
     }
 }
 
-fn refused() -> Error {
+fn refusal_error() -> Error {
     let message =
         "the definition of the schedule has another workflow; serve the run with the code that started it";
     Error::new(ErrorKind::Unsupported, message)

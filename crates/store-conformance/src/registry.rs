@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::cases;
 use crate::factory::Space;
 use crate::group::Group;
-use crate::stage::Stage;
+use crate::stage::TestStage;
 
 /// Gives the list of all properties to a macro: by topic, each with the group it belongs to.
 #[doc(hidden)]
@@ -292,7 +292,7 @@ pub struct Property {
     topic: &'static str,
     name: &'static str,
     group: Group,
-    check: fn(Stage) -> Pin<Box<dyn Future<Output = ()>>>,
+    check: fn(TestStage) -> Pin<Box<dyn Future<Output = ()>>>,
 }
 
 impl Property {
@@ -313,8 +313,8 @@ impl Property {
 
     pub(crate) async fn check(&self, space: Arc<dyn Space>) {
         let stage = match self.topic {
-            UNPREPARED => Stage::open(space).await,
-            _ => Stage::prepared(space).await,
+            UNPREPARED => TestStage::open(space).await,
+            _ => TestStage::prepared(space).await,
         };
         (self.check)(stage).await;
     }

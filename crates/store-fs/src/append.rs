@@ -9,21 +9,21 @@ use ferrata_store::{
     HeadRef, Record, RecordHeader, RunAppend, RunKey, Seq, TenantId, check_append, is_repeat,
 };
 
-use crate::caller::Caller;
+use crate::caller::CallerState;
 use crate::create::UnnamedLog;
 use crate::disk::sync_each;
-use crate::error::{FileOperation, StoreError};
-use crate::inner::{Inner, MOVES, Writer};
-use crate::journal::{Entry, EntryAnchor, WrittenAppend};
+use crate::error::{FileOperation, FsStoreError};
+use crate::inner::{FsInner, LockedLog, MOVES};
+use crate::journal::{EntryAnchor, JournalEntry, WrittenAppend};
 use crate::line::{self, MAX_BODY, Part};
-use crate::lock::Locked;
-use crate::log::Log;
-use crate::slots::Slot;
-use crate::tail::Tail;
-use crate::walk::{ReverseReader, complete};
+use crate::lock::FileLock;
+use crate::log::CachedLog;
+use crate::slots::RunSlot;
+use crate::tail::IntactTail;
+use crate::walk::{ReverseReader, complete_header};
 
 /// The text of one append.
-pub(crate) struct Lines {
+pub(crate) struct AppendLines {
     pub(crate) bytes: Vec<u8>,
     /// The start of the records: after the opening line, if there is one.
     pub(crate) floor: u64,
@@ -31,16 +31,16 @@ pub(crate) struct Lines {
 
 /// A written append, locked until it is on stable storage or abandoned.
 pub(crate) struct StartedAppend<'a> {
-    slot: &'a Slot,
+    slot: &'a RunSlot,
     entry: &'a RunAppend,
     /// The journal entry of the append.
-    journaled: Entry<'a>,
+    journaled: JournalEntry<'a>,
     to: AppendTarget,
 }
 
 /// The target of an append's write.
 enum AppendTarget {
-    Log(Writer),
+    Log(LockedLog),
     /// A file that is not yet a log.
     Unborn(UnnamedLog),
 }
@@ -57,13 +57,13 @@ impl StartedAppend<'_> {
 
 /// An append on stable storage; the file's name may not be.
 struct DurableAppend<'a> {
-    slot: &'a Slot,
-    log: Log,
-    _lock: Locked,
+    slot: &'a RunSlot,
+    log: CachedLog,
+    _lock: FileLock,
 }
 
 /// The state of an append after its first step.
-pub(crate) enum Begin<'a> {
+pub(crate) enum AppendStart<'a> {
     /// The log ended with it already, and is on stable storage.
     Done(HeadRef),
     Begun(Box<StartedAppend<'a>>),
@@ -71,43 +71,43 @@ pub(crate) enum Begin<'a> {
     Again,
 }
 
-impl Inner {
+impl FsInner {
     /// Appends to one run.
     ///
     /// If the caller stopped waiting, no run is created.
-    pub(crate) fn append(&self, entry: &RunAppend, caller: &Caller) -> Result<HeadRef, StoreError> {
-        check_append(entry).map_err(StoreError::Refused)?;
+    pub(crate) fn append(&self, entry: &RunAppend, caller: &CallerState) -> Result<HeadRef, FsStoreError> {
+        check_append(entry).map_err(FsStoreError::Refused)?;
         let lines = encode(entry)?;
-        let slot = self.slots.of(&entry.run);
-        let _turn = slot.turn();
+        let slot = self.slots.slot_of(&entry.run);
+        let _turn = slot.lock_turn();
         for _ in 0..MOVES {
-            match self.begin(&slot, entry, &lines, self.options.lock_wait)? {
-                Begin::Done(head) => return Ok(head),
-                Begin::Begun(begun) => {
-                    let done = self.settle(vec![*begun], caller).pop();
+            match self.begin_append(&slot, entry, &lines, self.options.lock_wait)? {
+                AppendStart::Done(head) => return Ok(head),
+                AppendStart::Begun(begun) => {
+                    let done = self.sync_appends(vec![*begun], caller).pop();
                     return done.expect("one result for each");
                 }
-                Begin::Again => {}
+                AppendStart::Again => {}
             }
         }
-        Err(StoreError::Restless { path: self.layout.log(&entry.run) })
+        Err(FsStoreError::Restless { path: self.layout.log(&entry.run) })
     }
 
     /// Compares the head and writes. The caller must have the slot's turn, and waits for the file's lock for as long as it says.
-    pub(crate) fn begin<'a>(
+    pub(crate) fn begin_append<'a>(
         &self,
-        slot: &'a Slot,
+        slot: &'a RunSlot,
         entry: &'a RunAppend,
-        lines: &'a Lines,
+        lines: &'a AppendLines,
         patience: Duration,
-    ) -> Result<Begin<'a>, StoreError> {
+    ) -> Result<AppendStart<'a>, FsStoreError> {
         let Some(writer) = self.writer(slot, &entry.run, patience)? else {
             return self.begin_new(slot, entry, lines, patience);
         };
         let head = writer.log.head();
         if entry.expected == Some(head) {
             let journaled = self.write(slot, &writer, entry, &lines.bytes)?;
-            return Ok(Begin::Begun(Box::new(StartedAppend {
+            return Ok(AppendStart::Begun(Box::new(StartedAppend {
                 slot,
                 entry,
                 journaled,
@@ -117,61 +117,73 @@ impl Inner {
         if self.ends_with(&writer, entry)? {
             // The writer of these records may have died before they, or the file's name, were on stable storage.
             self.sync_all(slot, &writer, &entry.run)?;
-            return Ok(Begin::Done(head));
+            return Ok(AppendStart::Done(head));
         }
-        Err(StoreError::Conflict { expected: entry.expected, actual: Some(head) })
+        Err(FsStoreError::Conflict { expected: entry.expected, actual: Some(head) })
     }
 
     /// Begins a run that does not exist.
     fn begin_new<'a>(
         &self,
-        slot: &'a Slot,
+        slot: &'a RunSlot,
         entry: &'a RunAppend,
-        lines: &'a Lines,
+        lines: &'a AppendLines,
         patience: Duration,
-    ) -> Result<Begin<'a>, StoreError> {
+    ) -> Result<AppendStart<'a>, FsStoreError> {
         if entry.expected.is_some() {
-            return Err(StoreError::Conflict { expected: entry.expected, actual: None });
+            return Err(FsStoreError::Conflict { expected: entry.expected, actual: None });
         }
-        let Some(unborn) = self.write_unborn(&entry.run, lines, patience)? else { return Ok(Begin::Again) };
+        let Some(unborn) = self.write_unborn(&entry.run, lines, patience)? else {
+            return Ok(AppendStart::Again);
+        };
         let behind = EntryAnchor::Nothing(unborn.made);
-        let journaled = Entry { run: entry.run.clone(), behind, at: 0, bytes: &lines.bytes };
-        Ok(Begin::Begun(Box::new(StartedAppend { slot, entry, journaled, to: AppendTarget::Unborn(unborn) })))
+        let journaled = JournalEntry { run: entry.run.clone(), behind, at: 0, bytes: &lines.bytes };
+        Ok(AppendStart::Begun(Box::new(StartedAppend {
+            slot,
+            entry,
+            journaled,
+            to: AppendTarget::Unborn(unborn),
+        })))
     }
 
     fn write<'a>(
         &self,
-        slot: &Slot,
-        writer: &Writer,
+        slot: &RunSlot,
+        writer: &LockedLog,
         entry: &RunAppend,
         bytes: &'a [u8],
-    ) -> Result<Entry<'a>, StoreError> {
+    ) -> Result<JournalEntry<'a>, FsStoreError> {
         let path = || self.layout.log(&entry.run);
         if writer.is_others {
             // Without this sync, a crash could lose a part of the records before the new ones and keep the new ones.
-            self.disk.sync(&writer.log.file).map_err(|source| self.suspect(slot, &entry.run, source))?;
+            self.disk.sync(&writer.log.file).map_err(|source| self.mark_suspect(slot, &entry.run, source))?;
         }
         let (log, end) = (&writer.log, writer.log.tail.end);
         if let Err(source) = self.disk.write_at(&log.file, bytes, end) {
-            slot.forget();
+            slot.drop_cached_log();
             return Err(match self.disk.set_len(&log.file, end) {
-                Ok(()) => StoreError::io(FileOperation::Write, &path(), source),
+                Ok(()) => FsStoreError::io(FileOperation::Write, &path(), source),
                 // The written part is no whole append, but only the part that the system reported is known.
-                Err(_) => StoreError::Unsure { path: path(), source },
+                Err(_) => FsStoreError::Unsure { path: path(), source },
             });
         }
-        Ok(Entry { run: entry.run.clone(), behind: EntryAnchor::Record(log.head().id), at: end, bytes })
+        Ok(JournalEntry {
+            run: entry.run.clone(),
+            behind: EntryAnchor::Record(log.head().id),
+            at: end,
+            bytes,
+        })
     }
 
     /// Syncs written appends, together if possible, and returns the result of each.
-    pub(crate) fn settle(
+    pub(crate) fn sync_appends(
         &self,
         row: Vec<StartedAppend<'_>>,
-        caller: &Caller,
-    ) -> Vec<Result<HeadRef, StoreError>> {
-        let is_small = |begun: &StartedAppend<'_>| self.journal.takes(begun.journaled.bytes.len());
+        caller: &CallerState,
+    ) -> Vec<Result<HeadRef, FsStoreError>> {
+        let is_small = |begun: &StartedAppend<'_>| self.journal.accepts(begun.journaled.bytes.len());
         let small: Vec<_> = row.iter().filter(|begun| is_small(begun)).map(|begun| begun.written()).collect();
-        let kept = if small.is_empty() { Ok(true) } else { self.journal.keep(self, &small) };
+        let kept = if small.is_empty() { Ok(true) } else { self.journal.write_durably(self, &small) };
         let is_alone = |begun: &StartedAppend<'_>| matches!(kept, Ok(false)) || !is_small(begun);
         let alone = row.iter().filter(|begun| is_alone(begun));
         let files: Vec<_> = alone.map(|begun| Arc::clone(begun.written().file)).collect();
@@ -181,10 +193,10 @@ impl Inner {
             .map(|begun| {
                 let synced = match &kept {
                     _ if is_alone(&begun) => synced.next().expect("one for each that goes alone"),
-                    Err(error) => Err(same(error)),
+                    Err(error) => Err(copy_error(error)),
                     Ok(_) => Ok(()),
                 };
-                self.stored(begun, synced, caller)
+                self.name_new_log(begun, synced, caller)
             })
             .collect();
         // The names of all new logs are synced together.
@@ -193,23 +205,23 @@ impl Inner {
     }
 
     /// Gives a new log its name, now that its content is durable.
-    fn stored<'a>(
+    fn name_new_log<'a>(
         &self,
         begun: StartedAppend<'a>,
         synced: io::Result<()>,
-        caller: &Caller,
-    ) -> Result<DurableAppend<'a>, StoreError> {
+        caller: &CallerState,
+    ) -> Result<DurableAppend<'a>, FsStoreError> {
         let StartedAppend { slot, entry, journaled, to } = begun;
         let end = journaled.at + journaled.bytes.len() as u64;
-        let tail = Tail { end, head: last(entry).header.clone() };
+        let tail = IntactTail { end, head: last(entry).header.clone() };
         match to {
             AppendTarget::Unborn(unborn) => {
-                let (log, lock) = self.bear(unborn, entry, tail, synced, caller)?;
+                let (log, lock) = self.name_log(unborn, entry, tail, synced, caller)?;
                 Ok(DurableAppend { slot, log, _lock: lock })
             }
             AppendTarget::Log(writer) => {
-                synced.map_err(|source| self.suspect(slot, &entry.run, source))?;
-                Ok(DurableAppend { slot, log: Log { tail, ..writer.log }, _lock: writer.lock })
+                synced.map_err(|source| self.mark_suspect(slot, &entry.run, source))?;
+                Ok(DurableAppend { slot, log: CachedLog { tail, ..writer.log }, _lock: writer.lock })
             }
         }
     }
@@ -218,42 +230,42 @@ impl Inner {
         &self,
         stored: DurableAppend<'_>,
         named: &mut HashMap<TenantId, io::Result<()>>,
-    ) -> Result<HeadRef, StoreError> {
+    ) -> Result<HeadRef, FsStoreError> {
         let DurableAppend { slot, mut log, _lock } = stored;
         let run = log.opening.run.clone();
-        if self.suspects().contains(&run) {
+        if self.suspect_runs().contains(&run) {
             // The journal could not sync it meanwhile, and no sync after that one tells the truth.
-            slot.forget();
+            slot.drop_cached_log();
             let source = io::Error::other("an earlier sync of the file failed");
-            return Err(StoreError::Unsure { path: self.layout.log(&run), source });
+            return Err(FsStoreError::Unsure { path: self.layout.log(&run), source });
         }
         if !log.named {
             let synced = named.entry(run.tenant.clone()).or_insert_with(|| self.sync_name(&run));
-            synced.as_ref().map_err(|error| self.suspect(slot, &run, same(error)))?;
+            synced.as_ref().map_err(|error| self.mark_suspect(slot, &run, copy_error(error)))?;
             log.named = true;
         }
         let head = log.head();
-        slot.keep(log);
+        slot.cache_log(log);
         Ok(head)
     }
 
     /// Brings to stable storage what another writer may have left unsynced.
-    fn sync_all(&self, slot: &Slot, writer: &Writer, run: &RunKey) -> Result<(), StoreError> {
-        self.disk.sync(&writer.log.file).map_err(|source| self.suspect(slot, run, source))?;
-        self.sync_name(run).map_err(|source| self.suspect(slot, run, source))
+    fn sync_all(&self, slot: &RunSlot, writer: &LockedLog, run: &RunKey) -> Result<(), FsStoreError> {
+        self.disk.sync(&writer.log.file).map_err(|source| self.mark_suspect(slot, run, source))?;
+        self.sync_name(run).map_err(|source| self.mark_suspect(slot, run, source))
     }
 
     /// Remembers that a sync of the run's log, or of its name, failed.
-    pub(crate) fn suspect(&self, slot: &Slot, run: &RunKey, source: std::io::Error) -> StoreError {
-        slot.forget();
-        self.suspects().insert(run.clone());
+    pub(crate) fn mark_suspect(&self, slot: &RunSlot, run: &RunKey, source: std::io::Error) -> FsStoreError {
+        slot.drop_cached_log();
+        self.suspect_runs().insert(run.clone());
         // It may be the whole disk that has gone, and come back.
-        self.doubt();
-        StoreError::Unsure { path: self.layout.log(run), source }
+        self.require_recovery();
+        FsStoreError::Unsure { path: self.layout.log(run), source }
     }
 
     /// Returns whether the log ends with the records to append, ignoring those pruned since.
-    fn ends_with(&self, writer: &Writer, entry: &RunAppend) -> Result<bool, StoreError> {
+    fn ends_with(&self, writer: &LockedLog, entry: &RunAppend) -> Result<bool, FsStoreError> {
         let log = &writer.log;
         // Most appends that reach this point lost a race, and need no reading for their refusal.
         if last(entry).header.id != log.head().id {
@@ -266,7 +278,7 @@ impl Inner {
         while headers.len() <= entry.records.len()
             && let Some((_, line)) = walk.previous()?
         {
-            complete(headers.last_mut(), line.header.id);
+            complete_header(headers.last_mut(), line.header.id);
             headers.push(line.header);
         }
         Ok(is_repeat(&headers, entry) && entry.facts.as_ref().is_none_or(|facts| *facts == log.opening.facts))
@@ -274,7 +286,7 @@ impl Inner {
 }
 
 /// The same error, for another caller that waited for what failed.
-fn same(error: &io::Error) -> io::Error {
+fn copy_error(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or(error.kind().into(), io::Error::from_raw_os_error)
 }
 
@@ -282,7 +294,7 @@ pub(crate) fn last(entry: &RunAppend) -> &Record {
     entry.records.last().expect("an append holds a record, as was checked first")
 }
 
-pub(crate) fn encode(entry: &RunAppend) -> Result<Lines, StoreError> {
+pub(crate) fn encode(entry: &RunAppend) -> Result<AppendLines, FsStoreError> {
     let RunAppend { run, expected, records, facts } = entry;
     let bodies: usize = records.iter().map(|record| record.body.len()).sum();
     // A header takes some 250 bytes; a body in base64 a third more, and the buffer grows for it.
@@ -295,7 +307,7 @@ pub(crate) fn encode(entry: &RunAppend) -> Result<Lines, StoreError> {
     let mut before = expected.map(|head| head.id);
     for (number, record) in (1..).zip(records) {
         if record.body.len() > MAX_BODY {
-            return Err(StoreError::LargeBody {
+            return Err(FsStoreError::LargeBody {
                 seq: record.header.seq,
                 len: record.body.len(),
                 max: MAX_BODY,
@@ -304,5 +316,5 @@ pub(crate) fn encode(entry: &RunAppend) -> Result<Lines, StoreError> {
         line::write_record(&mut bytes, record, before, Part { number, of });
         before = Some(record.header.id);
     }
-    Ok(Lines { bytes, floor })
+    Ok(AppendLines { bytes, floor })
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use memchr::memrchr;
 
 use crate::disk::Disk;
-use crate::error::{FileOperation, StoreError};
+use crate::error::{FileOperation, FsStoreError};
 use crate::line::MAX_LINE;
 
 /// The first read: one call fits most tails.
@@ -17,22 +17,22 @@ const LARGEST_READ: u64 = 1 << 20;
 
 /// An open log and how to name it in errors.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Source<'a> {
+pub(crate) struct LogSource<'a> {
     pub(crate) disk: &'a dyn Disk,
     pub(crate) file: &'a File,
     pub(crate) path: &'a Path,
 }
 
-impl Source<'_> {
+impl LogSource<'_> {
     /// Reads exactly `buffer.len()` bytes.
-    pub(crate) fn read(&self, buffer: &mut [u8], at: u64) -> Result<(), StoreError> {
+    pub(crate) fn read(&self, buffer: &mut [u8], at: u64) -> Result<(), FsStoreError> {
         let read = self
             .disk
             .read_at(self.file, buffer, at)
-            .map_err(|e| StoreError::io(FileOperation::Read, self.path, e))?;
+            .map_err(|e| FsStoreError::io(FileOperation::Read, self.path, e))?;
         if read < buffer.len() {
             // Another writer cut a torn end off meanwhile; a reader under the lock sees the end that is left.
-            return Err(StoreError::damaged(self.path, at + read as u64, "the file ends early"));
+            return Err(FsStoreError::damaged(self.path, at + read as u64, "the file ends early"));
         }
         Ok(())
     }
@@ -40,8 +40,8 @@ impl Source<'_> {
 
 /// The lines between two places of a file, the last one first.
 #[derive(Debug)]
-pub(crate) struct Backward<'a> {
-    source: Source<'a>,
+pub(crate) struct BackwardLines<'a> {
+    source: LogSource<'a>,
     /// The lower end: the start of a line.
     floor: u64,
     /// The offset of `window` in the file.
@@ -52,9 +52,9 @@ pub(crate) struct Backward<'a> {
     next_read: u64,
 }
 
-impl<'a> Backward<'a> {
+impl<'a> BackwardLines<'a> {
     /// Reads from `end` down to `floor`, which must be the start of a line.
-    pub(crate) fn new(source: Source<'a>, floor: u64, end: u64) -> Self {
+    pub(crate) fn new(source: LogSource<'a>, floor: u64, end: u64) -> Self {
         Self { source, floor, start: end.max(floor), window: Vec::new(), left: 0, next_read: FIRST_READ }
     }
 
@@ -64,14 +64,14 @@ impl<'a> Backward<'a> {
     }
 
     /// Hands out what follows the last newline, and where it begins: nothing, if the file ends as it should.
-    pub(crate) fn remainder(&mut self) -> Result<(u64, &[u8]), StoreError> {
+    pub(crate) fn remainder(&mut self) -> Result<(u64, &[u8]), FsStoreError> {
         self.left_after_newline(0)
     }
 
     /// Hands out the line before the one handed out last, without its newline, and where it begins.
     ///
     /// The unread rest must end with a newline. It does after [`remainder`](Self::remainder), and between lines.
-    pub(crate) fn previous(&mut self) -> Result<Option<(u64, &[u8])>, StoreError> {
+    pub(crate) fn previous(&mut self) -> Result<Option<(u64, &[u8])>, FsStoreError> {
         if self.position() == self.floor {
             return Ok(None);
         }
@@ -79,7 +79,7 @@ impl<'a> Backward<'a> {
     }
 
     /// Hands out what is left after its last newline, not counting as many bytes at its end as `skip` says.
-    fn left_after_newline(&mut self, skip: usize) -> Result<(u64, &[u8]), StoreError> {
+    fn left_after_newline(&mut self, skip: usize) -> Result<(u64, &[u8]), FsStoreError> {
         if self.left < skip {
             self.fill()?;
         }
@@ -92,7 +92,7 @@ impl<'a> Backward<'a> {
                 break 0;
             }
             if self.left > MAX_LINE {
-                return Err(StoreError::damaged(self.source.path, self.start, "a line has no end"));
+                return Err(FsStoreError::damaged(self.source.path, self.start, "a line has no end"));
             }
             unseen = self.fill()?;
         };
@@ -102,7 +102,7 @@ impl<'a> Backward<'a> {
     }
 
     /// Reads what lies before the window, and returns how much that is.
-    fn fill(&mut self) -> Result<usize, StoreError> {
+    fn fill(&mut self) -> Result<usize, FsStoreError> {
         // As much again as there is, so that a line longer than any read is copied a bounded number of times.
         let wanted = self.next_read.max(self.left as u64).min(self.start - self.floor);
         self.next_read = (self.next_read * 2).min(LARGEST_READ);
@@ -127,8 +127,8 @@ mod tests {
     fn lines_of(content: &[u8], floor: u64) -> (Vec<u8>, Vec<(u64, Vec<u8>)>) {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(content).unwrap();
-        let source = Source { disk: &RealDisk, file: file.as_file(), path: file.path() };
-        let mut lines = Backward::new(source, floor, content.len() as u64);
+        let source = LogSource { disk: &RealDisk, file: file.as_file(), path: file.path() };
+        let mut lines = BackwardLines::new(source, floor, content.len() as u64);
         let remainder = lines.remainder().unwrap().1.to_vec();
         let mut found = Vec::new();
         while let Some((at, line)) = lines.previous().unwrap() {

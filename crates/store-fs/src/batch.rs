@@ -5,17 +5,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferrata_store::{HeadRef, Result, RunAppend, RunKey, refusal};
 
-use crate::error::StoreError;
+use crate::error::FsStoreError;
 
 /// The pending entries, and the results of the finished ones.
 #[derive(Debug)]
-pub(crate) struct Batch {
+pub(crate) struct AppendBatch {
     runs: Vec<RunKey>,
-    work: Mutex<Work>,
+    work: Mutex<BatchWork>,
 }
 
 #[derive(Debug)]
-struct Work {
+struct BatchWork {
     /// The appends that no row has had, and how many go in one.
     new: VecDeque<(usize, RunAppend)>,
     row: usize,
@@ -24,7 +24,7 @@ struct Work {
     results: Vec<Option<Result<HeadRef>>>,
 }
 
-impl Batch {
+impl AppendBatch {
     /// Creates a batch whose rows have at most `row` appends.
     pub(crate) fn new(entries: Vec<RunAppend>, row: usize) -> Self {
         let runs: Vec<RunKey> = entries.iter().map(|entry| entry.run.clone()).collect();
@@ -32,45 +32,45 @@ impl Batch {
         let results: Vec<Option<Result<HeadRef>>> =
             runs.iter().map(|run| (!seen.insert(run)).then(|| Err(refusal::doubled(run)))).collect();
         let new = entries.into_iter().enumerate().filter(|(number, _)| results[*number].is_none()).collect();
-        let work = Work { new, row, single: VecDeque::new(), results };
+        let work = BatchWork { new, row, single: VecDeque::new(), results };
         Self { runs, work: Mutex::new(work) }
     }
 
     /// Returns the numbers of pending rows and of pending single appends.
     pub(crate) fn waiting(&self) -> (usize, usize) {
-        let work = self.work();
+        let work = self.lock_work();
         (work.new.len().div_ceil(work.row), work.single.len())
     }
 
     /// Takes the next pending row, each entry with its index.
     pub(crate) fn next_row(&self) -> Option<Vec<(usize, RunAppend)>> {
-        let work = &mut *self.work();
+        let work = &mut *self.lock_work();
         let row: Vec<_> = work.new.drain(..work.row.min(work.new.len())).collect();
         Some(row).filter(|row| !row.is_empty())
     }
 
     /// Takes the next pending single entry, and its index.
     pub(crate) fn next(&self) -> Option<(usize, RunAppend)> {
-        self.work().single.pop_front()
+        self.lock_work().single.pop_front()
     }
 
     /// Postpones appends that wait for another caller or process; each then runs as a single append.
-    pub(crate) fn put_off(&self, later: Vec<(usize, RunAppend)>) {
-        self.work().single.extend(later);
+    pub(crate) fn postpone(&self, later: Vec<(usize, RunAppend)>) {
+        self.lock_work().single.extend(later);
     }
 
-    pub(crate) fn done(&self, number: usize, result: Result<HeadRef>) {
-        self.work().results[number] = Some(result);
+    pub(crate) fn set_result(&self, number: usize, result: Result<HeadRef>) {
+        self.lock_work().results[number] = Some(result);
     }
 
     /// Returns one result for each entry. The outcome of an entry is unknown if its thread did not finish it.
     pub(crate) fn results(&self) -> Vec<Result<HeadRef>> {
-        let results = std::mem::take(&mut self.work().results);
-        let given_up = |run| Err(StoreError::GivenUp.of_run("store.append", run));
+        let results = std::mem::take(&mut self.lock_work().results);
+        let given_up = |run| Err(FsStoreError::GivenUp.of_run("store.append", run));
         results.into_iter().zip(&self.runs).map(|(done, run)| done.unwrap_or_else(|| given_up(run))).collect()
     }
 
-    fn work(&self) -> MutexGuard<'_, Work> {
+    fn lock_work(&self) -> MutexGuard<'_, BatchWork> {
         // A panic leaves the data valid.
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -7,48 +7,48 @@ use std::time::Duration;
 
 use ferrata_store::{RunAppend, RunKey, Seq};
 
-use crate::append::Lines;
-use crate::caller::Caller;
-use crate::disk::{Access, Ident};
-use crate::error::{FileOperation, StoreError};
-use crate::inner::{Inner, MOVES};
+use crate::append::AppendLines;
+use crate::caller::CallerState;
+use crate::disk::{FileAccess, FileIdent};
+use crate::error::{FileOperation, FsStoreError};
+use crate::inner::{FsInner, MOVES};
 use crate::line::Opening;
-use crate::lock::{Locked, Mode};
-use crate::log::Log;
-use crate::tail::Tail;
+use crate::lock::{FileLock, FileLockMode};
+use crate::log::CachedLog;
+use crate::tail::IntactTail;
 
 /// A file that is not yet a log, locked by its creator.
 pub(crate) struct UnnamedLog {
     pub(crate) file: Arc<std::fs::File>,
-    pub(crate) ident: Ident,
+    pub(crate) ident: FileIdent,
     /// The time of the write, in nanoseconds since the machine's start. Of two logs with the same name, the later replaced the other.
     pub(crate) made: u64,
     /// The start of the records.
     floor: u64,
-    lock: Locked,
+    lock: FileLock,
 }
 
-impl Inner {
+impl FsInner {
     /// Writes what is to be the run's log; `None` if another writer has made the run meanwhile.
     ///
     /// The caller must have the slot's turn, and waits for the file's lock for as long as it says.
     pub(crate) fn write_unborn(
         &self,
         run: &RunKey,
-        lines: &Lines,
+        lines: &AppendLines,
         patience: Duration,
-    ) -> Result<Option<UnnamedLog>, StoreError> {
+    ) -> Result<Option<UnnamedLog>, FsStoreError> {
         let tenant = self.layout.tenant(&run.tenant);
-        self.disk.make_dir(&tenant).map_err(|e| StoreError::io(FileOperation::MakeDir, &tenant, e))?;
-        let path = self.layout.unborn(run);
-        let mut unborn = self.hold_unborn(&path, patience)?;
+        self.disk.make_dir(&tenant).map_err(|e| FsStoreError::io(FileOperation::MakeDir, &tenant, e))?;
+        let path = self.layout.unnamed_log(run);
+        let mut unborn = self.lock_unnamed_log(&path, patience)?;
         if self.stat(&self.layout.log(run))?.is_some() {
             self.remove(&path)?;
             return Ok(None);
         }
         let failed = |doing| {
             let path = &path;
-            move |e| StoreError::io(doing, path, e)
+            move |e| FsStoreError::io(doing, path, e)
         };
         let written =
             (self.disk.set_len(&unborn.file, 0).map_err(failed(FileOperation::Cut))).and_then(|()| {
@@ -67,19 +67,19 @@ impl Inner {
     /// Gives the file its name, once what it holds is on stable storage. A failure is plain: what did not become a log was not appended.
     ///
     /// The name is free: every creator of the run first locks the same file, and then checks.
-    pub(crate) fn bear(
+    pub(crate) fn name_log(
         &self,
         unborn: UnnamedLog,
         entry: &RunAppend,
-        tail: Tail,
+        tail: IntactTail,
         synced: io::Result<()>,
-        caller: &Caller,
-    ) -> Result<(Log, Locked), StoreError> {
-        let (from, to) = (self.layout.unborn(&entry.run), self.layout.log(&entry.run));
-        let named = (synced.map_err(|e| StoreError::io(FileOperation::Sync, &from, e)))
-            .and_then(|()| caller.must_wait())
+        caller: &CallerState,
+    ) -> Result<(CachedLog, FileLock), FsStoreError> {
+        let (from, to) = (self.layout.unnamed_log(&entry.run), self.layout.log(&entry.run));
+        let named = (synced.map_err(|e| FsStoreError::io(FileOperation::Sync, &from, e)))
+            .and_then(|()| caller.check_waiting())
             .and_then(|()| {
-                self.disk.rename(&from, &to).map_err(|e| StoreError::io(FileOperation::Rename, &from, e))
+                self.disk.rename(&from, &to).map_err(|e| FsStoreError::io(FileOperation::Rename, &from, e))
             });
         if let Err(fault) = named {
             let _removed = self.remove(&from);
@@ -89,32 +89,32 @@ impl Inner {
         let opening = Arc::new(Opening { run: entry.run.clone(), first: Seq::new(0), facts });
         let UnnamedLog { file, ident, floor, lock, .. } = unborn;
         // The run can be seen from here on, and its name is still to be synced.
-        Ok((Log { file, ident, opening, floor, tail, named: false }, lock))
+        Ok((CachedLog { file, ident, opening, floor, tail, named: false }, lock))
     }
 
     /// Opens the file in which the run's log is created, and locks it against other creations and purges of the run.
-    fn hold_unborn(&self, path: &Path, patience: Duration) -> Result<UnnamedLog, StoreError> {
+    fn lock_unnamed_log(&self, path: &Path, patience: Duration) -> Result<UnnamedLog, FsStoreError> {
         for _ in 0..MOVES {
             let file = self
                 .disk
-                .open(path, Access::Create)
-                .map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
+                .open(path, FileAccess::Create)
+                .map_err(|e| FsStoreError::io(FileOperation::Open, path, e))?;
             let file = Arc::new(file);
-            let lock = Locked::wait(Arc::clone(&file), path, Mode::Exclusive, patience)?;
-            let metadata = file.metadata().map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
-            let ident = Ident::of(&metadata);
-            if self.stat(path)?.map(|named| Ident::of(&named)) != Some(ident) {
+            let lock = FileLock::wait(Arc::clone(&file), path, FileLockMode::Exclusive, patience)?;
+            let metadata = file.metadata().map_err(|e| FsStoreError::io(FileOperation::Open, path, e))?;
+            let ident = FileIdent::of(&metadata);
+            if self.stat(path)?.map(|named| FileIdent::of(&named)) != Some(ident) {
                 continue;
             }
             return Ok(UnnamedLog { file, ident, made: 0, floor: 0, lock });
         }
-        Err(StoreError::Restless { path: path.into() })
+        Err(FsStoreError::Restless { path: path.into() })
     }
 
     /// Removes the remains of a crashed creation of the run. Waits for an active creation.
-    pub(crate) fn remove_unborn(&self, path: &Path) -> Result<(), StoreError> {
+    pub(crate) fn remove_unborn(&self, path: &Path) -> Result<(), FsStoreError> {
         if self.stat(path)?.is_some() {
-            let _unborn = self.hold_unborn(path, self.options.lock_wait)?;
+            let _unborn = self.lock_unnamed_log(path, self.options.lock_wait)?;
             self.remove(path)?;
         }
         Ok(())

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 /// The purpose of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum FileAccess {
     /// Reading only, so that a reader needs no right to write.
     Read,
     /// Reading and writing what exists, if its name is no link.
@@ -27,12 +27,12 @@ pub(crate) enum Access {
 ///
 /// Comparing two identities is safe while one of the files is open, because the system does not reuse the number of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ident {
+pub(crate) struct FileIdent {
     device: u64,
     inode: u64,
 }
 
-impl Ident {
+impl FileIdent {
     pub(crate) fn of(metadata: &Metadata) -> Self {
         Self { device: metadata.dev(), inode: metadata.ino() }
     }
@@ -44,14 +44,14 @@ impl Ident {
 
 /// The calls the store makes.
 pub(crate) trait Disk: fmt::Debug + Send + Sync + 'static {
-    fn open(&self, path: &Path, access: Access) -> io::Result<File>;
+    fn open(&self, path: &Path, access: FileAccess) -> io::Result<File>;
 
     fn stat(&self, path: &Path) -> io::Result<Metadata>;
 
     /// Returns the identity of the named file, and reads nothing else: after a read of a file's times, Linux updates them at its next write, which
     /// adds a block to its next sync.
-    fn ident(&self, path: &Path) -> io::Result<Ident> {
-        self.stat(path).map(|metadata| Ident::of(&metadata))
+    fn ident(&self, path: &Path) -> io::Result<FileIdent> {
+        self.stat(path).map(|metadata| FileIdent::of(&metadata))
     }
 
     /// Reads up to `buffer.len()` bytes; fewer than that only at the end of the file.
@@ -104,17 +104,17 @@ pub(crate) fn sync_each(disk: &dyn Disk, files: &[Arc<File>], parallel: usize) -
 pub(crate) struct RealDisk;
 
 impl Disk for RealDisk {
-    fn open(&self, path: &Path, access: Access) -> io::Result<File> {
+    fn open(&self, path: &Path, access: FileAccess) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true);
-        if access != Access::Read {
+        if access != FileAccess::Read {
             options.write(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
         }
-        if access == Access::Create {
+        if access == FileAccess::Create {
             options.create(true).truncate(false);
         }
         let file = options.open(path)?;
-        match access == Access::Create && file.metadata()?.nlink() > 1 {
+        match access == FileAccess::Create && file.metadata()?.nlink() > 1 {
             true => Err(Errno::MLINK.into()),
             false => Ok(file),
         }
@@ -125,11 +125,11 @@ impl Disk for RealDisk {
     }
 
     #[cfg(target_os = "linux")]
-    fn ident(&self, path: &Path) -> io::Result<Ident> {
+    fn ident(&self, path: &Path) -> io::Result<FileIdent> {
         use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
         let found = statx(CWD, path, AtFlags::empty(), StatxFlags::INO)?;
         let device = makedev(found.stx_dev_major, found.stx_dev_minor);
-        Ok(Ident { device, inode: found.stx_ino })
+        Ok(FileIdent { device, inode: found.stx_ino })
     }
 
     fn read_at(&self, file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {

@@ -46,7 +46,7 @@ impl FileOperation {
 
 /// Everything that can fail here.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StoreError {
+pub(crate) enum FsStoreError {
     #[error("cannot {} {}: {}", doing.words(), path.display(), remedy(*doing, source))]
     Io { doing: FileOperation, path: PathBuf, source: io::Error },
     #[error(
@@ -172,7 +172,7 @@ fn remedy(doing: FileOperation, source: &io::Error) -> &'static str {
     verdict(doing, source).1
 }
 
-impl StoreError {
+impl FsStoreError {
     pub(crate) fn io(doing: FileOperation, path: &Path, source: io::Error) -> Self {
         Self::Io { doing, path: path.into(), source }
     }
@@ -257,16 +257,18 @@ impl StoreError {
     }
 }
 
-impl From<StoreError> for Error {
-    fn from(fault: StoreError) -> Self {
+impl From<FsStoreError> for Error {
+    fn from(fault: FsStoreError) -> Self {
         let mut error = Error::new(fault.kind(), fault.to_string());
         if let Some(seq) = fault.seq() {
             error = error.with_seq(seq);
         }
         match fault {
-            StoreError::Refused(error) => error,
-            StoreError::Conflict { actual, .. } => error.with_actual_head(actual),
-            StoreError::Io { source, .. } | StoreError::Unsure { source, .. } => error.with_source(source),
+            FsStoreError::Refused(error) => error,
+            FsStoreError::Conflict { actual, .. } => error.with_actual_head(actual),
+            FsStoreError::Io { source, .. } | FsStoreError::Unsure { source, .. } => {
+                error.with_source(source)
+            }
             _ => error,
         }
     }

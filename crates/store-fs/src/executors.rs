@@ -9,11 +9,11 @@ use std::time::Duration;
 use ferrata_store::{ExecutorId, Timestamp};
 use serde::Deserialize;
 
-use crate::disk::{Access, Ident};
-use crate::error::{FileOperation, StoreError};
-use crate::inner::{Inner, MOVES};
+use crate::disk::{FileAccess, FileIdent};
+use crate::error::{FileOperation, FsStoreError};
+use crate::inner::{FsInner, MOVES};
 use crate::line::{check_sum, write_sum};
-use crate::lock::{Locked, Mode};
+use crate::lock::{FileLock, FileLockMode};
 use crate::roomy::with_room;
 
 /// The files of this process's executors. A lock means that the process is alive, so it belongs to the process and not to the instance that took it.
@@ -36,7 +36,7 @@ const SWEEP: usize = 256;
 
 /// The first line: when it expires by the wall clock, which tells how old the file of an ended executor is.
 #[derive(Deserialize)]
-struct Heartbeat {
+struct HeartbeatLine {
     expires_ms: i64,
 }
 
@@ -47,57 +47,57 @@ struct ExpiryLine {
 }
 
 /// The expiry of a heartbeat.
-struct Expiry {
+struct HeartbeatExpiry {
     at: Timestamp,
     until: Duration,
 }
 
-impl Inner {
+impl FsInner {
     /// Records that the executor is alive for `ttl` from now.
-    pub(crate) fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), StoreError> {
+    pub(crate) fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), FsStoreError> {
         let path = self.layout.executor(executor);
         if ttl.is_zero() {
-            held().remove(&path);
+            lock_files().remove(&path);
             self.remove(&path)?;
             return Ok(());
         }
         let line = lines(self.clock.now().plus(ttl), self.clock.monotonic().saturating_add(ttl));
         // Held by this process already, unless it was removed.
-        let known = held().get(&path).cloned();
+        let known = lock_files().get(&path).cloned();
         if let Some(file) = known
             && self.is_named(&file, &path)?
         {
             return self
                 .disk
                 .write_at(&file, &line, 0)
-                .map_err(|e| StoreError::io(FileOperation::Write, &path, e));
+                .map_err(|e| FsStoreError::io(FileOperation::Write, &path, e));
         }
         self.sweep();
         for _ in 0..MOVES {
             let file = self
                 .disk
-                .open(&path, Access::Create)
-                .map_err(|e| StoreError::io(FileOperation::Open, &path, e))?;
+                .open(&path, FileAccess::Create)
+                .map_err(|e| FsStoreError::io(FileOperation::Open, &path, e))?;
             let file = Arc::new(file);
             // Only this process, through another path, locks the file for longer than a check, so it is alive.
-            let lock = match Locked::wait(Arc::clone(&file), &path, Mode::Exclusive, OWN_LOCK) {
+            let lock = match FileLock::wait(Arc::clone(&file), &path, FileLockMode::Exclusive, OWN_LOCK) {
                 Ok(lock) => Some(lock),
-                Err(StoreError::Locked { .. }) => None,
+                Err(FsStoreError::Locked { .. }) => None,
                 Err(fault) => return Err(fault),
             };
             // Never synced: after a crash of the machine no executor lives, and none of their ids comes again.
             self.disk
                 .write_at(&file, &line, 0)
-                .map_err(|e| StoreError::io(FileOperation::Write, &path, e))?;
+                .map_err(|e| FsStoreError::io(FileOperation::Write, &path, e))?;
             if self.is_named(&file, &path)? {
                 if let Some(lock) = lock {
-                    lock.keep();
-                    held().insert(path, file);
+                    lock.into_permanent();
+                    lock_files().insert(path, file);
                 }
                 return Ok(());
             }
         }
-        Err(StoreError::Restless { path })
+        Err(FsStoreError::Restless { path })
     }
 
     /// Returns whether the executor's process is alive and its heartbeat has not expired.
@@ -109,22 +109,22 @@ impl Inner {
     /// # Errors
     ///
     /// If no more files can be opened: that says nothing about the executor.
-    pub(crate) fn is_alive(&self, executor: &ExecutorId) -> Result<bool, StoreError> {
+    pub(crate) fn is_alive(&self, executor: &ExecutorId) -> Result<bool, FsStoreError> {
         let path = self.layout.executor(executor);
-        let alive = || -> Result<bool, StoreError> {
+        let alive = || -> Result<bool, FsStoreError> {
             let file = Arc::new(
                 self.disk
-                    .open(&path, Access::Read)
-                    .map_err(|e| StoreError::io(FileOperation::Open, &path, e))?,
+                    .open(&path, FileAccess::Read)
+                    .map_err(|e| FsStoreError::io(FileOperation::Open, &path, e))?,
             );
             // Checks share the lock with one another; only the executor excludes them.
-            if Locked::try_now(Arc::clone(&file), &path, Mode::Shared)?.is_some() {
+            if FileLock::try_now(Arc::clone(&file), &path, FileLockMode::Shared)?.is_some() {
                 return Ok(false);
             }
             Ok(self.expiry(&file, &path)?.is_none_or(|expiry| self.clock.monotonic() < expiry.until))
         };
         let alive = alive().or_else(|fault| match fault.is_absence() {
-            true => self.must_have_executors().map(|()| false),
+            true => self.check_executors().map(|()| false),
             false => Err(fault),
         });
         match alive {
@@ -136,19 +136,19 @@ impl Inner {
         }
     }
 
-    fn expiry(&self, file: &File, path: &Path) -> Result<Option<Expiry>, StoreError> {
+    fn expiry(&self, file: &File, path: &Path) -> Result<Option<HeartbeatExpiry>, FsStoreError> {
         for _ in 0..READS {
             let mut bytes = [0; LENGTH];
             let read = self
                 .disk
                 .read_at(file, &mut bytes, 0)
-                .map_err(|e| StoreError::io(FileOperation::Read, path, e))?;
+                .map_err(|e| FsStoreError::io(FileOperation::Read, path, e))?;
             let (first, second) = bytes[..read].split_at(read.min(LINE));
-            if let (Some(Heartbeat { expires_ms }), Some(ExpiryLine { until_ms })) =
+            if let (Some(HeartbeatLine { expires_ms }), Some(ExpiryLine { until_ms })) =
                 (parse(first), parse(second))
             {
                 let (at, until) = (Timestamp::from_unix_ms(expires_ms), Duration::from_millis(until_ms));
-                return Ok(Some(Expiry { at, until }));
+                return Ok(Some(HeartbeatExpiry { at, until }));
             }
         }
         Ok(None)
@@ -169,12 +169,14 @@ impl Inner {
         }
     }
 
-    fn remove_expired(&self, executor: &ExecutorId) -> Result<(), StoreError> {
+    fn remove_expired(&self, executor: &ExecutorId) -> Result<(), FsStoreError> {
         let path = self.layout.executor(executor);
         let file = Arc::new(
-            self.disk.open(&path, Access::Read).map_err(|e| StoreError::io(FileOperation::Open, &path, e))?,
+            self.disk
+                .open(&path, FileAccess::Read)
+                .map_err(|e| FsStoreError::io(FileOperation::Open, &path, e))?,
         );
-        let Some(_lock) = Locked::try_now(Arc::clone(&file), &path, Mode::Exclusive)? else {
+        let Some(_lock) = FileLock::try_now(Arc::clone(&file), &path, FileLockMode::Exclusive)? else {
             return Ok(());
         };
         let expired = self.expiry(&file, &path)?.map(|expiry| expiry.at).unwrap_or_default();
@@ -184,13 +186,13 @@ impl Inner {
         Ok(())
     }
 
-    fn is_named(&self, file: &File, path: &Path) -> Result<bool, StoreError> {
-        let own = file.metadata().map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
-        Ok(self.stat(path)?.map(|named| Ident::of(&named)) == Some(Ident::of(&own)))
+    fn is_named(&self, file: &File, path: &Path) -> Result<bool, FsStoreError> {
+        let own = file.metadata().map_err(|e| FsStoreError::io(FileOperation::Open, path, e))?;
+        Ok(self.stat(path)?.map(|named| FileIdent::of(&named)) == Some(FileIdent::of(&own)))
     }
 }
 
-fn held() -> MutexGuard<'static, HashMap<PathBuf, Arc<File>>> {
+fn lock_files() -> MutexGuard<'static, HashMap<PathBuf, Arc<File>>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

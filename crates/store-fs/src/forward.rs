@@ -2,8 +2,8 @@
 
 use memchr::memchr;
 
-use crate::backward::Source;
-use crate::error::StoreError;
+use crate::backward::LogSource;
+use crate::error::FsStoreError;
 use crate::line::MAX_LINE;
 
 /// The read size: large enough that the calls cost little next to the work on the data.
@@ -11,8 +11,8 @@ const READ: usize = 64 << 10;
 
 /// The lines between two places of a file, in order.
 #[derive(Debug)]
-pub(crate) struct Forward<'a> {
-    source: Source<'a>,
+pub(crate) struct ForwardLines<'a> {
+    source: LogSource<'a>,
     /// The offset of `window` in the file.
     start: u64,
     window: Vec<u8>,
@@ -22,8 +22,8 @@ pub(crate) struct Forward<'a> {
     end: u64,
 }
 
-impl<'a> Forward<'a> {
-    pub(crate) fn new(source: Source<'a>, from: u64, end: u64) -> Self {
+impl<'a> ForwardLines<'a> {
+    pub(crate) fn new(source: LogSource<'a>, from: u64, end: u64) -> Self {
         Self { source, start: from, window: Vec::new(), done: 0, end }
     }
 
@@ -33,14 +33,14 @@ impl<'a> Forward<'a> {
     }
 
     /// Hands out the next line without its newline, and where it begins; `None` when no newline follows.
-    pub(crate) fn next(&mut self) -> Result<Option<(u64, &[u8])>, StoreError> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u64, &[u8])>, FsStoreError> {
         let mut seen = self.done;
         let newline = loop {
             if let Some(at) = memchr(b'\n', &self.window[seen..]) {
                 break seen + at;
             }
             if self.window.len() - self.done > MAX_LINE {
-                return Err(StoreError::damaged(self.source.path, self.position(), "a line has no end"));
+                return Err(FsStoreError::damaged(self.source.path, self.position(), "a line has no end"));
             }
             seen = self.window.len() - self.done;
             if !self.fill()? {
@@ -53,7 +53,7 @@ impl<'a> Forward<'a> {
     }
 
     /// Drops what has been handed out and reads on; returns whether there was more.
-    fn fill(&mut self) -> Result<bool, StoreError> {
+    fn fill(&mut self) -> Result<bool, FsStoreError> {
         self.start += self.done as u64;
         self.window.drain(..self.done);
         self.done = 0;
@@ -77,8 +77,8 @@ mod tests {
     fn lines_of(content: &[u8], from: u64) -> Vec<(u64, Vec<u8>)> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(content).unwrap();
-        let source = Source { disk: &RealDisk, file: file.as_file(), path: file.path() };
-        let mut lines = Forward::new(source, from, content.len() as u64);
+        let source = LogSource { disk: &RealDisk, file: file.as_file(), path: file.path() };
+        let mut lines = ForwardLines::new(source, from, content.len() as u64);
         let mut found = Vec::new();
         while let Some((at, line)) = lines.next().unwrap() {
             found.push((at, line.to_vec()));

@@ -12,9 +12,9 @@ pub(crate) const LINE: u64 = 1;
 const _: () = assert!(FORMAT == 1, "give records of another format a version of lines");
 
 /// The line's version replaces the header's format; length and checksum follow from the body.
-enum Line {}
+enum HeaderLine {}
 
-impl JsonLayout for Line {
+impl JsonLayout for HeaderLine {
     const SHORT_IDS: bool = true;
 
     fn key(field: Field) -> Option<&'static str> {
@@ -35,7 +35,7 @@ fn assumed(field: Field) -> Option<Value> {
 
 /// Appends the part before the body, without its closing brace.
 pub(crate) fn write(out: &mut Vec<u8>, header: &RecordHeader, prev: Option<RecordId>) {
-    let mut said = JsonHeader::<Line>::of(header, assumed);
+    let mut said = JsonHeader::<HeaderLine>::of(header, assumed);
     said.say(Field::Format, Some(Value::Number(LINE)));
     said.say(Field::Prev, prev.map(|id| Value::Id(*id.as_uuid())));
     serde_json::to_writer(&mut *out, &said)
@@ -48,7 +48,7 @@ pub(crate) fn read(json: &[u8], body: &[u8]) -> Result<RecordHeader, Flaw> {
     let wrong = |error: serde_json::Error| content(error.to_string());
     // Check the text once; a reader of bytes would check each string in it again.
     let json = std::str::from_utf8(json).map_err(|error| content(error.to_string()))?;
-    let mut said: JsonHeader<Line> = serde_json::from_str(json).map_err(wrong)?;
+    let mut said: JsonHeader<HeaderLine> = serde_json::from_str(json).map_err(wrong)?;
     said.say(Field::Format, Some(Value::Number(FORMAT.into())));
     said.say(Field::Len, Some(Value::Number(body.len() as u64)));
     said.say(Field::Crc, Some(Value::Number(crc32c::crc32c(body).into())));

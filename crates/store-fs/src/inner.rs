@@ -12,14 +12,14 @@ use std::time::Duration;
 use ferrata_store::{Clock, RunKey, TenantId};
 
 use crate::config::FsOptions;
-use crate::disk::{Access, Disk, Ident};
-use crate::error::{FileOperation, StoreError};
-use crate::journal::{Journal, Limits};
-use crate::layout::Layout;
-use crate::lock::{Locked, Mode};
-use crate::log::Log;
+use crate::disk::{Disk, FileAccess, FileIdent};
+use crate::error::{FileOperation, FsStoreError};
+use crate::journal::{Journal, JournalLimits};
+use crate::layout::FsLayout;
+use crate::lock::{FileLock, FileLockMode};
+use crate::log::CachedLog;
 use crate::roomy::{self, CallPermits, FdLimitedDisk};
-use crate::slots::{Slot, Slots};
+use crate::slots::{RunSlot, RunSlots};
 
 /// The maximum number of times to reopen a file that was replaced during the open. Each time another caller pruned, purged or recreated the run.
 pub(crate) const MOVES: usize = 100;
@@ -29,12 +29,12 @@ const NAMED_TENANTS: usize = 4_096;
 
 /// One store's folder. Its methods block; each is in the file named after its operation.
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct FsInner {
     pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) layout: Layout,
+    pub(crate) layout: FsLayout,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: FsOptions,
-    pub(crate) slots: Arc<Slots>,
+    pub(crate) slots: Arc<RunSlots>,
     pub(crate) turns: CallPermits,
     /// Whether the marker was seen to name a layout that this version knows.
     pub(crate) marked: AtomicBool,
@@ -51,31 +51,31 @@ pub(crate) struct Inner {
 /// Tenants whose folders are safely named, in a folder of runs.
 #[derive(Debug, Default)]
 struct NamedTenants {
-    runs: Option<Ident>,
+    runs: Option<FileIdent>,
     tenants: HashSet<TenantId>,
 }
 
 /// A log locked for writing, without a torn end.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    pub(crate) log: Log,
+pub(crate) struct LockedLog {
+    pub(crate) log: CachedLog,
     /// Whether others may have written its end, and have died before they had synced it.
     pub(crate) is_others: bool,
-    pub(crate) lock: Locked,
+    pub(crate) lock: FileLock,
 }
 
-impl Inner {
+impl FsInner {
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
-        layout: Layout,
+        layout: FsLayout,
         clock: Arc<dyn Clock>,
         options: FsOptions,
-        limits: Limits,
+        limits: JournalLimits,
     ) -> Self {
-        let room = roomy::room();
+        let room = roomy::fd_limits();
         let logs =
             NonZeroUsize::new(room.logs).map_or(NonZeroUsize::MIN, |logs| options.open_files.min(logs));
-        let slots = Arc::new(Slots::new(logs));
+        let slots = Arc::new(RunSlots::new(logs));
         Self {
             disk: Arc::new(FdLimitedDisk { inner: disk, slots: Arc::clone(&slots) }),
             layout,
@@ -98,37 +98,37 @@ impl Inner {
     /// The caller must have the slot's turn, and waits for the file's lock for as long as it says.
     pub(crate) fn writer(
         &self,
-        slot: &Slot,
+        slot: &RunSlot,
         run: &RunKey,
         patience: Duration,
-    ) -> Result<Option<Writer>, StoreError> {
-        self.must_be_whole(run)?;
+    ) -> Result<Option<LockedLog>, FsStoreError> {
+        self.check_recovered(run)?;
         let path = self.layout.log(run);
         for _ in 0..MOVES {
-            let known = slot.known();
+            let known = slot.cached_log();
             let file = match &known {
                 Some(log) => Arc::clone(&log.file),
-                None => match self.disk.open(&path, Access::Write) {
+                None => match self.disk.open(&path, FileAccess::Write) {
                     Ok(file) => Arc::new(file),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => match self.is_absent(run)? {
                         true => return Ok(None),
                         false => continue,
                     },
-                    Err(error) => return Err(StoreError::io(FileOperation::Open, &path, error)),
+                    Err(error) => return Err(FsStoreError::io(FileOperation::Open, &path, error)),
                 },
             };
-            let lock = Locked::wait(Arc::clone(&file), &path, Mode::Exclusive, patience)?;
+            let lock = FileLock::wait(Arc::clone(&file), &path, FileLockMode::Exclusive, patience)?;
             // Only now is it certain that no other caller removes or replaces the file, so only now its name is compared.
             let ident = match &known {
                 Some(log) => log.ident,
-                None => {
-                    Ident::of(&file.metadata().map_err(|e| StoreError::io(FileOperation::Open, &path, e))?)
-                }
+                None => FileIdent::of(
+                    &file.metadata().map_err(|e| FsStoreError::io(FileOperation::Open, &path, e))?,
+                ),
             };
             let metadata = match self.stat(&path)? {
-                Some(metadata) if Ident::of(&metadata) == ident => metadata,
+                Some(metadata) if FileIdent::of(&metadata) == ident => metadata,
                 _ => {
-                    slot.forget();
+                    slot.drop_cached_log();
                     continue;
                 }
             };
@@ -136,24 +136,24 @@ impl Inner {
             let log = match known {
                 Some(log) if !is_others => Arc::unwrap_or_clone(log),
                 known => {
-                    slot.forget();
-                    let mut log = Log::read(&*self.disk, file, &path, run, &metadata)?;
+                    slot.drop_cached_log();
+                    let mut log = CachedLog::read(&*self.disk, file, &path, run, &metadata)?;
                     log.named = known.is_some_and(|log| log.named);
                     self.cut_torn_end(&log, &path, &metadata)?;
                     log
                 }
             };
-            if self.suspects().contains(run) {
+            if self.suspect_runs().contains(run) {
                 // The copy has the log's name now, and no caller has a lock on it.
-                slot.keep(self.renew(slot, &log)?);
+                slot.cache_log(self.replace_suspect(slot, &log)?);
                 continue;
             }
-            return Ok(Some(Writer { log, is_others, lock }));
+            return Ok(Some(LockedLog { log, is_others, lock }));
         }
-        Err(StoreError::Restless { path })
+        Err(FsStoreError::Restless { path })
     }
 
-    fn cut_torn_end(&self, log: &Log, path: &Path, metadata: &Metadata) -> Result<(), StoreError> {
+    fn cut_torn_end(&self, log: &CachedLog, path: &Path, metadata: &Metadata) -> Result<(), FsStoreError> {
         let torn = metadata.len() - log.tail.end;
         if torn == 0 {
             return Ok(());
@@ -164,85 +164,87 @@ impl Inner {
         );
         self.disk
             .set_len(&log.file, log.tail.end)
-            .map_err(|e| StoreError::io(FileOperation::Cut, path, e))?;
+            .map_err(|e| FsStoreError::io(FileOperation::Cut, path, e))?;
         // Otherwise a crash could restore a part of the removed tail after the next write.
-        self.disk.sync(&log.file).map_err(|e| StoreError::io(FileOperation::Sync, path, e))
+        self.disk.sync(&log.file).map_err(|e| FsStoreError::io(FileOperation::Sync, path, e))
     }
 
     /// Shows the run's log to `read` without locking it; `None` if there is no such run.
     ///
     /// While a writer cuts off a torn end and writes again, a reader may see a mix of both. So a read that finds damage runs again under the lock.
-    pub(crate) fn look<T>(
+    pub(crate) fn read_log<T>(
         &self,
         run: &RunKey,
-        read: impl Fn(&Log, &Path) -> Result<T, StoreError>,
-    ) -> Result<Option<T>, StoreError> {
-        self.must_be_whole(run)?;
+        read: impl Fn(&CachedLog, &Path) -> Result<T, FsStoreError>,
+    ) -> Result<Option<T>, FsStoreError> {
+        self.check_recovered(run)?;
         for _ in 0..MOVES {
-            match self.look_once(run, &read)? {
+            match self.try_read_log(run, &read)? {
                 None if self.is_absent(run)? => return Ok(None),
                 None => {}
                 seen => return Ok(seen),
             }
         }
-        Err(StoreError::Restless { path: self.layout.log(run) })
+        Err(FsStoreError::Restless { path: self.layout.log(run) })
     }
 
-    fn look_once<T>(
+    fn try_read_log<T>(
         &self,
         run: &RunKey,
-        read: impl Fn(&Log, &Path) -> Result<T, StoreError>,
-    ) -> Result<Option<T>, StoreError> {
+        read: impl Fn(&CachedLog, &Path) -> Result<T, FsStoreError>,
+    ) -> Result<Option<T>, FsStoreError> {
         let path = self.layout.log(run);
         let Some(metadata) = self.stat(&path)? else {
             return Ok(None);
         };
-        let known = self.slots.known(run).filter(|log| log.is_as(&metadata));
+        let known = self.slots.cached_log(run).filter(|log| log.is_as(&metadata));
         let seen = match known {
             Some(log) => read(&log, &path).map(Some),
-            None => self.look_at(run, &path, &metadata, None, &read),
+            None => self.read_log_at(run, &path, &metadata, None, &read),
         };
-        let Err(StoreError::Damaged { .. }) = seen else {
+        let Err(FsStoreError::Damaged { .. }) = seen else {
             return seen;
         };
         for _ in 0..MOVES {
             let Some(metadata) = self.stat(&path)? else {
                 return Ok(None);
             };
-            match self.look_at(run, &path, &metadata, Some(Mode::Shared), &read) {
-                Err(StoreError::Restless { .. }) => {}
+            match self.read_log_at(run, &path, &metadata, Some(FileLockMode::Shared), &read) {
+                Err(FsStoreError::Restless { .. }) => {}
                 seen => return seen,
             }
         }
-        Err(StoreError::Restless { path })
+        Err(FsStoreError::Restless { path })
     }
 
-    fn look_at<T>(
+    fn read_log_at<T>(
         &self,
         run: &RunKey,
         path: &Path,
         metadata: &Metadata,
-        mode: Option<Mode>,
-        read: impl Fn(&Log, &Path) -> Result<T, StoreError>,
-    ) -> Result<Option<T>, StoreError> {
+        mode: Option<FileLockMode>,
+        read: impl Fn(&CachedLog, &Path) -> Result<T, FsStoreError>,
+    ) -> Result<Option<T>, FsStoreError> {
         if metadata.is_dir() {
-            return Err(StoreError::io(FileOperation::Read, path, io::ErrorKind::IsADirectory.into()));
+            return Err(FsStoreError::io(FileOperation::Read, path, io::ErrorKind::IsADirectory.into()));
         }
         if !metadata.is_file() {
             // Opening a pipe would wait for its writer.
-            return Err(StoreError::damaged(path, 0, "it is not a file"));
+            return Err(FsStoreError::damaged(path, 0, "it is not a file"));
         }
-        let file = match self.disk.open(path, Access::Read) {
+        let file = match self.disk.open(path, FileAccess::Read) {
             Ok(file) => Arc::new(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(StoreError::io(FileOperation::Open, path, error)),
+            Err(error) => return Err(FsStoreError::io(FileOperation::Open, path, error)),
         };
         let _lock = mode.map(|mode| self.lock(&file, path, mode)).transpose()?;
-        let metadata = file.metadata().map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
-        if mode.is_some() && self.stat(path)?.map(|named| Ident::of(&named)) != Some(Ident::of(&metadata)) {
-            return Err(StoreError::Restless { path: path.into() });
+        let metadata = file.metadata().map_err(|e| FsStoreError::io(FileOperation::Open, path, e))?;
+        if mode.is_some()
+            && self.stat(path)?.map(|named| FileIdent::of(&named)) != Some(FileIdent::of(&metadata))
+        {
+            return Err(FsStoreError::Restless { path: path.into() });
         }
-        let log = Log::read(&*self.disk, file, path, run, &metadata)?;
+        let log = CachedLog::read(&*self.disk, file, path, run, &metadata)?;
         read(&log, path).map(Some)
     }
 
@@ -266,25 +268,25 @@ impl Inner {
         &self,
         file: &Arc<std::fs::File>,
         path: &Path,
-        mode: Mode,
-    ) -> Result<Locked, StoreError> {
-        Locked::wait(Arc::clone(file), path, mode, self.options.lock_wait)
+        mode: FileLockMode,
+    ) -> Result<FileLock, FsStoreError> {
+        FileLock::wait(Arc::clone(file), path, mode, self.options.lock_wait)
     }
 
-    pub(crate) fn stat(&self, path: &Path) -> Result<Option<Metadata>, StoreError> {
+    pub(crate) fn stat(&self, path: &Path) -> Result<Option<Metadata>, FsStoreError> {
         match self.disk.stat(path) {
             Ok(metadata) => Ok(Some(metadata)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(StoreError::io(FileOperation::Open, path, error)),
+            Err(error) => Err(FsStoreError::io(FileOperation::Open, path, error)),
         }
     }
 
     /// Removes a file; returns whether it was there.
-    pub(crate) fn remove(&self, path: &Path) -> Result<bool, StoreError> {
+    pub(crate) fn remove(&self, path: &Path) -> Result<bool, FsStoreError> {
         match self.disk.remove(path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(StoreError::io(FileOperation::Remove, path, error)),
+            Err(error) => Err(FsStoreError::io(FileOperation::Remove, path, error)),
         }
     }
 
@@ -292,17 +294,17 @@ impl Inner {
     ///
     /// After a failed sync the system may take the lost pages for written, and the next sync returns `Ok`. So a writer copies such a log to a new
     /// file before it acknowledges any record of it. A reader gets the log unchanged, as during each sync.
-    pub(crate) fn suspects(&self) -> MutexGuard<'_, HashSet<RunKey>> {
+    pub(crate) fn suspect_runs(&self) -> MutexGuard<'_, HashSet<RunKey>> {
         self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs whose journal may have records that their log lacks, and whose recovery failed.
-    pub(crate) fn withheld(&self) -> MutexGuard<'_, HashSet<RunKey>> {
+    pub(crate) fn withheld_runs(&self) -> MutexGuard<'_, HashSet<RunKey>> {
         self.withheld.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether this instance has created a run of the tenant in this folder of runs, so that the tenant's folder existed.
-    pub(crate) fn has_named(&self, tenant: &TenantId, runs: Ident) -> bool {
+    pub(crate) fn has_named(&self, tenant: &TenantId, runs: FileIdent) -> bool {
         let named = self.tenants();
         named.runs == Some(runs) && named.tenants.contains(tenant)
     }
@@ -312,8 +314,8 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for FsInner {
     fn drop(&mut self) {
-        self.journal.end(self);
+        self.journal.remove_journal(self);
     }
 }

@@ -16,20 +16,20 @@ use std::time::Duration;
 
 use ferrata_store::{IdSource, RandomIds, RunKey};
 
-use crate::disk::{Access, Ident, sync_each};
-use crate::error::{FileOperation, StoreError};
-use crate::inner::Inner;
-use crate::lock::{Locked, Mode};
+use crate::disk::{FileAccess, FileIdent, sync_each};
+use crate::error::{FileOperation, FsStoreError};
+use crate::inner::FsInner;
+use crate::lock::{FileLock, FileLockMode};
 
-pub(crate) use format::{Entry, EntryAnchor, JOURNAL as VERSION, JournalContents, read};
-use format::{Group, Heading, SECTOR};
+pub(crate) use format::{EntryAnchor, JOURNAL as VERSION, JournalContents, JournalEntry, read};
+use format::{EntryGroup, JournalHeading, SECTOR};
 
 /// The maximum age of an entry while the instance has an executor.
 const OLDEST: Duration = Duration::from_secs(60);
 
 /// How large a journal is, and what goes through it.
 #[derive(Clone, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct JournalLimits {
     /// The growth step, filled with zeros: overwriting them takes two thirds of the time of a write at the end of the file.
     pub(crate) step: usize,
     /// How large it becomes.
@@ -38,7 +38,7 @@ pub(crate) struct Limits {
     pub(crate) longest: usize,
 }
 
-impl Default for Limits {
+impl Default for JournalLimits {
     fn default() -> Self {
         Self { step: 256 << 10, most: 4 << 20, longest: 32 << 10 }
     }
@@ -47,13 +47,13 @@ impl Default for Limits {
 /// The journal of an instance, made when it is worth it.
 #[derive(Debug)]
 pub(crate) struct Journal {
-    limits: Limits,
+    limits: JournalLimits,
     /// The maximum number of logs in the journal that wait for their sync. Each stays open, because the system reports all failures only to a
     /// process that has the file open.
     logs: usize,
     /// The number of syncs without a journal.
     direct: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<JournalState>,
     /// The caller that syncs it holds this. Taken after `state`, if both are.
     syncing: Mutex<()>,
     /// The number of bytes ever written to it, with its first heading, and the number of those on stable storage, in it or in the logs.
@@ -64,7 +64,7 @@ pub(crate) struct Journal {
 }
 
 #[derive(Debug)]
-enum State {
+enum JournalState {
     Unmade,
     Made(OpenJournal),
 }
@@ -73,7 +73,7 @@ enum State {
 struct OpenJournal {
     file: Arc<File>,
     path: PathBuf,
-    ident: Ident,
+    ident: FileIdent,
     lap: u64,
     /// The offset of the next group, and the length of the file that was ever written.
     at: usize,
@@ -81,19 +81,19 @@ struct OpenJournal {
     /// The value of `written` at the beginning of the lap, less where that is in the file.
     origin: u64,
     /// The logs written to since the lap began.
-    logs: HashMap<RunKey, (Ident, Arc<File>)>,
+    logs: HashMap<RunKey, (FileIdent, Arc<File>)>,
     /// The runs with entries in the journal, and the time from which it may have some.
     runs: HashSet<RunKey>,
     since: Duration,
-    _lock: Locked,
+    _lock: FileLock,
 }
 
 /// The bytes that an append has written to its log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WrittenAppend<'a> {
-    pub(crate) entry: &'a Entry<'a>,
+    pub(crate) entry: &'a JournalEntry<'a>,
     pub(crate) file: &'a Arc<File>,
-    pub(crate) ident: Ident,
+    pub(crate) ident: FileIdent,
 }
 
 /// Returns the machine's current start, where the system reports it.
@@ -106,12 +106,12 @@ pub(crate) fn boot() -> Option<&'static str> {
 }
 
 impl Journal {
-    pub(crate) fn new(limits: Limits, logs: usize) -> Self {
+    pub(crate) fn new(limits: JournalLimits, logs: usize) -> Self {
         Self {
             limits,
             logs,
             direct: AtomicUsize::new(0),
-            state: Mutex::new(State::Unmade),
+            state: Mutex::new(JournalState::Unmade),
             syncing: Mutex::new(()),
             written: AtomicU64::new(SECTOR as u64),
             synced: AtomicU64::new(SECTOR as u64),
@@ -120,7 +120,7 @@ impl Journal {
     }
 
     /// Whether an append of so many bytes may go through it.
-    pub(crate) fn takes(&self, len: usize) -> bool {
+    pub(crate) fn accepts(&self, len: usize) -> bool {
         len <= self.limits.longest
     }
 
@@ -129,8 +129,8 @@ impl Journal {
     /// # Errors
     ///
     /// The error of the sync; the outcome of the entries is then unknown.
-    pub(crate) fn keep(&self, folder: &Inner, row: &[WrittenAppend<'_>]) -> io::Result<bool> {
-        let mut group = Group::default();
+    pub(crate) fn write_durably(&self, folder: &FsInner, row: &[WrittenAppend<'_>]) -> io::Result<bool> {
+        let mut group = EntryGroup::default();
         row.iter().for_each(|written| group.add(written.entry));
         let Some((file, end)) = self.write(folder, &group, row) else { return Ok(false) };
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,9 +151,14 @@ impl Journal {
     }
 
     /// Writes a group, and returns what to sync, and how far.
-    fn write(&self, folder: &Inner, group: &Group, row: &[WrittenAppend<'_>]) -> Option<(Arc<File>, u64)> {
+    fn write(
+        &self,
+        folder: &FsInner,
+        group: &EntryGroup,
+        row: &[WrittenAppend<'_>],
+    ) -> Option<(Arc<File>, u64)> {
         let mut state = self.state();
-        let made = self.ready(&mut state, folder, group.room(), row)?;
+        let made = self.make_room(&mut state, folder, group.room(), row)?;
         let safe = usize::try_from(self.synced.load(Ordering::Acquire).saturating_sub(made.origin));
         let bytes = group.placed(made.lap, made.at, safe.unwrap_or(SECTOR).max(SECTOR));
         if folder.disk.write_at(&made.file, &bytes, made.at as u64).is_err() {
@@ -171,10 +176,10 @@ impl Journal {
     }
 
     /// Makes room for a group of this size, and for the logs of its row.
-    fn ready<'s>(
+    fn make_room<'s>(
         &self,
-        state: &'s mut State,
-        folder: &Inner,
+        state: &'s mut JournalState,
+        folder: &FsInner,
         room: usize,
         row: &[WrittenAppend<'_>],
     ) -> Option<&'s mut OpenJournal> {
@@ -182,41 +187,41 @@ impl Journal {
             return None;
         }
         // Another process may have taken the folder away, and the journal with it.
-        if let State::Made(made) = state
+        if let JournalState::Made(made) = state
             && folder.disk.ident(&made.path).ok() != Some(made.ident)
         {
-            folder.doubt();
-            self.empty(made, folder)?;
-            *state = State::Unmade;
+            folder.require_recovery();
+            self.sync_logs(made, folder)?;
+            *state = JournalState::Unmade;
         }
-        if let State::Unmade = state {
+        if let JournalState::Unmade = state {
             if self.direct.fetch_add(1, Ordering::Relaxed) < folder.options.journal_after {
                 return None;
             }
             self.direct.store(0, Ordering::Relaxed);
             match OpenJournal::new(folder, self.written.load(Ordering::Acquire)) {
-                Ok(made) => *state = State::Made(made),
+                Ok(made) => *state = JournalState::Made(made),
                 Err(fault) => {
                     tracing::warn!(error = %fault, "syncs each log by itself, as no journal can be made");
                     return None;
                 }
             }
         }
-        let State::Made(made) = state else { return None };
+        let JournalState::Made(made) = state else { return None };
         if made.at + room > made.size {
             // Without room on the disk, what there is has to do.
             let _grown = made.grow(folder, room, &self.limits);
         }
         let new = row.iter().filter(|written| !made.logs.contains_key(&written.entry.run)).count();
         if made.at + room > made.size || made.logs.len() + new > self.logs {
-            self.turn(made, folder)?;
+            self.start_lap(made, folder)?;
             let _grown = made.grow(folder, room, &self.limits);
         }
         (made.at + room <= made.size).then_some(made)
     }
 
     /// Syncs all logs with entries in the journal. Returns `None` if a sync fails: the journal then stays unchanged, and nothing writes to it again.
-    fn empty(&self, made: &mut OpenJournal, folder: &Inner) -> Option<()> {
+    fn sync_logs(&self, made: &mut OpenJournal, folder: &FsInner) -> Option<()> {
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let (runs, files): (Vec<_>, Vec<_>) = made.logs.drain().map(|(run, (_, file))| (run, file)).unzip();
         let synced = sync_each(&*folder.disk, &files, folder.options.parallel.get());
@@ -224,7 +229,7 @@ impl Journal {
             self.broken.store(true, Ordering::Release);
             // The durable part of these logs is unknown, so each is copied before the next acknowledgment.
             let failed = runs.into_iter().zip(synced).filter(|(_, synced)| synced.is_err());
-            folder.suspects().extend(failed.map(|(run, _)| run));
+            folder.suspect_runs().extend(failed.map(|(run, _)| run));
             return None;
         }
         self.synced.fetch_max(self.written.load(Ordering::Acquire), Ordering::AcqRel);
@@ -232,8 +237,8 @@ impl Journal {
     }
 
     /// Begins again from its start, where nothing of the lap before is left.
-    fn turn(&self, made: &mut OpenJournal, folder: &Inner) -> Option<()> {
-        self.empty(made, folder)?;
+    fn start_lap(&self, made: &mut OpenJournal, folder: &FsInner) -> Option<()> {
+        self.sync_logs(made, folder)?;
         if let Err(error) = made.begin_again(folder, self.written.load(Ordering::Acquire)) {
             tracing::warn!(path = %made.path.display(), %error, "syncs each log by itself, as the journal cannot be begun again");
             self.broken.store(true, Ordering::Release);
@@ -244,60 +249,61 @@ impl Journal {
 
     /// Forgets a replaced or removed log while it is still open: another log may already have its name, and receive writes. Removes all entries of
     /// the run.
-    pub(crate) fn forget(&self, folder: &Inner, run: &RunKey, log: Option<Ident>) {
-        let State::Made(made) = &mut *self.state() else { return };
+    pub(crate) fn forget_log(&self, folder: &FsInner, run: &RunKey, log: Option<FileIdent>) {
+        let JournalState::Made(made) = &mut *self.state() else { return };
         if made.logs.get(run).is_some_and(|(known, _)| Some(*known) == log) {
             made.logs.remove(run);
         }
         if made.runs.contains(run) && !self.broken.load(Ordering::Acquire) {
-            self.turn(made, folder);
+            self.start_lap(made, folder);
         }
     }
 
     /// Begins again if it holds what is older than a minute, which another process may have removed from the logs since.
-    pub(crate) fn age(&self, folder: &Inner) {
-        let State::Made(made) = &mut *self.state() else { return };
+    pub(crate) fn restart_if_old(&self, folder: &FsInner) {
+        let JournalState::Made(made) = &mut *self.state() else { return };
         let age = folder.clock.monotonic().saturating_sub(made.since);
         if age >= OLDEST && !made.runs.is_empty() && !self.broken.load(Ordering::Acquire) {
-            self.turn(made, folder);
+            self.start_lap(made, folder);
         }
     }
 
     /// Syncs the logs and removes it, as its instance ends.
-    pub(crate) fn end(&self, folder: &Inner) {
+    pub(crate) fn remove_journal(&self, folder: &FsInner) {
         let mut state = self.state();
-        let State::Made(made) = &mut *state else { return };
-        if !self.broken.load(Ordering::Acquire) && self.empty(made, folder).is_some() {
+        let JournalState::Made(made) = &mut *state else { return };
+        if !self.broken.load(Ordering::Acquire) && self.sync_logs(made, folder).is_some() {
             // If it stays, the next to open the folder finds nothing in it that is missing.
             let _removed = folder.remove(&made.path);
         }
-        *state = State::Unmade;
+        *state = JournalState::Unmade;
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, JournalState> {
         // A panic can only interrupt a write, and the next write replaces it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl OpenJournal {
-    fn new(folder: &Inner, written: u64) -> Result<Self, StoreError> {
+    fn new(folder: &FsInner, written: u64) -> Result<Self, FsStoreError> {
         static IDS: LazyLock<RandomIds> = LazyLock::new(RandomIds::new);
         let journals = folder.layout.journals();
         // Another program may have removed it. The logs of a live process have all of its journal's data, so nothing is lost.
-        folder.disk.make_dir(journals).map_err(|e| StoreError::io(FileOperation::MakeDir, journals, e))?;
+        folder.disk.make_dir(journals).map_err(|e| FsStoreError::io(FileOperation::MakeDir, journals, e))?;
         let path = folder.layout.journal(IDS.next(folder.clock.now()));
         let failed = |doing| {
             let path = path.clone();
-            move |e| StoreError::io(doing, &path, e)
+            move |e| FsStoreError::io(doing, &path, e)
         };
-        let file = Arc::new(folder.disk.open(&path, Access::Create).map_err(failed(FileOperation::Open))?);
+        let file =
+            Arc::new(folder.disk.open(&path, FileAccess::Create).map_err(failed(FileOperation::Open))?);
         // Another process that finds it without a lock takes it for that of a dead one, and removes it.
-        let lock = Locked::try_now(Arc::clone(&file), &path, Mode::Exclusive)?
-            .ok_or_else(|| StoreError::Restless { path: path.clone() })?;
-        let ident = Ident::of(&file.metadata().map_err(failed(FileOperation::Open))?);
-        if folder.stat(&path)?.map(|named| Ident::of(&named)) != Some(ident) {
-            return Err(StoreError::Restless { path });
+        let lock = FileLock::try_now(Arc::clone(&file), &path, FileLockMode::Exclusive)?
+            .ok_or_else(|| FsStoreError::Restless { path: path.clone() })?;
+        let ident = FileIdent::of(&file.metadata().map_err(failed(FileOperation::Open))?);
+        if folder.stat(&path)?.map(|named| FileIdent::of(&named)) != Some(ident) {
+            return Err(FsStoreError::Restless { path });
         }
         let mut made = Self {
             file,
@@ -313,15 +319,19 @@ impl OpenJournal {
             _lock: lock,
         };
         made.begin_again(folder, written).map_err(failed(FileOperation::Write))?;
-        folder.disk.sync_dir(journals).map_err(|e| StoreError::io(FileOperation::Sync, journals, e))?;
+        folder.disk.sync_dir(journals).map_err(|e| FsStoreError::io(FileOperation::Sync, journals, e))?;
         Ok(made)
     }
 
     /// Begins at the start again, which must be on stable storage before a group is: else what is left of the lap before would count.
-    fn begin_again(&mut self, folder: &Inner, written: u64) -> io::Result<()> {
+    fn begin_again(&mut self, folder: &FsInner, written: u64) -> io::Result<()> {
         self.lap += 1;
         folder.disk.set_len(&self.file, 0)?;
-        folder.disk.write_at(&self.file, &Heading::new(self.lap, self.ident.inode(), boot()).sector(), 0)?;
+        folder.disk.write_at(
+            &self.file,
+            &JournalHeading::new(self.lap, self.ident.inode(), boot()).sector(),
+            0,
+        )?;
         folder.disk.sync(&self.file)?;
         self.runs.clear();
         (self.at, self.size, self.since) = (SECTOR, SECTOR, folder.clock.monotonic());
@@ -329,7 +339,7 @@ impl OpenJournal {
         Ok(())
     }
 
-    fn grow(&mut self, folder: &Inner, room: usize, limits: &Limits) -> io::Result<()> {
+    fn grow(&mut self, folder: &FsInner, room: usize, limits: &JournalLimits) -> io::Result<()> {
         let size = (self.at + room).next_multiple_of(limits.step).min(limits.most);
         if size > self.size {
             folder.disk.write_at(&self.file, &vec![0; size - self.size], self.size as u64)?;

@@ -17,14 +17,14 @@ const SUFFIX: &str = ".jsonl";
 ///
 /// Ids contain no slash and do not start with a dot. So an id is a valid file name, and names that start with a dot belong to the store.
 #[derive(Debug)]
-pub(crate) struct Layout {
+pub(crate) struct FsLayout {
     root: PathBuf,
     runs: PathBuf,
     executors: PathBuf,
     journals: PathBuf,
 }
 
-impl Layout {
+impl FsLayout {
     pub(crate) fn new(root: PathBuf) -> Self {
         Self { runs: root.join(RUNS), executors: root.join(EXECUTORS), journals: root.join(JOURNALS), root }
     }
@@ -66,24 +66,24 @@ impl Layout {
 
     /// The log of a run.
     pub(crate) fn log(&self, run: &RunKey) -> PathBuf {
-        self.beside(run, "", SUFFIX)
+        self.sibling_path(run, "", SUFFIX)
     }
 
     /// A log that is being made; it gets its name once it is on stable storage.
-    pub(crate) fn unborn(&self, run: &RunKey) -> PathBuf {
-        self.beside(run, ".", ".new")
+    pub(crate) fn unnamed_log(&self, run: &RunKey) -> PathBuf {
+        self.sibling_path(run, ".", ".new")
     }
 
     /// A log that is being copied, to replace the one in place.
     pub(crate) fn copy(&self, run: &RunKey) -> PathBuf {
-        self.beside(run, ".", ".cut")
+        self.sibling_path(run, ".", ".cut")
     }
 
     pub(crate) fn executor(&self, executor: &ExecutorId) -> PathBuf {
         self.executors.join(executor.to_string())
     }
 
-    fn beside(&self, run: &RunKey, before: &str, after: &str) -> PathBuf {
+    fn sibling_path(&self, run: &RunKey, before: &str, after: &str) -> PathBuf {
         self.tenant(&run.tenant).join([before, run.run.as_str(), after].concat())
     }
 
@@ -100,14 +100,14 @@ mod tests {
     /// Guarantees: FS-2.
     #[test]
     fn every_run_has_its_own_file_below_its_tenant() {
-        let layout = Layout::new("/r".into());
+        let layout = FsLayout::new("/r".into());
         let run =
             |tenant: &str, run: &str| RunKey::new(TenantId::new(tenant).unwrap(), RunId::new(run).unwrap());
         assert_eq!(layout.log(&run("t", "a.jsonl")), Path::new("/r/runs/t/a.jsonl.jsonl"));
-        assert_eq!(layout.unborn(&run("t", "a")), Path::new("/r/runs/t/.a.new"));
+        assert_eq!(layout.unnamed_log(&run("t", "a")), Path::new("/r/runs/t/.a.new"));
         assert_eq!(layout.copy(&run("t:1", "a:b")), Path::new("/r/runs/t:1/.a:b.cut"));
         let longest = "x".repeat(128);
-        for path in [layout.log(&run(&longest, &longest)), layout.unborn(&run(&longest, &longest))] {
+        for path in [layout.log(&run(&longest, &longest)), layout.unnamed_log(&run(&longest, &longest))] {
             assert!(path.components().all(|part| part.as_os_str().len() <= 255));
         }
     }
@@ -115,9 +115,9 @@ mod tests {
     /// Guarantees: FS-2.
     #[test]
     fn only_logs_are_listed_as_runs() {
-        assert_eq!(Layout::run_of("a.jsonl"), Some(RunId::new("a").unwrap()));
+        assert_eq!(FsLayout::run_of("a.jsonl"), Some(RunId::new("a").unwrap()));
         for other in ["a", "a.json", ".a.new", ".a.jsonl", ".jsonl", "a b.jsonl"] {
-            assert_eq!(Layout::run_of(other), None, "{other}");
+            assert_eq!(FsLayout::run_of(other), None, "{other}");
         }
     }
 }

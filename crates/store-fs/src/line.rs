@@ -135,11 +135,11 @@ pub(crate) struct RecordLine<'a> {
     pub(crate) part: Part,
     /// The written header without the part.
     head: &'a [u8],
-    body: Body<'a>,
+    body: LineBody<'a>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Body<'a> {
+enum LineBody<'a> {
     Json(&'a [u8]),
     Base64(&'a [u8]),
 }
@@ -152,9 +152,9 @@ pub(crate) fn read_record(line: &[u8]) -> Result<RecordLine<'_>, Flaw> {
     let key = find(inside, &JSON_BODY[..6]).ok_or_else(|| content("no body"))?;
     let (head, rest) = inside.split_at(key);
     let body = if let Some(json) = rest.strip_prefix(JSON_BODY) {
-        Body::Json(json)
+        LineBody::Json(json)
     } else if let Some(text) = rest.strip_prefix(BASE64_BODY).and_then(|text| text.strip_suffix(b"\"")) {
-        Body::Base64(text)
+        LineBody::Base64(text)
     } else {
         return Err(content("no body"));
     };
@@ -163,11 +163,11 @@ pub(crate) fn read_record(line: &[u8]) -> Result<RecordLine<'_>, Flaw> {
     Ok(RecordLine { header, part, head, body })
 }
 
-impl<'a> Body<'a> {
+impl<'a> LineBody<'a> {
     fn bytes(self) -> Result<Cow<'a, [u8]>, Flaw> {
         match self {
-            Body::Json(json) => Ok(Cow::Borrowed(json)),
-            Body::Base64(text) => {
+            LineBody::Json(json) => Ok(Cow::Borrowed(json)),
+            LineBody::Base64(text) => {
                 BASE64.decode(text).map(Cow::Owned).map_err(|error| content(error.to_string()))
             }
         }
@@ -188,11 +188,11 @@ impl RecordLine<'_> {
         let start = out.len();
         out.extend_from_slice(self.head);
         match self.body {
-            Body::Json(json) => {
+            LineBody::Json(json) => {
                 out.extend_from_slice(JSON_BODY);
                 out.extend_from_slice(json);
             }
-            Body::Base64(text) => {
+            LineBody::Base64(text) => {
                 out.extend_from_slice(BASE64_BODY);
                 out.extend_from_slice(text);
                 out.push(b'"');

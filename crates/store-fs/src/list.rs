@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use ferrata_store::{ExecutorId, Listing, Order, Page, Paged, RunHead, RunKey, RunPlace, RunQuery, TenantId};
 
-use crate::error::{FileOperation, StoreError};
-use crate::inner::Inner;
-use crate::layout::Layout;
+use crate::error::{FileOperation, FsStoreError};
+use crate::inner::FsInner;
+use crate::layout::FsLayout;
 use crate::roomy::with_room;
-use crate::slots::Slots;
+use crate::slots::RunSlots;
 
 /// The maximum number of restarts of a listing because a name in the root changed: the store creates one there only once.
 const LISTINGS: usize = 3;
@@ -26,11 +26,11 @@ struct TopHeads {
     heads: Vec<(RunPlace, RunHead)>,
 }
 
-impl Inner {
+impl FsInner {
     /// Lists the runs that meet the query.
-    pub(crate) fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, StoreError> {
+    pub(crate) fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, FsStoreError> {
         let listing = Listing::of_runs(query, page.order);
-        let after = listing.after(page).map_err(|_| StoreError::Cursor)?;
+        let after = listing.after(page).map_err(|_| FsStoreError::Cursor)?;
         let now = self.clock.now();
         for _ in 0..LISTINGS {
             let stamp = self.stamp(query.tenant.as_ref())?;
@@ -51,7 +51,7 @@ impl Inner {
                 return Ok(listing.cut(page, best.heads.into_iter().map(|(_, head)| head).collect()));
             }
         }
-        Err(StoreError::Restless { path: self.layout.root().into() })
+        Err(FsStoreError::Restless { path: self.layout.root().into() })
     }
 
     /// Reads a run's head unless it cannot be in the page. Skips an unreadable run with a warning, unless the listing must be complete.
@@ -61,8 +61,8 @@ impl Inner {
         query: &RunQuery,
         best: &TopHeads,
         alive: &mut HashMap<ExecutorId, bool>,
-    ) -> Result<Option<RunHead>, StoreError> {
-        let seen = self.look(run, |log, _| {
+    ) -> Result<Option<RunHead>, FsStoreError> {
+        let seen = self.read_log(run, |log, _| {
             let place = RunPlace { created: log.opening.facts.created, run: run.clone() };
             let wanted = best.wants(&place);
             Ok(wanted.then(|| (Arc::clone(&log.opening), log.tail.head.clone())))
@@ -81,7 +81,7 @@ impl Inner {
             }
             Err(fault) if fault.is_exhaustion() => Err(fault),
             Err(fault) if query.fails_without(run) => {
-                Err(StoreError::Refused(fault.of_run("store.runs", run)))
+                Err(FsStoreError::Refused(fault.of_run("store.runs", run)))
             }
             Err(fault) => {
                 tracing::warn!(
@@ -97,10 +97,10 @@ impl Inner {
     fn for_each_log(
         &self,
         query: &RunQuery,
-        mut see: impl FnMut(&RunKey) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+        mut see: impl FnMut(&RunKey) -> Result<(), FsStoreError>,
+    ) -> Result<(), FsStoreError> {
         let mut in_tenant = |tenant: &TenantId| {
-            for_each_name(&self.slots, &self.layout.tenant(tenant), |name| match Layout::run_of(name) {
+            for_each_name(&self.slots, &self.layout.tenant(tenant), |name| match FsLayout::run_of(name) {
                 Some(run) => see(&RunKey::new(tenant.clone(), run)),
                 None => Ok(()),
             })
@@ -129,11 +129,11 @@ impl Inner {
 
 /// Shows every name in a directory to `see`; none if there is no such directory.
 fn for_each_name(
-    slots: &Slots,
+    slots: &RunSlots,
     path: &Path,
-    mut see: impl FnMut(&str) -> Result<(), StoreError>,
-) -> Result<(), StoreError> {
-    let failed = |e| StoreError::io(FileOperation::List, path, e);
+    mut see: impl FnMut(&str) -> Result<(), FsStoreError>,
+) -> Result<(), FsStoreError> {
+    let failed = |e| FsStoreError::io(FileOperation::List, path, e);
     let entries = match with_room(slots, || fs::read_dir(path)).map_err(failed) {
         Err(fault) if fault.is_absence() => return Ok(()),
         entries => entries?,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{FileOperation, StoreError};
+use crate::error::{FileOperation, FsStoreError};
 
 /// The pause before the second attempt: the typical time that an append has the lock.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
@@ -15,7 +15,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// How a file is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum FileLockMode {
     /// No other holder may write or read under a lock.
     Exclusive,
     /// Others may read, too.
@@ -24,9 +24,9 @@ pub(crate) enum Mode {
 
 /// A lock on a file, among processes and among the open files of this one, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Locked(Option<Arc<File>>);
+pub(crate) struct FileLock(Option<Arc<File>>);
 
-impl Locked {
+impl FileLock {
     /// Waits for the lock for as long as `patience` says.
     ///
     /// The system's own waiting has no end, and one stopped process would keep a thread here for ever. So this tries and
@@ -34,13 +34,13 @@ impl Locked {
     pub(crate) fn wait(
         file: Arc<File>,
         path: &Path,
-        mode: Mode,
+        mode: FileLockMode,
         patience: Duration,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<Self, FsStoreError> {
         let (mut waited, mut pause) = (Duration::ZERO, FIRST_PAUSE);
         while !try_lock(&file, path, mode)? {
             if waited >= patience {
-                return Err(StoreError::Locked { path: path.into(), waited });
+                return Err(FsStoreError::Locked { path: path.into(), waited });
             }
             std::thread::park_timeout(pause);
             waited += pause;
@@ -50,17 +50,21 @@ impl Locked {
     }
 
     /// Takes the lock if no holder has one that excludes it.
-    pub(crate) fn try_now(file: Arc<File>, path: &Path, mode: Mode) -> Result<Option<Self>, StoreError> {
+    pub(crate) fn try_now(
+        file: Arc<File>,
+        path: &Path,
+        mode: FileLockMode,
+    ) -> Result<Option<Self>, FsStoreError> {
         Ok(try_lock(&file, path, mode)?.then(|| Self(Some(file))))
     }
 
     /// Keeps the lock for as long as the file is open.
-    pub(crate) fn keep(mut self) {
+    pub(crate) fn into_permanent(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Locked {
+impl Drop for FileLock {
     fn drop(&mut self) {
         if let Some(file) = &self.0 {
             // It fails only for what is no open file; and the lock ends with the file in any case.
@@ -69,17 +73,19 @@ impl Drop for Locked {
     }
 }
 
-fn try_lock(file: &File, path: &Path, mode: Mode) -> Result<bool, StoreError> {
+fn try_lock(file: &File, path: &Path, mode: FileLockMode) -> Result<bool, FsStoreError> {
     loop {
         let tried = match mode {
-            Mode::Exclusive => file.try_lock(),
-            Mode::Shared => file.try_lock_shared(),
+            FileLockMode::Exclusive => file.try_lock(),
+            FileLockMode::Shared => file.try_lock_shared(),
         };
         match tried {
             Ok(()) => return Ok(true),
             Err(TryLockError::WouldBlock) => return Ok(false),
             Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(TryLockError::Error(error)) => return Err(StoreError::io(FileOperation::Lock, path, error)),
+            Err(TryLockError::Error(error)) => {
+                return Err(FsStoreError::io(FileOperation::Lock, path, error));
+            }
         }
     }
 }

@@ -6,27 +6,27 @@ use std::sync::Arc;
 
 use ferrata_store::{HeadRef, RunKey};
 
-use crate::backward::{Backward, Source};
-use crate::disk::{Disk, Ident};
-use crate::error::StoreError;
-use crate::forward::Forward;
+use crate::backward::{BackwardLines, LogSource};
+use crate::disk::{Disk, FileIdent};
+use crate::error::FsStoreError;
+use crate::forward::ForwardLines;
 use crate::line::{self, Flaw, Opening};
-use crate::tail::{Tail, flawed, read_tail};
+use crate::tail::{IntactTail, flaw_error, read_tail};
 
 /// The cached state of a log. It is valid while the file and its length are unchanged: logs only grow, and a prune creates another file.
 #[derive(Clone, Debug)]
-pub(crate) struct Log {
+pub(crate) struct CachedLog {
     pub(crate) file: Arc<File>,
-    pub(crate) ident: Ident,
+    pub(crate) ident: FileIdent,
     pub(crate) opening: Arc<Opening>,
     /// The start of the records.
     pub(crate) floor: u64,
-    pub(crate) tail: Tail,
+    pub(crate) tail: IntactTail,
     /// Whether the name of the file is known to be on stable storage.
     pub(crate) named: bool,
 }
 
-impl Log {
+impl CachedLog {
     /// Reads what there is to know of an open log.
     pub(crate) fn read(
         disk: &dyn Disk,
@@ -34,14 +34,21 @@ impl Log {
         path: &Path,
         run: &RunKey,
         metadata: &Metadata,
-    ) -> Result<Self, StoreError> {
-        let source = Source { disk, file: &file, path };
+    ) -> Result<Self, FsStoreError> {
+        let source = LogSource { disk, file: &file, path };
         let (opening, floor) = read_opening(source, metadata.len())?;
         if opening.run != *run {
-            return Err(StoreError::damaged(path, 0, format!("it is the log of run {}", opening.run)));
+            return Err(FsStoreError::damaged(path, 0, format!("it is the log of run {}", opening.run)));
         }
         let tail = read_tail(source, floor, opening.first, metadata.len())?;
-        Ok(Self { ident: Ident::of(metadata), opening: Arc::new(opening), floor, tail, named: false, file })
+        Ok(Self {
+            ident: FileIdent::of(metadata),
+            opening: Arc::new(opening),
+            floor,
+            tail,
+            named: false,
+            file,
+        })
     }
 
     pub(crate) fn head(&self) -> HeadRef {
@@ -50,36 +57,36 @@ impl Log {
 
     /// Returns whether `metadata` belongs to this file with an unchanged length.
     pub(crate) fn is_as(&self, metadata: &Metadata) -> bool {
-        self.ident == Ident::of(metadata) && self.tail.end == metadata.len()
+        self.ident == FileIdent::of(metadata) && self.tail.end == metadata.len()
     }
 
-    pub(crate) fn source<'a>(&'a self, disk: &'a dyn Disk, path: &'a Path) -> Source<'a> {
-        Source { disk, file: &self.file, path }
+    pub(crate) fn source<'a>(&'a self, disk: &'a dyn Disk, path: &'a Path) -> LogSource<'a> {
+        LogSource { disk, file: &self.file, path }
     }
 
     /// The records' lines, the last one first.
-    pub(crate) fn backward<'a>(&'a self, disk: &'a dyn Disk, path: &'a Path) -> Backward<'a> {
-        Backward::new(self.source(disk, path), self.floor, self.tail.end)
+    pub(crate) fn backward<'a>(&'a self, disk: &'a dyn Disk, path: &'a Path) -> BackwardLines<'a> {
+        BackwardLines::new(self.source(disk, path), self.floor, self.tail.end)
     }
 
     /// The records' lines from `from` on, which must be the start of a line.
-    pub(crate) fn forward<'a>(&'a self, disk: &'a dyn Disk, path: &'a Path, from: u64) -> Forward<'a> {
-        Forward::new(self.source(disk, path), from, self.tail.end)
+    pub(crate) fn forward<'a>(&'a self, disk: &'a dyn Disk, path: &'a Path, from: u64) -> ForwardLines<'a> {
+        ForwardLines::new(self.source(disk, path), from, self.tail.end)
     }
 }
 
 /// Reads the first line of a file, and where the second begins.
-fn read_opening(source: Source<'_>, len: u64) -> Result<(Opening, u64), StoreError> {
-    let mut lines = Forward::new(source, 0, len);
+fn read_opening(source: LogSource<'_>, len: u64) -> Result<(Opening, u64), FsStoreError> {
+    let mut lines = ForwardLines::new(source, 0, len);
     let Some((_, bytes)) = lines.next()? else {
         let what = if len == 0 { "the file is empty" } else { "its first line has no end" };
-        return Err(StoreError::damaged(source.path, 0, what));
+        return Err(FsStoreError::damaged(source.path, 0, what));
     };
     match line::read_opening(bytes) {
         Ok(opening) => Ok((opening, bytes.len() as u64 + 1)),
         Err(Flaw::Newer(found)) => {
-            Err(StoreError::NewerLayout { path: source.path.into(), found, known: line::OPENING })
+            Err(FsStoreError::NewerLayout { path: source.path.into(), found, known: line::OPENING })
         }
-        Err(flaw) => Err(flawed(source.path, 0, flaw)),
+        Err(flaw) => Err(flaw_error(source.path, 0, flaw)),
     }
 }

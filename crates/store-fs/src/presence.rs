@@ -7,32 +7,32 @@ use std::sync::atomic::Ordering;
 
 use ferrata_store::{RunKey, TenantId};
 
-use crate::disk::Ident;
-use crate::error::StoreError;
-use crate::inner::{Inner, MOVES};
+use crate::disk::FileIdent;
+use crate::error::FsStoreError;
+use crate::inner::{FsInner, MOVES};
 
 /// Distinguishes a folder from its replacement, and from one that was away meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FolderStamp {
-    root: Ident,
+    root: FileIdent,
     /// The time of the last change of a name in the root.
     changed: (i64, i64),
-    runs: Ident,
+    runs: FileIdent,
 }
 
-impl Inner {
-    fn was_there(&self) -> bool {
+impl FsInner {
+    fn existed_before(&self) -> bool {
         self.marked.load(Ordering::Relaxed) || self.ready.load(Ordering::Relaxed)
     }
 
     /// Reports that the folder is gone, if it existed before. Then a missing file does not mean a missing run, and a failure may have another cause.
     ///
     /// No caller makes it again unasked: an empty store in the place of one that was unmounted would start every run a second time.
-    pub(crate) fn still_there<T>(&self, done: Result<T, StoreError>) -> Result<T, StoreError> {
-        if self.was_there() && matches!(self.stat(&self.layout.marker()), Ok(None)) {
+    pub(crate) fn check_still_there<T>(&self, done: Result<T, FsStoreError>) -> Result<T, FsStoreError> {
+        if self.existed_before() && matches!(self.stat(&self.layout.marker()), Ok(None)) {
             // A folder that returns may have been through a crash.
-            self.doubt();
-            return Err(StoreError::Gone { path: self.layout.root().into() });
+            self.require_recovery();
+            return Err(FsStoreError::Gone { path: self.layout.root().into() });
         }
         done
     }
@@ -43,33 +43,33 @@ impl Inner {
     ///
     /// [`StoreError::Gone`] or [`StoreError::FolderGone`] if the root, the folder of runs, or that of a tenant in which this instance has made
     /// runs is not there.
-    pub(crate) fn stamp(&self, tenant: Option<&TenantId>) -> Result<Option<FolderStamp>, StoreError> {
-        if !self.was_there() {
+    pub(crate) fn stamp(&self, tenant: Option<&TenantId>) -> Result<Option<FolderStamp>, FsStoreError> {
+        if !self.existed_before() {
             return Ok(None);
         }
-        self.still_there(Ok(()))?;
+        self.check_still_there(Ok(()))?;
         let root = self.stat(self.layout.root())?;
-        let root = root.ok_or_else(|| StoreError::Gone { path: self.layout.root().into() })?;
-        let runs = self.must_exist(self.layout.runs())?;
+        let root = root.ok_or_else(|| FsStoreError::Gone { path: self.layout.root().into() })?;
+        let runs = self.check_exists(self.layout.runs())?;
         if let Some(tenant) = tenant.filter(|tenant| self.has_named(tenant, runs)) {
-            self.must_exist(&self.layout.tenant(tenant))?;
+            self.check_exists(&self.layout.tenant(tenant))?;
         }
-        Ok(Some(FolderStamp { root: Ident::of(&root), changed: (root.ctime(), root.ctime_nsec()), runs }))
+        Ok(Some(FolderStamp { root: FileIdent::of(&root), changed: (root.ctime(), root.ctime_nsec()), runs }))
     }
 
     /// Refuses a folder that is missing although the store has made it.
-    pub(crate) fn must_exist(&self, path: &Path) -> Result<Ident, StoreError> {
+    pub(crate) fn check_exists(&self, path: &Path) -> Result<FileIdent, FsStoreError> {
         match self.stat(path)? {
-            Some(metadata) => Ok(Ident::of(&metadata)),
+            Some(metadata) => Ok(FileIdent::of(&metadata)),
             None => {
-                self.doubt();
-                Err(StoreError::FolderGone { path: path.into() })
+                self.require_recovery();
+                Err(FsStoreError::FolderGone { path: path.into() })
             }
         }
     }
 
     /// Returns whether a run has no log, for a caller that found none. The folders must exist before and after a second search.
-    pub(crate) fn is_absent(&self, run: &RunKey) -> Result<bool, StoreError> {
+    pub(crate) fn is_absent(&self, run: &RunKey) -> Result<bool, FsStoreError> {
         for _ in 0..MOVES {
             let before = self.stamp(Some(&run.tenant))?;
             if self.stat(&self.layout.log(run))?.is_some() {
@@ -79,13 +79,13 @@ impl Inner {
                 return Ok(true);
             }
         }
-        Err(StoreError::Restless { path: self.layout.root().into() })
+        Err(FsStoreError::Restless { path: self.layout.root().into() })
     }
 
     /// Fails if the folder of executors is gone, so that they do not count as dead.
-    pub(crate) fn must_have_executors(&self) -> Result<(), StoreError> {
-        if self.was_there() {
-            self.must_exist(self.layout.executors())?;
+    pub(crate) fn check_executors(&self) -> Result<(), FsStoreError> {
+        if self.existed_before() {
+            self.check_exists(self.layout.executors())?;
         }
         Ok(())
     }

@@ -5,44 +5,48 @@ use std::sync::Arc;
 
 use ferrata_store::{At, HeadRef, HeaderRange, Headers, Record, RecordHeader, RunHead, RunKey, Seq};
 
-use crate::error::StoreError;
-use crate::inner::Inner;
+use crate::error::FsStoreError;
+use crate::inner::FsInner;
 use crate::line;
-use crate::log::Log;
-use crate::tail::flawed;
-use crate::walk::{HeaderReader, ReverseReader, complete};
+use crate::log::CachedLog;
+use crate::tail::flaw_error;
+use crate::walk::{HeaderReader, ReverseReader, complete_header};
 
 /// The distance to read sequentially instead of searching: the size of one read.
 const NEAR: u64 = 64 << 10;
 
-impl Inner {
+impl FsInner {
     /// Loads the newest base at or before `at` and what follows it up to there.
-    pub(crate) fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, StoreError> {
-        self.look(run, |log, path| self.load_from(log, path, at))
+    pub(crate) fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, FsStoreError> {
+        self.read_log(run, |log, path| self.load_from(log, path, at))
     }
 
     /// Loads the records after a record. Loads like a load of the head if that record is gone, or if a later base exists.
-    pub(crate) fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>, StoreError> {
-        self.look(run, |log, path| match log.head().id == known.id {
+    pub(crate) fn load_since(
+        &self,
+        run: &RunKey,
+        known: HeadRef,
+    ) -> Result<Option<Vec<Record>>, FsStoreError> {
+        self.read_log(run, |log, path| match log.head().id == known.id {
             true => Ok(Vec::new()),
             false => self.load_until(log, path, At::Latest, Some(known)),
         })
     }
 
-    fn load_from(&self, log: &Log, path: &Path, wanted: At) -> Result<Vec<Record>, StoreError> {
+    fn load_from(&self, log: &CachedLog, path: &Path, wanted: At) -> Result<Vec<Record>, FsStoreError> {
         self.load_until(log, path, wanted, None)
     }
 
     /// Reads back from a record to a base, or to the one behind the record that is known.
     fn load_until(
         &self,
-        log: &Log,
+        log: &CachedLog,
         path: &Path,
         wanted: At,
         known: Option<HeadRef>,
-    ) -> Result<Vec<Record>, StoreError> {
+    ) -> Result<Vec<Record>, FsStoreError> {
         let (first, last) = (log.opening.first, log.head().seq);
-        let absent = || StoreError::NoRecord { at: wanted, first, last };
+        let absent = || FsStoreError::NoRecord { at: wanted, first, last };
         if matches!(wanted, At::Seq(seq) if seq < first || seq > last) {
             return Err(absent());
         }
@@ -60,16 +64,16 @@ impl Inner {
             }
             let seq = header.seq;
             if known.is_some_and(|known| header.head() == known) {
-                complete(records.last_mut().map(|record| &mut record.header), header.id);
+                complete_header(records.last_mut().map(|record| &mut record.header), header.id);
                 records.reverse();
                 return Ok(records);
             }
-            complete(records.last_mut().map(|record| &mut record.header), header.id);
-            let body = line.body().map_err(|flaw| flawed(path, at, flaw).with_seq(seq))?;
+            complete_header(records.last_mut().map(|record| &mut record.header), header.id);
+            let body = line.body().map_err(|flaw| flaw_error(path, at, flaw).with_seq(seq))?;
             let record = Record { header: line.header, body };
             record
                 .verify(&log.opening.run)
-                .map_err(|error| StoreError::damaged(path, at, error.message()).with_seq(seq))?;
+                .map_err(|error| FsStoreError::damaged(path, at, error.message()).with_seq(seq))?;
             let is_base = record.header.base;
             records.push(record);
             if is_base {
@@ -80,15 +84,15 @@ impl Inner {
         if records.is_empty() {
             return Err(absent());
         }
-        Err(StoreError::damaged(path, log.floor, "there is no base").with_seq(first))
+        Err(FsStoreError::damaged(path, log.floor, "there is no base").with_seq(first))
     }
 
     /// Lists the headers of a range.
-    pub(crate) fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers, StoreError> {
-        self.look(run, |log, path| self.headers_of(log, path, range))?.ok_or(StoreError::NoRun)
+    pub(crate) fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers, FsStoreError> {
+        self.read_log(run, |log, path| self.headers_of(log, path, range))?.ok_or(FsStoreError::NoRun)
     }
 
-    fn headers_of(&self, log: &Log, path: &Path, range: HeaderRange) -> Result<Headers, StoreError> {
+    fn headers_of(&self, log: &CachedLog, path: &Path, range: HeaderRange) -> Result<Headers, FsStoreError> {
         let (first, last) = (log.opening.first, log.head().seq);
         let items = match range.within(first, last) {
             None => Vec::new(),
@@ -97,17 +101,17 @@ impl Inner {
         };
         let headers = Headers::checked(&log.opening.run, range, (first, last), items);
         headers.map_err(|error| match error.seq() {
-            Some(seq) => StoreError::damaged(path, log.floor, "the record is missing").with_seq(seq),
-            None => StoreError::damaged(path, log.floor, error.message()),
+            Some(seq) => FsStoreError::damaged(path, log.floor, "the record is missing").with_seq(seq),
+            None => FsStoreError::damaged(path, log.floor, error.message()),
         })
     }
 
     /// Reads headers from the head back to a record.
-    fn newest(&self, log: &Log, path: &Path, begin: Seq) -> Result<Vec<RecordHeader>, StoreError> {
+    fn newest(&self, log: &CachedLog, path: &Path, begin: Seq) -> Result<Vec<RecordHeader>, FsStoreError> {
         let mut headers: Vec<RecordHeader> = Vec::new();
         let mut walk = ReverseReader::new(&*self.disk, log, path);
         while let Some((_, line)) = walk.previous()? {
-            complete(headers.last_mut(), line.header.id);
+            complete_header(headers.last_mut(), line.header.id);
             if line.header.seq < begin {
                 break;
             }
@@ -118,7 +122,13 @@ impl Inner {
     }
 
     /// Reads headers from one record to another, both included.
-    fn onward(&self, log: &Log, path: &Path, begin: Seq, end: Seq) -> Result<Vec<RecordHeader>, StoreError> {
+    fn onward(
+        &self,
+        log: &CachedLog,
+        path: &Path,
+        begin: Seq,
+        end: Seq,
+    ) -> Result<Vec<RecordHeader>, FsStoreError> {
         let mut walk = match begin.get().checked_sub(1).map(Seq::new) {
             // The record before tells the first one's `prev`, if its line leaves that out.
             Some(before) if before >= log.opening.first => {
@@ -141,7 +151,7 @@ impl Inner {
 
     /// Finds the start of a line shortly before the record's line, or of that line. Sequence numbers ascend with the offset, so each line read
     /// halves the range.
-    fn place_before(&self, log: &Log, path: &Path, seq: Seq) -> Result<u64, StoreError> {
+    fn place_before(&self, log: &CachedLog, path: &Path, seq: Seq) -> Result<u64, FsStoreError> {
         let (mut low, mut high) = (log.floor, log.tail.end);
         while high - low > NEAR {
             let middle = low + (high - low) / 2;
@@ -160,9 +170,9 @@ impl Inner {
     }
 
     /// Returns the run's head.
-    pub(crate) fn head(&self, run: &RunKey) -> Result<Option<RunHead>, StoreError> {
+    pub(crate) fn head(&self, run: &RunKey) -> Result<Option<RunHead>, FsStoreError> {
         let Some((opening, head)) =
-            self.look(run, |log, _| Ok((Arc::clone(&log.opening), log.tail.head.clone())))?
+            self.read_log(run, |log, _| Ok((Arc::clone(&log.opening), log.tail.head.clone())))?
         else {
             return Ok(None);
         };

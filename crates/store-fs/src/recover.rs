@@ -12,21 +12,21 @@ use std::sync::atomic::Ordering;
 
 use ferrata_store::{RecordId, RunKey, Seq};
 
-use crate::backward::{Backward, Source};
-use crate::disk::{Access, Ident};
-use crate::error::{FileOperation, StoreError};
-use crate::forward::Forward;
-use crate::inner::{Inner, MOVES};
-use crate::journal::{self, Entry, EntryAnchor, JournalContents};
+use crate::backward::{BackwardLines, LogSource};
+use crate::disk::{FileAccess, FileIdent};
+use crate::error::{FileOperation, FsStoreError};
+use crate::forward::ForwardLines;
+use crate::inner::{FsInner, MOVES};
+use crate::journal::{self, EntryAnchor, JournalContents, JournalEntry};
 use crate::line::{self, Flaw};
-use crate::lock::{Locked, Mode};
+use crate::lock::{FileLock, FileLockMode};
 
 /// A journal of a dead process.
 struct DeadJournal {
     path: PathBuf,
-    ident: Ident,
+    ident: FileIdent,
     bytes: Vec<u8>,
-    _lock: Locked,
+    _lock: FileLock,
 }
 
 /// The creation time of a run: whether it is since the machine's start, and the time after a start.
@@ -51,7 +51,7 @@ fn newest(found: &[Option<JournalContents<'_>>]) -> Newest {
 
 impl DeadJournal {
     /// Returns the contents; `None` if the journal was never started.
-    fn found(&self) -> Result<Option<JournalContents<'_>>, StoreError> {
+    fn read_contents(&self) -> Result<Option<JournalContents<'_>>, FsStoreError> {
         match journal::read(&self.bytes) {
             // A copy of the folder taken during a write has gaps, and the copied logs lack none of the journal's data.
             Ok(Some(JournalContents { heading, gap: Some(at), .. })) if heading.is_of(self.ident.inode()) => {
@@ -63,94 +63,94 @@ impl DeadJournal {
     }
 }
 
-impl Inner {
+impl FsInner {
     /// Restores the records that only journals of dead processes have. Runs once, before this instance reads any log.
     ///
     /// While a process lives, its logs hold all that its journal does, so such a journal is passed over.
-    pub(crate) fn recover(&self) -> Result<(), StoreError> {
+    pub(crate) fn recover(&self) -> Result<(), FsStoreError> {
         if self.recovered.load(Ordering::Acquire) {
             return Ok(());
         }
         let journals = self.layout.journals();
-        let folder = match self.disk.open(journals, Access::Read) {
+        let folder = match self.disk.open(journals, FileAccess::Read) {
             Ok(folder) => Arc::new(folder),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 // After a crash of the machine, logs may lack records that journals have.
                 if self.has_marker(&self.layout.marker())? {
-                    self.must_exist(journals)?;
+                    self.check_exists(journals)?;
                 }
                 self.recovered.store(true, Ordering::Release);
                 return Ok(());
             }
-            Err(error) => return Err(StoreError::io(FileOperation::Open, journals, error)),
+            Err(error) => return Err(FsStoreError::io(FileOperation::Open, journals, error)),
         };
         // A second process waits here until the recovery is complete.
-        let _alone = self.lock(&folder, journals, Mode::Exclusive)?;
+        let _alone = self.lock(&folder, journals, FileLockMode::Exclusive)?;
         let mut dead = Vec::new();
-        for path in journal::all(journals).map_err(|e| StoreError::io(FileOperation::List, journals, e))? {
+        for path in journal::all(journals).map_err(|e| FsStoreError::io(FileOperation::List, journals, e))? {
             dead.extend(self.take_over(path)?);
         }
-        let found = dead.iter().map(DeadJournal::found).collect::<Result<Vec<_>, _>>()?;
+        let found = dead.iter().map(DeadJournal::read_contents).collect::<Result<Vec<_>, _>>()?;
         let newest = newest(&found);
         let mut removed = false;
         for (dead, found) in dead.iter().zip(&found) {
-            removed |= self.put_back_all(dead, found.as_ref(), &newest)?;
+            removed |= self.restore_journal(dead, found.as_ref(), &newest)?;
         }
         if removed {
-            self.disk.sync_dir(journals).map_err(|e| StoreError::io(FileOperation::Sync, journals, e))?;
+            self.disk.sync_dir(journals).map_err(|e| FsStoreError::io(FileOperation::Sync, journals, e))?;
         }
         self.recovered.store(true, Ordering::Release);
         Ok(())
     }
 
     /// Fails for a run whose journal may have records that its log lacks, after one more attempt to restore them.
-    pub(crate) fn must_be_whole(&self, run: &RunKey) -> Result<(), StoreError> {
-        if !self.withheld().contains(run) {
+    pub(crate) fn check_recovered(&self, run: &RunKey) -> Result<(), FsStoreError> {
+        if !self.withheld_runs().contains(run) {
             return Ok(());
         }
-        self.doubt();
+        self.require_recovery();
         self.recover()?;
-        match self.withheld().contains(run) {
-            true => Err(StoreError::Withheld { path: self.layout.log(run) }),
+        match self.withheld_runs().contains(run) {
+            true => Err(FsStoreError::Withheld { path: self.layout.log(run) }),
             false => Ok(()),
         }
     }
 
     /// Makes the next operation search the journals again: data from before may have been lost since.
-    pub(crate) fn doubt(&self) {
+    pub(crate) fn require_recovery(&self) {
         self.recovered.store(false, Ordering::Release);
     }
 
     /// Locks and reads a journal, unless its process lives.
-    fn take_over(&self, path: PathBuf) -> Result<Option<DeadJournal>, StoreError> {
+    fn take_over(&self, path: PathBuf) -> Result<Option<DeadJournal>, FsStoreError> {
         // Opening a pipe would wait for its writer.
         if !self.stat(&path)?.is_some_and(|metadata| metadata.is_file()) {
             return Ok(None);
         }
-        let file = match self.disk.open(&path, Access::Read) {
+        let file = match self.disk.open(&path, FileAccess::Read) {
             Ok(file) => Arc::new(file),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(StoreError::io(FileOperation::Open, &path, error)),
+            Err(error) => return Err(FsStoreError::io(FileOperation::Open, &path, error)),
         };
-        let Some(lock) = Locked::try_now(Arc::clone(&file), &path, Mode::Exclusive)? else {
+        let Some(lock) = FileLock::try_now(Arc::clone(&file), &path, FileLockMode::Exclusive)? else {
             return Ok(None);
         };
-        let metadata = file.metadata().map_err(|e| StoreError::io(FileOperation::Open, &path, e))?;
-        let too_long = |_| StoreError::damaged(&path, 0, "it is longer than any journal");
+        let metadata = file.metadata().map_err(|e| FsStoreError::io(FileOperation::Open, &path, e))?;
+        let too_long = |_| FsStoreError::damaged(&path, 0, "it is longer than any journal");
         let mut bytes = vec![0; usize::try_from(metadata.len()).map_err(too_long)?];
-        Source { disk: &*self.disk, file: &file, path: &path }.read(&mut bytes, 0)?;
-        Ok(Some(DeadJournal { path, ident: Ident::of(&metadata), bytes, _lock: lock }))
+        LogSource { disk: &*self.disk, file: &file, path: &path }.read(&mut bytes, 0)?;
+        Ok(Some(DeadJournal { path, ident: FileIdent::of(&metadata), bytes, _lock: lock }))
     }
 
     /// Does for one journal what there is to do, and says whether it was removed.
-    fn put_back_all(
+    fn restore_journal(
         &self,
         dead: &DeadJournal,
         found: Option<&JournalContents<'_>>,
         newest: &Newest,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, FsStoreError> {
         let entries = found.map_or(&[][..], |found| &found.entries);
-        let done = self.put_back(&dead.path, entries, newest).and_then(|whole| match whole {
+        let done = self.restore_entries(&dead.path, entries, newest).and_then(|whole| match whole {
             true => self.remove(&dead.path),
             false => Ok(false),
         });
@@ -167,19 +167,24 @@ impl Inner {
     }
 
     /// Puts all entries in their places, and syncs the logs; `false` if some log could be neither read nor written.
-    fn put_back(&self, journal: &Path, entries: &[Entry<'_>], newest: &Newest) -> Result<bool, StoreError> {
-        let mut by_run: HashMap<&RunKey, Vec<&Entry<'_>>> = HashMap::new();
+    fn restore_entries(
+        &self,
+        journal: &Path,
+        entries: &[JournalEntry<'_>],
+        newest: &Newest,
+    ) -> Result<bool, FsStoreError> {
+        let mut by_run: HashMap<&RunKey, Vec<&JournalEntry<'_>>> = HashMap::new();
         for entry in entries {
             by_run.entry(&entry.run).or_default().push(entry);
         }
         let mut whole = true;
         for (run, entries) in by_run {
-            match self.put_back_of(run, &entries, newest.get(run).copied()) {
+            match self.restore_run_entries(run, &entries, newest.get(run).copied()) {
                 Ok(0) => {
-                    self.withheld().remove(run);
+                    self.withheld_runs().remove(run);
                 }
                 Ok(bytes) => {
-                    self.withheld().remove(run);
+                    self.withheld_runs().remove(run);
                     tracing::warn!(
                     path = %self.layout.log(run).display(), journal = %journal.display(), bytes,
                     "put back what a crash of the machine had taken from a log"
@@ -192,7 +197,7 @@ impl Inner {
                         path = %self.layout.log(run).display(), journal = %journal.display(), error = %fault,
                         "cannot put back what a crash may have taken from a log"
                     );
-                    self.withheld().insert(run.clone());
+                    self.withheld_runs().insert(run.clone());
                     whole = false;
                 }
             }
@@ -201,27 +206,27 @@ impl Inner {
     }
 
     /// The same for one run with this last creation time. Returns the number of missing bytes.
-    fn put_back_of(
+    fn restore_run_entries(
         &self,
         run: &RunKey,
-        entries: &[&Entry<'_>],
+        entries: &[&JournalEntry<'_>],
         newest: Option<CreationTime>,
-    ) -> Result<usize, StoreError> {
+    ) -> Result<usize, FsStoreError> {
         let path = self.layout.log(run);
         for _ in 0..MOVES {
-            let file = match self.disk.open(&path, Access::Write) {
+            let file = match self.disk.open(&path, FileAccess::Write) {
                 Ok(file) => Arc::new(file),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
-                Err(error) => return Err(StoreError::io(FileOperation::Open, &path, error)),
+                Err(error) => return Err(FsStoreError::io(FileOperation::Open, &path, error)),
             };
-            let _lock = self.lock(&file, &path, Mode::Exclusive)?;
-            let metadata = file.metadata().map_err(|e| StoreError::io(FileOperation::Open, &path, e))?;
+            let _lock = self.lock(&file, &path, FileLockMode::Exclusive)?;
+            let metadata = file.metadata().map_err(|e| FsStoreError::io(FileOperation::Open, &path, e))?;
             match self.stat(&path)? {
                 None => return Ok(0),
-                Some(named) if Ident::of(&named) != Ident::of(&metadata) => continue,
+                Some(named) if FileIdent::of(&named) != FileIdent::of(&metadata) => continue,
                 Some(_) => {}
             }
-            let source = Source { disk: &*self.disk, file: &file, path: &path };
+            let source = LogSource { disk: &*self.disk, file: &file, path: &path };
             let (mut len, mut missing) = (metadata.len(), 0);
             for entry in entries {
                 let is_missing = match entry.behind {
@@ -229,26 +234,26 @@ impl Inner {
                         !is_whole(source, len, entry)? && ends_at(source, len, entry.at, record)?
                     }
                     EntryAnchor::Nothing(made) => {
-                        newest.is_some_and(|newest| newest.1 == made) && !begins_whole(source, len)?
+                        newest.is_some_and(|newest| newest.1 == made) && !has_intact_start(source, len)?
                     }
                 };
                 if is_missing {
                     self.disk
                         .write_at(&file, entry.bytes, entry.at)
-                        .map_err(|e| StoreError::io(FileOperation::Write, &path, e))?;
+                        .map_err(|e| FsStoreError::io(FileOperation::Write, &path, e))?;
                     len = len.max(entry.at + entry.bytes.len() as u64);
                     missing += entry.bytes.len();
                 }
             }
-            self.disk.sync(&file).map_err(|e| StoreError::io(FileOperation::Sync, &path, e))?;
+            self.disk.sync(&file).map_err(|e| FsStoreError::io(FileOperation::Sync, &path, e))?;
             return Ok(missing);
         }
-        Err(StoreError::Restless { path })
+        Err(FsStoreError::Restless { path })
     }
 }
 
 /// Returns whether the log has whole lines of the same records at the entry's position, even in other envelopes.
-fn is_whole(source: Source<'_>, len: u64, entry: &Entry<'_>) -> Result<bool, StoreError> {
+fn is_whole(source: LogSource<'_>, len: u64, entry: &JournalEntry<'_>) -> Result<bool, FsStoreError> {
     if entry.at + entry.bytes.len() as u64 <= len {
         let mut there = vec![0; entry.bytes.len()];
         source.read(&mut there, entry.at)?;
@@ -256,7 +261,7 @@ fn is_whole(source: Source<'_>, len: u64, entry: &Entry<'_>) -> Result<bool, Sto
             return Ok(true);
         }
     }
-    let mut lines = Forward::new(source, entry.at.min(len), len);
+    let mut lines = ForwardLines::new(source, entry.at.min(len), len);
     for wanted in entry.bytes.split_inclusive(|byte| *byte == b'\n') {
         let Some((_, found)) = lines.next()? else { return Ok(false) };
         let wanted = line::read_record(wanted.strip_suffix(b"\n").unwrap_or(wanted));
@@ -269,8 +274,8 @@ fn is_whole(source: Source<'_>, len: u64, entry: &Entry<'_>) -> Result<bool, Sto
 }
 
 /// Returns whether a log has its opening line and its first append, which are created and synced together.
-fn begins_whole(source: Source<'_>, len: u64) -> Result<bool, StoreError> {
-    let mut lines = Forward::new(source, 0, len);
+fn has_intact_start(source: LogSource<'_>, len: u64) -> Result<bool, FsStoreError> {
+    let mut lines = ForwardLines::new(source, 0, len);
     let Some((_, opening)) = lines.next()? else { return Ok(false) };
     match line::read_opening(opening) {
         // It was pruned: only a whole log is.
@@ -288,13 +293,13 @@ fn begins_whole(source: Source<'_>, len: u64) -> Result<bool, StoreError> {
 }
 
 /// Returns whether the line that ends at `at` is whole and belongs to the record.
-fn ends_at(source: Source<'_>, len: u64, at: u64, record: RecordId) -> Result<bool, StoreError> {
+fn ends_at(source: LogSource<'_>, len: u64, at: u64, record: RecordId) -> Result<bool, FsStoreError> {
     if at > len || at == 0 {
         return Ok(false);
     }
     let mut end = [0];
     source.read(&mut end, at - 1)?;
-    let mut lines = Backward::new(source, 0, at);
+    let mut lines = BackwardLines::new(source, 0, at);
     Ok(end == *b"\n"
         && lines.previous()?.is_some_and(|(_, line)| {
             line::read_record(line).is_ok_and(|line| line.header.id == record && line.part.is_last())
@@ -302,10 +307,12 @@ fn ends_at(source: Source<'_>, len: u64, at: u64, record: RecordId) -> Result<bo
 }
 
 /// Converts a flaw in a journal.
-fn unreadable(path: &Path, at: usize, flaw: Flaw) -> StoreError {
+fn unreadable(path: &Path, at: usize, flaw: Flaw) -> FsStoreError {
     match flaw {
-        Flaw::Newer(found) => StoreError::NewerLayout { path: path.into(), found, known: journal::VERSION },
-        Flaw::Sum => StoreError::DamagedJournal { path: path.into(), at, what: "a checksum differs".into() },
-        Flaw::Content(what) => StoreError::DamagedJournal { path: path.into(), at, what },
+        Flaw::Newer(found) => FsStoreError::NewerLayout { path: path.into(), found, known: journal::VERSION },
+        Flaw::Sum => {
+            FsStoreError::DamagedJournal { path: path.into(), at, what: "a checksum differs".into() }
+        }
+        Flaw::Content(what) => FsStoreError::DamagedJournal { path: path.into(), at, what },
     }
 }

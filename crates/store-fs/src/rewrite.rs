@@ -7,16 +7,16 @@ use ferrata_store::{
     At, PruneCut, Record, RecordHeader, RecordId, Removed, RunKey, Seq, check_prune, has_place,
 };
 
-use crate::backward::Source;
-use crate::caller::Caller;
-use crate::disk::{Access, Ident};
-use crate::error::{FileOperation, StoreError};
-use crate::forward::Forward;
-use crate::inner::Inner;
+use crate::backward::LogSource;
+use crate::caller::CallerState;
+use crate::disk::{FileAccess, FileIdent};
+use crate::error::{FileOperation, FsStoreError};
+use crate::forward::ForwardLines;
+use crate::inner::FsInner;
 use crate::line::{self, Opening, Part};
-use crate::log::Log;
-use crate::slots::Slot;
-use crate::tail::{Tail, flawed};
+use crate::log::CachedLog;
+use crate::slots::RunSlot;
+use crate::tail::{IntactTail, flaw_error};
 use crate::walk::ReverseReader;
 
 /// The buffer size before a write.
@@ -33,13 +33,18 @@ struct RetainedRange<'a> {
     resealed: &'a [Record],
 }
 
-impl Inner {
+impl FsInner {
     /// Drops the records before the cut, if the caller still waits: an old cut may belong to a run that is gone.
-    pub(crate) fn prune(&self, run: &RunKey, cut: &PruneCut, caller: &Caller) -> Result<Removed, StoreError> {
-        let slot = self.slots.of(run);
-        let _turn = slot.turn();
-        let writer = self.writer(&slot, run, self.options.lock_wait)?.ok_or(StoreError::NoRun)?;
-        caller.must_wait()?;
+    pub(crate) fn prune(
+        &self,
+        run: &RunKey,
+        cut: &PruneCut,
+        caller: &CallerState,
+    ) -> Result<Removed, FsStoreError> {
+        let slot = self.slots.slot_of(run);
+        let _turn = slot.lock_turn();
+        let writer = self.writer(&slot, run, self.options.lock_wait)?.ok_or(FsStoreError::NoRun)?;
+        caller.check_waiting()?;
         let path = self.layout.log(run);
         // The remains of a crashed prune.
         self.remove(&self.layout.copy(run))?;
@@ -48,22 +53,22 @@ impl Inner {
             return Ok(Removed::default());
         }
         let (at, end, header) = self.find(log, &path, cut.at)?;
-        let base = check_prune(run, &header, cut).map_err(StoreError::Refused)?;
+        let base = check_prune(run, &header, cut).map_err(FsStoreError::Refused)?;
         let (records, bytes) = tally(log.source(&*self.disk, &path), log.floor, at);
         if at > log.floor || base.is_some() {
             let from = if base.is_some() { end } else { at };
             let (log, _) =
                 self.copy(&slot, log, &path, &RetainedRange { first: cut.at, from, base, resealed: &[] })?;
-            slot.keep(log);
+            slot.cache_log(log);
         }
         Ok(Removed { records, bytes })
     }
 
     /// Puts those of the records that are there in the envelopes given, all at once, and says how many.
-    pub(crate) fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64, StoreError> {
-        let slot = self.slots.of(run);
-        let _turn = slot.turn();
-        let writer = self.writer(&slot, run, self.options.lock_wait)?.ok_or(StoreError::NoRun)?;
+    pub(crate) fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64, FsStoreError> {
+        let slot = self.slots.slot_of(run);
+        let _turn = slot.lock_turn();
+        let writer = self.writer(&slot, run, self.options.lock_wait)?.ok_or(FsStoreError::NoRun)?;
         let (path, log) = (self.layout.log(run), &writer.log);
         self.remove(&self.layout.copy(run))?;
         let kept = log.opening.first..=log.head().seq;
@@ -72,26 +77,26 @@ impl Inner {
         }
         let kept = RetainedRange { first: log.opening.first, from: log.floor, base: None, resealed: records };
         let (log, replaced) = self.copy(&slot, log, &path, &kept)?;
-        slot.keep(log);
+        slot.cache_log(log);
         Ok(replaced)
     }
 
     /// Replaces a log with a failed sync by a durable copy.
-    pub(crate) fn renew(&self, slot: &Slot, log: &Log) -> Result<Log, StoreError> {
+    pub(crate) fn replace_suspect(&self, slot: &RunSlot, log: &CachedLog) -> Result<CachedLog, FsStoreError> {
         let run = &log.opening.run;
         let path = self.layout.log(run);
         let kept = RetainedRange { first: log.opening.first, from: log.floor, base: None, resealed: &[] };
         let (renewed, _) = self.copy(slot, log, &path, &kept).map_err(|fault| match fault {
             // The records in doubt still are.
-            StoreError::Io { source, .. } => StoreError::Unsure { path: path.clone(), source },
+            FsStoreError::Io { source, .. } => FsStoreError::Unsure { path: path.clone(), source },
             fault => fault,
         })?;
-        self.suspects().remove(run);
+        self.suspect_runs().remove(run);
         Ok(renewed)
     }
 
     /// Finds a record's line: where it begins, where it ends, and its whole header.
-    fn find(&self, log: &Log, path: &Path, seq: Seq) -> Result<(u64, u64, RecordHeader), StoreError> {
+    fn find(&self, log: &CachedLog, path: &Path, seq: Seq) -> Result<(u64, u64, RecordHeader), FsStoreError> {
         let mut walk = ReverseReader::new(&*self.disk, log, path);
         let mut end = log.tail.end;
         while let Some((at, line)) = walk.previous()? {
@@ -107,7 +112,7 @@ impl Inner {
             }
             end = at;
         }
-        Err(StoreError::NoRecord { at: At::Seq(seq), first: log.opening.first, last: log.head().seq })
+        Err(FsStoreError::NoRecord { at: At::Seq(seq), first: log.opening.first, last: log.head().seq })
     }
 
     /// Writes the retained range to another file, syncs it, and replaces the log with it. Also returns the number of resealed records.
@@ -116,15 +121,17 @@ impl Inner {
     /// it.
     fn copy(
         &self,
-        slot: &Slot,
-        log: &Log,
+        slot: &RunSlot,
+        log: &CachedLog,
         path: &Path,
         kept: &RetainedRange<'_>,
-    ) -> Result<(Log, u64), StoreError> {
+    ) -> Result<(CachedLog, u64), FsStoreError> {
         let run = &log.opening.run;
         let copy_path = self.layout.copy(run);
         let written = self.write_copy(log, path, &copy_path, kept).and_then(|copy| {
-            self.disk.rename(&copy_path, path).map_err(|e| StoreError::io(FileOperation::Rename, path, e))?;
+            self.disk
+                .rename(&copy_path, path)
+                .map_err(|e| FsStoreError::io(FileOperation::Rename, path, e))?;
             Ok(copy)
         });
         let (mut copy, resealed) = match written {
@@ -135,22 +142,22 @@ impl Inner {
                 return Err(fault);
             }
         };
-        self.sync_name(run).map_err(|source| self.suspect(slot, run, source))?;
+        self.sync_name(run).map_err(|source| self.mark_suspect(slot, run, source))?;
         copy.named = true;
-        self.journal.forget(self, run, Some(log.ident));
+        self.journal.forget_log(self, run, Some(log.ident));
         Ok((copy, resealed))
     }
 
     fn write_copy(
         &self,
-        log: &Log,
+        log: &CachedLog,
         path: &Path,
         copy_path: &Path,
         kept: &RetainedRange<'_>,
-    ) -> Result<(Log, u64), StoreError> {
+    ) -> Result<(CachedLog, u64), FsStoreError> {
         let run = &log.opening.run;
-        let failed = |doing| move |e| StoreError::io(doing, copy_path, e);
-        let file = self.disk.open(copy_path, Access::Create).map_err(failed(FileOperation::Open))?;
+        let failed = |doing| move |e| FsStoreError::io(doing, copy_path, e);
+        let file = self.disk.open(copy_path, FileAccess::Create).map_err(failed(FileOperation::Open))?;
         self.disk.set_len(&file, 0).map_err(failed(FileOperation::Cut))?;
         let mut bytes = Vec::new();
         line::write_opening(&mut bytes, run, kept.first, &log.opening.facts);
@@ -172,7 +179,7 @@ impl Inner {
         let mut lines = log.forward(&*self.disk, path, kept.from);
         let (mut given, mut before, mut resealed) = (kept.resealed, None, 0);
         while let Some((at, found)) = lines.next()? {
-            let record = line::read_record(found).map_err(|flaw| flawed(path, at, flaw))?;
+            let record = line::read_record(found).map_err(|flaw| flaw_error(path, at, flaw))?;
             match next_for(&record.header, before.replace(record.header.id), &mut given) {
                 Some(new) => {
                     line::write_record(&mut bytes, new, None, Part::WHOLE);
@@ -190,10 +197,11 @@ impl Inner {
         }
         let end = flush(&mut bytes)?;
         self.disk.sync(&file).map_err(failed(FileOperation::Sync))?;
-        let ident = Ident::of(&file.metadata().map_err(failed(FileOperation::Open))?);
+        let ident = FileIdent::of(&file.metadata().map_err(failed(FileOperation::Open))?);
         let opening = Opening { run: run.clone(), first: kept.first, facts: log.opening.facts.clone() };
-        let tail = Tail { end, head };
-        let copy = Log { file: Arc::new(file), ident, opening: Arc::new(opening), floor, tail, named: false };
+        let tail = IntactTail { end, head };
+        let copy =
+            CachedLog { file: Arc::new(file), ident, opening: Arc::new(opening), floor, tail, named: false };
         Ok((copy, resealed))
     }
 }
@@ -215,8 +223,8 @@ fn next_for<'a>(
 }
 
 /// Counts the records and the bytes of bodies between two offsets of a file, to the extent that they are readable.
-pub(crate) fn tally(source: Source<'_>, from: u64, to: u64) -> (u64, u64) {
-    let mut lines = Forward::new(source, from, to);
+pub(crate) fn tally(source: LogSource<'_>, from: u64, to: u64) -> (u64, u64) {
+    let mut lines = ForwardLines::new(source, from, to);
     let (mut records, mut bytes) = (0, 0);
     while let Ok(Some((_, line))) = lines.next() {
         if let Ok(record) = line::read_record(line) {

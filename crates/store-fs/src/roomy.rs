@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::disk::{Access, Disk, Ident};
-use crate::slots::Slots;
+use crate::disk::{Disk, FileAccess, FileIdent};
+use crate::slots::RunSlots;
 
 /// The pause before the second attempt, and the longest pause: about the time of a caller that writes to a file and closes it.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -35,7 +35,7 @@ pub(crate) struct FdLimits {
     pub(crate) logs: usize,
 }
 
-pub(crate) fn room() -> FdLimits {
+pub(crate) fn fd_limits() -> FdLimits {
     let most = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |limit| limit.saturating_sub(OTHERS));
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let calls = (most / PART).clamp(1, CALLS);
@@ -58,12 +58,12 @@ impl CallPermits {
         Self { most, free: Mutex::new(most), changed: Condvar::new() }
     }
 
-    pub(crate) fn most(&self) -> usize {
+    pub(crate) fn max(&self) -> usize {
         self.most
     }
 
     /// Waits for a turn.
-    pub(crate) fn take(&self) -> CallPermit<'_> {
+    pub(crate) fn acquire(&self) -> CallPermit<'_> {
         self.take_some(1)
     }
 
@@ -91,7 +91,7 @@ pub(crate) fn is_exhaustion(error: &io::Error) -> bool {
 }
 
 /// Opens something, with the logs closed that no caller works on if there is no room otherwise.
-pub(crate) fn with_room<T>(slots: &Slots, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn with_room<T>(slots: &RunSlots, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let (mut waited, mut pause) = (Duration::ZERO, FIRST_PAUSE);
     loop {
         match open() {
@@ -110,11 +110,11 @@ pub(crate) fn with_room<T>(slots: &Slots, mut open: impl FnMut() -> io::Result<T
 #[derive(Debug)]
 pub(crate) struct FdLimitedDisk {
     pub(crate) inner: Arc<dyn Disk>,
-    pub(crate) slots: Arc<Slots>,
+    pub(crate) slots: Arc<RunSlots>,
 }
 
 impl Disk for FdLimitedDisk {
-    fn open(&self, path: &Path, access: Access) -> io::Result<File> {
+    fn open(&self, path: &Path, access: FileAccess) -> io::Result<File> {
         with_room(&self.slots, || self.inner.open(path, access))
     }
 
@@ -122,7 +122,7 @@ impl Disk for FdLimitedDisk {
         self.inner.stat(path)
     }
 
-    fn ident(&self, path: &Path) -> io::Result<Ident> {
+    fn ident(&self, path: &Path) -> io::Result<FileIdent> {
         self.inner.ident(path)
     }
 

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use ferrata_store::{RunAppend, check_append};
 
-use crate::append::{Begin, Lines, encode};
-use crate::batch::Batch;
-use crate::caller::Caller;
-use crate::error::StoreError;
-use crate::inner::Inner;
-use crate::slots::Slot;
+use crate::append::{AppendLines, AppendStart, encode};
+use crate::batch::AppendBatch;
+use crate::caller::CallerState;
+use crate::error::FsStoreError;
+use crate::inner::FsInner;
+use crate::slots::RunSlot;
 
 /// The maximum number of appends in a row: each has a log open, and all end with the last of them.
 pub(crate) const LONGEST: usize = 64;
 
-impl Inner {
+impl FsInner {
     /// Does what it can of a row, and gives back the appends that would have to wait for another caller or process.
     ///
     /// It holds the locks of all runs of the row. So it waits for none of them: two rows with the same runs would wait for each
@@ -23,14 +23,14 @@ impl Inner {
     pub(crate) fn append_row(
         &self,
         row: Vec<(usize, RunAppend)>,
-        batch: &Batch,
-        caller: &Caller,
+        batch: &AppendBatch,
+        caller: &CallerState,
     ) -> Vec<(usize, RunAppend)> {
         let _turns = self.turns.take_some(row.len());
-        let done = |number: usize, entry: &RunAppend, done: Result<_, StoreError>| {
+        let done = |number: usize, entry: &RunAppend, done: Result<_, FsStoreError>| {
             // The acknowledged folder existed.
-            let done = done.or_else(|fault| self.still_there(Err(fault)));
-            batch.done(number, done.map_err(|fault| fault.of_run("store.append", &entry.run)));
+            let done = done.or_else(|fault| self.check_still_there(Err(fault)));
+            batch.set_result(number, done.map_err(|fault| fault.of_run("store.append", &entry.run)));
         };
         let mut parts = Vec::with_capacity(row.len());
         for (number, entry) in row {
@@ -41,31 +41,31 @@ impl Inner {
         }
         let (mut turns, mut begun, mut at_work, mut later) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (number, entry, slot, lines) in &parts {
-            let Some(turn) = slot.turn_now() else {
+            let Some(turn) = slot.try_lock_turn() else {
                 later.push(*number);
                 continue;
             };
-            match self.begin(slot, entry, lines, Duration::ZERO) {
-                Ok(Begin::Begun(next)) => {
+            match self.begin_append(slot, entry, lines, Duration::ZERO) {
+                Ok(AppendStart::Begun(next)) => {
                     turns.push(turn);
                     begun.push(*next);
                     at_work.push((*number, entry));
                 }
-                Ok(Begin::Done(head)) => done(*number, entry, Ok(head)),
-                Ok(Begin::Again) | Err(StoreError::Locked { .. }) => later.push(*number),
+                Ok(AppendStart::Done(head)) => done(*number, entry, Ok(head)),
+                Ok(AppendStart::Again) | Err(FsStoreError::Locked { .. }) => later.push(*number),
                 Err(fault) => done(*number, entry, Err(fault)),
             }
         }
-        for ((number, entry), settled) in at_work.into_iter().zip(self.settle(begun, caller)) {
+        for ((number, entry), settled) in at_work.into_iter().zip(self.sync_appends(begun, caller)) {
             done(number, entry, settled);
         }
         drop(turns);
         parts.into_iter().filter(|part| later.contains(&part.0)).map(|part| (part.0, part.1)).collect()
     }
 
-    fn prepare(&self, entry: &RunAppend) -> Result<(Arc<Slot>, Lines), StoreError> {
+    fn prepare(&self, entry: &RunAppend) -> Result<(Arc<RunSlot>, AppendLines), FsStoreError> {
         self.ready_to_write()?;
-        check_append(entry).map_err(StoreError::Refused)?;
-        Ok((self.slots.of(&entry.run), encode(entry)?))
+        check_append(entry).map_err(FsStoreError::Refused)?;
+        Ok((self.slots.slot_of(&entry.run), encode(entry)?))
     }
 }

@@ -6,17 +6,17 @@ use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::Access;
-use crate::error::{FileOperation, StoreError};
-use crate::inner::Inner;
+use crate::disk::FileAccess;
+use crate::error::{FileOperation, FsStoreError};
+use crate::inner::FsInner;
 use crate::layout::VERSION;
-use crate::lock::{Locked, Mode};
+use crate::lock::{FileLock, FileLockMode};
 
 /// Longer than any marker, which limits the read of a wrong file.
 const MARKER: usize = 4_096;
 
 #[derive(Serialize)]
-struct Marker {
+struct RootMarker {
     version: u64,
 }
 
@@ -27,21 +27,21 @@ struct FoundMarker {
     layout: Option<u64>,
 }
 
-impl Inner {
+impl FsInner {
     /// Creates the missing parts of the root. Any number of processes may do so at once. If nothing is missing, a process needs no permission to
     /// write.
     ///
     /// The marker is written last. So a root with a marker and without a folder has lost the folder. An empty folder of runs in its place would
     /// start every run a second time, and an empty folder of journals would lose the data of a crash.
-    pub(crate) fn set_up(&self) -> Result<(), StoreError> {
+    pub(crate) fn set_up(&self) -> Result<(), FsStoreError> {
         let root = self.layout.root();
         if self.has_marker(&self.layout.marker())? {
-            self.must_exist(self.layout.runs())?;
-            self.must_exist(self.layout.journals())?;
+            self.check_exists(self.layout.runs())?;
+            self.check_exists(self.layout.journals())?;
         }
         for path in [root, self.layout.runs(), self.layout.executors(), self.layout.journals()] {
             if !self.stat(path)?.is_some_and(|metadata| metadata.is_dir()) {
-                self.disk.make_dir(path).map_err(|e| StoreError::io(FileOperation::SetUp, path, e))?;
+                self.disk.make_dir(path).map_err(|e| FsStoreError::io(FileOperation::SetUp, path, e))?;
             }
         }
         let path = self.layout.marker();
@@ -51,16 +51,16 @@ impl Inner {
         self.check_locks(&path)?;
         if self.stat(&self.layout.marker_in_capitals())?.is_some() {
             // Two runs whose ids differ in nothing else would share a file.
-            return Err(StoreError::FoldsCase { path });
+            return Err(FsStoreError::FoldsCase { path });
         }
         if let Some(above) = root.parent() {
             match self.disk.sync_dir(above) {
                 // The root's own name is in a directory that may not be ours to read, and was there before in that case.
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {}
-                done => done.map_err(|e| StoreError::io(FileOperation::SetUp, above, e))?,
+                done => done.map_err(|e| FsStoreError::io(FileOperation::SetUp, above, e))?,
             }
         }
-        self.disk.sync_dir(root).map_err(|e| StoreError::io(FileOperation::SetUp, root, e))?;
+        self.disk.sync_dir(root).map_err(|e| FsStoreError::io(FileOperation::SetUp, root, e))?;
         self.recover()?;
         self.ready.store(true, Ordering::Relaxed);
         Ok(())
@@ -68,28 +68,29 @@ impl Inner {
 
     /// Checks that a lock excludes another open file, as everything here rests on it. Where locks belong to a process or
     /// mean nothing, as on many network file systems, the second is granted as well.
-    fn check_locks(&self, path: &Path) -> Result<(), StoreError> {
-        let open =
-            || self.disk.open(path, Access::Read).map_err(|e| StoreError::io(FileOperation::Open, path, e));
+    fn check_locks(&self, path: &Path) -> Result<(), FsStoreError> {
+        let open = || {
+            self.disk.open(path, FileAccess::Read).map_err(|e| FsStoreError::io(FileOperation::Open, path, e))
+        };
         let (first, second) = (Arc::new(open()?), Arc::new(open()?));
-        let _lock = self.lock(&first, path, Mode::Exclusive)?;
-        match Locked::try_now(second, path, Mode::Exclusive)? {
-            Some(_) => Err(StoreError::NoLocks { path: path.into() }),
+        let _lock = self.lock(&first, path, FileLockMode::Exclusive)?;
+        match FileLock::try_now(second, path, FileLockMode::Exclusive)? {
+            Some(_) => Err(FsStoreError::NoLocks { path: path.into() }),
             None => Ok(()),
         }
     }
 
     /// Sets up the root before the first write, unless a reader has found it set up and it is gone.
-    pub(crate) fn ready_to_write(&self) -> Result<(), StoreError> {
+    pub(crate) fn ready_to_write(&self) -> Result<(), FsStoreError> {
         if !self.ready.load(Ordering::Relaxed) {
-            self.still_there(Ok(()))?;
+            self.check_still_there(Ok(()))?;
             self.set_up()?;
         }
         self.recover()
     }
 
     /// Checks the marker before the first read. Writes only data restored after a crash, because a reader may lack the permission to write.
-    pub(crate) fn ready_to_read(&self) -> Result<(), StoreError> {
+    pub(crate) fn ready_to_read(&self) -> Result<(), FsStoreError> {
         if !self.marked.load(Ordering::Relaxed) && self.has_marker(&self.layout.marker())? {
             self.marked.store(true, Ordering::Relaxed);
         }
@@ -97,19 +98,21 @@ impl Inner {
     }
 
     /// Returns whether the root was set up.
-    pub(crate) fn has_marker(&self, path: &Path) -> Result<bool, StoreError> {
+    pub(crate) fn has_marker(&self, path: &Path) -> Result<bool, FsStoreError> {
         if self.stat(path)?.is_none() {
             return Ok(false);
         }
-        let file =
-            self.disk.open(path, Access::Read).map_err(|e| StoreError::io(FileOperation::Open, path, e))?;
+        let file = self
+            .disk
+            .open(path, FileAccess::Read)
+            .map_err(|e| FsStoreError::io(FileOperation::Open, path, e))?;
         self.read_marker(&file, path)
     }
 
-    fn write_marker(&self, path: &Path) -> Result<(), StoreError> {
-        let failed = |e| StoreError::io(FileOperation::SetUp, path, e);
-        let file = Arc::new(self.disk.open(path, Access::Create).map_err(failed)?);
-        let _lock = self.lock(&file, path, Mode::Exclusive)?;
+    fn write_marker(&self, path: &Path) -> Result<(), FsStoreError> {
+        let failed = |e| FsStoreError::io(FileOperation::SetUp, path, e);
+        let file = Arc::new(self.disk.open(path, FileAccess::Create).map_err(failed)?);
+        let _lock = self.lock(&file, path, FileLockMode::Exclusive)?;
         if self.read_marker(&file, path)? {
             return Ok(());
         }
@@ -119,31 +122,31 @@ impl Inner {
     }
 
     /// Reads the marker; `false` if it is incomplete.
-    fn read_marker(&self, file: &std::fs::File, path: &Path) -> Result<bool, StoreError> {
+    fn read_marker(&self, file: &std::fs::File, path: &Path) -> Result<bool, FsStoreError> {
         let mut bytes = vec![0; MARKER];
         let read = self
             .disk
             .read_at(file, &mut bytes, 0)
-            .map_err(|e| StoreError::io(FileOperation::Read, path, e))?;
+            .map_err(|e| FsStoreError::io(FileOperation::Read, path, e))?;
         bytes.truncate(read);
         if bytes.is_empty() || (bytes.last() != Some(&b'\n') && read < MARKER) {
             return Ok(false);
         }
         let marker: FoundMarker =
-            serde_json::from_slice(&bytes).map_err(|e| StoreError::damaged(path, 0, e.to_string()))?;
+            serde_json::from_slice(&bytes).map_err(|e| FsStoreError::damaged(path, 0, e.to_string()))?;
         match (marker.version, marker.layout) {
             (Some(VERSION), _) => Ok(true),
             (Some(found), _) if found > VERSION => {
-                Err(StoreError::NewerLayout { path: path.into(), found, known: VERSION })
+                Err(FsStoreError::NewerLayout { path: path.into(), found, known: VERSION })
             }
-            (None, Some(_)) => Err(StoreError::Unreleased { path: path.into() }),
-            _ => Err(StoreError::damaged(path, 0, "it holds no version of a layout")),
+            (None, Some(_)) => Err(FsStoreError::Unreleased { path: path.into() }),
+            _ => Err(FsStoreError::damaged(path, 0, "it holds no version of a layout")),
         }
     }
 }
 
 fn marker() -> Vec<u8> {
-    let marker = Marker { version: VERSION };
+    let marker = RootMarker { version: VERSION };
     let mut bytes = serde_json::to_vec(&marker).expect("a number has JSON, and memory takes every write");
     bytes.push(b'\n');
     bytes

@@ -6,27 +6,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use ferrata_store::RunKey;
 
-use crate::log::Log;
+use crate::log::CachedLog;
 
 /// The slot of one run: the order of its writers, and the cached log.
 ///
 /// It only saves work. Two slots of one run, as after one was dropped from the cache while in use, keep apart by the lock
 /// on the file as two processes do.
 #[derive(Debug, Default)]
-pub(crate) struct Slot {
+pub(crate) struct RunSlot {
     turn: Mutex<()>,
-    log: Mutex<Option<Arc<Log>>>,
+    log: Mutex<Option<Arc<CachedLog>>>,
 }
 
-impl Slot {
+impl RunSlot {
     /// Waits until no other caller of this instance writes to the run.
-    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock_turn(&self) -> MutexGuard<'_, ()> {
         // The lock guards no data. The next writer checks a panicking writer's remains under the file's lock.
         self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The same, if no other does just now.
-    pub(crate) fn turn_now(&self) -> Option<MutexGuard<'_, ()>> {
+    pub(crate) fn try_lock_turn(&self) -> Option<MutexGuard<'_, ()>> {
         match self.turn.try_lock() {
             Ok(turn) => Some(turn),
             Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
@@ -34,44 +34,44 @@ impl Slot {
         }
     }
 
-    pub(crate) fn known(&self) -> Option<Arc<Log>> {
+    pub(crate) fn cached_log(&self) -> Option<Arc<CachedLog>> {
         self.log().clone()
     }
 
-    pub(crate) fn keep(&self, log: Log) {
+    pub(crate) fn cache_log(&self, log: CachedLog) {
         *self.log() = Some(Arc::new(log));
     }
 
-    pub(crate) fn forget(&self) {
+    pub(crate) fn drop_cached_log(&self) {
         *self.log() = None;
     }
 
-    fn log(&self) -> MutexGuard<'_, Option<Arc<Log>>> {
+    fn log(&self) -> MutexGuard<'_, Option<Arc<CachedLog>>> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The slots of the runs used last.
 #[derive(Debug)]
-pub(crate) struct Slots {
+pub(crate) struct RunSlots {
     capacity: NonZeroUsize,
     used: Mutex<RecentSlots>,
 }
 
 #[derive(Debug, Default)]
 struct RecentSlots {
-    slots: HashMap<RunKey, (Arc<Slot>, u64)>,
+    slots: HashMap<RunKey, (Arc<RunSlot>, u64)>,
     tick: u64,
 }
 
-impl Slots {
+impl RunSlots {
     pub(crate) fn new(capacity: NonZeroUsize) -> Self {
         Self { capacity, used: Mutex::default() }
     }
 
     /// Returns the run's slot, making one if there is none.
-    pub(crate) fn of(&self, run: &RunKey) -> Arc<Slot> {
-        let mut used = self.used();
+    pub(crate) fn slot_of(&self, run: &RunKey) -> Arc<RunSlot> {
+        let mut used = self.lock_recent();
         used.tick += 1;
         let tick = used.tick;
         if let Some((slot, last)) = used.slots.get_mut(run) {
@@ -81,24 +81,25 @@ impl Slots {
         if used.slots.len() >= self.capacity.get() {
             used.drop_oldest();
         }
-        let slot = Arc::<Slot>::default();
+        let slot = Arc::<RunSlot>::default();
         used.slots.insert(run.clone(), (Arc::clone(&slot), tick));
         slot
     }
 
     /// Returns what is known of the run's log, if anything is.
-    pub(crate) fn known(&self, run: &RunKey) -> Option<Arc<Log>> {
-        let slot = Arc::clone(&self.used().slots.get(run)?.0);
-        slot.known()
+    pub(crate) fn cached_log(&self, run: &RunKey) -> Option<Arc<CachedLog>> {
+        let slot = Arc::clone(&self.lock_recent().slots.get(run)?.0);
+        slot.cached_log()
     }
 
     /// Closes every log once its active call ends. The next call opens it again.
     pub(crate) fn close(&self) {
-        let slots: Vec<Arc<Slot>> = self.used().slots.values().map(|(slot, _)| Arc::clone(slot)).collect();
-        slots.iter().for_each(|slot| slot.forget());
+        let slots: Vec<Arc<RunSlot>> =
+            self.lock_recent().slots.values().map(|(slot, _)| Arc::clone(slot)).collect();
+        slots.iter().for_each(|slot| slot.drop_cached_log());
     }
 
-    fn used(&self) -> MutexGuard<'_, RecentSlots> {
+    fn lock_recent(&self) -> MutexGuard<'_, RecentSlots> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -127,15 +128,15 @@ mod tests {
     #[test]
     fn a_run_keeps_its_slot_until_others_were_used_more() {
         for capacity in [1, 2, 8, 20] {
-            let slots = Slots::new(NonZeroUsize::new(capacity).unwrap());
-            let first = slots.of(&run("first"));
-            assert!(Arc::ptr_eq(&first, &slots.of(&run("first"))));
+            let slots = RunSlots::new(NonZeroUsize::new(capacity).unwrap());
+            let first = slots.slot_of(&run("first"));
+            assert!(Arc::ptr_eq(&first, &slots.slot_of(&run("first"))));
             for other in 0..100 {
-                slots.of(&run(&other.to_string()));
-                assert!(slots.used().slots.len() <= capacity);
-                assert!(slots.used().slots.contains_key(&run(&other.to_string())));
+                slots.slot_of(&run(&other.to_string()));
+                assert!(slots.lock_recent().slots.len() <= capacity);
+                assert!(slots.lock_recent().slots.contains_key(&run(&other.to_string())));
             }
-            assert!(!Arc::ptr_eq(&first, &slots.of(&run("first"))));
+            assert!(!Arc::ptr_eq(&first, &slots.slot_of(&run("first"))));
         }
     }
 }

@@ -12,15 +12,15 @@ use ferrata_store::{
 };
 use tokio::task::spawn_blocking;
 
-use crate::batch::Batch;
+use crate::batch::AppendBatch;
 use crate::caller::CallerGuard;
 use crate::clock::MachineClock;
 use crate::config::{FsOptions, path_of_url};
 use crate::disk::{Disk, RealDisk};
-use crate::error::StoreError;
-use crate::inner::Inner;
-use crate::journal::Limits;
-use crate::layout::Layout;
+use crate::error::FsStoreError;
+use crate::inner::FsInner;
+use crate::journal::JournalLimits;
+use crate::layout::FsLayout;
 use crate::row;
 
 /// Keeps each run as one append-only file of JSON lines below a directory.
@@ -30,7 +30,7 @@ use crate::row;
 /// process that opens the directory does that.
 #[derive(Clone)]
 pub struct FsStore {
-    folder: Arc<Inner>,
+    folder: Arc<FsInner>,
 }
 
 impl FsStore {
@@ -81,25 +81,33 @@ impl FsStore {
         disk: Arc<dyn Disk>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { folder: Arc::new(Inner::new(disk, Layout::new(root), clock, options, Limits::default())) }
+        Self {
+            folder: Arc::new(FsInner::new(
+                disk,
+                FsLayout::new(root),
+                clock,
+                options,
+                JournalLimits::default(),
+            )),
+        }
     }
 
     #[cfg(test)]
-    pub(crate) fn inner(&self) -> Arc<Inner> {
+    pub(crate) fn inner(&self) -> Arc<FsInner> {
         Arc::clone(&self.folder)
     }
 
     /// Runs `work` on a thread that may block.
     async fn block<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        work: impl FnOnce(&FsInner) -> Result<T, FsStoreError> + Send + 'static,
+    ) -> Result<T, FsStoreError> {
         let folder = Arc::clone(&self.folder);
         let work = move || {
-            let _turn = folder.turns.take();
-            folder.still_there(work(&folder))
+            let _turn = folder.turns.acquire();
+            folder.check_still_there(work(&folder))
         };
-        spawn_blocking(work).await.unwrap_or(Err(StoreError::GivenUp))
+        spawn_blocking(work).await.unwrap_or(Err(FsStoreError::GivenUp))
     }
 
     /// The same for one run, whose name goes into the error.
@@ -107,7 +115,7 @@ impl FsStore {
         &self,
         operation: &'static str,
         run: &RunKey,
-        work: impl FnOnce(&Inner, &RunKey) -> Result<T, StoreError> + Send + 'static,
+        work: impl FnOnce(&FsInner, &RunKey) -> Result<T, FsStoreError> + Send + 'static,
     ) -> Result<T> {
         let key = run.clone();
         self.block(move |folder| work(folder, &key)).await.map_err(|fault| fault.of_run(operation, run))
@@ -129,13 +137,13 @@ impl CheckpointStore for FsStore {
 
     async fn setup(&self) -> Result<()> {
         let folder = Arc::clone(&self.folder);
-        let done = spawn_blocking(move || folder.set_up()).await.unwrap_or(Err(StoreError::GivenUp));
+        let done = spawn_blocking(move || folder.set_up()).await.unwrap_or(Err(FsStoreError::GivenUp));
         done.map_err(|fault| Error::from(fault).with_operation("store.setup"))
     }
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
-        let row = row::LONGEST.min(self.folder.turns.most());
-        let (batch, waiting) = (Arc::new(Batch::new(batch, row)), CallerGuard::new());
+        let row = row::LONGEST.min(self.folder.turns.max());
+        let (batch, waiting) = (Arc::new(AppendBatch::new(batch, row)), CallerGuard::new());
         // The second pass executes the appends that the rows postponed.
         for _ in 0..2 {
             let (rows, singles) = batch.waiting();
@@ -146,7 +154,7 @@ impl CheckpointStore for FsStore {
                     (Arc::clone(&self.folder), Arc::clone(&batch), waiting.caller());
                 workers.push(spawn_blocking(move || {
                     while let Some(row) = batch.next_row() {
-                        batch.put_off(folder.append_row(row, &batch, &caller));
+                        batch.postpone(folder.append_row(row, &batch, &caller));
                     }
                 }));
             }
@@ -156,11 +164,14 @@ impl CheckpointStore for FsStore {
                     (Arc::clone(&self.folder), Arc::clone(&batch), waiting.caller());
                 workers.push(spawn_blocking(move || {
                     while let Some((number, entry)) = batch.next() {
-                        let _turn = folder.turns.take();
+                        let _turn = folder.turns.acquire();
                         let done = folder.ready_to_write().and_then(|()| folder.append(&entry, &caller));
                         // The acknowledged folder existed.
-                        let done = done.or_else(|fault| folder.still_there(Err(fault)));
-                        batch.done(number, done.map_err(|fault| fault.of_run("store.append", &entry.run)));
+                        let done = done.or_else(|fault| folder.check_still_there(Err(fault)));
+                        batch.set_result(
+                            number,
+                            done.map_err(|fault| fault.of_run("store.append", &entry.run)),
+                        );
                     }
                 }));
             }
@@ -173,7 +184,7 @@ impl CheckpointStore for FsStore {
     }
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        let load = move |folder: &Inner, run: &RunKey| {
+        let load = move |folder: &FsInner, run: &RunKey| {
             folder.ready_to_read()?;
             folder.load(run, at)
         };
@@ -181,7 +192,7 @@ impl CheckpointStore for FsStore {
     }
 
     async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
-        let load = move |folder: &Inner, run: &RunKey| {
+        let load = move |folder: &FsInner, run: &RunKey| {
             folder.ready_to_read()?;
             folder.load_since(run, known)
         };
@@ -189,7 +200,7 @@ impl CheckpointStore for FsStore {
     }
 
     async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
-        let headers = move |folder: &Inner, run: &RunKey| {
+        let headers = move |folder: &FsInner, run: &RunKey| {
             folder.ready_to_read()?;
             folder.headers(run, range)
         };
@@ -197,7 +208,7 @@ impl CheckpointStore for FsStore {
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        let head = |folder: &Inner, run: &RunKey| {
+        let head = |folder: &FsInner, run: &RunKey| {
             folder.ready_to_read()?;
             folder.head(run)
         };
@@ -216,7 +227,7 @@ impl CheckpointStore for FsStore {
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         let waiting = CallerGuard::new();
         let caller = waiting.caller();
-        let prune = move |folder: &Inner, run: &RunKey| {
+        let prune = move |folder: &FsInner, run: &RunKey| {
             folder.ready_to_read()?;
             folder.prune(run, &cut, &caller)
         };
@@ -226,7 +237,7 @@ impl CheckpointStore for FsStore {
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         let waiting = CallerGuard::new();
         let caller = waiting.caller();
-        let purge = move |folder: &Inner, run: &RunKey| {
+        let purge = move |folder: &FsInner, run: &RunKey| {
             folder.ready_to_read()?;
             folder.purge(run, expected, &caller)
         };
@@ -238,7 +249,7 @@ impl CheckpointStore for FsStore {
         let beat = self.block(move |folder| {
             folder.ready_to_write()?;
             folder.heartbeat(&executor, ttl)?;
-            folder.journal.age(folder);
+            folder.journal.restart_if_old(folder);
             Ok(())
         });
         beat.await.map_err(|fault| Error::from(fault).with_operation("store.heartbeat"))
@@ -280,7 +291,7 @@ impl ferrata_store::Resealing for FsStore {
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
         ferrata_store::check_reseal(run, records)?;
         let records = records.to_vec();
-        let reseal = move |folder: &Inner, run: &RunKey| {
+        let reseal = move |folder: &FsInner, run: &RunKey| {
             folder.ready_to_write()?;
             folder.reseal(run, &records)
         };

@@ -6,8 +6,8 @@
 
 use ferrata_store::{RecordHeader, Seq};
 
-use crate::backward::{Backward, Source};
-use crate::error::StoreError;
+use crate::backward::{BackwardLines, LogSource};
+use crate::error::FsStoreError;
 use crate::line::{self, Flaw};
 
 /// The least that a disk writes whole or not at all.
@@ -15,7 +15,7 @@ const SECTOR: usize = 512;
 
 /// The last append that is whole.
 #[derive(Clone, Debug)]
-pub(crate) struct Tail {
+pub(crate) struct IntactTail {
     /// The end of the log; a torn write may follow.
     pub(crate) end: u64,
     /// Its last record; `prev` may be left out.
@@ -23,7 +23,7 @@ pub(crate) struct Tail {
 }
 
 /// A row of intact lines of one append, each following the one before.
-struct Row {
+struct LineRow {
     first: u32,
     last: u32,
     of: u32,
@@ -32,15 +32,20 @@ struct Row {
 }
 
 /// Finds the last whole append of a log whose records begin at `floor` with number `first`, and which has `len` bytes.
-pub(crate) fn read_tail(source: Source<'_>, floor: u64, first: Seq, len: u64) -> Result<Tail, StoreError> {
-    let damaged = |at, what: &str, seq| StoreError::damaged(source.path, at, what).with_seq(seq);
-    let mut lines = Backward::new(source, floor, len);
+pub(crate) fn read_tail(
+    source: LogSource<'_>,
+    floor: u64,
+    first: Seq,
+    len: u64,
+) -> Result<IntactTail, FsStoreError> {
+    let damaged = |at, what: &str, seq| FsStoreError::damaged(source.path, at, what).with_seq(seq);
+    let mut lines = BackwardLines::new(source, floor, len);
     let (at, rest) = lines.remainder()?;
     // Intact except for the byte in place of its newline.
     let ends_wrongly = rest.split_last().is_some_and(|(_, line)| line::check_sum(line).is_ok());
     let mut broken = ends_wrongly.then_some(at);
     let mut torn = !rest.is_empty();
-    let mut row: Option<Row> = None;
+    let mut row: Option<LineRow> = None;
     let (begin, row) = loop {
         let Some((at, bytes)) = lines.previous()? else {
             return Err(damaged(floor, "no record is whole", first));
@@ -57,14 +62,14 @@ pub(crate) fn read_tail(source: Source<'_>, floor: u64, first: Seq, len: u64) ->
                 row = None;
                 continue;
             }
-            Err(flaw) => return Err(flawed(source.path, at, flaw)),
+            Err(flaw) => return Err(flaw_error(source.path, at, flaw)),
         };
         let part = record.part;
         let joined = match row.take() {
             Some(row) if row.first == part.number + 1 && row.of == part.of => {
-                Row { first: part.number, ..row }
+                LineRow { first: part.number, ..row }
             }
-            _ => Row { first: part.number, last: part.number, of: part.of, end, head: record.header },
+            _ => LineRow { first: part.number, last: part.number, of: part.of, end, head: record.header },
         };
         if part.is_first() {
             break (at, joined);
@@ -83,7 +88,7 @@ pub(crate) fn read_tail(source: Source<'_>, floor: u64, first: Seq, len: u64) ->
                 after(row.head.seq),
             ));
         }
-        return Ok(Tail { end: row.end, head: row.head });
+        return Ok(IntactTail { end: row.end, head: row.head });
     }
     if row.end < len && !torn {
         return Err(damaged(row.end, "a line follows that is of another append", after(row.head.seq)));
@@ -92,9 +97,9 @@ pub(crate) fn read_tail(source: Source<'_>, floor: u64, first: Seq, len: u64) ->
         // A log gets its name when its first append is on stable storage, so that one is never torn.
         None => Err(damaged(begin, "the first append is not whole", after(row.head.seq))),
         Some((at, bytes)) => match line::read_record(bytes) {
-            Ok(record) if record.part.is_last() => Ok(Tail { end: begin, head: record.header }),
+            Ok(record) if record.part.is_last() => Ok(IntactTail { end: begin, head: record.header }),
             Ok(record) => Err(damaged(begin, "an append is not whole", after(record.header.seq))),
-            Err(flaw) => Err(flawed(source.path, at, flaw)),
+            Err(flaw) => Err(flaw_error(source.path, at, flaw)),
         },
     }
 }
@@ -104,12 +109,12 @@ fn after(seq: Seq) -> Seq {
 }
 
 /// Converts a flaw in a line at `at`, where no torn write can be.
-pub(crate) fn flawed(path: &std::path::Path, at: u64, flaw: Flaw) -> StoreError {
+pub(crate) fn flaw_error(path: &std::path::Path, at: u64, flaw: Flaw) -> FsStoreError {
     match flaw {
-        Flaw::Sum => StoreError::damaged(path, at, "a line's checksum differs"),
-        Flaw::Content(what) => StoreError::damaged(path, at, what),
+        Flaw::Sum => FsStoreError::damaged(path, at, "a line's checksum differs"),
+        Flaw::Content(what) => FsStoreError::damaged(path, at, what),
         Flaw::Newer(found) => {
-            StoreError::NewerRecord { path: path.into(), seq: None, found, known: crate::header::LINE }
+            FsStoreError::NewerRecord { path: path.into(), seq: None, found, known: crate::header::LINE }
         }
     }
 }

@@ -4,19 +4,19 @@ use std::path::Path;
 
 use ferrata_store::{RecordHeader, RecordId, Seq};
 
-use crate::backward::Backward;
+use crate::backward::BackwardLines;
 use crate::disk::Disk;
-use crate::error::StoreError;
-use crate::forward::Forward;
+use crate::error::FsStoreError;
+use crate::forward::ForwardLines;
 use crate::line::{self, RecordLine};
-use crate::log::Log;
-use crate::tail::flawed;
+use crate::log::CachedLog;
+use crate::tail::flaw_error;
 
 /// The records of a log, the last one first: dense, chained, each with a right checksum, or an error that names the one
 /// that is not.
 #[derive(Debug)]
 pub(crate) struct ReverseReader<'a> {
-    lines: Backward<'a>,
+    lines: BackwardLines<'a>,
     path: &'a Path,
     first: Seq,
     /// The number that comes next, and the id that the record after it says it has.
@@ -26,7 +26,7 @@ pub(crate) struct ReverseReader<'a> {
 
 impl<'a> ReverseReader<'a> {
     /// Starts at the head.
-    pub(crate) fn new(disk: &'a dyn Disk, log: &'a Log, path: &'a Path) -> Self {
+    pub(crate) fn new(disk: &'a dyn Disk, log: &'a CachedLog, path: &'a Path) -> Self {
         Self {
             lines: log.backward(disk, path),
             path,
@@ -37,16 +37,16 @@ impl<'a> ReverseReader<'a> {
     }
 
     /// Hands out the record before the one handed out last, and where its line begins. Its `prev` may be left out.
-    pub(crate) fn previous(&mut self) -> Result<Option<(u64, RecordLine<'_>)>, StoreError> {
+    pub(crate) fn previous(&mut self) -> Result<Option<(u64, RecordLine<'_>)>, FsStoreError> {
         let Some(seq) = self.next else {
             return Ok(None);
         };
         let (path, end) = (self.path, self.lines.position());
-        let damaged = |at, what: &str| Err(StoreError::damaged(path, at, what).with_seq(seq));
+        let damaged = |at, what: &str| Err(FsStoreError::damaged(path, at, what).with_seq(seq));
         let Some((at, bytes)) = self.lines.previous()? else {
             return damaged(end, "the record is missing");
         };
-        let record = line::read_record(bytes).map_err(|flaw| flawed(path, at, flaw).with_seq(seq))?;
+        let record = line::read_record(bytes).map_err(|flaw| flaw_error(path, at, flaw).with_seq(seq))?;
         let RecordHeader { id, prev, .. } = record.header;
         if record.header.seq != seq {
             return damaged(at, "another record stands in its place");
@@ -66,7 +66,7 @@ impl<'a> ReverseReader<'a> {
 /// The headers of a log's records in order, held to the same as [`ReverseReader`]'s records.
 #[derive(Debug)]
 pub(crate) struct HeaderReader<'a> {
-    lines: Forward<'a>,
+    lines: ForwardLines<'a>,
     path: &'a Path,
     /// The number that comes next, unless it is the first of a walk that begins in the middle.
     next: Option<Seq>,
@@ -75,35 +75,35 @@ pub(crate) struct HeaderReader<'a> {
 
 impl<'a> HeaderReader<'a> {
     /// Starts at the oldest record.
-    pub(crate) fn new(disk: &'a dyn Disk, log: &'a Log, path: &'a Path) -> Self {
+    pub(crate) fn new(disk: &'a dyn Disk, log: &'a CachedLog, path: &'a Path) -> Self {
         let lines = log.forward(disk, path, log.floor);
         Self { lines, path, next: Some(log.opening.first), before: None }
     }
 
     /// Starts at the record whose line begins at `at`. Of that one the header may lack its `prev`.
-    pub(crate) fn at(disk: &'a dyn Disk, log: &'a Log, path: &'a Path, at: u64) -> Self {
+    pub(crate) fn at(disk: &'a dyn Disk, log: &'a CachedLog, path: &'a Path, at: u64) -> Self {
         Self { lines: log.forward(disk, path, at), path, next: None, before: None }
     }
 
     /// Hands out the next header, and where its line begins.
-    pub(crate) fn next(&mut self) -> Result<Option<(u64, RecordHeader)>, StoreError> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u64, RecordHeader)>, FsStoreError> {
         let (path, next) = (self.path, self.next);
-        let named = |fault: StoreError| match next {
+        let named = |fault: FsStoreError| match next {
             Some(seq) => fault.with_seq(seq),
             None => fault,
         };
         let Some((at, bytes)) = self.lines.next()? else {
             return Ok(None);
         };
-        let line = line::read_record(bytes).map_err(|flaw| named(flawed(path, at, flaw)))?;
+        let line = line::read_record(bytes).map_err(|flaw| named(flaw_error(path, at, flaw)))?;
         let mut header = line.header;
         if next.is_some_and(|seq| seq != header.seq) {
-            return Err(named(StoreError::damaged(path, at, "another record stands in its place")));
+            return Err(named(FsStoreError::damaged(path, at, "another record stands in its place")));
         }
         if let Some(before) = self.before
             && *header.prev.get_or_insert(before) != before
         {
-            return Err(named(StoreError::damaged(path, at, "it names another record before it")));
+            return Err(named(FsStoreError::damaged(path, at, "it names another record before it")));
         }
         self.next = header.seq.get().checked_add(1).map(Seq::new);
         self.before = Some(header.id);
@@ -112,7 +112,7 @@ impl<'a> HeaderReader<'a> {
 }
 
 /// Gives a header whose line left out the record before it that record's id.
-pub(crate) fn complete(newer: Option<&mut RecordHeader>, before: RecordId) {
+pub(crate) fn complete_header(newer: Option<&mut RecordHeader>, before: RecordId) {
     if let Some(header) = newer {
         header.prev.get_or_insert(before);
     }

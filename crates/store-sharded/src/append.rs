@@ -7,30 +7,30 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::map::Places;
+use crate::map::RunPlaces;
 use crate::mark::{is_mark, map_key, signpost};
-use crate::store::{ShardedStore, beyond};
-use crate::together::together;
+use crate::store::{ShardedStore, unknown_generation_error};
+use crate::together::join_all;
 use ferrata_store::{Error, ErrorKind, HeadRef, Result, RunAppend, RunKey, check_append};
 
 /// The maximum number of reads of a run that exists and then does not, as during a purge.
 const LOOKS: u8 = 4;
 
 /// One entry of a batch on its way.
-struct Entry {
+struct PendingEntry {
     run: RunKey,
     /// The append; taken by the last send.
     append: Option<RunAppend>,
     is_start: bool,
-    places: Places,
+    places: RunPlaces,
     /// The index of the next place.
     at: usize,
     looks: u8,
-    next: Next,
+    next: EntryStep,
 }
 
 /// The next step of an entry.
-enum Next {
+enum EntryStep {
     /// Look in every place for the run, which exists.
     Find,
     /// Put a signpost there.
@@ -45,31 +45,31 @@ enum Next {
 impl ShardedStore {
     pub(crate) async fn append_all(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let mut named = HashSet::with_capacity(batch.len());
-        let mut entries: Vec<Entry> =
+        let mut entries: Vec<PendingEntry> =
             batch.into_iter().map(|append| self.entry(append, &mut named)).collect();
-        while entries.iter().any(|entry| !matches!(entry.next, Next::Done(_))) {
+        while entries.iter().any(|entry| !matches!(entry.next, EntryStep::Done(_))) {
             self.read_places(&mut entries).await;
             self.send(&mut entries).await;
         }
         let lost = || Error::new(ErrorKind::Indeterminate, "an entry was lost; append the same again");
-        let result = |entry: Entry| match entry.next {
-            Next::Done(result) => result,
+        let result = |entry: PendingEntry| match entry.next {
+            EntryStep::Done(result) => result,
             _ => Err(lost()),
         };
         entries.into_iter().map(result).collect()
     }
 
-    fn entry(&self, append: RunAppend, named: &mut HashSet<RunKey>) -> Entry {
+    fn entry(&self, append: RunAppend, named: &mut HashSet<RunKey>) -> PendingEntry {
         let run = append.run.clone();
         let (places, is_start) = (self.map.places(&run), append.expected.is_none());
         let refusal = |message: &str| {
-            Next::Done(Err(Error::new(ErrorKind::Invalid, message)
+            EntryStep::Done(Err(Error::new(ErrorKind::Invalid, message)
                 .with_operation("store.append")
                 .with_run(&run)))
         };
-        let (mut at, mut next) = (0, Next::Append(false));
+        let (mut at, mut next) = (0, EntryStep::Append(false));
         if !named.insert(run.clone()) {
-            next = Next::Done(Err(ferrata_store::refusal::doubled(&run)));
+            next = EntryStep::Done(Err(ferrata_store::refusal::doubled(&run)));
         } else if map_key().is_ok_and(|key| key == run) {
             next = refusal("the id is that of the map of the shards; use another");
         } else if append.is_mark() {
@@ -78,29 +78,30 @@ impl ShardedStore {
         } else if is_start {
             // Check first: an append that the home refuses must leave no signposts.
             next = match check_append(&append) {
-                Err(error) if places.home > 0 => Next::Done(Err(error)),
+                Err(error) if places.home > 0 => EntryStep::Done(Err(error)),
                 _ => step(&places, 0),
             };
         } else if places.only().is_none() {
             let known = self.known.get(&run).and_then(|shard| places.position(shard));
-            (at, next) = known.map_or((0, Next::Find), |at| (at, Next::Append(false)));
+            (at, next) = known.map_or((0, EntryStep::Find), |at| (at, EntryStep::Append(false)));
         }
-        Entry { run, append: Some(append), is_start, places, at, looks: 0, next }
+        PendingEntry { run, append: Some(append), is_start, places, at, looks: 0, next }
     }
 
     /// Executes the pending reads.
-    async fn read_places(&self, entries: &mut [Entry]) {
-        let looks = entries.iter_mut().filter(|entry| matches!(entry.next, Next::Find | Next::Look(_)));
-        together(looks.map(|entry| async move {
-            entry.next = match std::mem::replace(&mut entry.next, Next::Find) {
-                Next::Look(refusal) => self.look_there(entry, refusal).await,
+    async fn read_places(&self, entries: &mut [PendingEntry]) {
+        let looks =
+            entries.iter_mut().filter(|entry| matches!(entry.next, EntryStep::Find | EntryStep::Look(_)));
+        join_all(looks.map(|entry| async move {
+            entry.next = match std::mem::replace(&mut entry.next, EntryStep::Find) {
+                EntryStep::Look(refusal) => self.resolve_start(entry, refusal).await,
                 _ => match self.locate(&entry.run, &entry.places).await {
-                    Err(error) => Next::Done(Err(error)),
+                    Err(error) => EntryStep::Done(Err(error)),
                     Ok(found) => {
                         // Of a run that is nowhere, its home says so best.
                         entry.at =
                             found.and_then(|shard| entry.places.position(shard)).unwrap_or(entry.places.home);
-                        Next::Append(true)
+                        EntryStep::Append(true)
                     }
                 },
             };
@@ -109,13 +110,13 @@ impl ShardedStore {
     }
 
     /// A start met something: the run, or a signpost that sends it on.
-    async fn look_there(&self, entry: &mut Entry, refusal: Option<Error>) -> Next {
+    async fn resolve_start(&self, entry: &mut PendingEntry, refusal: Option<Error>) -> EntryStep {
         let shard = entry.places.shards[entry.at];
         match (self.shards[shard].head(&entry.run).await, refusal) {
             (Ok(Some(head)), _) if is_mark(&head) => {
                 entry.at += 1;
                 if entry.at == entry.places.shards.len() {
-                    return Next::Done(Err(beyond("store.append", &entry.run)));
+                    return EntryStep::Done(Err(unknown_generation_error("store.append", &entry.run)));
                 }
                 step(&entry.places, entry.at)
             }
@@ -126,26 +127,26 @@ impl ShardedStore {
                 }
                 let message = "the run is there and is not, time and again; is it being purged? Try again";
                 let busy = || Error::new(ErrorKind::Unavailable, message).with_operation("store.append");
-                Next::Done(Err(refusal.unwrap_or_else(|| busy().with_run(&entry.run))))
+                EntryStep::Done(Err(refusal.unwrap_or_else(|| busy().with_run(&entry.run))))
             }
             // An unreadable run exists, too.
-            (Ok(Some(_)), Some(refusal)) => Next::Done(Err(refusal)),
-            (Ok(Some(_)), None) => Next::Append(true),
+            (Ok(Some(_)), Some(refusal)) => EntryStep::Done(Err(refusal)),
+            (Ok(Some(_)), None) => EntryStep::Append(true),
             (Err(error), refusal) if exists(&error) => match refusal {
-                Some(refusal) => Next::Done(Err(refusal)),
-                None => Next::Append(true),
+                Some(refusal) => EntryStep::Done(Err(refusal)),
+                None => EntryStep::Append(true),
             },
-            (Err(error), _) => Next::Done(Err(error)),
+            (Err(error), _) => EntryStep::Done(Err(error)),
         }
     }
 
     /// Executes the pending writes: one batch to each shard, concurrently.
-    async fn send(&self, entries: &mut [Entry]) {
+    async fn send(&self, entries: &mut [PendingEntry]) {
         let mut batches: BTreeMap<usize, (Vec<usize>, Vec<RunAppend>)> = BTreeMap::new();
         for (index, entry) in entries.iter_mut().enumerate() {
             match entry.outgoing() {
                 None => {}
-                Some(Err(error)) => entry.next = Next::Done(Err(error)),
+                Some(Err(error)) => entry.next = EntryStep::Done(Err(error)),
                 Some(Ok(append)) => {
                     let (indices, batch) = batches.entry(entry.places.shards[entry.at]).or_default();
                     indices.push(index);
@@ -153,56 +154,58 @@ impl ShardedStore {
                 }
             }
         }
-        let sent = together(batches.into_iter().map(|(shard, (indices, batch))| async move {
+        let sent = join_all(batches.into_iter().map(|(shard, (indices, batch))| async move {
             (shard, indices, self.shards[shard].append(batch).await)
         }))
         .await;
         for (shard, indices, results) in sent {
             for (index, result) in indices.into_iter().zip(results) {
-                entries[index].next = self.answered(&mut entries[index], shard, result);
+                entries[index].next = self.handle_result(&mut entries[index], shard, result);
             }
         }
     }
 
-    fn answered(&self, entry: &mut Entry, shard: usize, result: Result<HeadRef>) -> Next {
+    fn handle_result(&self, entry: &mut PendingEntry, shard: usize, result: Result<HeadRef>) -> EntryStep {
         let is_many = entry.places.only().is_none();
         match (&entry.next, result) {
-            (Next::Signpost, Ok(_)) => {
+            (EntryStep::Signpost, Ok(_)) => {
                 entry.at += 1;
                 step(&entry.places, entry.at)
             }
-            (Next::Signpost, Err(error)) if error.kind() == ErrorKind::Conflict => Next::Look(None),
+            (EntryStep::Signpost, Err(error)) if error.kind() == ErrorKind::Conflict => EntryStep::Look(None),
             (_, Ok(head)) => {
                 if is_many {
                     self.known.put(&entry.run, shard);
                 }
-                Next::Done(Ok(head))
+                EntryStep::Done(Ok(head))
             }
-            (Next::Append(false), Err(error)) if error.kind() == ErrorKind::Conflict && entry.is_start => {
-                Next::Look(Some(error))
+            (EntryStep::Append(false), Err(error))
+                if error.kind() == ErrorKind::Conflict && entry.is_start =>
+            {
+                EntryStep::Look(Some(error))
             }
             // The remembered place is stale: the run was purged there.
-            (Next::Append(false), Err(error)) if error.actual_head() == Some(None) && is_many => {
-                self.known.forget(&entry.run);
-                Next::Find
+            (EntryStep::Append(false), Err(error)) if error.actual_head() == Some(None) && is_many => {
+                self.known.remove(&entry.run);
+                EntryStep::Find
             }
-            (_, Err(error)) => Next::Done(Err(error)),
+            (_, Err(error)) => EntryStep::Done(Err(error)),
         }
     }
 }
 
-impl Entry {
+impl PendingEntry {
     /// Returns the append for the next place, if any.
     fn outgoing(&mut self) -> Option<Result<RunAppend>> {
         let append = match self.next {
-            Next::Signpost => self.append.as_ref().map(signpost),
+            EntryStep::Signpost => self.append.as_ref().map(signpost),
             // This is the last send, so no copy is needed.
-            Next::Append(true) => self.append.take().map(Ok),
-            Next::Append(false) if !self.is_start && self.places.only().is_some() => {
+            EntryStep::Append(true) => self.append.take().map(Ok),
+            EntryStep::Append(false) if !self.is_start && self.places.only().is_some() => {
                 self.append.take().map(Ok)
             }
-            Next::Append(false) => self.append.clone().map(Ok),
-            Next::Find | Next::Look(_) | Next::Done(_) => return None,
+            EntryStep::Append(false) => self.append.clone().map(Ok),
+            EntryStep::Find | EntryStep::Look(_) | EntryStep::Done(_) => return None,
         };
         let lost = || Error::new(ErrorKind::Indeterminate, "an entry was sent twice; append the same again");
         Some(append.unwrap_or_else(|| Err(lost())))
@@ -210,8 +213,8 @@ impl Entry {
 }
 
 /// Returns the step of a start at a place: a signpost at an earlier home, the run at its home.
-fn step(places: &Places, at: usize) -> Next {
-    if at < places.home { Next::Signpost } else { Next::Append(false) }
+fn step(places: &RunPlaces, at: usize) -> EntryStep {
+    if at < places.home { EntryStep::Signpost } else { EntryStep::Append(false) }
 }
 
 /// Returns whether the error reports an existing run.

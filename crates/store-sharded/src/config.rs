@@ -46,7 +46,7 @@ impl ShardedStore {
             return Err(refuse("is larger than 4 MiB".to_owned()));
         }
         let text = fs::read_to_string(&path).map_err(unread)?;
-        let file = File::parse(&path, &text)?;
+        let file = ShardsFile::parse(&path, &text)?;
         let mut builder = Self::builder();
         for shard in &file.shards {
             let store = open(&shard.url).map_err(|error| {
@@ -95,12 +95,12 @@ fn is(scheme: &str, known: &str) -> bool {
 
 /// A line of the file, as errors name it.
 #[derive(Clone, Copy, Debug)]
-struct Line<'a> {
+struct FileLine<'a> {
     path: &'a Path,
     number: usize,
 }
 
-impl Line<'_> {
+impl FileLine<'_> {
     fn error(self, kind: ErrorKind, what: impl fmt::Display) -> Error {
         Error::new(kind, format!("line {} of {}: {what}", self.number, self.path.display()))
     }
@@ -112,24 +112,24 @@ impl Line<'_> {
 
 #[derive(Debug)]
 struct ShardLine<'a> {
-    line: Line<'a>,
+    line: FileLine<'a>,
     name: &'a str,
     url: Cow<'a, str>,
 }
 
 /// The parsed file.
 #[derive(Debug, Default)]
-struct File<'a> {
+struct ShardsFile<'a> {
     shards: Vec<ShardLine<'a>>,
     generations: Vec<Vec<&'a str>>,
 }
 
-impl<'a> File<'a> {
+impl<'a> ShardsFile<'a> {
     fn parse(path: &'a Path, text: &'a str) -> Result<Self> {
         let mut file = Self::default();
-        let mut last = Line { path, number: 1 };
+        let mut last = FileLine { path, number: 1 };
         for (text, number) in text.lines().zip(1..) {
-            let line = Line { path, number };
+            let line = FileLine { path, number };
             let words: Vec<&str> = text.split_whitespace().collect();
             match words.as_slice() {
                 [] => continue,
@@ -162,7 +162,7 @@ impl<'a> File<'a> {
         Ok(file)
     }
 
-    fn shard(&mut self, line: Line<'a>, name: &'a str, url: &'a str) -> Result<()> {
+    fn shard(&mut self, line: FileLine<'a>, name: &'a str, url: &'a str) -> Result<()> {
         let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
         if is(scheme, "sharded") {
             return line.wrong("a shard cannot be spread over shards itself; name its shards here");
@@ -185,7 +185,7 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    fn generation(&mut self, line: Line<'a>, shards: &[&'a str]) -> Result<()> {
+    fn generation(&mut self, line: FileLine<'a>, shards: &[&'a str]) -> Result<()> {
         if shards.is_empty() {
             return line.wrong("the generation has no shard; name those that new runs are spread over");
         }

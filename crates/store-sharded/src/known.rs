@@ -11,17 +11,17 @@ const HALF: usize = 65_536;
 
 /// The known places of runs with more than one possible place. An entry is a hint: a purged run may start again elsewhere.
 #[derive(Debug, Default)]
-pub(crate) struct KnownPlaces(Mutex<Halves>);
+pub(crate) struct KnownPlaces(Mutex<PlaceHalves>);
 
 /// A full young half becomes the old half. The runs of the old half are forgotten unless a caller used them since.
 #[derive(Debug, Default)]
-struct Halves {
+struct PlaceHalves {
     young: HashMap<RunKey, usize>,
     old: HashMap<RunKey, usize>,
 }
 
 impl KnownPlaces {
-    fn halves(&self) -> MutexGuard<'_, Halves> {
+    fn halves(&self) -> MutexGuard<'_, PlaceHalves> {
         // Locked for a few lookups. After a panic, the content is still a hint.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -41,14 +41,14 @@ impl KnownPlaces {
     }
 
     /// Forgets a run, and tells whether it was known.
-    pub(crate) fn forget(&self, run: &RunKey) -> bool {
+    pub(crate) fn remove(&self, run: &RunKey) -> bool {
         let mut halves = self.halves();
         let (young, old) = (halves.young.remove(run), halves.old.remove(run));
         young.or(old).is_some()
     }
 }
 
-impl Halves {
+impl PlaceHalves {
     fn put(&mut self, run: RunKey, shard: usize) {
         if self.young.len() >= HALF {
             self.old = std::mem::take(&mut self.young);

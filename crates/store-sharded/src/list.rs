@@ -9,14 +9,14 @@ use std::time::Duration;
 use crate::mark::is_mark;
 use crate::shard::Shard;
 use crate::store::ShardedStore;
-use crate::together::together;
+use crate::together::join_all;
 use ferrata_store::{
     Clock, Error, ErrorKind, Listing, Order, Page, Paged, Result, RunFilter, RunHead, RunPlace, RunQuery,
     Timestamp, within,
 };
 
 /// The unread rest of one shard's listing.
-struct Feed<'a> {
+struct ShardFeed<'a> {
     index: usize,
     shard: &'a Shard,
     query: &'a RunQuery,
@@ -52,15 +52,15 @@ impl ShardedStore {
         let share = u32::try_from(share).unwrap_or(Page::MAX);
         let asks = |shard: &Shard| match query.filter {
             // Recovery must not wait for a silent shard.
-            RunFilter::Orphaned | RunFilter::Due => shard.patience().map(Some),
+            RunFilter::Orphaned | RunFilter::Due => shard.listing_timeout().map(Some),
             _ => Some(None),
         };
         let asked: Vec<_> =
             self.shards.iter().enumerate().map(|(index, shard)| (index, shard, asks(shard))).collect();
-        let mut feeds: Vec<Feed<'_>> = asked
+        let mut feeds: Vec<ShardFeed<'_>> = asked
             .into_iter()
             .filter_map(|(index, shard, patience)| Some((index, shard, patience?)))
-            .map(|(index, shard, patience)| Feed {
+            .map(|(index, shard, patience)| ShardFeed {
                 index,
                 shard,
                 query: &query,
@@ -77,7 +77,7 @@ impl ShardedStore {
         let mut items = Vec::new();
         while items.len() <= wanted {
             self.fill(&mut feeds).await?;
-            let first = |feed: &&mut Feed<'_>| feed.heads.front().map(RunPlace::of);
+            let first = |feed: &&mut ShardFeed<'_>| feed.heads.front().map(RunPlace::of);
             let waiting = feeds.iter_mut().filter(|feed| !feed.heads.is_empty());
             let next = match page.order {
                 Order::OldestFirst => waiting.min_by_key(first),
@@ -98,11 +98,11 @@ impl ShardedStore {
     }
 
     /// Requests the next page of every exhausted shard, concurrently.
-    async fn fill(&self, feeds: &mut [Feed<'_>]) -> Result<()> {
+    async fn fill(&self, feeds: &mut [ShardFeed<'_>]) -> Result<()> {
         let empty = feeds.iter_mut().filter(|feed| feed.heads.is_empty() && !feed.is_over);
         let clock = &*self.clock;
         let failures: Vec<Error> =
-            together(empty.map(|feed| feed.fill(clock))).await.into_iter().filter_map(Result::err).collect();
+            join_all(empty.map(|feed| feed.fill(clock))).await.into_iter().filter_map(Result::err).collect();
         let is_all = failures.len() == feeds.len();
         for error in failures {
             // Recovery repeats its listing soon, and must not miss the work of all shards because one is silent.
@@ -130,7 +130,7 @@ impl ShardedStore {
     }
 }
 
-impl Feed<'_> {
+impl ShardFeed<'_> {
     async fn fill(&mut self, clock: &dyn Clock) -> Result<()> {
         // A page may be empty and not be the last.
         while self.heads.is_empty() && !self.is_over {
@@ -139,7 +139,7 @@ impl Feed<'_> {
                 None => call.await,
                 Some(patience) => {
                     let answer = within(clock, patience, call).await;
-                    self.shard.answered(answer.is_some());
+                    self.shard.record_answer(answer.is_some());
                     answer.unwrap_or_else(|| {
                         let message = format!("the store did not answer a listing within {patience:?}");
                         Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.runs"))
@@ -148,7 +148,7 @@ impl Feed<'_> {
             };
             let Paged { items, next } = listed.map_err(|error| {
                 self.is_over = true;
-                self.shard.named(error)
+                self.shard.name_error(error)
             })?;
             self.heads = items.into();
             self.is_over = next.is_none();

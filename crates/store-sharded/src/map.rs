@@ -71,8 +71,8 @@ impl ShardMap {
     ///
     /// A map that begins with the same generations returns a list that begins with the same shards. So two processes agree even if only one knows
     /// the newest generations.
-    pub(crate) fn places(&self, run: &RunKey) -> Places {
-        let mut places = Places { shards: Vec::with_capacity(1), home: 0 };
+    pub(crate) fn places(&self, run: &RunKey) -> RunPlaces {
+        let mut places = RunPlaces { shards: Vec::with_capacity(1), home: 0 };
         for generation in &self.generations {
             let home = self.home(run, generation);
             places.home = places.shards.iter().position(|known| *known == home).unwrap_or_else(|| {
@@ -93,7 +93,7 @@ impl ShardMap {
     }
 
     /// The first shard of the first generation, which all processes know.
-    pub(crate) fn eldest(&self) -> usize {
+    pub(crate) fn first_shard(&self) -> usize {
         // No map is without a generation, and none is empty, as `new` checks.
         self.generations.first().and_then(|generation| generation.first()).copied().unwrap_or_default()
     }
@@ -106,14 +106,14 @@ impl ShardMap {
 
 /// The possible places of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Places {
+pub(crate) struct RunPlaces {
     /// The shards, each once; at least one.
     pub(crate) shards: Vec<usize>,
     /// The index in `shards` of the run's home by the newest generation.
     pub(crate) home: usize,
 }
 
-impl Places {
+impl RunPlaces {
     /// Returns the shard where the run cannot but be, if there is only one.
     pub(crate) fn only(&self) -> Option<usize> {
         match self.shards[..] {
@@ -123,7 +123,7 @@ impl Places {
     }
 
     /// Returns a number for these shards together, the same in whichever order, and above those of single `shards`.
-    pub(crate) fn together(&self, shards: usize) -> u64 {
+    pub(crate) fn combined_part(&self, shards: usize) -> u64 {
         let mut sorted = self.shards.clone();
         sorted.sort_unstable();
         let mut hasher = DefaultHasher::new();

@@ -4,7 +4,7 @@ use ferrata_store::{ErrorKind, HeadRef, RecordId, Removed, Result, RunHead, RunK
 
 use crate::mark::{is_mark, map_key, signpost_to};
 use crate::shard::Shard;
-use crate::store::{ShardedStore, beyond};
+use crate::store::{ShardedStore, unknown_generation_error};
 
 /// A head that no run has: with it a purge removes what an earlier one left, and no run that was begun since.
 const NO_HEAD: HeadRef = HeadRef { seq: Seq::new(0), id: RecordId::from_uuid(uuid::Uuid::nil()) };
@@ -33,13 +33,13 @@ impl ShardedStore {
             }
         }
         if is_beyond && runs.is_empty() {
-            return Err(beyond("store.purge", run));
+            return Err(unknown_generation_error("store.purge", run));
         }
-        self.known.forget(run);
+        self.known.remove(run);
         let mut purged = Removed::default();
         // Purge the run first: if its head is refused, everything stays unchanged.
         for shard in runs {
-            let one = shard.store.purge(run, expected).await.map_err(|error| shard.named(error))?;
+            let one = shard.store.purge(run, expected).await.map_err(|error| shard.name_error(error))?;
             purged.records += one.records;
             purged.bytes += one.bytes;
         }
@@ -67,7 +67,7 @@ impl ShardedStore {
 /// Removes what has this head; another life of the id, which was begun there since, stays.
 async fn remove_at(shard: &Shard, run: &RunKey, head: HeadRef) -> Result<()> {
     match shard.store.purge(run, Some(head)).await {
-        Err(error) if error.kind() != ErrorKind::Conflict => Err(shard.named(error)),
+        Err(error) if error.kind() != ErrorKind::Conflict => Err(shard.name_error(error)),
         _ => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use crate::map::Generations;
 use crate::mark::{ShardMark, map_key};
 use crate::shard::Shard;
 use crate::store::ShardedStore;
-use crate::together::together;
+use crate::together::join_all;
 use ferrata_store::{At, Error, ErrorKind, Result};
 
 /// The maximum number of reads of the map if other processes write it meanwhile. Each write may lack generations of another.
@@ -15,8 +15,8 @@ const OPERATION: &str = "store.setup";
 impl ShardedStore {
     pub(crate) async fn prepare(&self) -> Result<()> {
         let generations = self.map.generations();
-        let prepared = together(self.shards.iter().map(async |shard| {
-            shard.store.setup().await.map_err(|error| shard.named(error))?;
+        let prepared = join_all(self.shards.iter().map(async |shard| {
+            shard.store.setup().await.map_err(|error| shard.name_error(error))?;
             write_mark(shard, &generations).await
         }));
         prepared.await.into_iter().collect()
@@ -27,11 +27,11 @@ impl ShardedStore {
 async fn write_mark(shard: &Shard, generations: &Generations) -> Result<()> {
     let (run, mark) = (map_key()?, ShardMark { shard: shard.name.clone(), generations: generations.clone() });
     for _ in 0..TURNS {
-        let loaded = shard.store.load(&run, At::Latest).await.map_err(|error| shard.named(error))?;
+        let loaded = shard.store.load(&run, At::Latest).await.map_err(|error| shard.name_error(error))?;
         let last = loaded.as_ref().and_then(|records| records.last());
         if let Some(record) = last {
-            let written = ShardMark::read(record).map_err(|error| shard.named(error.with_run(&run)))?;
-            if agree(shard, &mark, &written)? {
+            let written = ShardMark::read(record).map_err(|error| shard.name_error(error.with_run(&run)))?;
+            if has_same_generations(shard, &mark, &written)? {
                 return Ok(());
             }
         }
@@ -45,13 +45,14 @@ async fn write_mark(shard: &Shard, generations: &Generations) -> Result<()> {
     }
     let busy =
         Error::new(ErrorKind::Unavailable, "others write their maps of the shards all the time; try again");
-    Err(shard.named(busy.with_operation(OPERATION)))
+    Err(shard.name_error(busy.with_operation(OPERATION)))
 }
 
 /// Returns whether the shard already stores these generations. Fails if one of the maps must be wrong.
-fn agree(shard: &Shard, ours: &ShardMark, written: &ShardMark) -> Result<bool> {
-    let refuse =
-        |message: String| Err(shard.named(Error::new(ErrorKind::Invalid, message).with_operation(OPERATION)));
+fn has_same_generations(shard: &Shard, ours: &ShardMark, written: &ShardMark) -> Result<bool> {
+    let refuse = |message: String| {
+        Err(shard.name_error(Error::new(ErrorKind::Invalid, message).with_operation(OPERATION)))
+    };
     if ours.shard != written.shard {
         return refuse(format!(
             "its store was set up as the shard `{}`; were the addresses of two shards exchanged?",

@@ -42,12 +42,12 @@ impl Shard {
     }
 
     /// Names this shard in an error of its store.
-    pub(crate) fn named(&self, error: Error) -> Error {
+    pub(crate) fn name_error(&self, error: Error) -> Error {
         error.with_place(format_args!("shard `{}`", self.name))
     }
 
     pub(crate) async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
-        self.store.head(run).await.map_err(|error| self.named(error))
+        self.store.head(run).await.map_err(|error| self.name_error(error))
     }
 
     /// Appends, after the missed heartbeats of the batch's owners. An owner that looks dead in this shard must not append.
@@ -72,9 +72,9 @@ impl Shard {
             }
         }
         let done = if passed.is_empty() { Vec::new() } else { self.store.append(passed).await };
-        let mut done = done.into_iter().map(|result| result.map_err(|error| self.named(error)));
+        let mut done = done.into_iter().map(|result| result.map_err(|error| self.name_error(error)));
         let missing = || {
-            self.named(Error::new(
+            self.name_error(Error::new(
                 ErrorKind::Indeterminate,
                 "the store gave too few results; append the same again",
             ))
@@ -96,24 +96,24 @@ impl Shard {
     ) -> Result<()> {
         if ttl.is_zero() {
             // One that has ended has nothing more to append.
-            self.missed().remove(executor);
-            return self.store.heartbeat(executor, ttl).await.map_err(|error| self.named(error));
+            self.lock_missed().remove(executor);
+            return self.store.heartbeat(executor, ttl).await.map_err(|error| self.name_error(error));
         }
         let bound = ttl / SHARE;
-        let mut beat = Beat { shard: self, executor, ttl, is_there: false };
+        let mut beat = ShardHeartbeat { shard: self, executor, ttl, is_there: false };
         let answer = within(clock, bound, self.store.heartbeat(executor, ttl)).await;
         let result = answer.unwrap_or_else(|| {
             let message = format!("the store did not answer a heartbeat within {bound:?}");
             Err(Error::new(ErrorKind::Indeterminate, message).with_operation("store.heartbeat"))
         });
         beat.is_there = result.is_ok();
-        result.map_err(|error| self.named(error))
+        result.map_err(|error| self.name_error(error))
     }
 
     /// Sends the missed heartbeats of the appending owners, and returns the owners with another failure.
     async fn catch_up(&self, batch: &[RunAppend]) -> HashMap<ExecutorId, Error> {
         let owed: Vec<(ExecutorId, Duration)> = {
-            let missed = self.missed();
+            let missed = self.lock_missed();
             if missed.is_empty() {
                 return HashMap::new();
             }
@@ -122,17 +122,17 @@ impl Shard {
         };
         let mut lost = HashMap::new();
         for (executor, ttl) in owed {
-            let mut beat = Beat { shard: self, executor: &executor, ttl, is_there: false };
+            let mut beat = ShardHeartbeat { shard: self, executor: &executor, ttl, is_there: false };
             match self.store.heartbeat(&executor, ttl).await {
                 Ok(()) => beat.is_there = true,
-                Err(error) => drop(lost.insert(executor, self.named(error))),
+                Err(error) => drop(lost.insert(executor, self.name_error(error))),
             }
         }
         lost
     }
 
     /// Returns the time to wait for a recovery listing; `None` if the listing skips the shard, because it was silent before.
-    pub(crate) fn patience(&self) -> Option<Duration> {
+    pub(crate) fn listing_timeout(&self) -> Option<Duration> {
         let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
         if slow.pass > 0 {
             slow.pass -= 1;
@@ -142,30 +142,30 @@ impl Shard {
     }
 
     /// Takes in whether the shard answered in that time.
-    pub(crate) fn answered(&self, in_time: bool) {
+    pub(crate) fn record_answer(&self, in_time: bool) {
         let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
         let times = if in_time { 0 } else { slow.times.saturating_add(1) };
         let pass = if in_time { 0 } else { (1_u32 << times.min(10)).min(MOST_PASSES) };
         *slow = SlowShardCounter { times, pass };
     }
 
-    fn missed(&self) -> MutexGuard<'_, HashMap<ExecutorId, Duration>> {
+    fn lock_missed(&self) -> MutexGuard<'_, HashMap<ExecutorId, Duration>> {
         // Locked for a lookup, never across an await.
         self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A heartbeat on its way to a shard, which is missed unless it is there when this is dropped.
-struct Beat<'a> {
+struct ShardHeartbeat<'a> {
     shard: &'a Shard,
     executor: &'a ExecutorId,
     ttl: Duration,
     is_there: bool,
 }
 
-impl Drop for Beat<'_> {
+impl Drop for ShardHeartbeat<'_> {
     fn drop(&mut self) {
-        let mut missed = self.shard.missed();
+        let mut missed = self.shard.lock_missed();
         match self.is_there {
             true => missed.remove(self.executor),
             false => missed.insert(*self.executor, self.ttl),

@@ -8,10 +8,10 @@ use async_trait::async_trait;
 
 use crate::builder::ShardedStoreBuilder;
 use crate::known::KnownPlaces;
-use crate::map::{Places, ShardMap};
+use crate::map::{RunPlaces, ShardMap};
 use crate::mark::{is_mark, map_key, may_be_signpost};
 use crate::shard::Shard;
-use crate::together::together;
+use crate::together::join_all;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers,
     Notices, Page, Paged, PruneCut, Record, RecordHeader, Removed, Result, RunAppend, RunHead, RunKey,
@@ -95,7 +95,7 @@ impl ShardedStore {
     }
 
     /// Searches for a run in every possible place.
-    pub(crate) async fn locate(&self, run: &RunKey, places: &Places) -> Result<Option<usize>> {
+    pub(crate) async fn locate(&self, run: &RunKey, places: &RunPlaces) -> Result<Option<usize>> {
         let (mut failed, mut is_beyond) = (None, false);
         for shard in places.likely() {
             match self.shards[shard].head(run).await {
@@ -111,14 +111,14 @@ impl ShardedStore {
         }
         match failed {
             Some(error) => Err(error),
-            None if is_beyond => Err(beyond("store.head", run)),
+            None if is_beyond => Err(unknown_generation_error("store.head", run)),
             None => Ok(None),
         }
     }
 
     /// Returns whether to search for a missing run, because its place was only remembered.
     fn is_stale(&self, run: &RunKey, by: ShardSource) -> bool {
-        by == ShardSource::Memory && self.known.forget(run)
+        by == ShardSource::Memory && self.known.remove(run)
     }
 
     /// Loads from the shard where the run is: what came since a known record, if there is one.
@@ -128,7 +128,7 @@ impl ShardedStore {
                 Some(known) => shard.store.load_since(run, known).await,
                 None => shard.store.load(run, at).await,
             };
-            let loaded = loaded.map_err(|error| shard.named(error))?;
+            let loaded = loaded.map_err(|error| shard.name_error(error))?;
             let only =
                 loaded.as_deref().filter(|records| records.len() == 1).and_then(|records| records.first());
             if self.is_signpost((shard, by), run, only.map(|record| &record.header)).await? {
@@ -152,9 +152,11 @@ impl ShardedStore {
             return Ok(false);
         }
         match shard.head(run).await? {
-            Some(head) if is_mark(&head) && by == ShardSource::Map => Err(beyond("store.load", run)),
+            Some(head) if is_mark(&head) && by == ShardSource::Map => {
+                Err(unknown_generation_error("store.load", run))
+            }
             Some(head) if is_mark(&head) => {
-                self.known.forget(run);
+                self.known.remove(run);
                 Ok(true)
             }
             _ => Ok(false),
@@ -224,7 +226,7 @@ impl CheckpointStore for ShardedStore {
                         // The range is beyond the only record, which may be a signpost.
                         [] if listed.last == Seq::new(0) => {
                             let first = shard.store.headers(run, HeaderRange::oldest(1)).await;
-                            first.map_err(|error| shard.named(error))?.items.pop()
+                            first.map_err(|error| shard.name_error(error))?.items.pop()
                         }
                         _ => None,
                     };
@@ -233,7 +235,7 @@ impl CheckpointStore for ShardedStore {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound && self.is_stale(run, by) => {}
-                Err(error) => return Err(shard.named(error)),
+                Err(error) => return Err(shard.name_error(error)),
             }
         }
         Err(ferrata_store::refusal::no_run("store.headers", run))
@@ -243,9 +245,9 @@ impl CheckpointStore for ShardedStore {
         while let Some((shard, by)) = self.shard(run).await? {
             match shard.head(run).await? {
                 Some(head) if is_mark(&head) && by == ShardSource::Map => {
-                    return Err(beyond("store.head", run));
+                    return Err(unknown_generation_error("store.head", run));
                 }
-                Some(head) if is_mark(&head) => _ = self.known.forget(run),
+                Some(head) if is_mark(&head) => _ = self.known.remove(run),
                 None if self.is_stale(run, by) => {}
                 found => return Ok(found),
             }
@@ -261,7 +263,7 @@ impl CheckpointStore for ShardedStore {
         while let Some((shard, by)) = self.shard(run).await? {
             match shard.store.prune(run, cut.clone()).await {
                 Err(error) if error.kind() == ErrorKind::NotFound && self.is_stale(run, by) => {}
-                result => return result.map_err(|error| shard.named(error)),
+                result => return result.map_err(|error| shard.name_error(error)),
             }
         }
         Err(ferrata_store::refusal::no_run("store.prune", run))
@@ -281,7 +283,7 @@ impl CheckpointStore for ShardedStore {
     /// of the executor is appended to that shard. A `ttl` of zero is for all of them.
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         let beats = self.shards.iter().map(|shard| shard.heartbeat(executor, ttl, &*self.clock));
-        let results = together(beats).await;
+        let results = join_all(beats).await;
         let enough = if ttl.is_zero() { self.shards.len() } else { 1 };
         let count = results.iter().filter(|result| result.is_ok()).count();
         for error in results.into_iter().filter_map(Result::err) {
@@ -300,7 +302,7 @@ impl CheckpointStore for ShardedStore {
             match shard.store.is_alive(executor).await {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
-                Err(error) => unknown = Some(shard.named(error)),
+                Err(error) => unknown = Some(shard.name_error(error)),
             }
         }
         unknown.map_or(Ok(false), Err)
@@ -314,7 +316,7 @@ impl CheckpointStore for ShardedStore {
     fn part(&self, run: &RunKey) -> u64 {
         let places = self.map.places(run);
         let shard = places.only().or_else(|| self.known.get(run));
-        shard.map_or_else(|| places.together(self.shards.len()), |shard| shard as u64)
+        shard.map_or_else(|| places.combined_part(self.shards.len()), |shard| shard as u64)
     }
 
     /// Of all shards, if all can.
@@ -328,7 +330,7 @@ impl CheckpointStore for ShardedStore {
         if self.shards.iter().any(|shard| shard.store.relay().is_none()) {
             return None;
         }
-        self.shards.get(self.map.eldest())?.store.relay()
+        self.shards.get(self.map.first_shard())?.store.relay()
     }
 
     /// The notices of all shards, if all send some.
@@ -339,7 +341,7 @@ impl CheckpointStore for ShardedStore {
 }
 
 /// The refusal of a process that does not know the generation in which a run was started.
-pub(crate) fn beyond(operation: &'static str, run: &RunKey) -> Error {
+pub(crate) fn unknown_generation_error(operation: &'static str, run: &RunKey) -> Error {
     let message =
         "the run is in a shard of a later generation than this process knows; give it the newest generations";
     Error::new(ErrorKind::Unsupported, message).with_operation(operation).with_run(run)
@@ -355,7 +357,7 @@ impl ferrata_store::Resealing for ShardedStore {
             let inside = shard.store.resealing().ok_or_else(missing)?;
             match inside.reseal(run, records).await {
                 Err(error) if error.kind() == ErrorKind::NotFound && self.is_stale(run, by) => {}
-                result => return result.map_err(|error| shard.named(error)),
+                result => return result.map_err(|error| shard.name_error(error)),
             }
         }
         Err(ferrata_store::refusal::no_run("store.reseal", run))

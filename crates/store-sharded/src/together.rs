@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::Poll;
 
 /// Awaits all of them and returns what they return, in their order. Dropping it drops all of them.
-pub(crate) async fn together<T, F: Future<Output = T>>(futures: impl IntoIterator<Item = F>) -> Vec<T> {
+pub(crate) async fn join_all<T, F: Future<Output = T>>(futures: impl IntoIterator<Item = F>) -> Vec<T> {
     let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     let mut results: Vec<Option<T>> = futures.iter().map(|_| None).collect();
     poll_fn(|context| {

@@ -4,9 +4,9 @@ use ferrata_store::index::Standing;
 use ferrata_store::{Error, HeadRef, Record, Result, RunAppend, RunKey, Seq, is_repeat, refusal};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
-use crate::error::{Call, StoreError, fault};
+use crate::error::{SqliteCallEffect, SqliteStoreError, classify_error};
 use crate::row::{self, facts_text, get, header_columns, header_text, number, run_sum};
-use crate::statement::{Statement, Value};
+use crate::statement::{SqlStatement, SqlValue};
 use crate::stored_run::{self, StoredRun, standing_values};
 
 const OPERATION: &str = "store.append";
@@ -18,20 +18,20 @@ const MAX_ROWS: usize = 2_000;
 const BEFORE: usize = 3;
 
 /// Reads the run of each entry, and the greatest key in use. The remains of a damaged run count as in use.
-pub(crate) fn look(entries: &[RunAppend]) -> Statement {
+pub(crate) fn find_runs(entries: &[RunAppend]) -> SqlStatement {
     let columns = stored_run::columns();
     let before = format!(
         "SELECT v.place, (SELECT max(key) FROM ferrata_runs), (SELECT max(run) FROM ferrata_records), {columns} FROM {}",
         stored_run::tables("(SELECT column1 AS place, column2 AS tenant, column3 AS run FROM (VALUES |))")
     );
-    let Some((before, after)) = before.split_once('|') else { return Statement::default() };
+    let Some((before, after)) = before.split_once('|') else { return SqlStatement::default() };
     let after = format!("{after};");
     let rows = (0_i64..).zip(entries).map(|(place, entry)| {
         let RunKey { tenant, run } = &entry.run;
         [place.into(), tenant.as_str().into(), run.as_str().into()]
     });
     let mut rows = rows.peekable();
-    let mut look = Statement::default();
+    let mut look = SqlStatement::default();
     while rows.peek().is_some() {
         look.rows(before, rows.by_ref().take(MAX_ROWS), &after);
     }
@@ -40,14 +40,14 @@ pub(crate) fn look(entries: &[RunAppend]) -> Statement {
 
 /// Appends to a run if its head is the expected one and the run stays in the same listings. Writes all rows or none. Returns `None` for an entry
 /// that needs more work.
-pub(crate) fn step(entry: &RunAppend) -> Option<(Statement, HeadRef)> {
+pub(crate) fn step(entry: &RunAppend) -> Option<(SqlStatement, HeadRef)> {
     let (expected, last) = (entry.expected?, &entry.records.last()?.header);
     let mut rows = Vec::with_capacity(entry.records.len());
     for record in &entry.records {
         let [_, rest @ ..] = row_of(&entry.run, 0, record).ok()?;
         rows.push(rest);
     }
-    let mut step = Statement::default();
+    let mut step = SqlStatement::default();
     // Without the plus, SQLite takes these values for a hint that a partial index might fit, and prepares the text again for each of them.
     let after = ") v JOIN ferrata_heads h JOIN ferrata_runs r ON r.key = h.key JOIN ferrata_records c ON c.run = h.key AND c.seq = h.seq \
          WHERE h.tenant = ? AND h.run = ? AND h.seq = ? AND +r.tenant = h.tenant AND +r.run = h.run \
@@ -70,10 +70,10 @@ pub(crate) fn step(entry: &RunAppend) -> Option<(Statement, HeadRef)> {
 }
 
 /// Returns a record as a row of the run with this key.
-fn row_of(run: &RunKey, key: i64, record: &Record) -> Result<[Value; 6]> {
+fn row_of(run: &RunKey, key: i64, record: &Record) -> Result<[SqlValue; 6]> {
     let (text, sum) = header_text(run, &record.header)?;
     let (seq, base) = (number(record.header.seq), i64::from(record.header.base));
-    Ok([key.into(), seq.into(), base.into(), text.into(), sum.into(), Value::Bytes(record.body.to_vec())])
+    Ok([key.into(), seq.into(), base.into(), text.into(), sum.into(), SqlValue::Bytes(record.body.to_vec())])
 }
 
 /// Decides on each entry by the rows of [`look`], and returns the rows to write. Skips a start whose caller has stopped waiting: the next life of
@@ -83,8 +83,8 @@ pub(crate) async fn decide(
     entries: &[RunAppend],
     rows: &[SqliteRow],
     is_awaited: impl Fn(usize) -> bool,
-) -> Result<(Vec<Result<HeadRef>>, Vec<Statement>), StoreError> {
-    let mut results: Vec<_> = entries.iter().map(|entry| Err(unanswered(&entry.run))).collect();
+) -> Result<(Vec<Result<HeadRef>>, Vec<SqlStatement>), SqliteStoreError> {
+    let mut results: Vec<_> = entries.iter().map(|entry| Err(missing_row_error(&entry.run))).collect();
     let mut writes = RowWrites::default();
     for row in rows {
         let place = get::<i64>(row, 0).ok().and_then(|place| usize::try_from(place).ok());
@@ -95,7 +95,7 @@ pub(crate) async fn decide(
         results[place] = match StoredRun::read(row, BEFORE) {
             Ok(found) => match found.as_ref().map(|found| found.last.head()) {
                 None if entry.expected.is_none() && !is_awaited(place) => {
-                    Err(StoreError::given_up().of_run(OPERATION, run))
+                    Err(SqliteStoreError::abandoned_error().of_run(OPERATION, run))
                 }
                 actual if actual == entry.expected => {
                     let greatest = |at| get::<Option<i64>>(row, at).ok().flatten().unwrap_or(0);
@@ -118,8 +118,8 @@ pub(crate) async fn decide(
 }
 
 /// Every entry has its row; this says so instead of a panic.
-fn unanswered(run: &RunKey) -> Error {
-    let failed = StoreError::new(
+fn missing_row_error(run: &RunKey) -> Error {
+    let failed = SqliteStoreError::new(
         ferrata_store::ErrorKind::Indeterminate,
         "no answer to the entry; retry the same records",
     );
@@ -136,14 +136,14 @@ async fn is_written(
     connection: &mut SqliteConnection,
     entry: &RunAppend,
     found: &StoredRun,
-) -> Result<Result<bool>, StoreError> {
+) -> Result<Result<bool>, SqliteStoreError> {
     let count = i64::try_from(entry.records.len()).unwrap_or(i64::MAX);
     let header = header_columns("c");
-    let look = Statement::new(&format!(
+    let look = SqlStatement::new(&format!(
         "SELECT {header} FROM ferrata_records c WHERE c.run = ? ORDER BY c.seq DESC LIMIT ?"
     ));
     let rows = look.bind(found.key).bind(count).query().fetch_all(connection).await;
-    let rows = rows.map_err(|error| fault(&error, Call::Read))?;
+    let rows = rows.map_err(|error| classify_error(&error, SqliteCallEffect::Read))?;
     let decide = || {
         let kept: Vec<_> = rows.iter().map(|row| row::header(row, 0, &entry.run)).collect::<Result<_>>()?;
         let is_of_facts = match &entry.facts {
@@ -158,15 +158,16 @@ async fn is_written(
 /// The rows that a transaction writes.
 #[derive(Default)]
 struct RowWrites {
-    new: Vec<[Value; 12]>,
-    heads: Vec<[Value; 4]>,
-    moved: Vec<[Value; 4]>,
-    records: Vec<[Value; 6]>,
+    new: Vec<[SqlValue; 12]>,
+    heads: Vec<[SqlValue; 4]>,
+    moved: Vec<[SqlValue; 4]>,
+    records: Vec<[SqlValue; 6]>,
 }
 
 impl RowWrites {
     fn add(&mut self, entry: &RunAppend, found: Option<&StoredRun>, greatest: i64) -> Result<HeadRef> {
-        let last = entry.records.last().map(|record| &record.header).ok_or_else(|| unanswered(&entry.run))?;
+        let last =
+            entry.records.last().map(|record| &record.header).ok_or_else(|| missing_row_error(&entry.run))?;
         let key = match found {
             Some(found) => found.key,
             None => greatest.saturating_add(1 + i64::try_from(self.new.len()).unwrap_or(0)),
@@ -187,8 +188,8 @@ impl RowWrites {
                 let RunKey { tenant, run } = &entry.run;
                 let head = [tenant.as_str().into(), run.as_str().into(), key.into(), number(last.seq).into()];
                 self.heads.push(head);
-                let user = Value::Text(facts.user.clone());
-                let parent = Value::Text(facts.parent.as_ref().map(|parent| parent.run.to_string()));
+                let user = SqlValue::Text(facts.user.clone());
+                let parent = SqlValue::Text(facts.parent.as_ref().map(|parent| parent.run.to_string()));
                 let (created, workflow) = (facts.created.unix_ms().into(), facts.workflow.as_str().into());
                 let names = [key.into(), tenant.as_str().into(), run.as_str().into()];
                 let [key, tenant, run] = names;
@@ -208,14 +209,14 @@ impl RowWrites {
                 ];
                 self.new.push(row);
             }
-            (None, None) => return Err(unanswered(&entry.run)),
+            (None, None) => return Err(missing_row_error(&entry.run)),
         }
         self.records.extend(records);
         Ok(last.head())
     }
 
-    fn statements(self) -> Vec<Statement> {
-        let mut all: Vec<Statement> = Vec::new();
+    fn statements(self) -> Vec<SqlStatement> {
+        let mut all: Vec<SqlStatement> = Vec::new();
         let new = "INSERT INTO ferrata_runs (key, tenant, run, status, owner, wake_at, created, workflow, user_name, parent, \
              facts, sum, first_seq) SELECT *, 0 FROM (VALUES ";
         add(&mut all, new, self.new, ");");
@@ -234,10 +235,10 @@ impl RowWrites {
 }
 
 /// Adds the rows to the last text, or to further ones where they are many.
-fn add<const N: usize>(all: &mut Vec<Statement>, before: &str, rows: Vec<[Value; N]>, after: &str) {
+fn add<const N: usize>(all: &mut Vec<SqlStatement>, before: &str, rows: Vec<[SqlValue; N]>, after: &str) {
     let mut rows = rows.into_iter().peekable();
     while rows.peek().is_some() {
-        let mut next = Statement::default();
+        let mut next = SqlStatement::default();
         next.rows(before, rows.by_ref().take(MAX_ROWS), after);
         match all.pop() {
             Some(last) if last.len() + next.len() <= MAX_ROWS => all.push(last.join(next)),

@@ -19,9 +19,9 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 use crate::config::{SqliteOptions, Synchronous};
-use crate::error::{Call, StoreError, fault};
-use crate::session::Deadline;
-use crate::statement::Statement;
+use crate::error::{SqliteCallEffect, SqliteStoreError, classify_error};
+use crate::session::WaitDeadline;
+use crate::statement::SqlStatement;
 
 /// The version of the layout that this library makes and uses.
 pub(crate) const VERSION: i64 = 1;
@@ -62,7 +62,7 @@ fn ident(path: &Path) -> Ident {
 
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum ConnectionPurpose {
     Read,
     Write,
     SetUp,
@@ -97,7 +97,7 @@ impl ReaderThread {
 
 /// The file with its readers. The one writer has a thread of its own.
 #[derive(Debug)]
-pub(crate) struct Db {
+pub(crate) struct SqliteDb {
     path: PathBuf,
     pub(crate) options: SqliteOptions,
     idle: Mutex<Vec<OpenConnection>>,
@@ -110,7 +110,7 @@ pub(crate) struct Db {
     was_there: AtomicBool,
 }
 
-impl Db {
+impl SqliteDb {
     pub(crate) fn new(path: PathBuf, options: SqliteOptions) -> Self {
         let turns = Semaphore::new(options.readers.get().min(Semaphore::MAX_PERMITS));
         Self {
@@ -150,11 +150,11 @@ impl Db {
     }
 
     /// Opens a connection, and checks that the tables are of a layout that this version may use.
-    pub(crate) async fn open(&self, purpose: Purpose) -> Result<OpenConnection, StoreError> {
-        if purpose != Purpose::SetUp && ident(&self.path).is_none() {
+    pub(crate) async fn open(&self, purpose: ConnectionPurpose) -> Result<OpenConnection, SqliteStoreError> {
+        if purpose != ConnectionPurpose::SetUp && ident(&self.path).is_none() {
             return Err(match self.was_there.load(Ordering::Relaxed) {
-                true => StoreError::moved(&self.path, Call::Read),
-                false => StoreError::new(
+                true => SqliteStoreError::moved_error(&self.path, SqliteCallEffect::Read),
+                false => SqliteStoreError::new(
                     ErrorKind::Invalid,
                     format!(
                         "there is no database {}; call `setup`, or correct the path",
@@ -165,22 +165,23 @@ impl Db {
         }
         // SQLite needs a second file to read a file with a write-ahead log, unless the file is declared immutable.
         let is_frozen = self.options.read_only && is_read_only_mount(&self.path) && self.log_bytes() == 0;
-        let lost = |error: sqlx::Error| self.explained(fault(&error, Call::Read));
+        let lost =
+            |error: sqlx::Error| self.explain_read_only(classify_error(&error, SqliteCallEffect::Read));
         let options = self.connect_options(purpose).immutable(is_frozen);
         let mut connection = options.connect().await.map_err(lost)?;
-        if purpose == Purpose::SetUp {
+        if purpose == ConnectionPurpose::SetUp {
             // The first read opens the write-ahead log.
             let read = sqlx::query("SELECT count(*) FROM sqlite_schema").execute(&mut connection).await;
             read.map_err(lost)?;
         } else {
-            check_layout(&mut connection).await.map_err(|failed| self.explained(failed))?;
+            check_layout(&mut connection).await.map_err(|failed| self.explain_read_only(failed))?;
         }
         self.was_there.store(true, Ordering::Relaxed);
         Ok(OpenConnection { connection, files: self.files(), is_frozen })
     }
 
     /// Explains why a read-only file cannot be opened.
-    fn explained(&self, failed: StoreError) -> StoreError {
+    fn explain_read_only(&self, failed: SqliteStoreError) -> SqliteStoreError {
         if !self.options.read_only || !failed.is_cannot_open() {
             return failed;
         }
@@ -195,10 +196,10 @@ impl Db {
                 "the directory of {path} cannot be written, and SQLite makes a file in it to read; give this process the right, or open a copy"
             ),
         };
-        StoreError::new(ErrorKind::Unsupported, message)
+        SqliteStoreError::new(ErrorKind::Unsupported, message)
     }
 
-    fn connect_options(&self, purpose: Purpose) -> SqliteConnectOptions {
+    fn connect_options(&self, purpose: ConnectionPurpose) -> SqliteConnectOptions {
         let synchronous = match self.options.synchronous {
             Synchronous::Full => SqliteSynchronous::Full,
             Synchronous::Normal => SqliteSynchronous::Normal,
@@ -207,7 +208,11 @@ impl Db {
             .filename(&self.path)
             .read_only(self.options.read_only)
             .synchronous(synchronous)
-            .busy_timeout(if purpose == Purpose::Read { self.options.lock_wait.min(LONGEST) } else { LOOK })
+            .busy_timeout(if purpose == ConnectionPurpose::Read {
+                self.options.lock_wait.min(LONGEST)
+            } else {
+                LOOK
+            })
             .pragma("journal_size_limit", KEPT_LOG)
             .pragma("cell_size_check", "ON")
             .disable_statement_logging()
@@ -215,7 +220,7 @@ impl Db {
         if let Some(bytes) = self.options.max_bytes {
             options = options.pragma("max_page_count", (bytes / PAGE).max(1).to_string());
         }
-        if purpose == Purpose::SetUp && !self.options.read_only {
+        if purpose == ConnectionPurpose::SetUp && !self.options.read_only {
             // Both stay with the file, so no other connection asks for them, nor for the locks that they need.
             options = options
                 .create_if_missing(true)
@@ -226,19 +231,19 @@ impl Db {
     }
 
     /// Begins a transaction with the lock of the one writer, which is waited for.
-    pub(crate) async fn begin(&self) -> Result<OpenConnection, StoreError> {
-        let deadline = Deadline::after(self.options.lock_wait);
+    pub(crate) async fn begin(&self) -> Result<OpenConnection, SqliteStoreError> {
+        let deadline = WaitDeadline::after(self.options.lock_wait);
         let kept = self.writers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut opened = match kept {
             Some(opened) if self.is_there(&opened) => opened,
-            _ => self.open(Purpose::Write).await?,
+            _ => self.open(ConnectionPurpose::Write).await?,
         };
         loop {
             let begun =
                 SqliteTransactionManager::begin(&mut opened.connection, Some(BEGIN.into_sql_str())).await;
             let failed = match begun {
                 Ok(()) => return Ok(opened),
-                Err(error) => fault(&error, Call::Read),
+                Err(error) => classify_error(&error, SqliteCallEffect::Read),
             };
             if !failed.is_busy() || deadline.is_over() {
                 return Err(failed);
@@ -258,53 +263,56 @@ impl Db {
     ///
     /// On a task, which ends with the caller: a caller that is not polled would keep its turn, and hold up every other reader. Of the caller's
     /// runtime, the task would wait for a caller that blocks it.
-    pub(crate) async fn read(self: &Arc<Self>, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {
+    pub(crate) async fn read(
+        self: &Arc<Self>,
+        statement: SqlStatement,
+    ) -> Result<Vec<SqliteRow>, SqliteStoreError> {
         let (mut task, db, runtime) = (JoinSet::new(), Arc::clone(self), self.reading()?);
         task.spawn_on(async move { db.read_in_turn(statement).await }, &runtime);
         match task.join_next().await {
             Some(Ok(read)) => read,
-            _ => Err(StoreError::new(ErrorKind::Unavailable, "the read ended before its time; retry")),
+            _ => Err(SqliteStoreError::new(ErrorKind::Unavailable, "the read ended before its time; retry")),
         }
     }
 
     /// Returns the runtime of the thread for reads.
-    fn reading(&self) -> Result<Handle, StoreError> {
+    fn reading(&self) -> Result<Handle, SqliteStoreError> {
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reading) = &*reading {
             return Ok(reading.runtime.clone());
         }
         let started = ReaderThread::start().map_err(|error| {
             let message = format!("the thread for reads cannot be started: {error}; retry");
-            StoreError::new(ErrorKind::Unavailable, message)
+            SqliteStoreError::new(ErrorKind::Unavailable, message)
         })?;
         Ok(reading.insert(started).runtime.clone())
     }
 
-    async fn read_in_turn(&self, statement: Statement) -> Result<Vec<SqliteRow>, StoreError> {
-        let closed = |_| StoreError::new(ErrorKind::Closed, "the store was closed; open another");
+    async fn read_in_turn(&self, statement: SqlStatement) -> Result<Vec<SqliteRow>, SqliteStoreError> {
+        let closed = |_| SqliteStoreError::new(ErrorKind::Closed, "the store was closed; open another");
         let _turn = self.turns.acquire().await.map_err(closed)?;
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut opened = match idle {
             Some(opened) if self.is_there(&opened) => opened,
-            _ => self.open(Purpose::Read).await?,
+            _ => self.open(ConnectionPurpose::Read).await?,
         };
         // One that failed, and one whose caller was dropped, is closed.
         let rows = statement.query().fetch_all(&mut opened.connection).await;
-        let rows = rows.map_err(|error| fault(&error, Call::Read))?;
+        let rows = rows.map_err(|error| classify_error(&error, SqliteCallEffect::Read))?;
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(opened);
         Ok(rows)
     }
 }
 
 /// Checks the layout; `Unsupported` if a newer version made it, or one of before the first release, whose table of the version has a column more.
-async fn check_layout(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+async fn check_layout(connection: &mut SqliteConnection) -> Result<(), SqliteStoreError> {
     let found = sqlx::query_as(
         "SELECT (SELECT max(version) FROM ferrata_layout), \
          EXISTS (SELECT * FROM pragma_table_info('ferrata_layout') WHERE name = 'usable_by')",
     );
     let found: (Option<i64>, bool) =
-        found.fetch_one(connection).await.map_err(|error| fault(&error, Call::Read))?;
-    let refuse = |kind: ErrorKind, message: String| Err(StoreError::new(kind, message));
+        found.fetch_one(connection).await.map_err(|error| classify_error(&error, SqliteCallEffect::Read))?;
+    let refuse = |kind: ErrorKind, message: String| Err(SqliteStoreError::new(kind, message));
     match found {
         (_, true) => refuse(
             ErrorKind::Unsupported,
@@ -333,11 +341,11 @@ mod tests {
         for (synchronous, number) in [(Synchronous::Full, 2_i64), (Synchronous::Normal, 1)] {
             let options = SqliteOptions::default().with_synchronous(synchronous);
             // A file of its own: connections that close have it to themselves for a moment.
-            let db = Db::new(directory.path().join(format!("{number}.db")), options);
-            let mut made = db.open(Purpose::SetUp).await.unwrap();
-            let layout = Statement::new(crate::setup::LAYOUT).query();
+            let db = SqliteDb::new(directory.path().join(format!("{number}.db")), options);
+            let mut made = db.open(ConnectionPurpose::SetUp).await.unwrap();
+            let layout = SqlStatement::new(crate::setup::LAYOUT).query();
             layout.execute(&mut made.connection).await.unwrap();
-            for purpose in [Purpose::Read, Purpose::Write, Purpose::SetUp] {
+            for purpose in [ConnectionPurpose::Read, ConnectionPurpose::Write, ConnectionPurpose::SetUp] {
                 let mut opened = db.open(purpose).await.unwrap();
                 for (pragma, value) in [
                     ("synchronous", number),

@@ -6,7 +6,7 @@ use ferrata_store::{Error, ErrorKind, RunKey};
 
 /// The effect that a failed call may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+pub(crate) enum SqliteCallEffect {
     /// The call writes nothing, or has not started to write.
     Read,
     /// It may have been committed although that failed.
@@ -15,7 +15,7 @@ pub(crate) enum Call {
 
 /// A failure of the driver or of SQLite, classified once.
 #[derive(Clone, Debug)]
-pub(crate) struct StoreError {
+pub(crate) struct SqliteStoreError {
     kind: ErrorKind,
     message: String,
     cause: Option<String>,
@@ -28,15 +28,16 @@ const CONSTRAINT: i32 = 19;
 const READ_ONLY: i32 = 8;
 const CANNOT_OPEN: i32 = 14;
 
-impl StoreError {
+impl SqliteStoreError {
     /// Creates an error with the library's own message.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), cause: None, code: 0 }
     }
 
     /// The file that was opened is not the one that its path names now.
-    pub(crate) fn moved(path: &Path, call: Call) -> Self {
-        let kind = if call == Call::Read { ErrorKind::Unavailable } else { ErrorKind::Indeterminate };
+    pub(crate) fn moved_error(path: &Path, call: SqliteCallEffect) -> Self {
+        let kind =
+            if call == SqliteCallEffect::Read { ErrorKind::Unavailable } else { ErrorKind::Indeterminate };
         let message = format!(
             "{} or its write-ahead log was removed or replaced while it was open; bring it back, or start a process on what is there",
             path.display()
@@ -45,7 +46,7 @@ impl StoreError {
     }
 
     /// No caller awaits the answer.
-    pub(crate) fn given_up() -> Self {
+    pub(crate) fn abandoned_error() -> Self {
         Self::new(ErrorKind::Unavailable, "the caller gave the call up; nothing was written, retry")
     }
 
@@ -103,8 +104,8 @@ impl StoreError {
 }
 
 /// Puts an error of the driver into a kind.
-pub(crate) fn fault(error: &sqlx::Error, call: Call) -> StoreError {
-    let lost = if call == Call::Read { ErrorKind::Unavailable } else { ErrorKind::Indeterminate };
+pub(crate) fn classify_error(error: &sqlx::Error, call: SqliteCallEffect) -> SqliteStoreError {
+    let lost = if call == SqliteCallEffect::Read { ErrorKind::Unavailable } else { ErrorKind::Indeterminate };
     let (kind, message, code) = match error {
         sqlx::Error::Database(error) => {
             let code = error.code().and_then(|code| code.parse().ok()).unwrap_or(0);
@@ -125,7 +126,7 @@ pub(crate) fn fault(error: &sqlx::Error, call: Call) -> StoreError {
         }
         _ => (lost, "the connection to the database ended; retry".to_owned(), 0),
     };
-    StoreError { kind, message, cause: Some(error.to_string()), code }
+    SqliteStoreError { kind, message, cause: Some(error.to_string()), code }
 }
 
 /// The table: by the primary code, which is the low byte.
@@ -183,7 +184,13 @@ mod tests {
     /// Guarantees: SQLITE-16.
     #[test]
     fn a_dropped_connection_is_in_doubt_only_of_a_write() {
-        assert_eq!(fault(&sqlx::Error::WorkerCrashed, Call::Write).kind, ErrorKind::Indeterminate);
-        assert_eq!(fault(&sqlx::Error::WorkerCrashed, Call::Read).kind, ErrorKind::Unavailable);
+        assert_eq!(
+            classify_error(&sqlx::Error::WorkerCrashed, SqliteCallEffect::Write).kind,
+            ErrorKind::Indeterminate
+        );
+        assert_eq!(
+            classify_error(&sqlx::Error::WorkerCrashed, SqliteCallEffect::Read).kind,
+            ErrorKind::Unavailable
+        );
     }
 }

@@ -7,10 +7,10 @@ use ferrata_store::{
 };
 use sqlx::sqlite::SqliteRow;
 
-use crate::db::Db;
+use crate::db::SqliteDb;
 use crate::load::{self, alive_column};
 use crate::row::{self, corrupt, get};
-use crate::statement::{Statement, Value};
+use crate::statement::{SqlStatement, SqlValue};
 use crate::stored_run::{self, StoredRun};
 
 const OPERATION: &str = "store.runs";
@@ -26,7 +26,7 @@ const TO_WAKE: &str = "r.wake_at IS NOT NULL";
 
 /// Lists a page of the runs that meet the query.
 pub(crate) async fn run(
-    db: &Arc<Db>,
+    db: &Arc<SqliteDb>,
     asked: &RunQuery,
     page: &Page,
     now: Timestamp,
@@ -34,12 +34,13 @@ pub(crate) async fn run(
     let listing = Listing::of_runs(asked, page.order);
     let after = listing.after(page).map_err(|error| error.with_operation(OPERATION))?;
     let wanted = page.len();
-    let statement =
-        |columns: Columns| statement(columns, asked, page.order, after.as_ref(), wanted + 1, now.unix_ms());
-    let whole = db.read(statement(Columns::Heads)).await;
+    let statement = |columns: ListColumns| {
+        statement(columns, asked, page.order, after.as_ref(), wanted + 1, now.unix_ms())
+    };
+    let whole = db.read(statement(ListColumns::Heads)).await;
     // A damaged page of one run must not hide the others: read the runs one by one, by their keys from the indexes.
     let (rows, is_whole) = match whole {
-        Err(failed) if failed.is_damage() => (db.read(statement(Columns::Names)).await, false),
+        Err(failed) if failed.is_damage() => (db.read(statement(ListColumns::Names)).await, false),
         whole => (whole, true),
     };
     let rows = rows.map_err(|failed| failed.into_error(OPERATION))?;
@@ -74,7 +75,7 @@ pub(crate) async fn run(
 
 /// The columns that a listing reads.
 #[derive(Clone, Copy)]
-enum Columns {
+enum ListColumns {
     /// The columns of the index: key, creation and name.
     Names,
     /// The same, and after it the columns of a run, and whether its owner is alive.
@@ -102,20 +103,20 @@ fn listed(row: &SqliteRow) -> Result<RunHead> {
     read().map_err(|error: Error| error.with_run(&name))
 }
 
-async fn head_of(db: &Arc<Db>, row: &SqliteRow, now: Timestamp) -> Result<Option<RunHead>> {
+async fn head_of(db: &Arc<SqliteDb>, row: &SqliteRow, now: Timestamp) -> Result<Option<RunHead>> {
     load::head(db, &row::key(row, 2)?, now).await
 }
 
 fn statement(
-    columns: Columns,
+    columns: ListColumns,
     asked: &RunQuery,
     order: Order,
     after: Option<&RunPlace>,
     limit: usize,
     now: i64,
-) -> Statement {
+) -> SqlStatement {
     // The time is the first value, however many follow.
-    let mut values = Statement::default().bind(now);
+    let mut values = SqlStatement::default().bind(now);
     let mut conditions = conditions(asked, &mut values);
     let (comparison, direction) = match order {
         Order::NewestFirst => ("<", "DESC"),
@@ -181,8 +182,8 @@ fn statement(
     };
     let order = order.replace("r.", "v.");
     values.and(&match columns {
-        Columns::Names => format!("{before}SELECT {NAMES} FROM ({from}) v {order}"),
-        Columns::Heads => {
+        ListColumns::Names => format!("{before}SELECT {NAMES} FROM ({from}) v {order}"),
+        ListColumns::Heads => {
             let (columns, alive) = (stored_run::columns(), alive_column("?1"));
             let tables = stored_run::tables(&format!("({from})"));
             format!("{before}SELECT {NAMES}, {columns}, {alive} FROM {tables} {order}")
@@ -194,9 +195,9 @@ fn statement(
 const INDEXED: [&str; 2] = ["ferrata.parent", "ferrata.root"];
 
 /// Writes the conditions of a query but those of statuses and of the filter.
-fn conditions(asked: &RunQuery, values: &mut Statement) -> Vec<String> {
+fn conditions(asked: &RunQuery, values: &mut SqlStatement) -> Vec<String> {
     let mut conditions = Vec::new();
-    let mut compare = |column: &str, how: &str, value: Option<Value>| {
+    let mut compare = |column: &str, how: &str, value: Option<SqlValue>| {
         if let Some(value) = value {
             let named = values.name(value);
             conditions.push(format!("{column} {how} {named}"));

@@ -8,7 +8,7 @@ use ferrata_store::{
 };
 use sqlx::sqlite::SqliteRow;
 
-use crate::db::Db;
+use crate::db::SqliteDb;
 use crate::row::{self, get, number};
 use crate::stored_run::{self, NAMED, StoredRun, named, with_records};
 
@@ -24,7 +24,7 @@ pub(crate) fn alive_column(now: &str) -> String {
 }
 
 /// Reads the head of a run.
-pub(crate) async fn head(db: &Arc<Db>, run: &RunKey, now: Timestamp) -> Result<Option<RunHead>> {
+pub(crate) async fn head(db: &Arc<SqliteDb>, run: &RunKey, now: Timestamp) -> Result<Option<RunHead>> {
     let (columns, alive, tables) = (stored_run::columns(), alive_column("?3"), stored_run::tables(NAMED));
     let look = named(run).bind(now.unix_ms()).and(&format!("SELECT {columns}, {alive} FROM {tables}"));
     let rows = db.read(look).await.map_err(|failed| failed.of_run(HEAD_OF, run))?;
@@ -37,7 +37,7 @@ pub(crate) async fn head(db: &Arc<Db>, run: &RunKey, now: Timestamp) -> Result<O
 }
 
 /// Loads up to a position.
-pub(crate) async fn load(db: &Arc<Db>, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+pub(crate) async fn load(db: &Arc<SqliteDb>, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
     let (values, end) = match at {
         At::Latest => (named(run), "h.seq"),
         At::Seq(seq) => (named(run).bind(number(seq)), "?3"),
@@ -95,7 +95,7 @@ fn sorted(run: &RunKey, rows: &[SqliteRow]) -> Result<Vec<Record>> {
 }
 
 /// Searches for a record by its id in every header of a run. The search in the database skips damaged records, while this search fails at them.
-async fn find(db: &Arc<Db>, run: &RunKey, id: RecordId) -> Result<Option<Seq>> {
+async fn find(db: &Arc<SqliteDb>, run: &RunKey, id: RecordId) -> Result<Option<Seq>> {
     let mut range = Some(HeaderRange::oldest(HeaderRange::MAX));
     while let Some(asked) = range {
         match headers(db, run, asked).await {
@@ -112,7 +112,11 @@ async fn find(db: &Arc<Db>, run: &RunKey, id: RecordId) -> Result<Option<Seq>> {
 }
 
 /// Loads the records after a record. Loads like a load of the head if that record is gone.
-pub(crate) async fn load_since(db: &Arc<Db>, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+pub(crate) async fn load_since(
+    db: &Arc<SqliteDb>,
+    run: &RunKey,
+    known: HeadRef,
+) -> Result<Option<Vec<Record>>> {
     let look = with_records(
         named(run).bind(number(known.seq)),
         "NULL",
@@ -120,14 +124,14 @@ pub(crate) async fn load_since(db: &Arc<Db>, run: &RunKey, known: HeadRef) -> Re
         "c.seq >= ?3",
     );
     let rows = db.read(look).await.map_err(|failed| failed.of_run(LOAD, run))?;
-    match news(run, known, &rows).map_err(|error| error.with_operation(LOAD).with_run(run))? {
+    match records_after(run, known, &rows).map_err(|error| error.with_operation(LOAD).with_run(run))? {
         Some(news) => Ok(Some(news)),
         None => load(db, run, At::Latest).await,
     }
 }
 
 /// Reads the records after a record. Returns `None` if that record is gone or unreadable; a load then reports the reason.
-fn news(run: &RunKey, known: HeadRef, rows: &[SqliteRow]) -> Result<Option<Vec<Record>>> {
+fn records_after(run: &RunKey, known: HeadRef, rows: &[SqliteRow]) -> Result<Option<Vec<Record>>> {
     let Some((first, rest)) = rows.split_first() else { return Ok(None) };
     let Some(stored) = StoredRun::read(first, 0)? else { return Ok(None) };
     let is_known = |row: &SqliteRow| row::header(row, 0, run).is_ok_and(|header| header.head() == known);
@@ -145,7 +149,7 @@ fn news(run: &RunKey, known: HeadRef, rows: &[SqliteRow]) -> Result<Option<Vec<R
 }
 
 /// Lists the headers of a range, by the key of the table, without a body.
-pub(crate) async fn headers(db: &Arc<Db>, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+pub(crate) async fn headers(db: &Arc<SqliteDb>, run: &RunKey, range: HeaderRange) -> Result<Headers> {
     let (anchor, within) = match range.anchor() {
         Anchor::From(seq) => {
             (seq, "c.seq >= max(?3, found.first_seq) AND c.seq < max(?3, found.first_seq) + ?4")

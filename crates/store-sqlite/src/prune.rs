@@ -4,7 +4,7 @@ use ferrata_store::{At, HeadRef, PruneCut, Removed, Result, RunKey, check_prune,
 use sqlx::sqlite::SqliteRow;
 
 use crate::row::{self, HEADER_LEN, corrupt, get, header_columns, header_text, number, run_sum};
-use crate::statement::{Statement, Value};
+use crate::statement::{SqlStatement, SqlValue};
 use crate::stored_run::{self, LEN, NAMED, StoredRun, named};
 
 pub(crate) const PRUNE: &str = "store.prune";
@@ -14,7 +14,7 @@ pub(crate) const PURGE: &str = "store.purge";
 const VACUUM: &str = "PRAGMA incremental_vacuum(1000);";
 
 /// Reads a run and the record at the cut, and counts the records before it.
-pub(crate) fn look_prune(run: &RunKey, cut: &PruneCut) -> Statement {
+pub(crate) fn prune_lookup(run: &RunKey, cut: &PruneCut) -> SqlStatement {
     let (columns, tables, at) = (stored_run::columns(), stored_run::tables(NAMED), header_columns("p"));
     named(run).bind(number(cut.at)).and(&format!(
         "SELECT {columns}, {at}, (SELECT count(*) FROM ferrata_records g WHERE g.run = h.key AND g.seq < ?3), \
@@ -25,7 +25,7 @@ pub(crate) fn look_prune(run: &RunKey, cut: &PruneCut) -> Statement {
 
 /// Reads a run, and counts its records. An unreadable run can be purged, too, so take its key from the row that names it: its head may lead to
 /// another run.
-pub(crate) fn look_purge(run: &RunKey) -> Statement {
+pub(crate) fn purge_lookup(run: &RunKey) -> SqlStatement {
     let (columns, tables) = (stored_run::columns(), stored_run::tables(NAMED));
     let by_name = "SELECT n.key FROM ferrata_runs n WHERE n.tenant = v.tenant AND n.run = v.run";
     // The plus keeps SQLite from the index, which may lie.
@@ -49,7 +49,7 @@ pub(crate) fn plan_prune(
     rows: &[SqliteRow],
     run: &RunKey,
     cut: &PruneCut,
-) -> Result<(Removed, Vec<Statement>)> {
+) -> Result<(Removed, Vec<SqlStatement>)> {
     let no_run = || refusal::no_run(PRUNE, run);
     let row = rows.first().ok_or_else(no_run)?;
     let StoredRun { key, first, last, facts_text, .. } = StoredRun::read(row, 0)?.ok_or_else(no_run)?;
@@ -61,14 +61,14 @@ pub(crate) fn plan_prune(
     }
     let header = row::header_at(row, LEN, run, cut.at)?;
     let (base, at) = (check_prune(run, &header, cut)?, number(cut.at));
-    let mut statement = Statement::default();
+    let mut statement = SqlStatement::default();
     if let Some(base) = base {
         let (text, sum) = header_text(run, &base.header)?;
         statement = statement
             .and("UPDATE ferrata_records SET base = 1, header = ?, sum = ?, body = ? WHERE run = ? AND seq = ?;")
             .bind(text)
             .bind(sum)
-            .bind(Value::Bytes(base.body.to_vec()))
+            .bind(SqlValue::Bytes(base.body.to_vec()))
             .bind(key)
             .bind(at);
     }
@@ -91,7 +91,7 @@ pub(crate) fn plan_purge(
     rows: &[SqliteRow],
     run: &RunKey,
     expected: Option<HeadRef>,
-) -> Result<(Removed, Vec<Statement>)> {
+) -> Result<(Removed, Vec<SqlStatement>)> {
     let Some(row) = rows.first() else { return Ok(Default::default()) };
     if expected.is_some() {
         let Some(stored) = StoredRun::read(row, 0)? else { return Ok(Default::default()) };
@@ -107,7 +107,7 @@ pub(crate) fn plan_purge(
             false => Ok(Default::default()),
         };
     };
-    let statement = Statement::new("DELETE FROM ferrata_records WHERE run = ?;")
+    let statement = SqlStatement::new("DELETE FROM ferrata_records WHERE run = ?;")
         .bind(key)
         .and("DELETE FROM ferrata_runs WHERE key = ?;")
         .bind(key)

@@ -8,7 +8,7 @@ use ferrata_store::{
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Row as _, Sqlite, Type};
 
-use crate::error::{Call, fault};
+use crate::error::{SqliteCallEffect, classify_error};
 
 /// Returns the columns of a header, of a table of records by this name; with the body they make a record.
 pub(crate) fn header_columns(table: &str) -> String {
@@ -19,9 +19,9 @@ pub(crate) fn header_columns(table: &str) -> String {
 pub(crate) const HEADER_LEN: usize = 4;
 
 /// The fields stored as columns instead of JSON: the number, and whether the record is a base.
-enum Columns {}
+enum HeaderColumns {}
 
-impl JsonLayout for Columns {
+impl JsonLayout for HeaderColumns {
     const SHORT_IDS: bool = false;
 
     fn key(field: Field) -> Option<&'static str> {
@@ -48,7 +48,7 @@ fn seq(number: i64) -> Result<Seq> {
 
 /// Writes the header of a record of a run as JSON, and its checksum.
 pub(crate) fn header_text(run: &RunKey, header: &RecordHeader) -> Result<(String, i64)> {
-    let said = JsonHeader::<Columns>::of(header, assumed(header.seq, header.base));
+    let said = JsonHeader::<HeaderColumns>::of(header, assumed(header.seq, header.base));
     let text = serde_json::to_string(&said).map_err(|error| {
         Error::new(ErrorKind::Invalid, "the header cannot be written as JSON").with_source(error)
     })?;
@@ -79,7 +79,7 @@ pub(crate) fn corrupt(what: &str) -> Error {
 
 /// Reads a column.
 pub(crate) fn get<'r, T: Decode<'r, Sqlite> + Type<Sqlite>>(row: &'r SqliteRow, at: usize) -> Result<T> {
-    row.try_get(at).map_err(|error| fault(&error, Call::Read).into_error("store.read"))
+    row.try_get(at).map_err(|error| classify_error(&error, SqliteCallEffect::Read).into_error("store.read"))
 }
 
 /// Reads the number of a record.
@@ -111,7 +111,7 @@ pub(crate) fn header(row: &SqliteRow, at: usize, run: &RunKey) -> Result<RecordH
             return Err(corrupt("the header is not what was written to this run"));
         }
         // Check the version first: a newer format may have fields that this version does not know.
-        let said: serde_json::Result<JsonHeader<Columns>> = serde_json::from_str(text);
+        let said: serde_json::Result<JsonHeader<HeaderColumns>> = serde_json::from_str(text);
         let format = match &said {
             Ok(said) => said.get(Field::Format).cloned(),
             Err(_) => serde_json::from_str::<serde_json::Value>(text)

@@ -9,9 +9,9 @@ use ferrata_store::{
 use sqlx::Connection as _;
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
-use crate::db::{Db, OpenConnection, Purpose};
-use crate::error::{Call, StoreError, fault};
-use crate::statement::Statement;
+use crate::db::{ConnectionPurpose, OpenConnection, SqliteDb};
+use crate::error::{SqliteCallEffect, SqliteStoreError, classify_error};
+use crate::statement::SqlStatement;
 use crate::{append, prune, reseal, setup};
 
 const APPEND: &str = "store.append";
@@ -21,49 +21,52 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// The writer's connection, once it is needed.
 #[derive(Debug)]
-pub(crate) struct Session {
-    db: Arc<Db>,
+pub(crate) struct WriterSession {
+    db: Arc<SqliteDb>,
     opened: Option<OpenConnection>,
     log: LogBound,
 }
 
-impl Session {
-    pub(crate) fn new(db: Arc<Db>) -> Self {
+impl WriterSession {
+    pub(crate) fn new(db: Arc<SqliteDb>) -> Self {
         Self { db, opened: None, log: LogBound::default() }
     }
 
     /// Takes the connection, and opens it unless it is open to the file that has the name now. The caller puts it back. If the caller is dropped
     /// meanwhile, the connection is closed, which rolls back.
-    async fn take(&mut self) -> Result<OpenConnection, StoreError> {
+    async fn take_connection(&mut self) -> Result<OpenConnection, SqliteStoreError> {
         match self.opened.take() {
             Some(opened) if self.db.is_there(&opened) => Ok(opened),
-            _ => self.db.open(Purpose::Write).await,
+            _ => self.db.open(ConnectionPurpose::Write).await,
         }
     }
 
     /// Starts a transaction with the writer's lock, and reads within it.
     ///
     /// Only this statement waits for other writers. With the lock, no statement is refused, so every `BUSY` means that nothing was written.
-    async fn begin(&mut self, look: Statement) -> Result<Vec<SqliteRow>, StoreError> {
-        let begin = Statement::new("BEGIN IMMEDIATE;").join(look);
-        self.lock(begin, Call::Read, async |begin, connection| begin.query().fetch_all(connection).await)
-            .await
+    async fn begin(&mut self, look: SqlStatement) -> Result<Vec<SqliteRow>, SqliteStoreError> {
+        let begin = SqlStatement::new("BEGIN IMMEDIATE;").join(look);
+        self.lock(begin, SqliteCallEffect::Read, async |begin, connection| {
+            begin.query().fetch_all(connection).await
+        })
+        .await
     }
 
     /// Carries out what begins with taking the lock, which is waited for.
     async fn lock<T>(
         &mut self,
-        statement: Statement,
-        call: Call,
-        carry_out: impl AsyncFn(Statement, &mut SqliteConnection) -> sqlx::Result<T>,
-    ) -> Result<T, StoreError> {
-        let deadline = Deadline::after(self.db.options.lock_wait);
+        statement: SqlStatement,
+        call: SqliteCallEffect,
+        carry_out: impl AsyncFn(SqlStatement, &mut SqliteConnection) -> sqlx::Result<T>,
+    ) -> Result<T, SqliteStoreError> {
+        let deadline = WaitDeadline::after(self.db.options.lock_wait);
         loop {
-            let failed = match self.take().await {
+            let failed = match self.take_connection().await {
                 Ok(mut opened) => {
                     let done = carry_out(statement.clone(), &mut opened.connection).await;
-                    let done = done.map_err(|error| fault(&error, call));
-                    self.opened = done.as_ref().map_or_else(StoreError::is_busy, |_| true).then_some(opened);
+                    let done = done.map_err(|error| classify_error(&error, call));
+                    self.opened =
+                        done.as_ref().map_or_else(SqliteStoreError::is_busy, |_| true).then_some(opened);
                     match done {
                         Ok(done) => return Ok(done),
                         Err(failed) => failed,
@@ -78,27 +81,27 @@ impl Session {
     }
 
     /// Carries out the statements and commits. After an error the connection is closed, which rolls back.
-    async fn commit(&mut self, mut statements: Vec<Statement>) -> Result<(), StoreError> {
-        let Some(mut opened) = self.opened.take() else { return Err(self.moved()) };
+    async fn commit(&mut self, mut statements: Vec<SqlStatement>) -> Result<(), SqliteStoreError> {
+        let Some(mut opened) = self.opened.take() else { return Err(self.moved_error()) };
         let last = statements.pop().unwrap_or_default().and("COMMIT");
         for statement in statements {
             let done = statement.query().execute(&mut opened.connection).await;
-            done.map_err(|error| fault(&error, Call::Read))?;
+            done.map_err(|error| classify_error(&error, SqliteCallEffect::Read))?;
         }
         let done = last.query().execute(&mut opened.connection).await;
-        done.map_err(|error| fault(&error, Call::Write))?;
+        done.map_err(|error| classify_error(&error, SqliteCallEffect::Write))?;
         self.opened = Some(opened);
-        self.still_there()
+        self.check_not_moved()
     }
 
-    fn moved(&self) -> StoreError {
-        StoreError::moved(self.db.path(), Call::Read)
+    fn moved_error(&self) -> SqliteStoreError {
+        SqliteStoreError::moved_error(self.db.path(), SqliteCallEffect::Read)
     }
 
     /// Checks that a committed transaction went to the file of that name.
-    fn still_there(&mut self) -> Result<(), StoreError> {
+    fn check_not_moved(&mut self) -> Result<(), SqliteStoreError> {
         match self.opened.take_if(|opened| !self.db.is_there(opened)) {
-            Some(_) => Err(StoreError::moved(self.db.path(), Call::Write)),
+            Some(_) => Err(SqliteStoreError::moved_error(self.db.path(), SqliteCallEffect::Write)),
             None => Ok(()),
         }
     }
@@ -134,12 +137,12 @@ impl Session {
     pub(crate) async fn step(&mut self, entry: &RunAppend) -> Option<Result<HeadRef>> {
         let (step, head) = append::step(entry)?;
         // The driver wakes the caller once for each row, so this statement returns none.
-        let written = self.lock(step, Call::Write, async |step, connection| {
+        let written = self.lock(step, SqliteCallEffect::Write, async |step, connection| {
             step.query().execute(connection).await.map(|done| done.rows_affected())
         });
         let done = match written.await {
             Ok(0) => return None,
-            Ok(_) => self.still_there(),
+            Ok(_) => self.check_not_moved(),
             Err(failed) => Err(failed),
         };
         self.bound_log().await;
@@ -150,14 +153,14 @@ impl Session {
         &mut self,
         entries: &[RunAppend],
         is_awaited: impl Fn(usize) -> bool,
-    ) -> Result<Vec<Result<HeadRef>>, StoreError> {
+    ) -> Result<Vec<Result<HeadRef>>, SqliteStoreError> {
         if let [entry] = entries
             && let Some(done) = self.step(entry).await
         {
             return Ok(vec![done]);
         }
-        let rows = self.begin(append::look(entries)).await?;
-        let Some(mut opened) = self.opened.take() else { return Err(self.moved()) };
+        let rows = self.begin(append::find_runs(entries)).await?;
+        let Some(mut opened) = self.opened.take() else { return Err(self.moved_error()) };
         let (results, statements) =
             append::decide(&mut opened.connection, entries, &rows, is_awaited).await?;
         self.opened = Some(opened);
@@ -172,7 +175,7 @@ impl Session {
         is_awaited: impl Fn() -> bool,
     ) -> Result<Removed> {
         let planned = |rows: &[SqliteRow]| prune::plan_prune(rows, run, cut);
-        self.change(prune::PRUNE, run, prune::look_prune(run, cut), planned, is_awaited).await
+        self.change(prune::PRUNE, run, prune::prune_lookup(run, cut), planned, is_awaited).await
     }
 
     pub(crate) async fn purge(
@@ -182,7 +185,7 @@ impl Session {
         is_awaited: impl Fn() -> bool,
     ) -> Result<Removed> {
         let planned = |rows: &[SqliteRow]| prune::plan_purge(rows, run, expected);
-        self.change(prune::PURGE, run, prune::look_purge(run), planned, is_awaited).await
+        self.change(prune::PURGE, run, prune::purge_lookup(run), planned, is_awaited).await
     }
 
     pub(crate) async fn reseal(
@@ -192,7 +195,7 @@ impl Session {
         is_awaited: impl Fn() -> bool,
     ) -> Result<u64> {
         let planned = |rows: &[SqliteRow]| reseal::plan(rows, run, records);
-        self.change(reseal::RESEAL, run, reseal::look(run, records), planned, is_awaited).await
+        self.change(reseal::RESEAL, run, reseal::reseal_lookup(run, records), planned, is_awaited).await
     }
 
     /// Reads a run, and changes it in the same transaction. Does nothing if the caller has stopped waiting, because the next life of the run may
@@ -201,13 +204,14 @@ impl Session {
         &mut self,
         operation: &'static str,
         run: &RunKey,
-        look: Statement,
-        plan: impl Fn(&[SqliteRow]) -> Result<(T, Vec<Statement>)>,
+        look: SqlStatement,
+        plan: impl Fn(&[SqliteRow]) -> Result<(T, Vec<SqlStatement>)>,
         is_awaited: impl Fn() -> bool,
     ) -> Result<T> {
-        let of_run = |failed: StoreError| failed.of_run(operation, run);
+        let of_run = |failed: SqliteStoreError| failed.of_run(operation, run);
         let rows = self.begin(look).await.map_err(of_run)?;
-        let planned = if is_awaited() { plan(&rows) } else { Err(of_run(StoreError::given_up())) };
+        let planned =
+            if is_awaited() { plan(&rows) } else { Err(of_run(SqliteStoreError::abandoned_error())) };
         let (said, statements) = match planned {
             Ok((said, statements)) => (Ok(said), statements),
             Err(refused) => (Err(refused), Vec::new()),
@@ -219,19 +223,19 @@ impl Session {
     }
 
     /// Writes what depends on nothing that is there, in one command of the driver: a caller that is not polled meanwhile holds no lock.
-    pub(crate) async fn write(&mut self, statement: Statement) -> Result<(), StoreError> {
-        let whole = Statement::new("BEGIN IMMEDIATE;").join(statement).and("COMMIT");
-        let write = async |whole: Statement, connection: &mut SqliteConnection| {
+    pub(crate) async fn write(&mut self, statement: SqlStatement) -> Result<(), SqliteStoreError> {
+        let whole = SqlStatement::new("BEGIN IMMEDIATE;").join(statement).and("COMMIT");
+        let write = async |whole: SqlStatement, connection: &mut SqliteConnection| {
             whole.query().execute(connection).await.map(drop)
         };
-        self.lock(whole, Call::Write, write).await?;
-        self.still_there()
+        self.lock(whole, SqliteCallEffect::Write, write).await?;
+        self.check_not_moved()
     }
 
     /// Creates the file and its tables; writes nothing if they exist.
-    pub(crate) async fn set_up(&mut self) -> Result<(), StoreError> {
+    pub(crate) async fn set_up(&mut self) -> Result<(), SqliteStoreError> {
         setup::make_directory(self.db.path(), self.db.options.read_only)?;
-        let deadline = Deadline::after(self.db.options.lock_wait);
+        let deadline = WaitDeadline::after(self.db.options.lock_wait);
         loop {
             match self.try_set_up().await {
                 // To begin with the write-ahead log needs the file alone for a moment, for which SQLite does not wait.
@@ -243,11 +247,11 @@ impl Session {
         }
     }
 
-    async fn try_set_up(&mut self) -> Result<(), StoreError> {
+    async fn try_set_up(&mut self) -> Result<(), SqliteStoreError> {
         self.opened = None;
         let read_only = self.db.options.read_only;
         // If everything exists, the setup needs no lock, which another process may have for long.
-        match self.db.open(Purpose::Write).await {
+        match self.db.open(ConnectionPurpose::Write).await {
             Ok(mut opened) => {
                 if read_only || setup::check_journal(&mut opened.connection).await.is_ok() {
                     return Ok(());
@@ -256,11 +260,11 @@ impl Session {
             Err(failed) if read_only || !failed.is_invalid() => return Err(failed),
             Err(_) => {}
         }
-        let mut opened = self.db.open(Purpose::SetUp).await?;
+        let mut opened = self.db.open(ConnectionPurpose::SetUp).await?;
         setup::check_journal(&mut opened.connection).await?;
         self.opened = Some(opened);
-        self.begin(Statement::default()).await?;
-        self.commit(vec![Statement::new(setup::LAYOUT)]).await
+        self.begin(SqlStatement::default()).await?;
+        self.commit(vec![SqlStatement::new(setup::LAYOUT)]).await
     }
 
     /// Empties a write-ahead log that has become long. Readers that overlap without an end keep the checkpoints of commits from it, so this one
@@ -274,7 +278,7 @@ impl Session {
                 "PRAGMA busy_timeout = {}; PRAGMA wal_checkpoint(TRUNCATE); PRAGMA busy_timeout = 5",
                 wait.as_millis()
             );
-            if Statement::new(&wait).query().execute(&mut opened.connection).await.is_err() {
+            if SqlStatement::new(&wait).query().execute(&mut opened.connection).await.is_err() {
                 self.opened = None;
             }
         }
@@ -327,9 +331,9 @@ impl Default for LogBound {
 }
 
 /// The end of a wait.
-pub(crate) struct Deadline(SystemClock, Duration);
+pub(crate) struct WaitDeadline(SystemClock, Duration);
 
-impl Deadline {
+impl WaitDeadline {
     pub(crate) fn after(wait: Duration) -> Self {
         let clock = SystemClock::new();
         let end = clock.monotonic().saturating_add(wait);

@@ -7,20 +7,23 @@ use std::path::Path;
 use ferrata_store::ErrorKind;
 use sqlx::sqlite::SqliteConnection;
 
-use crate::error::{Call, StoreError, fault};
+use crate::error::{SqliteCallEffect, SqliteStoreError, classify_error};
 
 /// The script that makes the tables of the layout. Running it again changes nothing.
 pub(crate) const LAYOUT: &str = include_str!("layout.sql");
 
 /// Creates the directory of the file, durably. Refuses a network file system: processes of two machines do not see each other's locks there, nor
 /// their shared memory.
-pub(crate) fn make_directory(path: &Path, read_only: bool) -> Result<(), StoreError> {
+pub(crate) fn make_directory(path: &Path, read_only: bool) -> Result<(), SqliteStoreError> {
     let Some(directory) = path.parent() else {
-        return Err(StoreError::new(ErrorKind::Invalid, "the path names no file; correct the store's URL"));
+        return Err(SqliteStoreError::new(
+            ErrorKind::Invalid,
+            "the path names no file; correct the store's URL",
+        ));
     };
     let failed = |error: &io::Error| {
         let message = format!("the directory {} cannot be made or read: {error}", directory.display());
-        StoreError::new(ErrorKind::Invalid, message)
+        SqliteStoreError::new(ErrorKind::Invalid, message)
     };
     if !read_only && !directory.is_dir() {
         fs::create_dir_all(directory).map_err(|error| failed(&error))?;
@@ -34,7 +37,7 @@ pub(crate) fn make_directory(path: &Path, read_only: bool) -> Result<(), StoreEr
             "{} is on a network file system, where locks do not hold; use a local one",
             path.display()
         );
-        return Err(StoreError::new(ErrorKind::Unsupported, message));
+        return Err(SqliteStoreError::new(ErrorKind::Unsupported, message));
     }
     Ok(())
 }
@@ -56,18 +59,18 @@ fn is_network(_directory: &Path) -> bool {
 
 /// Refuses a file system without the shared memory that the write-ahead log needs: SQLite then continues without the log, and reports it only in the
 /// answer.
-pub(crate) async fn check_journal(connection: &mut SqliteConnection) -> Result<(), StoreError> {
+pub(crate) async fn check_journal(connection: &mut SqliteConnection) -> Result<(), SqliteStoreError> {
     let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
         .fetch_one(connection)
         .await
-        .map_err(|error| fault(&error, Call::Read))?;
+        .map_err(|error| classify_error(&error, SqliteCallEffect::Read))?;
     match mode.as_str() {
         "wal" => Ok(()),
         mode => {
             let message = format!(
                 "the database has the journal mode `{mode}` and does not take `wal`; use a local disk"
             );
-            Err(StoreError::new(ErrorKind::Unsupported, message))
+            Err(SqliteStoreError::new(ErrorKind::Unsupported, message))
         }
     }
 }

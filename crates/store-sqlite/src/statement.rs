@@ -9,25 +9,25 @@ const KEPT: usize = 128;
 
 /// A value of a statement.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum SqlValue {
     Text(Option<String>),
     Number(Option<i64>),
     Bytes(Vec<u8>),
 }
 
-impl From<&str> for Value {
+impl From<&str> for SqlValue {
     fn from(text: &str) -> Self {
         Self::Text(Some(text.to_owned()))
     }
 }
 
-impl From<String> for Value {
+impl From<String> for SqlValue {
     fn from(text: String) -> Self {
         Self::Text(Some(text))
     }
 }
 
-impl From<i64> for Value {
+impl From<i64> for SqlValue {
     fn from(number: i64) -> Self {
         Self::Number(Some(number))
     }
@@ -35,13 +35,13 @@ impl From<i64> for Value {
 
 /// Statements, and the values they name in their order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Statement {
+pub(crate) struct SqlStatement {
     text: String,
-    values: Vec<Value>,
+    values: Vec<SqlValue>,
     rows: usize,
 }
 
-impl Statement {
+impl SqlStatement {
     /// Begins with a text without values.
     pub(crate) fn new(text: &str) -> Self {
         Self { text: text.to_owned(), ..Self::default() }
@@ -56,7 +56,7 @@ impl Statement {
 
     /// Adds a value.
     #[must_use]
-    pub(crate) fn bind(mut self, value: impl Into<Value>) -> Self {
+    pub(crate) fn bind(mut self, value: impl Into<SqlValue>) -> Self {
         self.values.push(value.into());
         self
     }
@@ -83,7 +83,7 @@ impl Statement {
     }
 
     /// Takes a value in, and returns how the text names it by number: in a text of one statement only.
-    pub(crate) fn name(&mut self, value: impl Into<Value>) -> String {
+    pub(crate) fn name(&mut self, value: impl Into<SqlValue>) -> String {
         self.values.push(value.into());
         format!("?{}", self.values.len())
     }
@@ -92,7 +92,7 @@ impl Statement {
     pub(crate) fn rows<const N: usize>(
         &mut self,
         before: &str,
-        rows: impl IntoIterator<Item = [Value; N]>,
+        rows: impl IntoIterator<Item = [SqlValue; N]>,
         after: &str,
     ) {
         let mut rows = rows.into_iter().peekable();
@@ -115,9 +115,9 @@ impl Statement {
         let is_kept = self.rows <= KEPT;
         let query = sqlx::query(AssertSqlSafe(self.text)).persistent(is_kept);
         self.values.into_iter().fold(query, |query, value| match value {
-            Value::Text(text) => query.bind(text),
-            Value::Number(number) => query.bind(number),
-            Value::Bytes(bytes) => query.bind(bytes),
+            SqlValue::Text(text) => query.bind(text),
+            SqlValue::Number(number) => query.bind(number),
+            SqlValue::Bytes(bytes) => query.bind(bytes),
         })
     }
 }

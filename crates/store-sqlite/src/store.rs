@@ -14,10 +14,10 @@ use ferrata_store::{
 use sqlx::SqliteConnection;
 
 use crate::config::{SqliteOptions, read_url};
-use crate::db::Db;
-use crate::error::{Call, StoreError, fault};
-use crate::statement::Statement;
-use crate::writer::{Job, Writer};
+use crate::db::SqliteDb;
+use crate::error::{SqliteCallEffect, SqliteStoreError, classify_error};
+use crate::statement::SqlStatement;
+use crate::writer::{WriterHandle, WriterJob};
 use crate::{append, list, load, prune, reseal};
 
 /// The longest time to live, a thousand years: any longer one is as good as that, and the sum stays in range.
@@ -32,8 +32,8 @@ const KEEP_EXPIRED_MS: i64 = 3_600_000;
 /// once.
 #[derive(Clone)]
 pub struct SqliteStore {
-    db: Arc<Db>,
-    writer: Arc<Writer>,
+    db: Arc<SqliteDb>,
+    writer: Arc<WriterHandle>,
     clock: Arc<dyn Clock>,
 }
 
@@ -51,7 +51,7 @@ impl SqliteStore {
             let message = format!("\"{}\" is no file for a store; name one", path.display());
             Error::new(ErrorKind::Invalid, message).with_source(source)
         })?;
-        Ok(Self::with(Arc::new(Db::new(path, options)), Arc::new(SystemClock::new())))
+        Ok(Self::with(Arc::new(SqliteDb::new(path, options)), Arc::new(SystemClock::new())))
     }
 
     /// Creates a store in the file of a URL: `sqlite:///absolute/path.db`, or `sqlite:relative/path.db`.
@@ -73,8 +73,8 @@ impl SqliteStore {
         Self { clock, ..self }
     }
 
-    fn with(db: Arc<Db>, clock: Arc<dyn Clock>) -> Self {
-        Self { writer: Arc::new(Writer::new(Arc::clone(&db))), db, clock }
+    fn with(db: Arc<SqliteDb>, clock: Arc<dyn Clock>) -> Self {
+        Self { writer: Arc::new(WriterHandle::new(Arc::clone(&db))), db, clock }
     }
 
     /// Appends to one run within the caller's transaction on the same file. The records exist exactly if the transaction commits.
@@ -93,9 +93,11 @@ impl SqliteStore {
     /// Not cancel safe: roll the transaction back.
     pub async fn append_in(&self, connection: &mut SqliteConnection, append: RunAppend) -> Result<HeadRef> {
         check_append(&append)?;
-        let of_run = |error: &sqlx::Error| fault(error, Call::Read).of_run("store.append", &append.run);
+        let of_run = |error: &sqlx::Error| {
+            classify_error(error, SqliteCallEffect::Read).of_run("store.append", &append.run)
+        };
         let entries = std::slice::from_ref(&append);
-        let rows = append::look(entries).query().fetch_all(&mut *connection).await;
+        let rows = append::find_runs(entries).query().fetch_all(&mut *connection).await;
         let rows = rows.map_err(|error| of_run(&error))?;
         let decided = append::decide(&mut *connection, entries, &rows, |_| true).await;
         let (mut results, statements) =
@@ -106,7 +108,7 @@ impl SqliteStore {
         results.swap_remove(0)
     }
 
-    pub(crate) fn db(&self) -> &Db {
+    pub(crate) fn db(&self) -> &SqliteDb {
         &self.db
     }
 
@@ -134,7 +136,7 @@ impl SqliteStore {
         }
         let name =
             std::path::absolute(name).map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
-        let copied = self.db.read(Statement::new("VACUUM INTO ?").bind(name)).await;
+        let copied = self.db.read(SqlStatement::new("VACUUM INTO ?").bind(name)).await;
         copied.map_err(|failed| failed.into_error(OPERATION))?;
         // SQLite leaves it to the caller to sync the copy.
         let sync = |path: &Path| std::fs::File::open(path).and_then(|file| file.sync_all());
@@ -147,11 +149,11 @@ impl SqliteStore {
     }
 
     /// Sends the writer a job for one run.
-    async fn ask<T>(
+    async fn send_job<T>(
         &self,
         operation: &'static str,
         run: &RunKey,
-        job: impl FnOnce(tokio::sync::oneshot::Sender<Result<T>>) -> Job,
+        job: impl FnOnce(tokio::sync::oneshot::Sender<Result<T>>) -> WriterJob,
     ) -> Result<T> {
         self.writer.run(job).await.map_err(|failed| failed.of_run(operation, run))?
     }
@@ -171,7 +173,7 @@ impl CheckpointStore for SqliteStore {
     }
 
     async fn setup(&self) -> Result<()> {
-        let done = self.writer.run(Job::SetUp).await;
+        let done = self.writer.run(WriterJob::SetUp).await;
         done.flatten().map_err(|failed| failed.into_error("store.setup"))
     }
 
@@ -190,7 +192,7 @@ impl CheckpointStore for SqliteStore {
         };
         let (written, failed) = match written {
             Ok(written) => {
-                (written, StoreError::new(ErrorKind::Indeterminate, "no answer to the entry; retry"))
+                (written, SqliteStoreError::new(ErrorKind::Indeterminate, "no answer to the entry; retry"))
             }
             Err(failed) => (Vec::new(), failed),
         };
@@ -221,17 +223,17 @@ impl CheckpointStore for SqliteStore {
     }
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
-        self.ask(prune::PRUNE, run, |reply| Job::Prune(run.clone(), cut, reply)).await
+        self.send_job(prune::PRUNE, run, |reply| WriterJob::Prune(run.clone(), cut, reply)).await
     }
 
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
-        self.ask(prune::PURGE, run, |reply| Job::Purge(run.clone(), expected, reply)).await
+        self.send_job(prune::PURGE, run, |reply| WriterJob::Purge(run.clone(), expected, reply)).await
     }
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         let now = self.clock.now();
         let until = now.plus(ttl.min(LONGEST)).unix_ms();
-        let beat = Statement::new("DELETE FROM ferrata_heartbeats WHERE until < ?;")
+        let beat = SqlStatement::new("DELETE FROM ferrata_heartbeats WHERE until < ?;")
             .bind(now.unix_ms().saturating_sub(KEEP_EXPIRED_MS))
             .and(
                 "INSERT INTO ferrata_heartbeats (executor, until, twin) VALUES (?, ?, ?) \
@@ -240,11 +242,11 @@ impl CheckpointStore for SqliteStore {
             .bind(executor.to_string())
             .bind(until)
             .bind(until.saturating_neg());
-        self.writer.beat(beat).await.map_err(|failed| failed.into_error("store.heartbeat"))
+        self.writer.write_heartbeat(beat).await.map_err(|failed| failed.into_error("store.heartbeat"))
     }
 
     async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
-        let read = Statement::new("SELECT 1 FROM ferrata_heartbeats WHERE until > ?1 AND executor = ?2")
+        let read = SqlStatement::new("SELECT 1 FROM ferrata_heartbeats WHERE until > ?1 AND executor = ?2")
             .bind(self.clock.now().unix_ms())
             .bind(executor.to_string());
         let rows = self.db.read(read).await;
@@ -277,6 +279,7 @@ impl ferrata_store::Resealing for SqliteStore {
     /// All of them in one transaction.
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
         ferrata_store::check_reseal(run, records)?;
-        self.ask(reseal::RESEAL, run, |reply| Job::Reseal(run.clone(), records.to_vec(), reply)).await
+        self.send_job(reseal::RESEAL, run, |reply| WriterJob::Reseal(run.clone(), records.to_vec(), reply))
+            .await
     }
 }

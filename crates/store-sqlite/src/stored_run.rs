@@ -9,11 +9,11 @@ use ferrata_store::{RecordHeader, Result, RunFacts, RunHead, RunKey, Seq, Timest
 use sqlx::sqlite::SqliteRow;
 
 use crate::row::{self, HEADER_LEN, corrupt, get, header_columns, seq_at};
-use crate::statement::{Statement, Value};
+use crate::statement::{SqlStatement, SqlValue};
 
 /// The columns of a run, in their order.
 #[derive(Clone, Copy)]
-enum Column {
+enum RunColumn {
     Tenant,
     Run,
     HeadKey,
@@ -35,25 +35,25 @@ enum Column {
 }
 
 /// The columns of the tables that [`tables`] joins, with the names that they have in a statement around it.
-const COLUMNS: [(Column, &str); 18] = [
-    (Column::Tenant, "v.tenant AS tenant"),
-    (Column::Run, "v.run AS run"),
-    (Column::HeadKey, "h.key AS head_key"),
-    (Column::HeadSeq, "h.seq AS head_seq"),
-    (Column::RowKey, "r.key AS row_key"),
-    (Column::RowTenant, "r.tenant AS row_tenant"),
-    (Column::RowRun, "r.run AS row_run"),
-    (Column::FirstSeq, "r.first_seq AS first_seq"),
-    (Column::Status, "r.status AS status"),
-    (Column::Owner, "r.owner AS owner"),
-    (Column::WakeAt, "r.wake_at AS wake_at"),
-    (Column::Created, "r.created AS created"),
-    (Column::Workflow, "r.workflow AS workflow"),
-    (Column::UserName, "r.user_name AS user_name"),
-    (Column::Parent, "r.parent AS parent"),
-    (Column::Facts, "r.facts AS facts"),
-    (Column::RowSum, "r.sum AS row_sum"),
-    (Column::LastSeq, "(SELECT max(m.seq) FROM ferrata_records m WHERE m.run = h.key) AS last_seq"),
+const COLUMNS: [(RunColumn, &str); 18] = [
+    (RunColumn::Tenant, "v.tenant AS tenant"),
+    (RunColumn::Run, "v.run AS run"),
+    (RunColumn::HeadKey, "h.key AS head_key"),
+    (RunColumn::HeadSeq, "h.seq AS head_seq"),
+    (RunColumn::RowKey, "r.key AS row_key"),
+    (RunColumn::RowTenant, "r.tenant AS row_tenant"),
+    (RunColumn::RowRun, "r.run AS row_run"),
+    (RunColumn::FirstSeq, "r.first_seq AS first_seq"),
+    (RunColumn::Status, "r.status AS status"),
+    (RunColumn::Owner, "r.owner AS owner"),
+    (RunColumn::WakeAt, "r.wake_at AS wake_at"),
+    (RunColumn::Created, "r.created AS created"),
+    (RunColumn::Workflow, "r.workflow AS workflow"),
+    (RunColumn::UserName, "r.user_name AS user_name"),
+    (RunColumn::Parent, "r.parent AS parent"),
+    (RunColumn::Facts, "r.facts AS facts"),
+    (RunColumn::RowSum, "r.sum AS row_sum"),
+    (RunColumn::LastSeq, "(SELECT max(m.seq) FROM ferrata_records m WHERE m.run = h.key) AS last_seq"),
 ];
 
 /// The number of the columns of a run: those of its last record follow the others.
@@ -78,13 +78,13 @@ pub(crate) fn tables(names: &str) -> String {
 pub(crate) const NAMED: &str = "(SELECT ?1 AS tenant, ?2 AS run)";
 
 /// Begins a statement about one run, with its names as the first two values.
-pub(crate) fn named(run: &RunKey) -> Statement {
-    Statement::default().bind(run.tenant.as_str()).bind(run.run.as_str())
+pub(crate) fn named(run: &RunKey) -> SqlStatement {
+    SqlStatement::default().bind(run.tenant.as_str()).bind(run.run.as_str())
 }
 
 /// Reads a run, with one column more, and after it records of the run: those of the table `c` in a range, with a fifth column for the body. The
 /// range names what it needs of the run as columns of `found`. All is of one state of the database.
-pub(crate) fn with_records(values: Statement, more: &str, body: &str, range: &str) -> Statement {
+pub(crate) fn with_records(values: SqlStatement, more: &str, body: &str, range: &str) -> SqlStatement {
     let (columns, tables, header) = (columns(), tables(NAMED), header_columns("c"));
     // Both parts have as many columns.
     let rest = ", NULL".repeat(LEN - HEADER_LEN);
@@ -96,7 +96,7 @@ pub(crate) fn with_records(values: Statement, more: &str, body: &str, range: &st
 
 /// Returns whether the requested name has a head.
 pub(crate) fn has_head(row: &SqliteRow) -> Result<bool> {
-    Ok(get::<Option<i64>>(row, Column::HeadKey as usize)?.is_some())
+    Ok(get::<Option<i64>>(row, RunColumn::HeadKey as usize)?.is_some())
 }
 
 /// A run whose parts agree.
@@ -144,43 +144,43 @@ impl StoredRun {
     }
 
     fn read_named(row: &SqliteRow, at: usize, name: &RunKey) -> Result<Option<Self>> {
-        let column = |column: Column| at + column as usize;
-        let row_key = get::<Option<i64>>(row, column(Column::RowKey))?;
-        let key = match (get::<Option<i64>>(row, column(Column::HeadKey))?, row_key) {
+        let column = |column: RunColumn| at + column as usize;
+        let row_key = get::<Option<i64>>(row, column(RunColumn::RowKey))?;
+        let key = match (get::<Option<i64>>(row, column(RunColumn::HeadKey))?, row_key) {
             (None, None) => return Ok(None),
             (Some(key), Some(of_row)) if key == of_row => key,
             (None, _) => return Err(corrupt("the head of the run is gone")),
             _ => return Err(corrupt("the head of the run leads to no run")),
         };
-        if row::key(row, column(Column::RowTenant))? != *name {
+        if row::key(row, column(RunColumn::RowTenant))? != *name {
             return Err(corrupt("the head of the run leads to another run"));
         }
-        let first = seq_at(row, column(Column::FirstSeq))?;
-        let facts_text = get::<String>(row, column(Column::Facts))?;
-        if row::run_sum(name, first, &facts_text) != get::<i64>(row, column(Column::RowSum))? {
+        let first = seq_at(row, column(RunColumn::FirstSeq))?;
+        let facts_text = get::<String>(row, column(RunColumn::Facts))?;
+        if row::run_sum(name, first, &facts_text) != get::<i64>(row, column(RunColumn::RowSum))? {
             return Err(corrupt("the row of the run is not what was written"));
         }
-        let last = seq_at(row, column(Column::HeadSeq))?;
-        if get::<Option<i64>>(row, column(Column::LastSeq))? != Some(row::number(last)) {
+        let last = seq_at(row, column(RunColumn::HeadSeq))?;
+        if get::<Option<i64>>(row, column(RunColumn::LastSeq))? != Some(row::number(last)) {
             return Err(refusal::gone(name, last));
         }
         let last = row::header_at(row, at + COLUMNS.len(), name, last)?;
         if last.seq < first {
             return Err(corrupt("the run begins after its last record"));
         }
-        let status = get::<&str>(row, column(Column::Status))?;
-        let owner = get::<&str>(row, column(Column::Owner))?;
-        let standing = [status.into(), owner.into(), Value::Number(get(row, column(Column::WakeAt))?)];
+        let status = get::<&str>(row, column(RunColumn::Status))?;
+        let owner = get::<&str>(row, column(RunColumn::Owner))?;
+        let standing = [status.into(), owner.into(), SqlValue::Number(get(row, column(RunColumn::WakeAt))?)];
         if standing != standing_values(&Standing::after(&last)) {
             return Err(corrupt(
                 "the row of the run says another status, owner or time than its last record",
             ));
         }
         let listed = ListedFacts {
-            created: get(row, column(Column::Created))?,
-            workflow: get(row, column(Column::Workflow))?,
-            user: get(row, column(Column::UserName))?,
-            parent: get(row, column(Column::Parent))?,
+            created: get(row, column(RunColumn::Created))?,
+            workflow: get(row, column(RunColumn::Workflow))?,
+            user: get(row, column(RunColumn::UserName))?,
+            parent: get(row, column(RunColumn::Parent))?,
         };
         Ok(Some(Self { name: name.clone(), key, first, last, facts_text, listed }))
     }
@@ -203,10 +203,10 @@ impl StoredRun {
 }
 
 /// Returns the columns of a run's row that describe its state.
-pub(crate) fn standing_values(standing: &Standing) -> [Value; 3] {
+pub(crate) fn standing_values(standing: &Standing) -> [SqlValue; 3] {
     let Standing { status, owner, wake_at } = *standing;
     let owner = owner.map(|owner| owner.to_string()).unwrap_or_default();
-    [status.as_str().into(), owner.into(), Value::Number(wake_at.map(Timestamp::unix_ms))]
+    [status.as_str().into(), owner.into(), SqlValue::Number(wake_at.map(Timestamp::unix_ms))]
 }
 
 #[cfg(test)]

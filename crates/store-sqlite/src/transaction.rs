@@ -16,7 +16,7 @@ use sqlx::sqlite::SqliteTransactionManager;
 use sqlx_core::transaction::TransactionManager as _;
 
 use crate::db::OpenConnection;
-use crate::error::{Call, StoreError, fault};
+use crate::error::{SqliteCallEffect, SqliteStoreError, classify_error};
 use crate::store::SqliteStore;
 
 const BEGIN: &str = "store.begin";
@@ -45,9 +45,13 @@ pub struct SqliteTransaction {
 
 impl SqliteTransaction {
     /// Sets the hooks of the connection.
-    async fn watch(mut opened: OpenConnection) -> Result<Self, StoreError> {
+    async fn watch(mut opened: OpenConnection) -> Result<Self, SqliteStoreError> {
         let is_over = Arc::new(AtomicBool::new(false));
-        let mut handle = opened.connection.lock_handle().await.map_err(|error| fault(&error, Call::Read))?;
+        let mut handle = opened
+            .connection
+            .lock_handle()
+            .await
+            .map_err(|error| classify_error(&error, SqliteCallEffect::Read))?;
         handle.set_commit_hook(|| false);
         let hooked = Arc::clone(&is_over);
         handle.set_rollback_hook(move || hooked.store(true, Ordering::Release));
@@ -56,9 +60,15 @@ impl SqliteTransaction {
     }
 
     /// Refuses a transaction that has ended, or that has a transaction of the driver open in it.
-    async fn check(&mut self) -> Result<(), StoreError> {
+    async fn check(&mut self) -> Result<(), SqliteStoreError> {
         // The driver rolls a dropped transaction back later, on its thread: taking the handle waits for that.
-        drop(self.opened.connection.lock_handle().await.map_err(|error| fault(&error, Call::Read))?);
+        drop(
+            self.opened
+                .connection
+                .lock_handle()
+                .await
+                .map_err(|error| classify_error(&error, SqliteCallEffect::Read))?,
+        );
         let refused = if self.is_over.load(Ordering::Acquire) {
             "the transaction has ended before its commit: a statement ended it, or SQLite rolled it back after a failed statement; \
              return the errors of statements from the node, and leave the commit to the run"
@@ -67,18 +77,22 @@ impl SqliteTransaction {
         } else {
             return Ok(());
         };
-        Err(StoreError::new(ErrorKind::Invalid, refused))
+        Err(SqliteStoreError::new(ErrorKind::Invalid, refused))
     }
 
     /// Commits, and returns the connection without its hooks.
-    async fn commit(mut self) -> Result<OpenConnection, StoreError> {
-        let mut handle =
-            self.opened.connection.lock_handle().await.map_err(|error| fault(&error, Call::Read))?;
+    async fn commit(mut self) -> Result<OpenConnection, SqliteStoreError> {
+        let mut handle = self
+            .opened
+            .connection
+            .lock_handle()
+            .await
+            .map_err(|error| classify_error(&error, SqliteCallEffect::Read))?;
         handle.remove_commit_hook();
         handle.remove_rollback_hook();
         drop(handle);
         let committed = SqliteTransactionManager::commit(&mut self.opened.connection).await;
-        committed.map_err(|error| fault(&error, Call::Write).at_commit())?;
+        committed.map_err(|error| classify_error(&error, SqliteCallEffect::Write).at_commit())?;
         Ok(self.opened)
     }
 }
@@ -106,19 +120,19 @@ impl fmt::Debug for SqliteTransaction {
 #[async_trait]
 impl Transactions for SqliteStore {
     async fn begin(&self, run: &RunKey) -> Result<AnyTransaction> {
-        let of_run = |failed: StoreError| failed.of_run(BEGIN, run);
+        let of_run = |failed: SqliteStoreError| failed.of_run(BEGIN, run);
         let opened = self.db().begin().await.map_err(of_run)?;
         Ok(Box::new(SqliteTransaction::watch(opened).await.map_err(of_run)?))
     }
 
     async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> Result<HeadRef> {
         let mut transaction = *transaction.downcast::<SqliteTransaction>().map_err(|_| foreign())?;
-        let of_run = |failed: StoreError| failed.of_run(COMMIT, &append.run);
+        let of_run = |failed: SqliteStoreError| failed.of_run(COMMIT, &append.run);
         transaction.check().await.map_err(of_run)?;
         let head = self.append_in(&mut transaction.opened.connection, append.clone()).await?;
         let opened = transaction.commit().await.map_err(of_run)?;
         if !self.db().is_there(&opened) {
-            return Err(of_run(StoreError::moved(self.db().path(), Call::Write)));
+            return Err(of_run(SqliteStoreError::moved_error(self.db().path(), SqliteCallEffect::Write)));
         }
         self.db().keep_writer(opened);
         Ok(head)
@@ -131,7 +145,7 @@ impl Transactions for SqliteStore {
 
     fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
         let faults = causes(error).filter_map(|error| error.downcast_ref::<sqlx::Error>());
-        faults.into_iter().any(|error| fault(error, Call::Read).is_busy())
+        faults.into_iter().any(|error| classify_error(error, SqliteCallEffect::Read).is_busy())
     }
 }
 

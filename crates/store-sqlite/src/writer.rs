@@ -12,10 +12,10 @@ use ferrata_store::{
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use crate::db::Db;
-use crate::error::StoreError;
-use crate::session::Session;
-use crate::statement::Statement;
+use crate::db::SqliteDb;
+use crate::error::SqliteStoreError;
+use crate::session::WriterSession;
+use crate::statement::SqlStatement;
 
 /// The maximum number of entries of one transaction, and of bytes of bodies, unless one call has more: others wait for its end.
 const MAX_ENTRIES: usize = 1_000;
@@ -27,28 +27,28 @@ const TURN: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(3);
 
 /// A job of the writer, and its waiting caller.
-pub(crate) enum Job {
+pub(crate) enum WriterJob {
     Append(Vec<RunAppend>, oneshot::Sender<Vec<Result<HeadRef>>>),
     Prune(RunKey, PruneCut, oneshot::Sender<Result<Removed>>),
     Purge(RunKey, Option<HeadRef>, oneshot::Sender<Result<Removed>>),
     Reseal(RunKey, Vec<Record>, oneshot::Sender<Result<u64>>),
-    SetUp(oneshot::Sender<Result<(), StoreError>>),
+    SetUp(oneshot::Sender<Result<(), SqliteStoreError>>),
 }
 
 /// The way to the thread, which begins with the first job and ends with the store.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    jobs: Mutex<Option<UnboundedSender<Job>>>,
-    shared: Arc<Shared>,
+pub(crate) struct WriterHandle {
+    jobs: Mutex<Option<UnboundedSender<WriterJob>>>,
+    shared: Arc<WriterShared>,
 }
 
 /// State that callers share with the writer thread.
 #[derive(Debug)]
-struct Shared {
-    db: Arc<Db>,
-    session: tokio::sync::Mutex<Session>,
+struct WriterShared {
+    db: Arc<SqliteDb>,
+    session: tokio::sync::Mutex<WriterSession>,
     /// The connection of heartbeats.
-    beats: tokio::sync::Mutex<Session>,
+    beats: tokio::sync::Mutex<WriterSession>,
     /// The number of pending jobs of the thread. A caller must not overtake them.
     waiting: AtomicUsize,
     /// Whether the last transaction was of several callers: then the next ones are about to come, too, and one of them alone would have them wait for
@@ -56,17 +56,25 @@ struct Shared {
     is_crowd: AtomicBool,
 }
 
-impl Writer {
-    pub(crate) fn new(db: Arc<Db>) -> Self {
-        let new_session = || tokio::sync::Mutex::new(Session::new(Arc::clone(&db)));
+impl WriterHandle {
+    pub(crate) fn new(db: Arc<SqliteDb>) -> Self {
+        let new_session = || tokio::sync::Mutex::new(WriterSession::new(Arc::clone(&db)));
         let (session, beats) = (new_session(), new_session());
-        let shared =
-            Shared { db, session, beats, waiting: AtomicUsize::new(0), is_crowd: AtomicBool::new(false) };
+        let shared = WriterShared {
+            db,
+            session,
+            beats,
+            waiting: AtomicUsize::new(0),
+            is_crowd: AtomicBool::new(false),
+        };
         Self { jobs: Mutex::default(), shared: Arc::new(shared) }
     }
 
     /// Appends each entry.
-    pub(crate) async fn append(&self, entries: Vec<RunAppend>) -> Result<Vec<Result<HeadRef>>, StoreError> {
+    pub(crate) async fn append(
+        &self,
+        entries: Vec<RunAppend>,
+    ) -> Result<Vec<Result<HeadRef>>, SqliteStoreError> {
         if let [entry] = &entries[..]
             && self.shared.waiting.load(Ordering::Acquire) == 0
             && !self.shared.is_crowd.load(Ordering::Relaxed)
@@ -75,7 +83,7 @@ impl Writer {
         {
             return Ok(vec![done]);
         }
-        self.run(|reply| Job::Append(entries, reply)).await
+        self.run(|reply| WriterJob::Append(entries, reply)).await
     }
 
     /// Writes a heartbeat, by a connection of its own: however much the thread has to do, a heartbeat waits for the lock of the file alone. One that
@@ -84,25 +92,29 @@ impl Writer {
     /// # Cancel safety
     ///
     /// If dropped, the heartbeat may still be written; the connection is closed.
-    pub(crate) async fn beat(&self, statement: Statement) -> Result<(), StoreError> {
+    pub(crate) async fn write_heartbeat(&self, statement: SqlStatement) -> Result<(), SqliteStoreError> {
         match self.shared.beats.try_lock() {
             Ok(mut session) => session.write(statement).await,
-            Err(_) => Session::new(Arc::clone(&self.shared.db)).write(statement).await,
+            Err(_) => WriterSession::new(Arc::clone(&self.shared.db)).write(statement).await,
         }
     }
 
     /// Sends a job to the thread and waits for its result. Dropping the caller does not stop a job that has the lock of the file. A start, a prune
     /// or a purge that still waits for the lock then does nothing.
-    pub(crate) async fn run<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, StoreError> {
+    pub(crate) async fn run<T>(
+        &self,
+        job: impl FnOnce(oneshot::Sender<T>) -> WriterJob,
+    ) -> Result<T, SqliteStoreError> {
         let (reply, replied) = oneshot::channel();
         self.shared.waiting.fetch_add(1, Ordering::AcqRel);
-        self.send(job(reply)).inspect_err(|_| self.shared.done(1))?;
+        self.send(job(reply)).inspect_err(|_| self.shared.count_done(1))?;
         // A thread that ended leaves the outcome of its job unknown.
-        let ended = |_| StoreError::new(ErrorKind::Indeterminate, "the writer of the database ended; retry");
+        let ended =
+            |_| SqliteStoreError::new(ErrorKind::Indeterminate, "the writer of the database ended; retry");
         replied.await.map_err(ended)
     }
 
-    fn send(&self, job: Job) -> Result<(), StoreError> {
+    fn send(&self, job: WriterJob) -> Result<(), SqliteStoreError> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let refused = match jobs.as_ref() {
             Some(sender) => match sender.send(job) {
@@ -113,7 +125,7 @@ impl Writer {
         };
         let started = start(Arc::clone(&self.shared)).map_err(|error| {
             let message = format!("the writer of the database cannot be started: {error}; retry");
-            StoreError::new(ErrorKind::Unavailable, message)
+            SqliteStoreError::new(ErrorKind::Unavailable, message)
         })?;
         // It holds the other end.
         let _sent = started.send(refused);
@@ -122,14 +134,14 @@ impl Writer {
     }
 }
 
-impl Shared {
-    fn done(&self, count: usize) {
+impl WriterShared {
+    fn count_done(&self, count: usize) {
         self.waiting.fetch_sub(count, Ordering::AcqRel);
     }
 }
 
 /// Starts the thread, on which the driver's futures are awaited: no runtime of the application takes it down with it.
-fn start(shared: Arc<Shared>) -> std::io::Result<UnboundedSender<Job>> {
+fn start(shared: Arc<WriterShared>) -> std::io::Result<UnboundedSender<WriterJob>> {
     let (sender, jobs) = unbounded_channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let serve = move || runtime.block_on(serve(&shared, jobs));
@@ -137,10 +149,10 @@ fn start(shared: Arc<Shared>) -> std::io::Result<UnboundedSender<Job>> {
     Ok(sender)
 }
 
-async fn serve(shared: &Shared, mut jobs: UnboundedReceiver<Job>) {
+async fn serve(shared: &WriterShared, mut jobs: UnboundedReceiver<WriterJob>) {
     let clock = SystemClock::new();
     let (mut next, mut since) = (None, clock.monotonic());
-    let (mut own, mut patience) = (Session::new(Arc::clone(&shared.db)), TURN);
+    let (mut own, mut patience) = (WriterSession::new(Arc::clone(&shared.db)), TURN);
     loop {
         let job = match next.take() {
             Some(job) => job,
@@ -155,8 +167,8 @@ async fn serve(shared: &Shared, mut jobs: UnboundedReceiver<Job>) {
         let session = lent.as_deref_mut().unwrap_or(&mut own);
         let mut count = 1;
         match job {
-            Job::Append(entries, reply) => {
-                let mut group = Group::new(entries, reply);
+            WriterJob::Append(entries, reply) => {
+                let mut group = AppendGroup::new(entries, reply);
                 while let Ok(more) = jobs.try_recv() {
                     next = group.take(more);
                     if next.is_some() {
@@ -168,23 +180,23 @@ async fn serve(shared: &Shared, mut jobs: UnboundedReceiver<Job>) {
                 let results = session.append(&group.entries, |place| group.is_awaited(place)).await;
                 group.answer(results);
             }
-            Job::Prune(run, cut, reply) => {
+            WriterJob::Prune(run, cut, reply) => {
                 let done = session.prune(&run, &cut, || !reply.is_closed()).await;
                 drop(reply.send(done));
             }
-            Job::Purge(run, expected, reply) => {
+            WriterJob::Purge(run, expected, reply) => {
                 let done = session.purge(&run, expected, || !reply.is_closed()).await;
                 drop(reply.send(done));
             }
-            Job::Reseal(run, records, reply) => {
+            WriterJob::Reseal(run, records, reply) => {
                 let done = session.reseal(&run, &records, || !reply.is_closed()).await;
                 drop(reply.send(done));
             }
-            Job::SetUp(reply) => drop(reply.send(session.set_up().await)),
+            WriterJob::SetUp(reply) => drop(reply.send(session.set_up().await)),
         }
         session.bound_log().await;
         drop(lent);
-        shared.done(count);
+        shared.count_done(count);
         if next.is_none() && jobs.is_empty() {
             since = clock.monotonic();
         } else if clock.monotonic().saturating_sub(since) > TURN {
@@ -200,14 +212,14 @@ async fn serve(shared: &Shared, mut jobs: UnboundedReceiver<Job>) {
 }
 
 /// Appends of several calls that go into one transaction. No run is in it twice, as the second needs the result of the first.
-struct Group {
+struct AppendGroup {
     entries: Vec<RunAppend>,
     runs: HashSet<RunKey>,
     bytes: usize,
     waiting: Vec<(usize, oneshot::Sender<Vec<Result<HeadRef>>>)>,
 }
 
-impl Group {
+impl AppendGroup {
     fn new(entries: Vec<RunAppend>, reply: oneshot::Sender<Vec<Result<HeadRef>>>) -> Self {
         let runs = entries.iter().map(|entry| entry.run.clone()).collect();
         let (bytes, count) = (bytes(&entries), entries.len());
@@ -215,14 +227,14 @@ impl Group {
     }
 
     /// Takes a job in; gives back what cannot be in this transaction.
-    fn take(&mut self, job: Job) -> Option<Job> {
-        let Job::Append(entries, reply) = job else { return Some(job) };
+    fn take(&mut self, job: WriterJob) -> Option<WriterJob> {
+        let WriterJob::Append(entries, reply) = job else { return Some(job) };
         let more = bytes(&entries);
         if self.entries.len() + entries.len() > MAX_ENTRIES
             || self.bytes + more > MAX_BYTES
             || entries.iter().any(|entry| self.runs.contains(&entry.run))
         {
-            return Some(Job::Append(entries, reply));
+            return Some(WriterJob::Append(entries, reply));
         }
         self.bytes += more;
         self.runs.extend(entries.iter().map(|entry| entry.run.clone()));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Result, ServerError};
-use crate::redis::{Redis, RedisOptions};
+use crate::redis::{RedisServer, RedisServerOptions};
 use crate::{resp, wait};
 
 /// Number of slots of a cluster.
@@ -15,7 +15,7 @@ const JOINING: Duration = Duration::from_secs(300);
 /// A Redis Cluster. Each node is a [`Redis`] of its own, with an append-only file.
 #[derive(Debug)]
 pub struct RedisCluster {
-    nodes: Vec<Redis>,
+    nodes: Vec<RedisServer>,
 }
 
 impl RedisCluster {
@@ -25,7 +25,7 @@ impl RedisCluster {
     ///
     /// Returns [`ServerError::Missing`], or the reason why the start failed.
     pub fn start(masters: usize) -> Result<Self> {
-        let options = RedisOptions::default().with_args([
+        let options = RedisServerOptions::default().with_args([
             "--cluster-enabled",
             "yes",
             // The others soon notice a node that a test kills, but not one that a busy machine delays. A test that needs a faster failover sets a
@@ -35,7 +35,7 @@ impl RedisCluster {
             "--cluster-announce-ip",
             "127.0.0.1",
         ]);
-        let nodes = (0..masters).map(|_| Redis::start(options.clone())).collect::<Result<Vec<_>>>()?;
+        let nodes = (0..masters).map(|_| RedisServer::start(options.clone())).collect::<Result<Vec<_>>>()?;
         let cluster = Self { nodes };
         cluster.join()?;
         Ok(cluster)
@@ -43,7 +43,7 @@ impl RedisCluster {
 
     /// Returns the nodes.
     #[must_use]
-    pub fn nodes(&self) -> &[Redis] {
+    pub fn nodes(&self) -> &[RedisServer] {
         &self.nodes
     }
 
@@ -70,7 +70,7 @@ impl RedisCluster {
             }
         }
         let known = masters.to_string();
-        let is_well = |node: &Redis| {
+        let is_well = |node: &RedisServer| {
             let info = resp::call(node.port(), &["CLUSTER", "INFO"]).unwrap_or_default();
             let says = |name, value| resp::field(&info, name) == Some(value);
             says("cluster_state", "ok") && says("cluster_known_nodes", &known) && says("cluster_size", &known)
@@ -82,12 +82,12 @@ impl RedisCluster {
     }
 }
 
-fn ask(node: &Redis, command: &[&str]) -> Result<String> {
+fn ask(node: &RedisServer, command: &[&str]) -> Result<String> {
     resp::call(node.port(), command)
         .map_err(|error| failed(format!("refused `{}`: {error}", command.join(" ")), node))
 }
 
-fn failed(what: String, node: &Redis) -> ServerError {
+fn failed(what: String, node: &RedisServer) -> ServerError {
     ServerError::Failed {
         name: "Redis Cluster".to_owned(),
         what,

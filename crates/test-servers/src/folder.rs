@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::error::{Result, ServerError};
-use crate::user::User;
+use crate::user::UnixUser;
 
 /// The folder for a server's data and log.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) enum Folder {
 
 impl Folder {
     /// Uses `given`, or creates a temporary folder, and makes `user` its owner.
-    pub(crate) fn new(given: Option<PathBuf>, user: Option<User>) -> Result<Self> {
+    pub(crate) fn new(given: Option<PathBuf>, user: Option<UnixUser>) -> Result<Self> {
         let folder = match given {
             Some(given) => {
                 std::fs::create_dir_all(&given).map_err(ServerError::io("make", &given))?;

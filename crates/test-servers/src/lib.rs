@@ -50,15 +50,17 @@ mod watchdog;
 
 pub use crate::cluster::RedisCluster;
 pub use crate::error::{Result, ServerError};
-pub use crate::moto::Moto;
-pub use crate::nats::{Nats, NatsCluster, NatsOptions};
-pub use crate::nobody::Nobody;
+pub use crate::moto::MotoServer;
+pub use crate::nats::{NatsCluster, NatsServer, NatsServerOptions};
+pub use crate::nobody::RefusingPort;
 pub use crate::pgbouncer::PgBouncer;
-pub use crate::postgres::{Postgres, PostgresOptions};
+pub use crate::postgres::{PostgresServer, PostgresServerOptions};
 pub use crate::program::{Program, obtain};
-pub use crate::proxy::{Act, Cut, Fault, FiredFault, Place, Proxy, Trigger};
-pub use crate::radosgw::Radosgw;
-pub use crate::redis::{AppendFsync, Redis, RedisOptions};
+pub use crate::proxy::{
+    ConnectionCut, FaultEffect, FaultPosition, FaultTrigger, FiredFault, Proxy, ProxyFault,
+};
+pub use crate::radosgw::RadosgwServer;
+pub use crate::redis::{AppendFsync, RedisServer, RedisServerOptions};
 pub use crate::server::Server;
 pub use crate::service::{Service, service_url};
 pub use crate::services::Services;

@@ -8,19 +8,19 @@
 use std::io::{Read, Write};
 use std::process::ExitCode;
 
-use ferrata_test_servers::{Radosgw, ServerError, Services};
+use ferrata_test_servers::{RadosgwServer, ServerError, Services};
 
 /// The running servers.
 #[derive(Debug)]
-enum Running {
+enum RunningServers {
     All(Box<Services>),
-    RealS3(Box<Radosgw>),
+    RealS3(Box<RadosgwServer>),
 }
 
-impl Running {
+impl RunningServers {
     fn start() -> Result<Self, ServerError> {
         match std::env::args().nth(1).as_deref() {
-            Some("real-s3") => Ok(Self::RealS3(Box::new(Radosgw::start()?))),
+            Some("real-s3") => Ok(Self::RealS3(Box::new(RadosgwServer::start()?))),
             _ => Ok(Self::All(Box::new(Services::start()?))),
         }
     }
@@ -34,7 +34,7 @@ impl Running {
 }
 
 fn main() -> ExitCode {
-    let running = match Running::start() {
+    let running = match RunningServers::start() {
         Ok(running) => running,
         Err(error) => {
             eprintln!("error: {error}");

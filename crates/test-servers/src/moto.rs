@@ -7,12 +7,12 @@ use rustix::process::Signal;
 use crate::error::{Result, ServerError};
 use crate::folder::Folder;
 use crate::python;
-use crate::running::Launch;
-use crate::server::{Kind, Ready, STARTING, Server};
+use crate::running::ServerLaunch;
+use crate::server::{ReadySignal, STARTING, Server, ServerKind};
 
-const KIND: Kind = Kind {
+const KIND: ServerKind = ServerKind {
     name: "moto",
-    ready: Ready::Http,
+    ready: ReadySignal::Http,
     starting: STARTING,
     stop: Signal::TERM,
     quit: (Signal::KILL, "KILL"),
@@ -26,18 +26,18 @@ const ONE_AT_A_TIME: &str = include_str!("moto/sitecustomize.py");
 /// The program comes from the variable `FERRATA_MOTO`, or is the pinned version in `PATH`, or `pip` installs it into the target folder once: that
 /// takes a minute and needs a network.
 #[derive(Debug)]
-pub struct Moto {
+pub struct MotoServer {
     server: Server,
 }
 
-impl Moto {
+impl MotoServer {
     /// Starts a server.
     ///
     /// # Errors
     ///
     /// Returns [`ServerError::Missing`], or the reason why the start failed, with the server's output.
     pub fn start() -> Result<Self> {
-        let moto = python::Moto::find()?;
+        let moto = python::MotoProgram::find()?;
         let folder = Folder::new(None, None)?;
         let hook = folder.path().join("sitecustomize.py");
         std::fs::write(&hook, ONE_AT_A_TIME).map_err(ServerError::io("write", &hook))?;
@@ -49,7 +49,7 @@ impl Moto {
                 modules.push(":");
                 modules.push(folder);
             }
-            Launch::new(&KIND, &moto.program, arguments, folder).with_variable("PYTHONPATH", modules)
+            ServerLaunch::new(&KIND, &moto.program, arguments, folder).with_variable("PYTHONPATH", modules)
         })?;
         Ok(Self { server })
     }
@@ -57,7 +57,7 @@ impl Moto {
     /// Returns whether [`start`](Self::start) can start a server without installing it first.
     #[must_use]
     pub fn is_at_hand() -> bool {
-        python::Moto::is_at_hand()
+        python::MotoProgram::is_at_hand()
     }
 
     /// Returns the endpoint for an S3 client.
@@ -67,7 +67,7 @@ impl Moto {
     }
 }
 
-impl Deref for Moto {
+impl Deref for MotoServer {
     type Target = Server;
 
     fn deref(&self) -> &Server {

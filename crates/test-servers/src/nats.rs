@@ -11,13 +11,13 @@ use crate::error::Result;
 use crate::folder::Folder;
 use crate::port::BUS;
 use crate::program::Program;
-use crate::proxy::{Cut, Proxy};
-use crate::running::Launch;
-use crate::server::{Kind, Ready, STARTING, Server};
+use crate::proxy::{ConnectionCut, Proxy};
+use crate::running::ServerLaunch;
+use crate::server::{ReadySignal, STARTING, Server, ServerKind};
 
-const KIND: Kind = Kind {
+const KIND: ServerKind = ServerKind {
     name: "NATS",
-    ready: Ready::Ports,
+    ready: ReadySignal::Ports,
     starting: STARTING,
     stop: Signal::TERM,
     // It should not write data that is deleted at once.
@@ -27,7 +27,7 @@ const KIND: Kind = Kind {
 /// Options of a NATS. By default it accepts messages of 8 MiB, so that one holds everything that a test writes at once.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct NatsOptions {
+pub struct NatsServerOptions {
     /// Maximum size of a message in bytes.
     pub max_payload: u64,
     /// Maximum size of JetStream's files in bytes; unlimited by default. At the limit it refuses messages.
@@ -38,13 +38,13 @@ pub struct NatsOptions {
     pub config: String,
 }
 
-impl Default for NatsOptions {
+impl Default for NatsServerOptions {
     fn default() -> Self {
         Self { max_payload: 8 << 20, max_file_store: None, dir: None, config: String::new() }
     }
 }
 
-impl NatsOptions {
+impl NatsServerOptions {
     /// Sets the maximum size of a message.
     #[must_use]
     pub fn with_max_payload(mut self, bytes: u64) -> Self {
@@ -77,23 +77,23 @@ impl NatsOptions {
 
 /// The NATS of this machine, or Debian's, unpacked.
 #[derive(Debug)]
-pub struct Nats {
+pub struct NatsServer {
     server: Server,
 }
 
-impl Nats {
+impl NatsServer {
     /// Starts a server.
     ///
     /// # Errors
     ///
     /// Returns [`ServerError::Missing`](crate::ServerError::Missing), or the reason why the start failed, with the server's output.
     #[expect(clippy::needless_pass_by_value, reason = "as the other servers take theirs")]
-    pub fn start(options: NatsOptions) -> Result<Self> {
+    pub fn start(options: NatsServerOptions) -> Result<Self> {
         Self::start_in(&options, None)
     }
 
     /// Starts a server; in a cluster, as the one after the existing ones.
-    fn start_in(options: &NatsOptions, cluster: Option<&Routes>) -> Result<Self> {
+    fn start_in(options: &NatsServerOptions, cluster: Option<&Routes>) -> Result<Self> {
         let nats = Program::Nats.find("nats-server")?;
         let folder = Folder::new(options.dir.clone(), None)?;
         let config = folder.path().join("nats.conf");
@@ -110,7 +110,7 @@ impl Nats {
             }
             // A server without its configuration ends at once, and reports it.
             let _ = std::fs::write(&config, text);
-            Launch::new(&KIND, &nats, vec!["-c".into(), config.clone().into()], folder)
+            ServerLaunch::new(&KIND, &nats, vec!["-c".into(), config.clone().into()], folder)
         })?;
         Ok(Self { server })
     }
@@ -122,7 +122,7 @@ impl Nats {
     }
 }
 
-impl Deref for Nats {
+impl Deref for NatsServer {
     type Target = Server;
 
     fn deref(&self) -> &Server {
@@ -171,7 +171,7 @@ impl Routes {
 /// Servers that replicate streams.
 #[derive(Debug)]
 pub struct NatsCluster {
-    servers: Vec<Nats>,
+    servers: Vec<NatsServer>,
     routes: Routes,
 }
 
@@ -184,7 +184,7 @@ impl NatsCluster {
     pub fn start(servers: usize) -> Result<Self> {
         let (mut started, mut routes) = (Vec::new(), Routes::default());
         for _ in 0..servers {
-            let server = Nats::start_in(&NatsOptions::default(), Some(&routes))?;
+            let server = NatsServer::start_in(&NatsServerOptions::default(), Some(&routes))?;
             routes.others.push(SocketAddr::from((Ipv4Addr::LOCALHOST, server.port().saturating_add(BUS))));
             started.push(server);
         }
@@ -207,13 +207,13 @@ impl NatsCluster {
     pub fn rejoin_first(&self) -> Result<()> {
         let first = self.routes.first();
         let Some(first) = &*first else { return Ok(()) };
-        first.cut(Cut::Reset);
+        first.cut(ConnectionCut::Reset);
         first.accept()
     }
 
     /// Returns its servers.
     #[must_use]
-    pub fn servers(&self) -> &[Nats] {
+    pub fn servers(&self) -> &[NatsServer] {
         &self.servers
     }
 

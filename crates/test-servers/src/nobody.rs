@@ -16,12 +16,12 @@ use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Nobody {
+pub struct RefusingPort {
     _held: OwnedFd,
     address: SocketAddr,
 }
 
-impl Nobody {
+impl RefusingPort {
     /// Binds a port that the system chooses.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn nobody_answers_and_nobody_else_can_take_the_port() {
-        let nobody = Nobody::new().unwrap();
+        let nobody = RefusingPort::new().unwrap();
         let refused = TcpStream::connect(nobody.address()).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         assert_eq!(TcpListener::bind(nobody.address()).unwrap_err().kind(), io::ErrorKind::AddrInUse);

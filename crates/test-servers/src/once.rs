@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::error::{Result, ServerError};
-use crate::user::User;
+use crate::user::UnixUser;
 
 /// A folder that is filled once.
 #[derive(Debug)]
-pub(crate) struct Once {
+pub(crate) struct FilledFolder {
     folder: PathBuf,
 }
 
-impl Once {
+impl FilledFolder {
     /// Returns the folder with this name: in the target folder of this program's build, or in the user's cache.
     pub(crate) fn new(name: &str) -> Self {
         let name = format!("test-servers/{name}");
@@ -25,7 +25,7 @@ impl Once {
     }
 
     /// The same, in a folder that `user` may read: a target folder below root's own is closed to every other user.
-    pub(crate) fn reachable_for(self, user: Option<User>) -> Self {
+    pub(crate) fn reachable_for(self, user: Option<UnixUser>) -> Self {
         match user {
             Some(user) if !user.can_reach(&self.folder) => {
                 let name = self.folder.file_name().unwrap_or_default();

@@ -10,13 +10,13 @@ use rustix::process::Signal;
 use crate::error::{Result, ServerError};
 use crate::folder::Folder;
 use crate::program::Program;
-use crate::running::Launch;
-use crate::server::{Kind, Ready, STARTING, Server};
-use crate::user::User;
+use crate::running::ServerLaunch;
+use crate::server::{ReadySignal, STARTING, Server, ServerKind};
+use crate::user::UnixUser;
 
-const KIND: Kind = Kind {
+const KIND: ServerKind = ServerKind {
     name: "PgBouncer",
-    ready: Ready::Pid,
+    ready: ReadySignal::Pid,
     starting: STARTING,
     stop: Signal::INT,
     quit: (Signal::KILL, "KILL"),
@@ -49,13 +49,13 @@ impl PgBouncer {
         let keeps_statements =
             version(&mut program.command()).is_some_and(|version| version >= FIRST_THAT_KEEPS);
         // It refuses root.
-        let user = User::instead_of_root();
+        let user = UnixUser::instead_of_root();
         let folder = Folder::new(None, user)?;
         let settings = folder.path().join("pgbouncer.ini");
         let server = Server::start(&KIND, folder, |port, folder| {
             // If the write fails, the program does not find the file, and reports it.
             let _ = fs::write(&settings, upstream.settings(port, connections, keeps_statements, folder));
-            Launch::new(&KIND, &program, vec![settings.clone().into()], folder).with_user(user)
+            ServerLaunch::new(&KIND, &program, vec![settings.clone().into()], folder).with_user(user)
         })?;
         Ok(Self { server, upstream, keeps_statements })
     }

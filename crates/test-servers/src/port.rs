@@ -19,13 +19,13 @@ pub(crate) const TRIES: u32 = 5;
 
 /// A port, and its bus port: no other test of this machine gets either while this value lives, even while its server is down.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct ReservedPort {
     number: u16,
     /// The UDP port with the same number serves as a lock: no server here uses UDP, and the system releases the port of an ended process.
     _held: UdpSocket,
 }
 
-impl Port {
+impl ReservedPort {
     /// Reserves a port without a listener on it or on its bus port.
     ///
     /// An unrelated program may take the port before its use: the caller that starts a server then uses another port.
@@ -50,10 +50,10 @@ impl Port {
 }
 
 /// Listens on a free port.
-pub(crate) fn listen() -> io::Result<(Port, TcpListener)> {
+pub(crate) fn listen() -> io::Result<(ReservedPort, TcpListener)> {
     let mut attempt = 1;
     loop {
-        let port = Port::free();
+        let port = ReservedPort::free();
         match TcpListener::bind((Ipv4Addr::LOCALHOST, port.number)) {
             Err(error) if attempt == TRIES => return Err(error),
             Err(_) => attempt += 1,
@@ -77,7 +77,7 @@ mod tests {
     /// A test must not take the port of another test's server while that server is down, because the server could then not restart.
     #[test]
     fn a_port_is_given_out_once_while_nobody_listens_on_it() {
-        let port = Port::free();
+        let port = ReservedPort::free();
         assert!(is_free(port.number()), "nothing listens");
         let again = || UdpSocket::bind((Ipv4Addr::LOCALHOST, port.number()));
         assert_eq!(again().unwrap_err().kind(), ErrorKind::AddrInUse, "so `free` passes it over");

@@ -9,13 +9,13 @@ use rustix::process::Signal;
 use crate::error::{Result, ServerError};
 use crate::folder::Folder;
 use crate::program::{FoundProgram, Program};
-use crate::running::{Launch, run_as};
-use crate::server::{Kind, Ready, STARTING, Server};
-use crate::user::User;
+use crate::running::{ServerLaunch, run_as};
+use crate::server::{ReadySignal, STARTING, Server, ServerKind};
+use crate::user::UnixUser;
 
-const KIND: Kind = Kind {
+const KIND: ServerKind = ServerKind {
     name: "Postgres",
-    ready: Ready::Postmaster,
+    ready: ReadySignal::Postmaster,
     starting: STARTING,
     stop: Signal::INT,
     // It ends its children and frees its shared memory, which a kill would leave in the system.
@@ -25,7 +25,7 @@ const KIND: Kind = Kind {
 /// Options of a Postgres.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct PostgresOptions {
+pub struct PostgresServerOptions {
     /// Settings as in `postgresql.conf`, such as `("max_connections", "10")`. They override those made here.
     pub settings: Vec<(String, String)>,
     /// The folder of its data, instead of a temporary one: for example on a small file system, to fill it. Never removed.
@@ -34,13 +34,13 @@ pub struct PostgresOptions {
     pub fsync: bool,
 }
 
-impl Default for PostgresOptions {
+impl Default for PostgresServerOptions {
     fn default() -> Self {
         Self { settings: Vec::new(), dir: None, fsync: true }
     }
 }
 
-impl PostgresOptions {
+impl PostgresServerOptions {
     /// Adds a setting.
     #[must_use]
     pub fn with_setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -67,18 +67,18 @@ impl PostgresOptions {
 ///
 /// The superuser is `postgres`, with no password, on TCP only. The encoding is UTF-8, the locale C.
 #[derive(Debug)]
-pub struct Postgres {
+pub struct PostgresServer {
     server: Server,
 }
 
-impl Postgres {
+impl PostgresServer {
     /// Starts a server.
     ///
     /// # Errors
     ///
     /// Returns [`ServerError::Missing`], or the reason why the start failed, with the server's output.
-    pub fn start(options: PostgresOptions) -> Result<Self> {
-        let user = User::instead_of_root();
+    pub fn start(options: PostgresServerOptions) -> Result<Self> {
+        let user = UnixUser::instead_of_root();
         let [initdb, postgres] = ["initdb", "postgres"].map(|name| Program::Postgres.find(name));
         let (initdb, postgres) = (initdb?, postgres?);
         let folder = Folder::new(options.dir, user)?;
@@ -100,7 +100,7 @@ impl Postgres {
             for (name, value) in &settings {
                 arguments.extend(["-c".into(), format!("{name}={value}").into()]);
             }
-            Launch::new(&KIND, &postgres, arguments, folder).with_user(user)
+            ServerLaunch::new(&KIND, &postgres, arguments, folder).with_user(user)
         })?;
         Ok(Self { server })
     }
@@ -112,7 +112,7 @@ impl Postgres {
     }
 }
 
-impl Deref for Postgres {
+impl Deref for PostgresServer {
     type Target = Server;
 
     fn deref(&self) -> &Server {
@@ -121,7 +121,7 @@ impl Deref for Postgres {
 }
 
 /// Creates a new cluster in `folder/data`.
-fn initialise(initdb: &FoundProgram, folder: &Path, user: Option<User>) -> Result<()> {
+fn initialise(initdb: &FoundProgram, folder: &Path, user: Option<UnixUser>) -> Result<()> {
     let mut command = initdb.command();
     command.arg("-D").arg(folder.join("data"));
     command.args(["-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C", "--no-sync"]);

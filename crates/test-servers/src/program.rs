@@ -7,8 +7,8 @@ use std::process::Command;
 
 use crate::debian::{self, Packages};
 use crate::error::{Result, ServerError};
-use crate::once::Once;
-use crate::user::User;
+use crate::once::FilledFolder;
+use crate::user::UnixUser;
 
 /// A program that servers need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +87,13 @@ impl Program {
         Packages { names, suite: None }
     }
 
-    fn once(self) -> Once {
+    fn once(self) -> FilledFolder {
         match self {
-            Self::Postgres => Once::new("postgres").reachable_for(User::instead_of_root()),
-            Self::Redis => Once::new("redis"),
-            Self::Python => Once::new("python"),
-            Self::PgBouncer => Once::new("pgbouncer").reachable_for(User::instead_of_root()),
-            Self::Nats => Once::new("nats"),
+            Self::Postgres => FilledFolder::new("postgres").reachable_for(UnixUser::instead_of_root()),
+            Self::Redis => FilledFolder::new("redis"),
+            Self::Python => FilledFolder::new("python"),
+            Self::PgBouncer => FilledFolder::new("pgbouncer").reachable_for(UnixUser::instead_of_root()),
+            Self::Nats => FilledFolder::new("nats"),
         }
     }
 

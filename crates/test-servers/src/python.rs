@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Result, ServerError};
-use crate::once::{Once, run};
+use crate::once::{FilledFolder, run};
 use crate::program::{FoundProgram, Program, in_path};
 
 /// The version with which the stores are tested; another may handle conditional writes differently.
@@ -16,14 +16,14 @@ const VARIABLE: &str = "FERRATA_MOTO";
 
 /// How to run a moto.
 #[derive(Clone, Debug)]
-pub(crate) struct Moto {
+pub(crate) struct MotoProgram {
     pub(crate) program: FoundProgram,
     pub(crate) arguments: Vec<OsString>,
     /// The module path for Python, if the modules are not next to the program.
     pub(crate) modules: Option<PathBuf>,
 }
 
-impl Moto {
+impl MotoProgram {
     /// Returns whether [`find`](Self::find) needs no installation.
     pub(crate) fn is_at_hand() -> bool {
         given().or_else(found).is_some() || once().made().is_some()
@@ -78,6 +78,6 @@ fn unpacked_pip(root: &Path) -> Option<PathBuf> {
     files.find(|file| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pip-")))
 }
 
-fn once() -> Once {
-    Once::new(&format!("moto-{VERSION}"))
+fn once() -> FilledFolder {
+    FilledFolder::new(&format!("moto-{VERSION}"))
 }

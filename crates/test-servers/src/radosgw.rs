@@ -15,15 +15,15 @@ use rustix::process::{Signal, geteuid};
 use crate::debian::Packages;
 use crate::error::{Result, ServerError};
 use crate::folder::Folder;
-use crate::once::{Once, run};
-use crate::port::Port;
-use crate::running::Launch;
-use crate::server::{Kind, Ready, Server};
+use crate::once::{FilledFolder, run};
+use crate::port::ReservedPort;
+use crate::running::ServerLaunch;
+use crate::server::{ReadySignal, Server, ServerKind};
 use crate::service::Service;
 
-const KIND: Kind = Kind {
+const KIND: ServerKind = ServerKind {
     name: "radosgw",
-    ready: Ready::Http,
+    ready: ReadySignal::Http,
     starting: Duration::from_secs(300),
     stop: Signal::TERM,
     quit: (Signal::KILL, "KILL"),
@@ -46,14 +46,14 @@ exec chroot "$1" /bin/bash /data/serve.sh "$3" "$4""#;
 ///
 /// The first start downloads about 160 MB and unpacks them into the target folder. The data is in memory, and a restart begins empty.
 #[derive(Debug)]
-pub struct Radosgw {
+pub struct RadosgwServer {
     server: Server,
     root: PathBuf,
     /// The port of the monitor, to which the gateway connects.
-    _monitor: Option<Port>,
+    _monitor: Option<ReservedPort>,
 }
 
-impl Radosgw {
+impl RadosgwServer {
     /// Installs it if it is missing, and starts it; that takes about 15 seconds.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Radosgw {
                 "needs root: it runs with a folder of its own as the root of the file system",
             ));
         }
-        let unpacked = Once::new("radosgw").make(|folder| {
+        let unpacked = FilledFolder::new("radosgw").make(|folder| {
             PACKAGES.unpack(folder)?;
             ["root/data", "root/dev", "root/proc"].iter().try_for_each(|part| {
                 let path = folder.join(part);
@@ -83,10 +83,10 @@ impl Radosgw {
             let namespaces = ["--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", ENTER, "enter"];
             let mut arguments: Vec<_> = namespaces.map(Into::into).into();
             arguments.extend([root.clone().into_os_string(), folder.join("data").into_os_string()]);
-            let other = Port::free();
+            let other = ReservedPort::free();
             arguments.extend([port, other.number()].map(|port| port.to_string().into()));
             monitor.set(Some(other));
-            Launch::new(&KIND, &PathBuf::from("/usr/bin/unshare").into(), arguments, folder)
+            ServerLaunch::new(&KIND, &PathBuf::from("/usr/bin/unshare").into(), arguments, folder)
         })?;
         Ok(Self { server, root, _monitor: monitor.into_inner() })
     }
@@ -119,7 +119,7 @@ impl Radosgw {
     }
 }
 
-impl Deref for Radosgw {
+impl Deref for RadosgwServer {
     type Target = Server;
 
     fn deref(&self) -> &Server {

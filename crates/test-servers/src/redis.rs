@@ -9,14 +9,14 @@ use rustix::process::Signal;
 
 use crate::error::Result;
 use crate::folder::Folder;
-use crate::port::Port;
+use crate::port::ReservedPort;
 use crate::program::Program;
-use crate::running::Launch;
-use crate::server::{Kind, Ready, STARTING, Server};
+use crate::running::ServerLaunch;
+use crate::server::{ReadySignal, STARTING, Server, ServerKind};
 
-const KIND: Kind = Kind {
+const KIND: ServerKind = ServerKind {
     name: "Redis",
-    ready: Ready::Redis,
+    ready: ReadySignal::Redis,
     starting: STARTING,
     stop: Signal::TERM,
     // It should not write data that is deleted at once.
@@ -48,7 +48,7 @@ impl AppendFsync {
 /// Options of a Redis. By default every command is appended to a file that is synced each second.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct RedisOptions {
+pub struct RedisServerOptions {
     /// Whether it appends commands to a file; otherwise a restart begins empty.
     pub appendonly: bool,
     /// When that file is synced.
@@ -63,7 +63,7 @@ pub struct RedisOptions {
     pub args: Vec<String>,
 }
 
-impl Default for RedisOptions {
+impl Default for RedisServerOptions {
     fn default() -> Self {
         Self {
             appendonly: true,
@@ -76,7 +76,7 @@ impl Default for RedisOptions {
     }
 }
 
-impl RedisOptions {
+impl RedisServerOptions {
     /// Sets whether it appends commands to a file.
     #[must_use]
     pub fn with_appendonly(mut self, appendonly: bool) -> Self {
@@ -122,18 +122,18 @@ impl RedisOptions {
 
 /// The Redis (or Valkey) of this machine, or Debian's, unpacked.
 #[derive(Debug)]
-pub struct Redis {
+pub struct RedisServer {
     server: Server,
-    tls_port: Option<Port>,
+    tls_port: Option<ReservedPort>,
 }
 
-impl Redis {
+impl RedisServer {
     /// Starts a server.
     ///
     /// # Errors
     ///
     /// Returns [`ServerError::Missing`](crate::ServerError::Missing), or the reason why the start failed, with the server's output.
-    pub fn start(options: RedisOptions) -> Result<Self> {
+    pub fn start(options: RedisServerOptions) -> Result<Self> {
         let redis = Program::Redis.find("redis-server")?;
         let folder = Folder::new(options.dir, None)?;
         let tls_port = Cell::new(None);
@@ -151,12 +151,12 @@ impl Redis {
             arguments.extend(words.into_iter().flat_map(|(name, value)| [name.into(), value.into()]));
             if options.tls_port {
                 // Each try uses another one, like the first port.
-                let port = Port::free();
+                let port = ReservedPort::free();
                 arguments.extend(["--tls-port".into(), port.number().to_string().into()]);
                 tls_port.set(Some(port));
             }
             arguments.extend(options.args.iter().map(OsString::from));
-            Launch::new(&KIND, &redis, arguments, folder)
+            ServerLaunch::new(&KIND, &redis, arguments, folder)
         })?;
         Ok(Self { server, tls_port: tls_port.into_inner() })
     }
@@ -174,7 +174,7 @@ impl Redis {
     }
 }
 
-impl Deref for Redis {
+impl Deref for RedisServer {
     type Target = Server;
 
     fn deref(&self) -> &Server {

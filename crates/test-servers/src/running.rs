@@ -13,8 +13,8 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use crate::debian::LIBRARIES;
 use crate::error::{Result, ServerError};
 use crate::program::FoundProgram;
-use crate::server::Kind;
-use crate::user::User;
+use crate::server::ServerKind;
+use crate::user::UnixUser;
 use crate::watchdog::Watchdog;
 use crate::{children, wait};
 
@@ -26,11 +26,11 @@ const GATE: &str = r#"read -r go || exit 1; exec "$@" </dev/null"#;
 
 /// How to start a server.
 #[derive(Debug)]
-pub(crate) struct Launch {
+pub(crate) struct ServerLaunch {
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<OsString>,
     pub(crate) variables: Vec<(&'static str, OsString)>,
-    pub(crate) user: Option<User>,
+    pub(crate) user: Option<UnixUser>,
     /// Its working directory: the server's user may have no access to that of the test.
     pub(crate) folder: PathBuf,
     pub(crate) log: PathBuf,
@@ -42,7 +42,7 @@ pub(crate) struct Launch {
 
 /// A server's process; ends with the value.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct ServerProcess {
     child: Child,
     pid: Pid,
     ended: Option<ExitStatus>,
@@ -50,9 +50,14 @@ pub(crate) struct Running {
     _watchdog: Watchdog,
 }
 
-impl Launch {
+impl ServerLaunch {
     /// Creates a launch of `program` as this user, with its log in `folder`.
-    pub(crate) fn new(kind: &Kind, program: &FoundProgram, arguments: Vec<OsString>, folder: &Path) -> Self {
+    pub(crate) fn new(
+        kind: &ServerKind,
+        program: &FoundProgram,
+        arguments: Vec<OsString>,
+        folder: &Path,
+    ) -> Self {
         Self {
             program: program.path.clone(),
             arguments,
@@ -66,7 +71,7 @@ impl Launch {
     }
 
     /// Starts it as `user`.
-    pub(crate) fn with_user(mut self, user: Option<User>) -> Self {
+    pub(crate) fn with_user(mut self, user: Option<UnixUser>) -> Self {
         self.user = user;
         self
     }
@@ -77,7 +82,7 @@ impl Launch {
         self
     }
 
-    pub(crate) fn spawn(&self) -> Result<Running> {
+    pub(crate) fn spawn(&self) -> Result<ServerProcess> {
         let log = OpenOptions::new().create(true).append(true).open(&self.log);
         let log = log.map_err(ServerError::io("write", &self.log))?;
         let errors = log.try_clone().map_err(ServerError::io("write", &self.log))?;
@@ -94,25 +99,25 @@ impl Launch {
         let opened = gate.is_some_and(|mut gate| gate.write_all(b"go\n").is_ok());
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let pid = pid.expect("a process that was just started has a number that the system gave it");
-        let running = Running { child, pid, ended: None, _watchdog: watchdog };
+        let running = ServerProcess { child, pid, ended: None, _watchdog: watchdog };
         if opened { Ok(running) } else { Err(running.failed(&self.program, "was killed at its start", "")) }
     }
 }
 
 /// Makes `command` run as `user`.
-pub(crate) fn run_as(command: &mut Command, user: Option<User>) {
-    if let Some(User { uid, gid }) = user {
+pub(crate) fn run_as(command: &mut Command, user: Option<UnixUser>) {
+    if let Some(UnixUser { uid, gid }) = user {
         command.uid(uid).gid(gid);
     }
 }
 
-impl Running {
+impl ServerProcess {
     pub(crate) fn pid(&self) -> Pid {
         self.pid
     }
 
     /// Returns how it ended, if it did.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
         }
@@ -123,15 +128,15 @@ impl Running {
     pub(crate) fn suspend(&mut self) {
         // The parent first, until it is stopped: it must start no unseen child.
         self.signal(Signal::STOP);
-        self.until_still(&[self.pid]);
+        self.wait_until_stopped(&[self.pid]);
         self.signal_children(Signal::STOP);
-        self.until_still(&children::of(self.pid));
+        self.wait_until_stopped(&children::of(self.pid));
     }
 
     /// Waits until a stop signal has taken effect: on a busy machine, threads continue until one of them has received it.
-    fn until_still(&mut self, processes: &[Pid]) {
-        if self.ended().is_none() {
-            wait::until(STOPPING, || processes.iter().all(|pid| stands_still(*pid)).then_some(()));
+    fn wait_until_stopped(&mut self, processes: &[Pid]) {
+        if self.exit_status().is_none() {
+            wait::until(STOPPING, || processes.iter().all(|pid| is_stopped(*pid)).then_some(()));
         }
     }
 
@@ -159,20 +164,20 @@ impl Running {
     pub(crate) fn stop(&mut self, signal: Signal) {
         self.resume();
         self.signal(signal);
-        if wait::until(STOPPING, || self.ended()).is_none() {
+        if wait::until(STOPPING, || self.exit_status()).is_none() {
             self.kill();
         }
     }
 
     fn signal(&mut self, signal: Signal) {
         // Only before it is reaped: afterwards another process may have its number.
-        if self.ended().is_none() {
+        if self.exit_status().is_none() {
             let _ = kill_process_group(self.pid, signal);
         }
     }
 
     fn signal_children(&mut self, signal: Signal) {
-        if self.ended().is_none() {
+        if self.exit_status().is_none() {
             for child in children::of(self.pid) {
                 let _ = kill_process(child, signal);
             }
@@ -194,7 +199,7 @@ fn is_gone(pid: Pid) -> bool {
 }
 
 /// Returns whether every thread of a process is stopped or ended.
-fn stands_still(pid: Pid) -> bool {
+fn is_stopped(pid: Pid) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));
     threads.into_iter().flatten().flatten().all(|thread| {
         let stat = thread.path().join("stat");
@@ -210,9 +215,9 @@ fn is_in(stat: impl AsRef<Path>, state: char) -> bool {
     })
 }
 
-impl Drop for Running {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
-        if self.ended().is_none() {
+        if self.exit_status().is_none() {
             self.kill();
         }
     }

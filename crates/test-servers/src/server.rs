@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal};
 
 use crate::error::{LogEnd, Result, ServerError};
 use crate::folder::Folder;
-use crate::port::{Port, TRIES};
-use crate::running::{Launch, Running};
+use crate::port::{ReservedPort, TRIES};
+use crate::running::{ServerLaunch, ServerProcess};
 use crate::{resp, wait};
 
 /// How long a server may take until it answers: usually a second, and longer on a busy machine.
@@ -18,7 +18,7 @@ pub(crate) const STARTING: Duration = Duration::from_secs(300);
 
 /// How a kind of server signals that it is ready, distinguishable from any other server on its port.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ready {
+pub(crate) enum ReadySignal {
     /// The Postgres file with its process id and its state.
     Postmaster,
     /// The answer to `INFO server` with its process id.
@@ -33,9 +33,9 @@ pub(crate) enum Ready {
 
 /// The properties of a kind of server.
 #[derive(Debug)]
-pub(crate) struct Kind {
+pub(crate) struct ServerKind {
     pub(crate) name: &'static str,
-    pub(crate) ready: Ready,
+    pub(crate) ready: ReadySignal,
     /// How long it may take to become ready.
     pub(crate) starting: Duration,
     /// Ends it cleanly, with everything on disk.
@@ -49,32 +49,32 @@ pub(crate) struct Kind {
 /// Each call returns when its effect is complete. Any thread may call.
 #[derive(Debug)]
 pub struct Server {
-    kind: &'static Kind,
-    port: Port,
-    launch: Launch,
-    running: Mutex<Option<Running>>,
+    kind: &'static ServerKind,
+    port: ReservedPort,
+    launch: ServerLaunch,
+    running: Mutex<Option<ServerProcess>>,
     folder: Folder,
 }
 
 impl Server {
     /// Starts a server of `kind` in `folder`, with the `launch` for a port.
     pub(crate) fn start(
-        kind: &'static Kind,
+        kind: &'static ServerKind,
         folder: Folder,
-        launch: impl Fn(u16, &Path) -> Launch,
+        launch: impl Fn(u16, &Path) -> ServerLaunch,
     ) -> Result<Self> {
-        let prepared = |port: &Port, folder: &Folder| {
+        let prepared = |port: &ReservedPort, folder: &Folder| {
             let mut launch = launch(port.number(), folder.path());
             launch.disposable = folder.disposable();
             launch
         };
-        let port = Port::free();
+        let port = ReservedPort::free();
         let launch = prepared(&port, &folder);
         let mut server = Self { kind, port, launch, running: Mutex::new(None), folder };
         for attempt in 1.. {
             match server.restart() {
                 Err(error) if error.is_port_taken() && attempt < TRIES => {
-                    server.port = Port::free();
+                    server.port = ReservedPort::free();
                     server.launch = prepared(&server.port, &server.folder);
                 }
                 Err(error) => return Err(error),
@@ -148,7 +148,7 @@ impl Server {
     ///
     /// Returns [`ServerError::NotRunning`].
     pub fn suspend(&self) -> Result<()> {
-        self.with(Running::suspend)
+        self.with(ServerProcess::suspend)
     }
 
     /// Continues it after [`suspend`](Self::suspend).
@@ -157,13 +157,13 @@ impl Server {
     ///
     /// Returns [`ServerError::NotRunning`].
     pub fn resume(&self) -> Result<()> {
-        self.with(Running::resume)
+        self.with(ServerProcess::resume)
     }
 
-    fn launch(&self) -> Result<Running> {
+    fn launch(&self) -> Result<ServerProcess> {
         let mut running = self.launch.spawn()?;
         let pid = running.pid();
-        let outcome = wait::until(self.kind.starting, || match running.ended() {
+        let outcome = wait::until(self.kind.starting, || match running.exit_status() {
             Some(status) => Some(Err(format!("ended at its start ({status})"))),
             None => self.is_ready(pid).then_some(Ok(())),
         });
@@ -181,31 +181,31 @@ impl Server {
     fn is_ready(&self, pid: Pid) -> bool {
         let pid = pid.as_raw_nonzero().to_string();
         match self.kind.ready {
-            Ready::Postmaster => {
+            ReadySignal::Postmaster => {
                 let file: PathBuf = self.folder().join("data/postmaster.pid");
                 let text = std::fs::read_to_string(file).unwrap_or_default();
                 let mut lines = text.lines().map(str::trim);
                 lines.next() == Some(pid.as_str()) && lines.nth(6) == Some("ready")
             }
-            Ready::Pid => {
+            ReadySignal::Pid => {
                 let text = std::fs::read_to_string(self.folder().join("pid")).unwrap_or_default();
                 text.trim() == pid
             }
-            Ready::Ports => {
+            ReadySignal::Ports => {
                 let text = std::fs::read_to_string(self.folder().join(format!("nats-server_{pid}.ports")));
                 text.is_ok_and(|text| text.contains(&format!(":{}\"", self.port())))
             }
-            Ready::Redis => resp::is_ready(self.port(), &pid),
-            Ready::Http => resp::answers_http(self.port()),
+            ReadySignal::Redis => resp::is_ready(self.port(), &pid),
+            ReadySignal::Http => resp::answers_http(self.port()),
         }
     }
 
-    fn with(&self, act: impl FnOnce(&mut Running)) -> Result<()> {
+    fn with(&self, act: impl FnOnce(&mut ServerProcess)) -> Result<()> {
         act(self.lock().as_mut().ok_or_else(|| self.not_running())?);
         Ok(())
     }
 
-    fn take(&self) -> Result<Running> {
+    fn take(&self) -> Result<ServerProcess> {
         self.lock().take().ok_or_else(|| self.not_running())
     }
 
@@ -213,7 +213,7 @@ impl Server {
         ServerError::NotRunning { name: self.kind.name }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+    fn lock(&self) -> MutexGuard<'_, Option<ServerProcess>> {
         // A panic of a test between two calls leaves a consistent state.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,16 +5,19 @@ use std::thread;
 use crate::error::{Result, ServerError};
 use crate::program::{self, Program};
 use crate::service::Service;
-use crate::{Moto, Nats, NatsOptions, Postgres, PostgresOptions, Redis, RedisCluster, RedisOptions};
+use crate::{
+    MotoServer, NatsServer, NatsServerOptions, PostgresServer, PostgresServerOptions, RedisCluster,
+    RedisServer, RedisServerOptions,
+};
 
 /// One private server for each [`Service`].
 #[derive(Debug)]
 pub struct Services {
-    postgres: Postgres,
-    redis: Redis,
+    postgres: PostgresServer,
+    redis: RedisServer,
     cluster: RedisCluster,
-    moto: Moto,
-    nats: Nats,
+    moto: MotoServer,
+    nats: NatsServer,
 }
 
 impl Services {
@@ -36,11 +39,12 @@ impl Services {
             }
         };
         thread::scope(|scope| {
-            let postgres = scope.spawn(|| Postgres::start(PostgresOptions::default().with_fsync(false)));
-            let redis = scope.spawn(|| Redis::start(RedisOptions::default()));
+            let postgres =
+                scope.spawn(|| PostgresServer::start(PostgresServerOptions::default().with_fsync(false)));
+            let redis = scope.spawn(|| RedisServer::start(RedisServerOptions::default()));
             let cluster = scope.spawn(|| RedisCluster::start(3));
-            let nats = scope.spawn(|| Nats::start(NatsOptions::default()));
-            let moto = Moto::start();
+            let nats = scope.spawn(|| NatsServer::start(NatsServerOptions::default()));
+            let moto = MotoServer::start();
             Ok(Self {
                 postgres: postgres.join().map_err(started("Postgres"))??,
                 redis: redis.join().map_err(started("Redis"))??,

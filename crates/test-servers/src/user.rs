@@ -9,12 +9,12 @@ use crate::error::{Result, ServerError};
 
 /// An unprivileged user of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct User {
+pub(crate) struct UnixUser {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
 }
 
-impl User {
+impl UnixUser {
     /// Returns the user for servers if this process runs as root: `postgres`, or `nobody`.
     pub(crate) fn instead_of_root() -> Option<Self> {
         if !geteuid().is_root() {
@@ -42,10 +42,10 @@ impl User {
     }
 }
 
-fn find(users: &str, name: &str) -> Option<User> {
+fn find(users: &str, name: &str) -> Option<UnixUser> {
     let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
     let mut fields = line.split(':').skip(2).map(str::parse);
-    Some(User { uid: fields.next()?.ok()?, gid: fields.next()?.ok()? })
+    Some(UnixUser { uid: fields.next()?.ok()?, gid: fields.next()?.ok()? })
 }
 
 #[cfg(test)]
@@ -61,7 +61,7 @@ mod tests {
             std::fs::set_permissions(folder.path(), mode).unwrap();
         };
         let owner = folder.path().metadata().unwrap().uid();
-        let (owner, other) = (User { uid: owner, gid: 0 }, User { uid: owner + 1, gid: 0 });
+        let (owner, other) = (UnixUser { uid: owner, gid: 0 }, UnixUser { uid: owner + 1, gid: 0 });
         mode(0o700);
         assert!(owner.can_reach(&path) && !other.can_reach(&path));
         mode(0o701);
@@ -73,7 +73,7 @@ mod tests {
     fn a_user_is_found_by_the_whole_name() {
         let users =
             "root:x:0:0::/root:/bin/sh\npostgres2:x:7:8::/:\npostgres:x:115:121:Postgres:/var:/bin/sh\n";
-        assert_eq!(find(users, "postgres"), Some(User { uid: 115, gid: 121 }));
+        assert_eq!(find(users, "postgres"), Some(UnixUser { uid: 115, gid: 121 }));
         assert_eq!(find(users, "nobody"), None);
     }
 }

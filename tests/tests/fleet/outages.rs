@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use ferrata_core::{Clock, SystemClock};
 use ferrata_test_servers::{
-    Act, AppendFsync, Fault, Place, Postgres, PostgresOptions, Proxy, Redis, RedisOptions, Service, Trigger,
+    AppendFsync, FaultEffect, FaultPosition, FaultTrigger, PostgresServer, PostgresServerOptions, Proxy,
+    ProxyFault, RedisServer, RedisServerOptions, Service,
 };
 use ferrata_tests::Space;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
@@ -26,7 +27,8 @@ const REFUSED: i64 = 20;
 type Fell = Arc<dyn Fn() + Send + Sync>;
 
 pub(crate) async fn postgres() {
-    let server = spawn_blocking(|| Postgres::start(PostgresOptions::default())).await.unwrap().unwrap();
+    let server =
+        spawn_blocking(|| PostgresServer::start(PostgresServerOptions::default())).await.unwrap().unwrap();
     let (url, server) = (server.url(), Arc::new(server));
     let fell: Fell = Arc::new(move || {
         server.kill().unwrap();
@@ -38,8 +40,8 @@ pub(crate) async fn postgres() {
 
 /// With `appendfsync always`: with `everysec`, what is lost is the last second, as the documentation says.
 pub(crate) async fn redis() {
-    let options = RedisOptions::default().with_appendfsync(AppendFsync::Always);
-    let server = spawn_blocking(|| Redis::start(options)).await.unwrap().unwrap();
+    let options = RedisServerOptions::default().with_appendfsync(AppendFsync::Always);
+    let server = spawn_blocking(|| RedisServer::start(options)).await.unwrap().unwrap();
     let (url, server) = (server.url(), Arc::new(server));
     let fell: Fell = Arc::new(move || {
         server.kill().unwrap();
@@ -90,14 +92,14 @@ pub(crate) async fn network(space: &Space, dice: &mut Dice) {
         while !over.load(Ordering::Relaxed) {
             // The next one comes some requests after the last: a network that is as bad for those who ask rarely.
             if bad.done().len() == armed {
-                let place = Place::ALL[usize::try_from(dice.below(4)).unwrap()];
+                let place = FaultPosition::ALL[usize::try_from(dice.below(4)).unwrap()];
                 let act = match dice.below(8) {
-                    0..3 => Act::Close,
-                    3..6 => Act::Reset,
-                    6 => Act::Delay(Duration::from_millis(300)),
-                    _ => Act::Delay(ttl + ttl / 2),
+                    0..3 => FaultEffect::Close,
+                    3..6 => FaultEffect::Reset,
+                    6 => FaultEffect::Delay(Duration::from_millis(300)),
+                    _ => FaultEffect::Delay(ttl + ttl / 2),
                 };
-                bad.arm(Trigger::Request(2 + dice.below(25)), Fault { place, act });
+                bad.arm(FaultTrigger::Request(2 + dice.below(25)), ProxyFault { place, act });
                 armed += 1;
             }
             clock.sleep(Duration::from_millis(10)).await;

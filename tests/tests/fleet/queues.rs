@@ -149,7 +149,7 @@ async fn contended(space: &Space, dice: &mut Dice, much: Much) {
     // The queue is paused until all runs stand in its line: their order is known then.
     let runtime = Runtime::builder_with(space.open()).build().await.unwrap();
     let (places, per_key) = (u32::try_from(MAILS).unwrap(), u32::try_from(game.per_key).unwrap());
-    let mail = runtime.queue("mail").at_once(places).at_once_per_key(per_key).ageing(AGEING);
+    let mail = runtime.queue("mail").at_once(places).at_once_per_key(per_key).aging(AGEING);
     let mail = mail.declare().await.unwrap();
     mail.pause("until all have come").await.unwrap();
     let mut members: Vec<_> = (0..PROCESSES).map(|_| game.spawn(dice)).collect();

@@ -11,7 +11,7 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::{Clock as _, ErrorKind, SystemClock, within};
-use ferrata_test_servers::{Act, Fault, Place, Proxy, Trigger};
+use ferrata_test_servers::{FaultEffect, FaultPosition, FaultTrigger, Proxy, ProxyFault};
 use ferrata_tests::Space;
 use tokio::task::JoinSet;
 
@@ -43,8 +43,11 @@ pub(crate) async fn never(space: &Space, _dice: &mut Dice) {
     // The server that stands for S3 is slow, and asked for much: a few of its requests are tried.
     let is_slow = space.url().starts_with("s3:");
     let patience = if is_slow { PATIENCE_OF_S3 } else { PATIENCE };
-    let places =
-        [("request", Place::RequestByte(0)), ("answer", Place::ReplyByte(0)), ("half", Place::HalfReply)];
+    let places = [
+        ("request", FaultPosition::RequestByte(0)),
+        ("answer", FaultPosition::ReplyByte(0)),
+        ("half", FaultPosition::HalfReply),
+    ];
     for (name, place) in places {
         let mut first = 1;
         loop {
@@ -55,7 +58,10 @@ pub(crate) async fn never(space: &Space, _dice: &mut Dice) {
                 }
                 let proxy = Proxy::start(space.address().unwrap()).unwrap();
                 let store = space.open_through(&proxy, patience);
-                proxy.arm(Trigger::Request(at), Fault { place, act: Act::Delay(Duration::MAX) });
+                proxy.arm(
+                    FaultTrigger::Request(at),
+                    ProxyFault { place, act: FaultEffect::Delay(Duration::MAX) },
+                );
                 let run = format!("{name}-{at}");
                 all.spawn(async move {
                     let went = within(&SystemClock::new(), MOST, goes_on(store, &run)).await;

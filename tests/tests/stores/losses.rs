@@ -9,7 +9,7 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{Runtime, Watch, WatchEventKind};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock as _, ErrorKind, RunKey, SystemClock};
-use ferrata_test_servers::{Redis, RedisOptions, Service, service_url};
+use ferrata_test_servers::{RedisServer, RedisServerOptions, Service, service_url};
 use ferrata_tests::{Space, StoreKind};
 use sqlx::{Connection as _, PgConnection};
 
@@ -104,7 +104,7 @@ async fn chunks_that_a_lost_connection_missed_are_counted_on_postgres() {
 /// A server of its own: there, every connection that listens is the test's.
 #[tokio::test]
 async fn chunks_that_a_lost_connection_missed_are_counted_on_redis() {
-    let server = Redis::start(RedisOptions::default()).unwrap();
+    let server = RedisServer::start(RedisServerOptions::default()).unwrap();
     let url = server.url();
     Space::within_server(StoreKind::Server(Service::Redis), url.clone(), async |space| {
         losses_are_told(space, async || command(&url, "CLIENT KILL TYPE pubsub").await).await;
@@ -127,7 +127,7 @@ async fn command(url: &str, words: &str) {
 /// Guarantees: REDIS-16.
 #[tokio::test]
 async fn a_user_without_the_channel_of_streams_has_all_but_their_chunks_on_redis() {
-    let server = Redis::start(RedisOptions::default()).unwrap();
+    let server = RedisServer::start(RedisServerOptions::default()).unwrap();
     Space::within_server(StoreKind::Server(Service::Redis), server.url(), async |space| {
         let (_, prefix) = space.url().split_once("prefix=").unwrap();
         let prefix = prefix.split('&').next().unwrap();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::list::{FILTERS, Filter, Status};
+use super::list::{FILTERS, FilterArgs, StatusArg};
 use crate::time;
 
 /// Check the log of a run: every checksum and link, and each base against the records before it.
@@ -89,7 +89,7 @@ pub(crate) struct PurgeArgs {
     pub(crate) runs: Vec<String>,
     /// Filters, instead of run ids.
     #[command(flatten)]
-    pub(crate) filter: Filter,
+    pub(crate) filter: FilterArgs,
     /// Only list the matching runs and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -116,10 +116,10 @@ pub(crate) struct SweepArgs {
     pub(crate) keep: Keep,
     /// Drop records only of runs with this status; several with commas.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "STATUS")]
-    pub(crate) only: Vec<Status>,
+    pub(crate) only: Vec<StatusArg>,
     /// Remove runs that have had this status for a time, such as completed=30d; repeatable.
     #[arg(long, value_name = "STATUS=DURATION", value_parser = aged)]
-    pub(crate) purge: Vec<(Status, Duration)>,
+    pub(crate) purge: Vec<(StatusArg, Duration)>,
     /// Spare a service on the same store: one run at a time, with a pause after each hundred.
     #[arg(long)]
     pub(crate) gentle: bool,
@@ -128,10 +128,10 @@ pub(crate) struct SweepArgs {
     pub(crate) yes: bool,
 }
 
-fn aged(text: &str) -> Result<(Status, Duration), String> {
+fn aged(text: &str) -> Result<(StatusArg, Duration), String> {
     let (status, age) = super::list::pair(text)?;
-    let status = <Status as clap::ValueEnum>::from_str(&status, false)?;
-    if !matches!(status, Status::Completed | Status::Failed | Status::Cancelled) {
+    let status = <StatusArg as clap::ValueEnum>::from_str(&status, false)?;
+    if !matches!(status, StatusArg::Completed | StatusArg::Failed | StatusArg::Cancelled) {
         return Err("only runs that have ended are removed: completed, failed or cancelled".into());
     }
     Ok((status, time::parse(&age)?))

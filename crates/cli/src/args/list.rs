@@ -6,11 +6,11 @@ use clap::ValueEnum;
 use ferrata::{RunStatus, WorkflowName};
 
 use crate::time;
-use crate::watch::Watch;
+use crate::watch::WatchOption;
 
 /// Status of a run on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Status {
+pub(crate) enum StatusArg {
     /// Active, or not claimed yet.
     #[value(alias = "in_progress")]
     InProgress,
@@ -29,7 +29,7 @@ pub(crate) enum Status {
     Waiting,
 }
 
-impl Status {
+impl StatusArg {
     /// Returns the statuses of the library.
     pub(crate) fn meant(self) -> &'static [RunStatus] {
         match self {
@@ -46,10 +46,10 @@ impl Status {
 
 /// Filters of runs, the same for every verb.
 #[derive(Debug, Default, clap::Args)]
-pub(crate) struct Filter {
+pub(crate) struct FilterArgs {
     /// Only runs with this status; several with commas.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "STATUS")]
-    pub(crate) status: Vec<Status>,
+    pub(crate) status: Vec<StatusArg>,
     /// Only runs of this workflow. Without it, queues and schedules are not listed.
     #[arg(long, value_name = "NAME", value_parser = workflow)]
     pub(crate) workflow: Option<WorkflowName>,
@@ -85,7 +85,7 @@ pub(crate) const FILTERS: [&str; 8] =
 pub(crate) struct LsArgs {
     /// Filters.
     #[command(flatten)]
-    pub(crate) filter: Filter,
+    pub(crate) filter: FilterArgs,
     /// Maximum number of runs.
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 50)]
     pub(crate) limit: usize,
@@ -94,7 +94,7 @@ pub(crate) struct LsArgs {
     pub(crate) all: bool,
     /// Repeat until Ctrl-C.
     #[command(flatten)]
-    pub(crate) watch: Watch,
+    pub(crate) watch: WatchOption,
 }
 
 fn workflow(text: &str) -> Result<WorkflowName, String> {

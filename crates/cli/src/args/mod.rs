@@ -21,9 +21,9 @@ use ferrata::{RunKey, TenantId};
 pub(crate) use blobs::{BlobsArgs, BlobsCommand, CollectArgs};
 pub(crate) use completions::CompletionsArgs;
 pub(crate) use keep::{ExportArgs, ImportArgs, Keep, PruneArgs, PurgeArgs, SweepArgs, VerifyArgs};
-pub(crate) use list::{Filter, LsArgs};
-pub(crate) use pipeline::{Drawing, GraphArgs, LintArgs};
-pub(crate) use queue::{LimitArgs, QueueArgs, QueueCommand, QueueName};
+pub(crate) use list::{FilterArgs, LsArgs};
+pub(crate) use pipeline::{DrawingFormat, GraphArgs, LintArgs};
+pub(crate) use queue::{LimitArgs, QueueArgs, QueueName, QueueSubcommand};
 pub(crate) use read::{
     DiffArgs, HistoryArgs, LogsArgs, OutboxArgs, QuestionsArgs, ShowArgs, StateArgs, TreeArgs, position,
 };
@@ -31,8 +31,8 @@ pub(crate) use run::{HowArgs, ProgressFace, ResumeArgs, RunArgs};
 pub(crate) use schedule::{NextArgs, ScheduleArgs, ScheduleCommand, ScheduleName};
 pub(crate) use serve::ServeArgs;
 pub(crate) use steer::{
-    AnswerArgs, CancelArgs, Changes, EditArgs, ForkArgs, GotoArgs, PauseArgs, RetryArgs, Runs, SendArgs,
-    UnpauseArgs,
+    AnswerArgs, CancelArgs, EditArgs, ForkArgs, GotoArgs, PauseArgs, RetryArgs, SendArgs, StateChanges,
+    TargetArgs, UnpauseArgs,
 };
 pub(crate) use store::{CheckArgs, StoreArgs, StoreCommand};
 #[cfg(feature = "envelope")]
@@ -40,7 +40,7 @@ pub(crate) use store::{KeysArgs, RekeyArgs};
 pub(crate) use verbs::parse;
 pub(crate) use wait::WaitArgs;
 
-use crate::output::{Color, Format};
+use crate::output::{ColorChoice, OutputFormat};
 use crate::store::DEFAULT;
 use crate::time::TimeFormat;
 
@@ -60,16 +60,16 @@ use crate::time::TimeFormat;
 pub(crate) struct Cli {
     /// Options of every verb.
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
     /// Action.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 /// Options of every verb.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
-pub(crate) struct Global {
+pub(crate) struct GlobalArgs {
     /// URL of the store: file:DIR, sqlite:FILE, postgres://, nats://, redis://, redis-cluster://, s3://, or sharded:FILE for several stores.
     #[arg(
         long,
@@ -85,10 +85,10 @@ pub(crate) struct Global {
     pub(crate) tenant: Option<TenantId>,
     /// Output format on stdout.
     #[arg(short, long, global = true, value_enum, default_value_t)]
-    pub(crate) output: Format,
+    pub(crate) output: OutputFormat,
     /// Colors; NO_COLOR turns `auto` off.
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
-    pub(crate) color: Color,
+    pub(crate) color: ColorChoice,
     /// Format of times in tables.
     #[arg(long, global = true, value_enum, default_value_t, value_name = "FORM")]
     pub(crate) time: TimeFormat,
@@ -105,7 +105,7 @@ pub(crate) struct Global {
 
 /// Action.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Run a pipeline from a DOT file.
     Run(Box<RunArgs>),
     /// Resume a run of a pipeline.
@@ -187,7 +187,7 @@ fn tenant(text: &str) -> Result<TenantId, String> {
 /// The table of exit codes at the end of the help.
 fn exit_codes() -> String {
     let mut text = String::from("Exit codes:\n");
-    for exit in crate::exit::Exit::ALL {
+    for exit in crate::exit::ExitReason::ALL {
         text.push_str(&format!("  {:>3}  {}\n", exit.code(), exit.meaning()));
     }
     text

@@ -18,7 +18,7 @@ pub(crate) struct LintArgs {
 
 /// Format of the drawing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Drawing {
+pub(crate) enum DrawingFormat {
     /// Graphviz source.
     #[default]
     Dot,
@@ -42,5 +42,5 @@ pub(crate) struct GraphArgs {
     pub(crate) pipeline: Option<PathBuf>,
     /// Format of the drawing.
     #[arg(short, long, value_enum, default_value_t)]
-    pub(crate) format: Drawing,
+    pub(crate) format: DrawingFormat,
 }

@@ -12,12 +12,12 @@ use clap::Subcommand;
 pub(crate) struct QueueArgs {
     /// Action.
     #[command(subcommand)]
-    pub(crate) command: QueueCommand,
+    pub(crate) command: QueueSubcommand,
 }
 
 /// Action on queues.
 #[derive(Debug, Subcommand)]
-pub(crate) enum QueueCommand {
+pub(crate) enum QueueSubcommand {
     /// List the queues by name.
     #[command(alias = "list")]
     Ls,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferrata::Position;
 
 use crate::time;
-use crate::watch::Watch;
+use crate::watch::WatchOption;
 
 /// Parses a position in a log; a number may have a `#` before it.
 pub(crate) fn position(text: &str) -> Result<Position, String> {
@@ -35,7 +35,7 @@ pub(crate) struct ShowArgs {
     pub(crate) reveal: bool,
     /// Repeat until Ctrl-C.
     #[command(flatten)]
-    pub(crate) watch: Watch,
+    pub(crate) watch: WatchOption,
 }
 
 /// Show a run and its children, with the open questions of each.
@@ -49,7 +49,7 @@ pub(crate) struct TreeArgs {
     pub(crate) run: String,
     /// Repeat until Ctrl-C.
     #[command(flatten)]
-    pub(crate) watch: Watch,
+    pub(crate) watch: WatchOption,
 }
 
 /// List the records of a run's log, without their contents.
@@ -142,7 +142,7 @@ pub(crate) struct QuestionsArgs {
     pub(crate) limit: usize,
     /// Repeat until Ctrl-C.
     #[command(flatten)]
-    pub(crate) watch: Watch,
+    pub(crate) watch: WatchOption,
 }
 
 /// List undelivered outbox messages; --retry or --drop rejected ones.

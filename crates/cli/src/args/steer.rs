@@ -2,18 +2,18 @@
 
 use ferrata::Position;
 
-use super::list::{FILTERS, Filter, pair};
+use super::list::{FILTERS, FilterArgs, pair};
 use super::read::position;
 
 /// Runs and author.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Runs {
+pub(crate) struct TargetArgs {
     /// Runs; `-` reads them from stdin, one per line.
     #[arg(value_name = "RUN", required_unless_present_any = FILTERS, conflicts_with_all = FILTERS)]
     pub(crate) runs: Vec<String>,
     /// Filters, instead of run ids.
     #[command(flatten)]
-    pub(crate) filter: Filter,
+    pub(crate) filter: FilterArgs,
     /// Only list the matching runs and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -22,7 +22,7 @@ pub(crate) struct Runs {
     pub(crate) by: Option<String>,
 }
 
-impl Runs {
+impl TargetArgs {
     /// Returns the run, if the arguments name one.
     pub(crate) fn only(&mut self) -> Option<&mut String> {
         match self.runs.as_mut_slice() {
@@ -58,7 +58,7 @@ pub(crate) struct AnswerArgs {
     pub(crate) resolve: Option<String>,
     /// Changes that the node made.
     #[command(flatten)]
-    pub(crate) changes: Changes,
+    pub(crate) changes: StateChanges,
     /// Name to record as the author.
     #[arg(long, value_name = "NAME", env = "FERRATA_BY")]
     pub(crate) by: Option<String>,
@@ -95,7 +95,7 @@ pub(crate) struct SendArgs {
 pub(crate) struct RetryArgs {
     /// Runs.
     #[command(flatten)]
-    pub(crate) target: Runs,
+    pub(crate) target: TargetArgs,
 }
 
 /// Cancel runs.
@@ -106,7 +106,7 @@ pub(crate) struct RetryArgs {
 pub(crate) struct CancelArgs {
     /// Runs.
     #[command(flatten)]
-    pub(crate) target: Runs,
+    pub(crate) target: TargetArgs,
     /// Reason to record.
     #[arg(long, value_name = "TEXT", default_value = "cancelled from the command line")]
     pub(crate) reason: String,
@@ -121,7 +121,7 @@ pub(crate) struct CancelArgs {
 pub(crate) struct PauseArgs {
     /// Runs.
     #[command(flatten)]
-    pub(crate) target: Runs,
+    pub(crate) target: TargetArgs,
     /// Reason to record.
     #[arg(long, value_name = "TEXT", default_value = "paused from the command line")]
     pub(crate) reason: String,
@@ -133,12 +133,12 @@ pub(crate) struct PauseArgs {
 pub(crate) struct UnpauseArgs {
     /// Runs.
     #[command(flatten)]
-    pub(crate) target: Runs,
+    pub(crate) target: TargetArgs,
 }
 
 /// Changes of a state.
 #[derive(Debug, Default, clap::Args)]
-pub(crate) struct Changes {
+pub(crate) struct StateChanges {
     /// Set a channel or JSON pointer to a value (JSON, otherwise text); repeatable.
     #[arg(long, value_name = "WHERE=VALUE", value_parser = pair)]
     pub(crate) set: Vec<(String, String)>,
@@ -166,7 +166,7 @@ pub(crate) struct EditArgs {
     pub(crate) run: String,
     /// Changes.
     #[command(flatten)]
-    pub(crate) changes: Changes,
+    pub(crate) changes: StateChanges,
     /// Name to record as the author.
     #[arg(long, value_name = "NAME", env = "FERRATA_BY")]
     pub(crate) by: Option<String>,
@@ -222,7 +222,7 @@ pub(crate) struct ForkArgs {
     pub(crate) label: Vec<(String, String)>,
     /// Changes.
     #[command(flatten)]
-    pub(crate) changes: Changes,
+    pub(crate) changes: StateChanges,
     /// Do not ask for confirmation, even if nodes with effects may run again.
     #[arg(short, long)]
     pub(crate) yes: bool,

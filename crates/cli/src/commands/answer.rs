@@ -6,18 +6,18 @@ use ferrata::{Answer, Position, RunKey, Runtime};
 use serde_json::Value;
 
 use crate::args::AnswerArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 use crate::input;
 use crate::say::BulkOutcome;
 use crate::table::clean;
 
-pub(super) async fn run(context: &Context, args: &AnswerArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &AnswerArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     let run = context.find(&**runtime.store(), &args.run).await?.run;
-    let name = shown(&run);
+    let name = display_key(&run);
     let open = runtime.questions(&run).await?;
     let said = args.reject.is_some() || args.cancel.is_some() || args.resolve.is_some();
     let (wanted, value) = match args.words.as_slice() {
@@ -25,11 +25,11 @@ pub(super) async fn run(context: &Context, args: &AnswerArgs) -> Result<Exit, Fa
         [question] if said => (Some(question), None),
         [value] => (None, Some(value)),
         [question, value] => (Some(question), Some(value)),
-        _ => return Err(Failure::usage("too many words", "ferrata answer --help")),
+        _ => return Err(CommandFailure::usage("too many words", "ferrata answer --help")),
     };
     if said && value.is_some() {
         let message = "a value and one of --reject, --cancel and --resolve say two things";
-        return Err(Failure::usage(message, "ferrata answer --help"));
+        return Err(CommandFailure::usage(message, "ferrata answer --help"));
     }
     let id = match (wanted, open.as_slice()) {
         // The recorder of the answer decides the full id of the question, and whether it is open.
@@ -37,7 +37,7 @@ pub(super) async fn run(context: &Context, args: &AnswerArgs) -> Result<Exit, Fa
         (None, [only]) => only.id.clone(),
         (None, []) => {
             let message = format!("run {name} has no open question");
-            return Err(Failure::new(Exit::NotFound, message, format!("ferrata show {name}")));
+            return Err(CommandFailure::new(ExitReason::NotFound, message, format!("ferrata show {name}")));
         }
         (None, several) => {
             let plain = several.iter().find(|question| question.kind != QuestionKind::Doubt);
@@ -47,13 +47,13 @@ pub(super) async fn run(context: &Context, args: &AnswerArgs) -> Result<Exit, Fa
             );
             let ids = several.iter().map(|question| question.id.clone());
             let message = format!("run {name} has {} open questions; name one", several.len());
-            return Err(Failure::usage(message, next).with_details(ids));
+            return Err(CommandFailure::usage(message, next).with_details(ids));
         }
     };
-    let question = meant(&open, &id);
+    let question = find_question(&open, &id);
     if !args.changes.is_empty() && args.resolve.as_deref() != Some(SUPPLY) {
         let message = "changes of the state are part of `--resolve supply`";
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             message,
             format!("ferrata answer {name} {id} --resolve supply --set CHANNEL=VALUE"),
         ));
@@ -64,24 +64,24 @@ pub(super) async fn run(context: &Context, args: &AnswerArgs) -> Result<Exit, Fa
         (.., Some(how)) if how == SUPPLY => {
             let asked_by =
                 question.and_then(|question| question.asked_by.clone()).unwrap_or_else(|| run.clone());
-            Answer::Resolve(supplied(&runtime, args, &asked_by, &id).await?)
+            Answer::Resolve(completed_resolution(&runtime, args, &asked_by, &id).await?)
         }
         (.., Some(how)) => Answer::Resolve(resolution(how, &name, &id)?),
-        _ => accepted(context, question, &id, value.map(String::as_str), &name)?,
+        _ => accepting_answer(context, question, &id, value.map(String::as_str), &name)?,
     };
     let request = runtime.respond(&run, &id, answer);
     let answered = match &args.by {
         Some(by) => request.by(by.clone()).await,
         None => request.await,
     };
-    answered.map_err(|error| Failure::from(error).or_type(format!("ferrata questions {name}")))?;
+    answered.map_err(|error| CommandFailure::from(error).or_type(format!("ferrata questions {name}")))?;
     context.print_done(&[BulkOutcome::new(run.clone(), "answered")])?;
-    context.tell_idle(&**runtime.store(), [&run]).await;
-    Ok(Exit::Done)
+    context.warn_idle(&**runtime.store(), [&run]).await;
+    Ok(ExitReason::Done)
 }
 
 /// Returns the open question for an id or a node's name.
-fn meant<'a>(open: &'a [Question], id: &str) -> Option<&'a Question> {
+fn find_question<'a>(open: &'a [Question], id: &str) -> Option<&'a Question> {
     open.iter().find(|question| question.id == id).or_else(|| {
         let begins = |question: &&Question| {
             question.id.strip_prefix(id).is_some_and(|rest| rest.starts_with(['@', ':']))
@@ -95,54 +95,55 @@ fn meant<'a>(open: &'a [Question], id: &str) -> Option<&'a Question> {
 const SUPPLY: &str = "supply";
 
 /// Parses a resolution without changes of the state.
-fn resolution(how: &str, run: &str, question: &str) -> Result<Resolution, Failure> {
+fn resolution(how: &str, run: &str, question: &str) -> Result<Resolution, CommandFailure> {
     match (how, how.split_once(':')) {
         ("retry", _) => Ok(Resolution::Retry),
         ("skip", _) => Ok(Resolution::Skip),
         (_, Some(("fail", reason))) => Ok(Resolution::Fail(reason.trim().to_owned())),
         (_, Some((SUPPLY, _))) => {
             let next = format!("ferrata answer {run} {question} --resolve supply --set CHANNEL=VALUE");
-            Err(Failure::usage("`supply` takes the changes as --set, --remove or --patch FILE", next))
+            Err(CommandFailure::usage("`supply` takes the changes as --set, --remove or --patch FILE", next))
         }
         _ => {
             let message = format!(
                 "`{}` is no resolution; use supply with --set CHANNEL=VALUE, skip, fail:REASON or retry",
                 how.escape_debug()
             );
-            Err(Failure::usage(message, format!("ferrata show {run}")))
+            Err(CommandFailure::usage(message, format!("ferrata show {run}")))
         }
     }
 }
 
 /// Returns the resolution for completed work, with its changes of the run's state.
-async fn supplied(
+async fn completed_resolution(
     runtime: &Runtime,
     args: &AnswerArgs,
     run: &RunKey,
     question: &str,
-) -> Result<Resolution, Failure> {
+) -> Result<Resolution, CommandFailure> {
     if args.changes.is_empty() {
         let message = "`supply` takes the changes that the node made: --set, --remove or --patch FILE; \
             if the state stays as it is, use `--resolve skip`";
-        let next = format!("ferrata answer {} {question} --resolve supply --set CHANNEL=VALUE", shown(run));
-        return Err(Failure::usage(message, next));
+        let next =
+            format!("ferrata answer {} {question} --resolve supply --set CHANNEL=VALUE", display_key(run));
+        return Err(CommandFailure::usage(message, next));
     }
     let state = runtime.channels_at(run, Position::Latest).await?;
     Ok(Resolution::Supply(args.changes.patch_of_node(run, &state)?))
 }
 
 /// Returns an accepting answer for typed text.
-fn accepted(
-    context: &Context,
+fn accepting_answer(
+    context: &CommandContext,
     question: Option<&Question>,
     id: &str,
     value: Option<&str>,
     run: &str,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, CommandFailure> {
     let next = format!("ferrata answer {run} {id} VALUE");
     if question.is_some_and(|question| question.kind == QuestionKind::Doubt) {
         let message = format!("{id} asks what became of work that must not be done twice; use --resolve");
-        return Err(Failure::usage(message, format!("ferrata show {run}")));
+        return Err(CommandFailure::usage(message, format!("ferrata show {run}")));
     }
     // Continuing before or after a node needs only a yes.
     let plain = question.is_some_and(|q| matches!(q.kind, QuestionKind::Before | QuestionKind::After));
@@ -155,14 +156,14 @@ fn accepted(
             let takes = takes.map(|shape| format!(" [{}]", clean(&shape.to_string()))).unwrap_or_default();
             match context.ask(&format!("? {}{takes} ", clean(&asked)))? {
                 Some(line) => line,
-                None => return Err(Failure::usage("there is no answer to give", next)),
+                None => return Err(CommandFailure::usage("there is no answer to give", next)),
             }
         }
     };
     let value = match question.and_then(|question| question.expects.as_ref()) {
-        Some(shape) => fitting(shape, &typed).map_err(|why| {
+        Some(shape) => fit_value(shape, &typed).map_err(|why| {
             let message = format!("{id} takes {shape}: {why}");
-            Failure::usage(message, next)
+            CommandFailure::usage(message, next)
         })?,
         None => input::json_or_text(&typed),
     };
@@ -170,7 +171,7 @@ fn accepted(
 }
 
 /// Finds the interpretation of a typed word that fits: JSON, the text itself, or the only choice with that prefix.
-fn fitting(shape: &Shape, typed: &str) -> Result<Value, String> {
+fn fit_value(shape: &Shape, typed: &str) -> Result<Value, String> {
     let typed = typed.trim_end_matches(['\n', '\r']);
     let as_json = serde_json::from_str::<Value>(typed).ok();
     let mut why = None;
@@ -227,14 +228,14 @@ mod tests {
     #[test]
     fn what_is_typed_is_read_as_the_question_takes_it() {
         let choices = Shape::choices(["approve", "again", "reject"]);
-        assert_eq!(fitting(&choices, "approve"), Ok(json!("approve")));
-        assert_eq!(fitting(&choices, "R"), Ok(json!("reject")));
-        assert!(fitting(&choices, "a").is_err(), "two begin so");
-        assert_eq!(fitting(&Shape::of::<bool>(), "yes"), Ok(json!(true)));
-        assert_eq!(fitting(&Shape::of::<u32>(), "7"), Ok(json!(7)));
-        assert!(fitting(&Shape::of::<u32>(), "seven").is_err());
-        assert_eq!(fitting(&Shape::of::<String>(), "7"), Ok(json!("7")));
-        assert_eq!(fitting(&Shape::of::<String>(), "\"7\""), Ok(json!("7")));
-        assert_eq!(fitting(&Shape::any(), "{\"a\":1}"), Ok(json!({"a":1})));
+        assert_eq!(fit_value(&choices, "approve"), Ok(json!("approve")));
+        assert_eq!(fit_value(&choices, "R"), Ok(json!("reject")));
+        assert!(fit_value(&choices, "a").is_err(), "two begin so");
+        assert_eq!(fit_value(&Shape::of::<bool>(), "yes"), Ok(json!(true)));
+        assert_eq!(fit_value(&Shape::of::<u32>(), "7"), Ok(json!(7)));
+        assert!(fit_value(&Shape::of::<u32>(), "seven").is_err());
+        assert_eq!(fit_value(&Shape::of::<String>(), "7"), Ok(json!("7")));
+        assert_eq!(fit_value(&Shape::of::<String>(), "\"7\""), Ok(json!("7")));
+        assert_eq!(fit_value(&Shape::any(), "{\"a\":1}"), Ok(json!({"a":1})));
     }
 }

@@ -10,16 +10,16 @@ use ferrata::blobs::{Blobs, CollectOptions};
 use serde_json::json;
 
 use crate::args::{BlobsArgs, BlobsCommand, CollectArgs};
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::store;
 
 /// Maximum duration of an upload, whatever the grace.
 #[cfg(feature = "postgres")]
 const LONGEST_UPLOAD: Duration = Duration::from_secs(86_400);
 
-pub(super) async fn run(context: &Context, args: &BlobsArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &BlobsArgs) -> Result<ExitReason, CommandFailure> {
     match &args.command {
         BlobsCommand::Gc(args) => collect(context, args).await,
     }
@@ -27,45 +27,45 @@ pub(super) async fn run(context: &Context, args: &BlobsArgs) -> Result<Exit, Fai
 
 /// The tables of values in a database, if a location is a database URL.
 #[cfg(feature = "postgres")]
-fn tables(place: &Path) -> Result<Option<ferrata::PostgresObjects>, Failure> {
+fn tables(place: &Path) -> Result<Option<ferrata::PostgresObjects>, CommandFailure> {
     use ferrata::{PostgresOptions, PostgresStore};
     match place.to_str().filter(|place| store::is_postgres(place)) {
-        Some(url) => {
-            Ok(Some(PostgresStore::from_url(&store::soon(url), PostgresOptions::default())?.objects()))
-        }
+        Some(url) => Ok(Some(
+            PostgresStore::from_url(&store::with_connect_limit(url), PostgresOptions::default())?.objects(),
+        )),
         None => Ok(None),
     }
 }
 
 /// Opens an existing location of values: a folder, or the tables of a database.
-pub(super) fn open(place: &Path, next: &str) -> Result<Blobs, Failure> {
+pub(super) fn open(place: &Path, next: &str) -> Result<Blobs, CommandFailure> {
     #[cfg(feature = "postgres")]
     if let Some(tables) = tables(place)? {
         return Ok(Blobs::new(Arc::new(tables)));
     }
     if !place.is_dir() {
-        let shown = store::shown(&place.to_string_lossy());
+        let shown = store::redact_url(&place.to_string_lossy());
         let message = format!(
             "there is no folder {shown}; name the one that values are put in, or the URL of a Postgres database"
         );
-        return Err(Failure::new(Exit::NotFound, message, next));
+        return Err(CommandFailure::new(ExitReason::NotFound, message, next));
     }
     Ok(Blobs::in_folder(place)?)
 }
 
 /// Removes the remains of uploads to a database that did not finish.
 #[cfg(feature = "postgres")]
-async fn sweep(args: &CollectArgs) -> Result<(), Failure> {
+async fn sweep(args: &CollectArgs) -> Result<(), CommandFailure> {
     if let Some(tables) = tables(&args.place)? {
         tables.sweep(args.grace.max(LONGEST_UPLOAD)).await?;
     }
     Ok(())
 }
 
-async fn collect(context: &Context, args: &CollectArgs) -> Result<Exit, Failure> {
+async fn collect(context: &CommandContext, args: &CollectArgs) -> Result<ExitReason, CommandFailure> {
     if context.global.tenant.is_some() {
         let message = "values of all tenants are dealt with; leave --tenant away";
-        return Err(Failure::usage(message, "ferrata blobs gc --help"));
+        return Err(CommandFailure::usage(message, "ferrata blobs gc --help"));
     }
     let blobs = open(&args.place, "ferrata blobs gc PLACE")?;
     let mut stores: Vec<Arc<dyn CheckpointStore>> = vec![context.store()?];
@@ -102,5 +102,5 @@ async fn collect(context: &Context, args: &CollectArgs) -> Result<Exit, Failure>
     if !args.yes {
         context.out.note("nothing was removed; add --yes to do it");
     }
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }

@@ -3,25 +3,25 @@
 use ferrata::{RunKey, RunStatus, Runtime};
 
 use crate::args::CancelArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 
 /// The statuses of runs that can be cancelled or paused.
 pub(super) const UNFINISHED: [RunStatus; 3] =
     [RunStatus::InProgress, RunStatus::Interrupted, RunStatus::AwaitingInput];
 
-pub(super) async fn run(context: &Context, args: &CancelArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &CancelArgs) -> Result<ExitReason, CommandFailure> {
     let store = context.store()?;
-    let chosen = context.chosen(&*store, &args.target.runs, &args.target.filter, &UNFINISHED).await?;
+    let chosen = context.select_runs(&*store, &args.target.runs, &args.target.filter, &UNFINISHED).await?;
     if !args.target.dry_run && !chosen.runs.is_empty() {
         // The same command with a yes, without the names, which may be many.
         let next = match chosen.by_filter {
             true => "ferrata cancel .. --yes".to_owned(),
             false => format!("ferrata cancel {} --yes", args.target.runs.join(" ")),
         };
-        context.confirm(args.yes, &format!("cancel {} for good", chosen.told()), &next)?;
+        context.confirm(args.yes, &format!("cancel {} for good", chosen.describe()), &next)?;
     }
     let cancel = |runtime: &Runtime, run: &RunKey| runtime.cancel(run, args.reason.clone());
-    context.say(&args.target, "cancel asked", chosen, cancel).await
+    context.signal_runs(&args.target, "cancel asked", chosen, cancel).await
 }

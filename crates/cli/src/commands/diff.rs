@@ -6,13 +6,13 @@ use ferrata::state::Secrets;
 use serde_json::Value;
 
 use crate::args::{DiffArgs, position};
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 use crate::table::{clean, paint};
 
-pub(super) async fn run(context: &Context, args: &DiffArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &DiffArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     let store = &**runtime.store();
     let run = context.find(store, &args.run).await?.run;
@@ -21,8 +21,9 @@ pub(super) async fn run(context: &Context, args: &DiffArgs) -> Result<Exit, Fail
         Some((other, place)) => (context.find(store, other).await?.run, place),
         None => (run.clone(), args.to.as_str()),
     };
-    let to = position(place)
-        .map_err(|message| Failure::usage(message, format!("ferrata fork {} --list", shown(&other))))?;
+    let to = position(place).map_err(|message| {
+        CommandFailure::usage(message, format!("ferrata fork {} --list", display_key(&other)))
+    })?;
     let from = Value::from(runtime.channels_at(&run, args.from.clone()).await?);
     let to = Value::from(runtime.channels_at(&other, to).await?);
     let diff = match args.reveal {
@@ -42,7 +43,7 @@ pub(super) async fn run(context: &Context, args: &DiffArgs) -> Result<Exit, Fail
     if diff.is_empty() {
         context.out.note("no difference");
     }
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }
 
 fn path(change: &Change) -> String {

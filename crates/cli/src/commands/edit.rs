@@ -1,19 +1,19 @@
 //! `edit`: changes the state of a run.
 
 use crate::args::EditArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 use crate::say::BulkOutcome;
 
-pub(super) async fn run(context: &Context, args: &EditArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &EditArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     let head = context.find(&**runtime.store(), &args.run).await?;
-    let name = shown(&head.run);
+    let name = display_key(&head.run);
     if args.changes.is_empty() {
         let next = format!("ferrata edit {name} --set CHANNEL=VALUE");
-        return Err(Failure::usage("nothing is to be changed; use --set, --remove or --patch", next));
+        return Err(CommandFailure::usage("nothing is to be changed; use --set, --remove or --patch", next));
     }
     let state = runtime.channels_at(&head.run, ferrata::Position::Latest).await?;
     let patch = args.changes.patch(&head.run, &state)?;
@@ -24,5 +24,5 @@ pub(super) async fn run(context: &Context, args: &EditArgs) -> Result<Exit, Fail
     }
     context.next(&format!("ferrata diff {name} {}", head.seq));
     context.print_done(&[BulkOutcome::new(head.run, "edited")])?;
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }

@@ -3,14 +3,14 @@
 use std::io::{ErrorKind, Write};
 
 use crate::args::ExportArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 use crate::output::quoted;
 use crate::table::clean;
 
-pub(super) async fn run(context: &Context, args: &ExportArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &ExportArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     let run = context.find(&**runtime.store(), &args.run).await?.run;
     let secrets = runtime.secrets(&run).await?;
@@ -18,14 +18,17 @@ pub(super) async fn run(context: &Context, args: &ExportArgs) -> Result<Exit, Fa
         let names: Vec<&str> = secrets.iter().collect();
         let message =
             format!("the file would hold the values of secret channels: {}", clean(&names.join(", ")));
-        return Err(Failure::usage(message, format!("ferrata export {} --reveal", quoted(&shown(&run)))));
+        return Err(CommandFailure::usage(
+            message,
+            format!("ferrata export {} --reveal", quoted(&display_key(&run))),
+        ));
     }
     let text = runtime.export(&run).await?;
     let Some(path) = &args.to else {
         context.out.text(&text)?;
-        return Ok(Exit::Done);
+        return Ok(ExitReason::Done);
     };
-    let name = shown(&run);
+    let name = display_key(&run);
     let written = std::fs::File::create_new(path).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.sync_all()
@@ -33,10 +36,14 @@ pub(super) async fn run(context: &Context, args: &ExportArgs) -> Result<Exit, Fa
     written.map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => {
             let message = format!("{} is there already and is not overwritten", path.display());
-            Failure::new(Exit::Conflict, message, format!("ferrata export {name} --to {name}.jsonl"))
+            CommandFailure::new(
+                ExitReason::Conflict,
+                message,
+                format!("ferrata export {name} --to {name}.jsonl"),
+            )
         }
-        _ => Failure::internal(&format!("{} cannot be written", path.display()), &error),
+        _ => CommandFailure::internal(&format!("{} cannot be written", path.display()), &error),
     })?;
     context.out.note(&format!("wrote run {name} to {}", path.display()));
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }

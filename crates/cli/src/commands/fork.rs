@@ -10,11 +10,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::ForkArgs;
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::driven::PIPELINE;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 use crate::output::quoted;
 use crate::say::BulkOutcome;
 use crate::table::Table;
@@ -25,20 +25,20 @@ const PLACES: usize = 200;
 /// Maximum number of changed paths in a line.
 const NAMED: usize = 4;
 
-pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &ForkArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     let head = context.find(&**runtime.store(), &args.run).await?;
-    let name = shown(&head.run);
+    let name = display_key(&head.run);
     if args.list {
         return list(context, &runtime, &head).await;
     }
-    let unfit = |error| Failure::from(error).or_type(format!("ferrata fork {name} --list"));
+    let unfit = |error| CommandFailure::from(error).or_type(format!("ferrata fork {name} --list"));
     let mut request = runtime.fork(&head.run, args.at.clone());
     if !args.start_at.is_empty() {
         request = request.start_at(args.start_at.clone());
     }
     let repeats = request.repeats().await.map_err(unfit)?;
-    let again = counted(&repeats);
+    let again = count_repeats(&repeats);
     if !again.is_empty() && !args.yes {
         let begin =
             format!("{name} did, or may have done, what the fork may do again under new idempotency keys:");
@@ -46,7 +46,8 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
         if context.is_attended() {
             context.out.note(&std::iter::once(begin.clone()).chain(lines()).collect::<Vec<_>>().join("\n  "));
         }
-        let confirmed = context.confirm(false, &format!("fork {name} at {}", args.at), &retyped(&name, args));
+        let confirmed =
+            context.confirm(false, &format!("fork {name} at {}", args.at), &command_with_yes(&name, args));
         confirmed.map_err(|failure| match context.is_attended() {
             true => failure,
             false => failure.with_details(std::iter::once(begin).chain(lines())),
@@ -72,20 +73,20 @@ pub(super) async fn run(context: &Context, args: &ForkArgs) -> Result<Exit, Fail
     // This command drives a run of a pipeline; a process that serves the workflow drives others.
     let pipeline = head.facts.labels.get(PIPELINE).is_some();
     if pipeline {
-        context.next(&format!("ferrata resume {}", shown(&forked)));
+        context.next(&format!("ferrata resume {}", display_key(&forked)));
     } else {
         context.out.note(&format!("a process that serves `{}` takes it up", head.facts.workflow));
-        context.next(&format!("ferrata wait {}", shown(&forked)));
+        context.next(&format!("ferrata wait {}", display_key(&forked)));
     }
     context.print_done(&[BulkOutcome::new(forked.clone(), "forked")])?;
     if !pipeline {
-        context.tell_idle(&**runtime.store(), [&forked]).await;
+        context.warn_idle(&**runtime.store(), [&forked]).await;
     }
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }
 
 /// Counts by node the work that a fork may repeat, with the effect of the node.
-fn counted(repeats: &[RepeatedEffect]) -> BTreeMap<&str, (&str, usize)> {
+fn count_repeats(repeats: &[RepeatedEffect]) -> BTreeMap<&str, (&str, usize)> {
     let mut all = BTreeMap::new();
     for repeat in repeats {
         let effect = repeat.effect.map_or("effect not known", Effect::as_str);
@@ -95,7 +96,7 @@ fn counted(repeats: &[RepeatedEffect]) -> BTreeMap<&str, (&str, usize)> {
 }
 
 /// Returns the same command with a yes.
-fn retyped(name: &str, args: &ForkArgs) -> String {
+fn command_with_yes(name: &str, args: &ForkArgs) -> String {
     let mut line = format!("ferrata fork {} {}", quoted(name), args.at);
     let mut add = |option: &str, value: &str| {
         line.push_str(&format!(" {option} {}", quoted(value)));
@@ -112,7 +113,7 @@ fn retyped(name: &str, args: &ForkArgs) -> String {
 
 /// A position to fork from.
 #[derive(Debug, Serialize)]
-struct Place {
+struct ForkPosition {
     seq: u64,
     place: String,
     ok: bool,
@@ -121,7 +122,11 @@ struct Place {
     changed: Vec<String>,
 }
 
-async fn list(context: &Context, runtime: &Runtime, head: &RunHead) -> Result<Exit, Failure> {
+async fn list(
+    context: &CommandContext,
+    runtime: &Runtime,
+    head: &RunHead,
+) -> Result<ExitReason, CommandFailure> {
     let now: Checkpoint = runtime.checkpoint(&head.run, Position::Latest).await?;
     let mut places = Vec::new();
     let mut before: Option<Value> = None;
@@ -134,7 +139,7 @@ async fn list(context: &Context, runtime: &Runtime, head: &RunHead) -> Result<Ex
             Diff::hiding(before, &state, &now.secret).changes.iter().map(summary).collect()
         });
         before = Some(state);
-        places.push(Place {
+        places.push(ForkPosition {
             seq: index.get(),
             place: format!("{}@{}", past.node, past.visit),
             ok: past.ok,
@@ -148,7 +153,7 @@ async fn list(context: &Context, runtime: &Runtime, head: &RunHead) -> Result<Ex
         &places,
         |place| place.place.clone(),
         |places| {
-            let mut table = Table::new(["SEQ", "NODE@VISIT", "OUTCOME", "AT", "CHANGED"]).sparing(["AT"]);
+            let mut table = Table::new(["SEQ", "NODE@VISIT", "OUTCOME", "AT", "CHANGED"]).omit_first(["AT"]);
             for place in places {
                 let mut changed: Vec<&str> = place.changed.iter().map(String::as_str).take(NAMED).collect();
                 if place.changed.len() > NAMED {
@@ -171,7 +176,7 @@ async fn list(context: &Context, runtime: &Runtime, head: &RunHead) -> Result<Ex
     if places.is_empty() {
         context.out.note("no activation has ended in a record that is kept; fork from `latest` or a number");
     }
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }
 
 fn summary(change: &Change) -> String {

@@ -1,17 +1,17 @@
 //! `goto`: moves a run to other nodes.
 
 use crate::args::GotoArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 use crate::say::BulkOutcome;
 use crate::table::clean;
 
-pub(super) async fn run(context: &Context, args: &GotoArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &GotoArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     let run = context.find(&**runtime.store(), &args.run).await?.run;
-    let (name, nodes) = (shown(&run), clean(&args.nodes.join(" ")));
+    let (name, nodes) = (display_key(&run), clean(&args.nodes.join(" ")));
     let what = format!("drop what {name} has begun and go on at {nodes}");
     context.confirm(args.yes, &what, &format!("ferrata goto {name} {nodes} --reason TEXT --yes"))?;
     let request = runtime.go_to(&run, args.nodes.clone(), args.reason.clone());
@@ -20,6 +20,6 @@ pub(super) async fn run(context: &Context, args: &GotoArgs) -> Result<Exit, Fail
         None => request.await?,
     }
     context.print_done(&[BulkOutcome::new(run.clone(), "moved")])?;
-    context.tell_idle(&**runtime.store(), [&run]).await;
-    Ok(Exit::Done)
+    context.warn_idle(&**runtime.store(), [&run]).await;
+    Ok(ExitReason::Done)
 }

@@ -4,13 +4,13 @@ use ferrata::record::RecordHeader;
 use ferrata::store::{Order, Page};
 
 use crate::args::HistoryArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::output::Format;
-use crate::table::{Cell, Table, of_status, word};
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::output::OutputFormat;
+use crate::table::{Table, TableCell, of_status, word};
 
-pub(super) async fn run(context: &Context, args: &HistoryArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &HistoryArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     let run = context.find(&**runtime.store(), &args.run).await?.run;
     let limit = if args.all { usize::MAX } else { args.limit };
@@ -36,15 +36,15 @@ pub(super) async fn run(context: &Context, args: &HistoryArgs) -> Result<Exit, F
         |header| header.seq.to_string(),
         |headers| table(headers, |at| context.out.time.write(at, now)),
     )?;
-    if cursor.is_some() && context.out.format == Format::Table {
+    if cursor.is_some() && context.out.format == OutputFormat::Table {
         context.out.note(&format!("the last {} records; more with --limit or --all", headers.len()));
     }
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }
 
 fn table(headers: &[RecordHeader], at: impl Fn(ferrata::Timestamp) -> String) -> Table {
     let mut table = Table::new(["SEQ", "KIND", "NODE", "STATUS AFTER", "AT", "BYTES", "BASE", "CLAIM"])
-        .sparing(["CLAIM", "BASE", "BYTES", "AT", "STATUS AFTER"]);
+        .omit_first(["CLAIM", "BASE", "BYTES", "AT", "STATUS AFTER"]);
     for header in headers {
         let node = match (&header.node, header.visit) {
             (Some(node), Some(visit)) => format!("{node}@{visit}"),
@@ -55,7 +55,7 @@ fn table(headers: &[RecordHeader], at: impl Fn(ferrata::Timestamp) -> String) ->
             header.seq.to_string().into(),
             word(&header.kind).into(),
             node.into(),
-            Cell::styled(header.status.to_string(), of_status(header.status)),
+            TableCell::styled(header.status.to_string(), of_status(header.status)),
             at(header.at).into(),
             header.body_len.to_string().into(),
             if header.base { "base" } else { "" }.into(),

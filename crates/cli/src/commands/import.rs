@@ -3,14 +3,14 @@
 use ferrata::{RunId, RunKey};
 
 use crate::args::ImportArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 use crate::input;
 use crate::say::BulkOutcome;
 
-pub(super) async fn run(context: &Context, args: &ImportArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &ImportArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = ferrata::Runtime::builder_with(context.new_store()?).operator();
     let text = input::text(&args.file)?;
     let run = match &args.id {
@@ -24,12 +24,12 @@ pub(super) async fn run(context: &Context, args: &ImportArgs) -> Result<Exit, Fa
     runtime.store().setup().await?;
     let run = runtime.import(&text, run).await.map_err(|error| {
         let taken = error.kind() == ferrata::ErrorKind::AlreadyExists;
-        let failure = Failure::from(error);
+        let failure = CommandFailure::from(error);
         if taken { failure.or_type(format!("ferrata import {} --id another", args.file)) } else { failure }
     })?;
-    context.next(&format!("ferrata show {}", shown(&run)));
+    context.next(&format!("ferrata show {}", display_key(&run)));
     context.print_done(&[BulkOutcome::new(run, "imported")])?;
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }
 
 /// Returns the id of the run in the file, if the first line has one.

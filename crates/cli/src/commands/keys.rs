@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::blobs;
 use crate::args::KeysArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::output::Format;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::output::OutputFormat;
 use crate::store;
 use crate::table::Table;
 
@@ -30,7 +30,7 @@ struct KeyUsageRow {
     values: Option<u64>,
 }
 
-pub(super) async fn run(context: &Context, args: &KeysArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &KeysArgs) -> Result<ExitReason, CommandFailure> {
     let tenant = context.global.tenant.as_ref();
     let places: Result<Vec<_>, _> =
         args.blobs.iter().map(|place| blobs::open(place, "ferrata store keys --blobs PLACE")).collect();
@@ -65,8 +65,8 @@ pub(super) async fn run(context: &Context, args: &KeysArgs) -> Result<Exit, Fail
     };
     let id = |one: &KeyUsageRow| format!("{}/{}", one.tenant, one.key.as_deref().unwrap_or_default());
     context.out.all(&all, id, table)?;
-    if all.is_empty() && context.out.format == Format::Table {
+    if all.is_empty() && context.out.format == OutputFormat::Table {
         context.out.note("there are no records");
     }
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }

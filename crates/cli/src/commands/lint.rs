@@ -3,16 +3,16 @@
 use serde_json::json;
 
 use crate::args::LintArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::output::Format;
-use crate::pipeline::{self, Mark, Severity};
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::output::OutputFormat;
+use crate::pipeline::{self, PipelineFinding, Severity};
 
 /// Maximum number of mistakes per file with a location: people read no more, and each costs a pass over the file.
 const SHOWN: usize = 50;
 
-pub(super) async fn run(context: &Context, args: &LintArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &LintArgs) -> Result<ExitReason, CommandFailure> {
     let (mut errors, mut warnings) = (0, 0);
     let mut all = Vec::new();
     for path in &args.files {
@@ -20,17 +20,17 @@ pub(super) async fn run(context: &Context, args: &LintArgs) -> Result<Exit, Fail
         let (_, marks) = pipeline::check(&read);
         errors += marks.iter().filter(|mark| mark.severity == Severity::Error).count();
         warnings += marks.iter().filter(|mark| mark.severity == Severity::Warning).count();
-        let as_json = |mark: &Mark| {
+        let as_json = |mark: &PipelineFinding| {
             json!({
                 "file": read.name, "rule": mark.rule, "severity": mark.severity.to_string(), "message": mark.message,
                 "node": mark.node, "edge": mark.edge, "line": mark.line, "column": mark.column, "fix": mark.fix,
             })
         };
         match context.out.format {
-            Format::Json => all.extend(marks.iter().map(as_json)),
-            Format::Jsonl => marks.iter().try_for_each(|mark| context.out.json_line(&as_json(mark)))?,
-            Format::Ids => marks.iter().try_for_each(|mark| context.out.line(&mark.rule))?,
-            Format::Table => {
+            OutputFormat::Json => all.extend(marks.iter().map(as_json)),
+            OutputFormat::Jsonl => marks.iter().try_for_each(|mark| context.out.json_line(&as_json(mark)))?,
+            OutputFormat::Ids => marks.iter().try_for_each(|mark| context.out.line(&mark.rule))?,
+            OutputFormat::Table => {
                 for mark in marks.iter().take(SHOWN) {
                     context.out.text(&mark.render(&read, context.out.color))?;
                 }
@@ -40,15 +40,15 @@ pub(super) async fn run(context: &Context, args: &LintArgs) -> Result<Exit, Fail
             }
         }
     }
-    if context.out.format == Format::Json {
+    if context.out.format == OutputFormat::Json {
         context.out.json(&all)?;
     }
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let told = format!("{}, {}", count(errors, "error"), count(warnings, "warning"));
     if errors > 0 || (args.deny_warnings && warnings > 0) {
         let path = args.files[0].display();
-        return Err(Failure::new(Exit::InvalidFile, told, format!("ferrata lint {path}")));
+        return Err(CommandFailure::new(ExitReason::InvalidFile, told, format!("ferrata lint {path}")));
     }
     context.out.note(&told);
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }

@@ -9,16 +9,16 @@ use serde_json::json;
 
 use super::node::named;
 use crate::args::LogsArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::output::Format;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::output::OutputFormat;
 use crate::table::clean;
 
 /// Poll interval of a followed run.
 const LOOK: Duration = Duration::from_millis(200);
 
-pub(super) async fn run(context: &Context, args: &LogsArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &LogsArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     let head = context.find(&**runtime.store(), &args.run).await?;
     if let Some(node) = &args.node {
@@ -29,36 +29,36 @@ pub(super) async fn run(context: &Context, args: &LogsArgs) -> Result<Exit, Fail
         lines.drain(..lines.len().saturating_sub(limit));
     }
     if !args.follow {
-        if context.out.format == Format::Json {
+        if context.out.format == OutputFormat::Json {
             context.out.json(&lines.iter().map(as_json).collect::<Vec<_>>())?;
         } else {
             lines.iter().try_for_each(|line| print(context, line))?;
         }
-        return Ok(Exit::Done);
+        return Ok(ExitReason::Done);
     }
     lines.iter().try_for_each(|line| print(context, line))?;
     tokio::select! {
         exit = follow(context, &runtime, &head, args) => exit,
         result = tokio::signal::ctrl_c() => {
-            result.map_err(|error| Failure::internal("Ctrl-C cannot be waited for", &error))?;
-            Ok(Exit::Interrupted)
+            result.map_err(|error| CommandFailure::internal("Ctrl-C cannot be waited for", &error))?;
+            Ok(ExitReason::Interrupted)
         }
     }
 }
 
 async fn follow(
-    context: &Context,
+    context: &CommandContext,
     runtime: &Runtime,
     head: &RunHead,
     args: &LogsArgs,
-) -> Result<Exit, Failure> {
+) -> Result<ExitReason, CommandFailure> {
     let (mut now, mut next) = (head.clone(), head.seq.next());
     loop {
-        if let Some(exit) = Exit::of_status(now.status).filter(|_| now.status.is_finished()) {
+        if let Some(exit) = ExitReason::for_status(now.status).filter(|_| now.status.is_finished()) {
             return Ok(exit);
         }
         if !context.out.is_read() {
-            return Ok(Exit::Done);
+            return Ok(ExitReason::Done);
         }
         context.clock.sleep(LOOK).await;
         let gone =
@@ -76,12 +76,12 @@ async fn follow(
 
 /// Reads the requested events from a record on.
 async fn read(
-    context: &Context,
+    context: &CommandContext,
     runtime: &Runtime,
     head: &RunHead,
     args: &LogsArgs,
     from: Seq,
-) -> Result<Vec<TimelineEntry>, Failure> {
+) -> Result<Vec<TimelineEntry>, CommandFailure> {
     let since = args.since.map(|since| {
         let ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
         Timestamp::from_unix_ms(context.now().unix_ms().saturating_sub(ms))
@@ -112,11 +112,11 @@ fn as_json(line: &TimelineEntry) -> serde_json::Value {
     })
 }
 
-fn print(context: &Context, line: &TimelineEntry) -> Result<(), Failure> {
+fn print(context: &CommandContext, line: &TimelineEntry) -> Result<(), CommandFailure> {
     match context.out.format {
-        Format::Json | Format::Jsonl => context.out.json_line(&as_json(line)),
-        Format::Ids => context.out.line(&line.header.seq.to_string()),
-        Format::Table => {
+        OutputFormat::Json | OutputFormat::Jsonl => context.out.json_line(&as_json(line)),
+        OutputFormat::Ids => context.out.line(&line.header.seq.to_string()),
+        OutputFormat::Table => {
             let at = context.out.time.write(line.header.at, context.now());
             context.out.line(&format!("{:>4}  {at:>10}  {}", line.header.seq.get(), clean(&line.text)))
         }

@@ -9,16 +9,16 @@ use ferrata::{CheckpointStore, RunKey, RunStatus, Runtime, Timestamp};
 use futures_util::StreamExt as _;
 use serde::Serialize;
 
-use crate::args::{Filter, LsArgs};
-use crate::context::Context;
+use crate::args::{FilterArgs, LsArgs};
+use crate::context::CommandContext;
 use crate::driven::is_idle;
 use crate::each::each;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
-use crate::output::Format;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
+use crate::output::OutputFormat;
 use crate::reasons::sentence;
-use crate::table::{Cell, Table, of_status};
+use crate::table::{Table, TableCell, of_status};
 use crate::turns::QueueCache;
 use crate::unreadable::UnreadableRuns;
 use crate::watch::PollResult;
@@ -36,19 +36,19 @@ struct RunRow {
     queues: Vec<QueueMembership>,
 }
 
-pub(super) async fn run(context: &Context, args: &LsArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &LsArgs) -> Result<ExitReason, CommandFailure> {
     let (runtime, turns, cache) = (context.runtime()?, QueueCache::default(), ReasonCache::new());
     let once = async || list(context, &runtime, &turns, &cache, args).await;
     args.watch.run(context, once).await
 }
 
 async fn list(
-    context: &Context,
+    context: &CommandContext,
     runtime: &Runtime,
     turns: &QueueCache,
     cache: &ReasonCache,
     args: &LsArgs,
-) -> Result<PollResult, Failure> {
+) -> Result<PollResult, CommandFailure> {
     let store = &**runtime.store();
     let roots = args.filter.roots;
     let limit = if args.all { usize::MAX } else { args.limit };
@@ -73,7 +73,7 @@ async fn list(
         found.items.retain(|head| args.filter.workflow.is_some() || !is_system(head));
         listed += found.items.len();
         let mut waits = match context.out.format {
-            Format::Ids => HashMap::new(),
+            OutputFormat::Ids => HashMap::new(),
             _ => turns.of(context, runtime, &found.items).await,
         };
         let page = found.items.into_iter().map(|head| {
@@ -81,7 +81,11 @@ async fn list(
             RunRow { head, queues }
         });
         if stream {
-            context.out.all(&page.collect::<Vec<_>>(), |one| shown(&one.head.run), |_| Table::new([]))?;
+            context.out.all(
+                &page.collect::<Vec<_>>(),
+                |one| display_key(&one.head.run),
+                |_| Table::new([]),
+            )?;
         } else {
             all.extend(page);
         }
@@ -94,28 +98,28 @@ async fn list(
         let (now, time) = (context.now(), context.out.time);
         let at = |at: Timestamp| time.write(at, now);
         let why = match context.out.format {
-            Format::Table => explained(context, runtime, turns, cache, &all).await,
+            OutputFormat::Table => explain_newest(context, runtime, turns, cache, &all).await,
             _ => HashMap::new(),
         };
         let why = |head: &RunHead| why.get(&head.run).cloned();
         let people = |all: &[RunRow]| table(all.iter().map(|one| &one.head), why, at);
-        context.out.all(&all, |one| shown(&one.head.run), people)?;
+        context.out.all(&all, |one| display_key(&one.head.run), people)?;
     }
-    if cursor.is_some() && context.out.format == Format::Table {
+    if cursor.is_some() && context.out.format == OutputFormat::Table {
         context.out.note(&format!("the newest {listed} runs; more with --limit or --all"));
     }
-    if listed == 0 && context.out.format == Format::Table {
+    if listed == 0 && context.out.format == OutputFormat::Table {
         context.out.note("no such runs");
     }
-    Ok(unreadable.seen("they are not listed"))
+    Ok(unreadable.to_poll_result("they are not listed"))
 }
 
 /// Converts the filter flags to a query.
 pub(crate) async fn query(
-    context: &Context,
+    context: &CommandContext,
     store: &dyn CheckpointStore,
-    args: &Filter,
-) -> Result<RunQuery, Failure> {
+    args: &FilterArgs,
+) -> Result<RunQuery, CommandFailure> {
     let mut query = RunQuery::default();
     query.tenant.clone_from(&context.global.tenant);
     query.workflow.clone_from(&args.workflow);
@@ -136,8 +140,8 @@ pub(crate) async fn query(
 }
 
 /// Reads the logs of the newest runs for the reasons why they failed, wait or were cancelled.
-async fn explained(
-    context: &Context,
+async fn explain_newest(
+    context: &CommandContext,
     runtime: &Runtime,
     turns: &QueueCache,
     cache: &ReasonCache,
@@ -168,8 +172,8 @@ pub(crate) fn table<'a>(
     at: impl Fn(Timestamp) -> String,
 ) -> Table {
     let mut table = Table::new(["RUN", "STATUS", "WORKFLOW", "RECORDS", "STARTED", "UPDATED", "DETAILS"])
-        .sparing(["RECORDS", "UPDATED", "WORKFLOW"])
-        .whole(["RUN", "STATUS", "STARTED"]);
+        .omit_first(["RECORDS", "UPDATED", "WORKFLOW"])
+        .cut_last(["RUN", "STATUS", "STARTED"]);
     for head in runs {
         let labels = head.facts.labels.iter().filter(|(key, _)| !is_internal_label(key));
         let labels = labels.map(|(key, value)| format!("{key}={value}"));
@@ -181,8 +185,8 @@ pub(crate) fn table<'a>(
         let details: Vec<String> =
             delivers.into_iter().chain(why(head).or_else(short)).chain(labels).collect();
         table.row([
-            shown(&head.run).into(),
-            Cell::styled(head.status.to_string(), of_status(head.status)),
+            display_key(&head.run).into(),
+            TableCell::styled(head.status.to_string(), of_status(head.status)),
             head.facts.workflow.to_string().into(),
             head.seq.next().get().to_string().into(),
             at(head.facts.created).into(),

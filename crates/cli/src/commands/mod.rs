@@ -43,48 +43,48 @@ mod wait;
 pub(crate) use show::asked;
 pub(crate) use tree::of_run as family_of;
 
-use crate::args::Command;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::args::CliCommand;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 
 /// Runs the command line.
-pub(crate) async fn run(context: &Context, command: Command) -> Result<Exit, Failure> {
+pub(crate) async fn run(context: &CommandContext, command: CliCommand) -> Result<ExitReason, CommandFailure> {
     match command {
-        Command::Run(args) => Box::pin(crate::run::run(context, *args)).await,
-        Command::Resume(args) => Box::pin(crate::run::resume(context, *args)).await,
-        Command::Ls(args) => ls::run(context, &args).await,
-        Command::Show(args) => show::run(context, &args).await,
-        Command::Tree(args) => tree::run(context, &args).await,
-        Command::History(args) => history::run(context, &args).await,
-        Command::State(args) => state::run(context, &args).await,
-        Command::Diff(args) => diff::run(context, &args).await,
-        Command::Logs(args) => logs::run(context, &args).await,
-        Command::Questions(args) => questions::run(context, &args).await,
-        Command::Serve(args) => serve::run(context, &args).await,
-        Command::Outbox(args) => outbox::run(context, &args).await,
-        Command::Answer(args) => answer::run(context, &args).await,
-        Command::Send(args) => send::run(context, &args).await,
-        Command::Retry(args) => retry::run(context, &args).await,
-        Command::Pause(args) => pause::run(context, &args).await,
-        Command::Unpause(args) => unpause::run(context, &args).await,
-        Command::Cancel(args) => cancel::run(context, &args).await,
-        Command::Wait(args) => wait::run(context, &args).await,
-        Command::Queue(args) => Box::pin(queue::run(context, &args)).await,
-        Command::Schedule(args) => Box::pin(schedule::run(context, &args)).await,
-        Command::Edit(args) => edit::run(context, &args).await,
-        Command::Goto(args) => goto::run(context, &args).await,
-        Command::Fork(args) => fork::run(context, &args).await,
-        Command::Verify(args) => verify::run(context, &args).await,
-        Command::Export(args) => export::run(context, &args).await,
-        Command::Import(args) => import::run(context, &args).await,
-        Command::Prune(args) => prune::run(context, &args).await,
-        Command::Purge(args) => purge::run(context, &args).await,
-        Command::Sweep(args) => sweep::run(context, &args).await,
-        Command::Blobs(args) => blobs::run(context, &args).await,
-        Command::Lint(args) => lint::run(context, &args).await,
-        Command::Graph(args) => graph::run(context, &args).await,
-        Command::Store(args) => store::run(context, &args).await,
-        Command::Completions(args) => completions::run(context, &args),
+        CliCommand::Run(args) => Box::pin(crate::run::run(context, *args)).await,
+        CliCommand::Resume(args) => Box::pin(crate::run::resume(context, *args)).await,
+        CliCommand::Ls(args) => ls::run(context, &args).await,
+        CliCommand::Show(args) => show::run(context, &args).await,
+        CliCommand::Tree(args) => tree::run(context, &args).await,
+        CliCommand::History(args) => history::run(context, &args).await,
+        CliCommand::State(args) => state::run(context, &args).await,
+        CliCommand::Diff(args) => diff::run(context, &args).await,
+        CliCommand::Logs(args) => logs::run(context, &args).await,
+        CliCommand::Questions(args) => questions::run(context, &args).await,
+        CliCommand::Serve(args) => serve::run(context, &args).await,
+        CliCommand::Outbox(args) => outbox::run(context, &args).await,
+        CliCommand::Answer(args) => answer::run(context, &args).await,
+        CliCommand::Send(args) => send::run(context, &args).await,
+        CliCommand::Retry(args) => retry::run(context, &args).await,
+        CliCommand::Pause(args) => pause::run(context, &args).await,
+        CliCommand::Unpause(args) => unpause::run(context, &args).await,
+        CliCommand::Cancel(args) => cancel::run(context, &args).await,
+        CliCommand::Wait(args) => wait::run(context, &args).await,
+        CliCommand::Queue(args) => Box::pin(queue::run(context, &args)).await,
+        CliCommand::Schedule(args) => Box::pin(schedule::run(context, &args)).await,
+        CliCommand::Edit(args) => edit::run(context, &args).await,
+        CliCommand::Goto(args) => goto::run(context, &args).await,
+        CliCommand::Fork(args) => fork::run(context, &args).await,
+        CliCommand::Verify(args) => verify::run(context, &args).await,
+        CliCommand::Export(args) => export::run(context, &args).await,
+        CliCommand::Import(args) => import::run(context, &args).await,
+        CliCommand::Prune(args) => prune::run(context, &args).await,
+        CliCommand::Purge(args) => purge::run(context, &args).await,
+        CliCommand::Sweep(args) => sweep::run(context, &args).await,
+        CliCommand::Blobs(args) => blobs::run(context, &args).await,
+        CliCommand::Lint(args) => lint::run(context, &args).await,
+        CliCommand::Graph(args) => graph::run(context, &args).await,
+        CliCommand::Store(args) => store::run(context, &args).await,
+        CliCommand::Completions(args) => completions::run(context, &args),
     }
 }

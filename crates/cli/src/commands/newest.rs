@@ -3,19 +3,19 @@
 use ferrata::store::{Page, RunHead, RunQuery};
 use ferrata::{ErrorKind, Runtime};
 
-use crate::context::Context;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::failure::CommandFailure;
 use crate::unreadable::{UnreadableRuns, is_unreadable};
 
 /// Collects the results of `look` for the newest runs of a query and the selected tenant, and the unreadable ones. Reports if there are more than
 /// `limit` runs.
 pub(super) async fn of_newest<T>(
-    context: &Context,
+    context: &CommandContext,
     runtime: &Runtime,
     mut query: RunQuery,
     limit: usize,
     look: impl AsyncFn(&RunHead) -> ferrata::Result<Vec<T>>,
-) -> Result<(Vec<T>, UnreadableRuns), Failure> {
+) -> Result<(Vec<T>, UnreadableRuns), CommandFailure> {
     query.tenant.clone_from(&context.global.tenant);
     let (mut all, mut seen, mut cursor) = (Vec::new(), 0, None);
     let mut unreadable = UnreadableRuns::default();

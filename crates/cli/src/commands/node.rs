@@ -7,16 +7,16 @@ use ferrata::{RunKey, Runtime};
 use serde_json::{Value, json};
 
 use super::show::ask;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
-use crate::nodes::{self, Moment};
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
+use crate::nodes::{self, ReadMoment};
 use crate::table::{clean, clean_json};
 
 /// Checks that a run has the node `node` or `node@visit`.
-pub(super) async fn named(runtime: &Runtime, run: &RunKey, wanted: &str) -> Result<(), Failure> {
-    let unknown = |error| Failure::from(error).or_type(format!("ferrata show {}", shown(run)));
+pub(super) async fn named(runtime: &Runtime, run: &RunKey, wanted: &str) -> Result<(), CommandFailure> {
+    let unknown = |error| CommandFailure::from(error).or_type(format!("ferrata show {}", display_key(run)));
     runtime.find_node(run, name(wanted)).await.map(|_| ()).map_err(unknown)
 }
 
@@ -26,20 +26,20 @@ fn name(wanted: &str) -> &str {
 
 /// Prints a checkpoint's data about a node.
 pub(super) async fn print(
-    context: &Context,
+    context: &CommandContext,
     runtime: &Runtime,
     mut now: Checkpoint,
     wanted: &str,
-    moment: Moment,
-) -> Result<(), Failure> {
+    moment: ReadMoment,
+) -> Result<(), CommandFailure> {
     let is = |node: &str, visit: ferrata::Visit| wanted == node || wanted == format!("{node}@{visit}");
     now.history.retain(|past| is(past.node.as_str(), past.visit));
     now.next.retain(|one| is(one.node.as_str(), one.visit));
     if now.history.is_empty() && now.next.is_empty() {
         named(runtime, &now.run, wanted).await?;
         let message = format!("node `{}` has not begun by record {}", wanted.escape_debug(), now.index);
-        let next = format!("ferrata show {}", shown(&now.run));
-        return Err(Failure::new(Exit::NotFound, message, next));
+        let next = format!("ferrata show {}", display_key(&now.run));
+        return Err(CommandFailure::new(ExitReason::NotFound, message, next));
     }
     now.questions.retain(|question| is(question.node.as_str(), question.visit));
     now.diagnostics.retain(|failed| is(failed.node.as_str(), failed.visit));
@@ -54,13 +54,19 @@ pub(super) async fn print(
         "questions": now.questions,
         "failures": now.diagnostics,
     });
-    context.out.one(&value, |_| name.to_owned(), |_| people(context, &now, name, result, moment))
+    context.out.one(&value, |_| name.to_owned(), |_| format_node(context, &now, name, result, moment))
 }
 
-fn people(context: &Context, now: &Checkpoint, name: &str, result: Option<&Value>, moment: Moment) -> String {
+fn format_node(
+    context: &CommandContext,
+    now: &Checkpoint,
+    name: &str,
+    result: Option<&Value>,
+    moment: ReadMoment,
+) -> String {
     let (out, time) = (&context.out, context.now());
     let at = |when| out.time.write(when, time);
-    let mut text = format!("{:<10}{name}\n{:<10}{}\n", "node", "run", shown(&now.run));
+    let mut text = format!("{:<10}{name}\n{:<10}{}\n", "node", "run", display_key(&now.run));
     // Writing to a string never fails.
     if let Some(result) = result {
         let _ = writeln!(text, "{:<10}{}", "result", clean_json(&result.to_string()));

@@ -8,10 +8,10 @@ use serde_json::value::RawValue;
 
 use super::newest::of_newest;
 use crate::args::OutboxArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 use crate::table::Table;
 use crate::unreadable::UnreadableRuns;
 
@@ -54,7 +54,7 @@ impl From<OutboxMessage> for OutboxRow {
     }
 }
 
-pub(super) async fn run(context: &Context, args: &OutboxArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &OutboxArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     let (messages, unreadable) = match &args.run {
         Some(name) => {
@@ -68,17 +68,17 @@ pub(super) async fn run(context: &Context, args: &OutboxArgs) -> Result<Exit, Fa
     print(context, &messages)?;
     match unreadable.failure("their outbox messages are not listed") {
         Some(failure) => Err(failure),
-        None => Ok(Exit::Done),
+        None => Ok(ExitReason::Done),
     }
 }
 
 /// Retries or drops the messages of a run, if requested, and returns the remaining ones.
 async fn of_run(
-    context: &Context,
+    context: &CommandContext,
     runtime: &Runtime,
     run: &RunKey,
     args: &OutboxArgs,
-) -> Result<Vec<OutboxMessage>, Failure> {
+) -> Result<Vec<OutboxMessage>, CommandFailure> {
     let mut messages = runtime.letters(run).await?;
     let request = match (args.retry, args.drop) {
         (true, _) => runtime.retry_letters(run, &args.messages),
@@ -93,7 +93,7 @@ async fn of_run(
         Ok(messages) => Ok(messages),
         Err(error) => {
             // The request is recorded, and a script that reads the messages gets those from before.
-            context.tell_unseen(&error.into());
+            context.warn_unread(&error.into());
             let is_asked = |message: &OutboxMessage| match args.messages.is_empty() {
                 true => message.is_dead,
                 false => args.messages.contains(&message.number),
@@ -107,14 +107,14 @@ async fn of_run(
     }
 }
 
-fn print(context: &Context, messages: &[OutboxRow]) -> Result<(), Failure> {
+fn print(context: &CommandContext, messages: &[OutboxRow]) -> Result<(), CommandFailure> {
     let now = context.now();
     context.out.all(
         messages,
-        |message| format!("{} {}", shown(&message.run), message.number),
+        |message| format!("{} {}", display_key(&message.run), message.number),
         |messages| {
             let mut table = Table::new(["RUN", "LETTER", "TOPIC", "NODE", "SENT", "TRIES", "NEXT", "WHY"])
-                .sparing(["WHY", "NODE", "SENT"]);
+                .omit_first(["WHY", "NODE", "SENT"]);
             for message in messages {
                 let next = match message.retry_at {
                     _ if message.put_aside => "put aside".to_owned(),
@@ -122,7 +122,7 @@ fn print(context: &Context, messages: &[OutboxRow]) -> Result<(), Failure> {
                     None => String::new(),
                 };
                 table.row([
-                    shown(&message.run).into(),
+                    display_key(&message.run).into(),
                     message.number.to_string().into(),
                     message.topic.clone().into(),
                     format!("{}@{}", message.node, message.visit).into(),
@@ -143,10 +143,10 @@ fn print(context: &Context, messages: &[OutboxRow]) -> Result<(), Failure> {
 
 /// Reads the runs that are active, idle, or ended with undelivered messages.
 async fn of_all(
-    context: &Context,
+    context: &CommandContext,
     runtime: &Runtime,
     limit: usize,
-) -> Result<(Vec<OutboxMessage>, UnreadableRuns), Failure> {
+) -> Result<(Vec<OutboxMessage>, UnreadableRuns), CommandFailure> {
     of_newest(context, runtime, RunQuery::default(), limit, async |head| {
         if head.status.is_finished() && !head.is_delivering() {
             return Ok(Vec::new());
@@ -167,7 +167,7 @@ mod tests {
     use ferrata_core::store::{FaultPlan, FaultStore, MemoryStore};
 
     use super::*;
-    use crate::args::{Cli, Command};
+    use crate::args::{Cli, CliCommand};
 
     struct Refuses;
 
@@ -209,8 +209,8 @@ mod tests {
             store.after(0, async move { dies.upgrade().unwrap().crash() });
             let runtime = Runtime::builder_with(store).operator();
             let cli = Cli::parse_from(["ferrata", "outbox", "order-1"].into_iter().chain(line.split(' ')));
-            let context = crate::context::Context::new(cli.global);
-            let Command::Outbox(args) = cli.command else { panic!("{line}") };
+            let context = crate::context::CommandContext::new(cli.global);
+            let CliCommand::Outbox(args) = cli.command else { panic!("{line}") };
             let told = of_run(&context, &runtime, run.run(), &args).await.unwrap();
             let recorded = Runtime::builder(inside).operator().letters(run.run()).await.unwrap();
             for messages in [told, recorded] {

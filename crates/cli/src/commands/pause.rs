@@ -4,15 +4,15 @@ use ferrata::{RunKey, Runtime};
 
 use super::cancel::UNFINISHED;
 use crate::args::PauseArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 
-pub(super) async fn run(context: &Context, args: &PauseArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &PauseArgs) -> Result<ExitReason, CommandFailure> {
     let store = context.store()?;
-    let chosen = context.chosen(&*store, &args.target.runs, &args.target.filter, &UNFINISHED).await?;
+    let chosen = context.select_runs(&*store, &args.target.runs, &args.target.filter, &UNFINISHED).await?;
     let pause = |runtime: &Runtime, run: &RunKey| runtime.pause(run, args.reason.clone());
-    let (paused, exit) = context.say_to(&args.target, "paused", chosen, pause).await?;
-    context.tell_below(&paused, "paused").await;
+    let (paused, exit) = context.signal_and_list(&args.target, "paused", chosen, pause).await?;
+    context.report_descendants(&paused, "paused").await;
     Ok(exit)
 }

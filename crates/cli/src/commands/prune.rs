@@ -4,18 +4,18 @@ use ferrata::RetentionPolicy;
 use serde_json::json;
 
 use crate::args::{Keep, PruneArgs};
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 
-pub(super) async fn run(context: &Context, args: &PruneArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &PruneArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     let run = context.find(&**runtime.store(), &args.run).await?.run;
-    let name = shown(&run);
+    let name = display_key(&run);
     let Some(policy) = policy(&args.keep) else {
         let message = "say what is kept: --keep-last, --keep-for or --keep-bytes";
-        return Err(Failure::usage(message, format!("ferrata prune {name} --keep-last 100")));
+        return Err(CommandFailure::usage(message, format!("ferrata prune {name} --keep-last 100")));
     };
     let (records, bytes) = match args.yes {
         true => runtime.apply_retention(&run, &policy).await?,
@@ -31,7 +31,7 @@ pub(super) async fn run(context: &Context, args: &PruneArgs) -> Result<Exit, Fai
     if !args.yes {
         context.out.note("nothing was dropped; add --yes to do it");
     }
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }
 
 /// Returns the retention policy of a log; `None` without options.

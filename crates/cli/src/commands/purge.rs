@@ -15,12 +15,12 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::PurgeArgs;
 use crate::choose::RunSelector;
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::each::each;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
-use crate::output::Format;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
+use crate::output::OutputFormat;
 use crate::run::place;
 use crate::table::Table;
 
@@ -34,26 +34,27 @@ struct PurgedRun {
     bytes: u64,
 }
 
-pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &PurgeArgs) -> Result<ExitReason, CommandFailure> {
     let store = context.store()?;
     let ended = [RunStatus::Completed, RunStatus::Failed, RunStatus::Cancelled];
-    let chosen = context.chosen(&*store, &args.runs, &args.filter, &ended).await?;
+    let chosen = context.select_runs(&*store, &args.runs, &args.filter, &ended).await?;
     if args.dry_run {
-        return context.print_chosen(&*store, &chosen).await.map(|()| Exit::Done);
+        return context.print_chosen(&*store, &chosen).await.map(|()| ExitReason::Done);
     }
     let ready = async |meant: &RunSelector| match context.find_meant(&*store, meant).await {
         Ok(head) if args.force => Ok((head.run, None)),
         Ok(head) if head.status.is_finished() => Ok((head.run.clone(), Some(head.head()))),
         Ok(head) => {
-            let name = shown(&head.run);
+            let name = display_key(&head.run);
             let message = format!("run {name} is {}; cancel it first, or use --force", head.status);
             let next = format!("ferrata cancel {name} --yes");
-            Err(Failure::new(Exit::Conflict, message, next).with_code(ferrata::ErrorKind::WrongStatus))
+            Err(CommandFailure::new(ExitReason::Conflict, message, next)
+                .with_code(ferrata::ErrorKind::WrongStatus))
         }
         // A damaged run has no head to find it by: its full id is enough to remove it.
         Err(failure) if args.force && failure.code() == Some(ferrata::ErrorKind::Corrupt.code()) => {
             match meant {
-                RunSelector::Named(name) => Ok((context.exactly(name)?, None)),
+                RunSelector::Named(name) => Ok((context.parse_full_id(name)?, None)),
                 RunSelector::Exactly(run) => Ok((run.clone(), None)),
             }
         }
@@ -65,9 +66,9 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
         runs.iter().filter(|(_, head)| head.is_some()).map(|(run, _)| run.clone()).collect();
     runtime.check_purge(&checked).await?;
     if !runs.is_empty() {
-        let listed: Vec<String> = runs.iter().map(|(run, _)| shown(run)).collect();
+        let listed: Vec<String> = runs.iter().map(|(run, _)| display_key(run)).collect();
         let (what, next) = match chosen.by_filter {
-            true => (chosen.told(), "ferrata purge .. --yes".to_owned()),
+            true => (chosen.describe(), "ferrata purge .. --yes".to_owned()),
             false => (listed.join(" "), format!("ferrata purge {} --yes", listed.join(" "))),
         };
         let traces = if runs.len() == 1 { "every trace of it" } else { "every trace of them" };
@@ -76,9 +77,9 @@ pub(super) async fn run(context: &Context, args: &PurgeArgs) -> Result<Exit, Fai
     let (meant, mut gone) = (runs.len(), Vec::new());
     let removed = remove(context, args, &runtime, &store, runs, &mut gone).await;
     // The removed runs are printed even if the next one could not be removed.
-    let is_long = context.out.format == Format::Table && gone.len() > LISTED;
+    let is_long = context.out.format == OutputFormat::Table && gone.len() > LISTED;
     if !context.out.is_stream() && !is_long && (removed.is_ok() || !gone.is_empty()) {
-        tell(context, &gone)?;
+        report_purged(context, &gone)?;
     }
     if is_long || gone.len() < meant {
         context.out.note(&sum(&gone, meant));
@@ -98,7 +99,7 @@ fn sum(gone: &[PurgedRun], meant: usize) -> String {
 }
 
 /// Waits for a signal to stop; forever on a system without such signals.
-async fn stopped() {
+async fn wait_for_stop() {
     let Ok(mut terminated) = signal(SignalKind::terminate()) else { return std::future::pending().await };
     tokio::select! {
         Ok(()) = tokio::signal::ctrl_c() => {}
@@ -108,20 +109,20 @@ async fn stopped() {
 }
 
 async fn remove(
-    context: &Context,
+    context: &CommandContext,
     args: &PurgeArgs,
     runtime: &Runtime,
     store: &Arc<dyn CheckpointStore>,
     runs: Vec<(RunKey, Option<HeadRef>)>,
     gone: &mut Vec<PurgedRun>,
-) -> Result<Exit, Failure> {
+) -> Result<ExitReason, CommandFailure> {
     let (progress, meant) = (context.out.progress(), runs.len());
-    let mut stopped = pin!(stopped());
+    let mut stopped = pin!(wait_for_stop());
     // One after the other, the newest first for a filter: later runs may need the earlier ones.
     for (run, expected) in runs {
         if (&mut stopped).now_or_never().is_some() {
             progress.finish_and_clear();
-            return Ok(Exit::Interrupted);
+            return Ok(ExitReason::Interrupted);
         }
         progress.set_message(format!("removed {} of {}", gone.len(), count(meant, "run")));
         progress.tick();
@@ -132,24 +133,25 @@ async fn remove(
             None => store.purge(&run, None).await?,
         };
         let one = PurgedRun { run: run.clone(), records: purged.records, bytes: purged.bytes };
-        let told = if context.out.is_stream() { tell(context, std::slice::from_ref(&one)) } else { Ok(()) };
+        let told =
+            if context.out.is_stream() { report_purged(context, std::slice::from_ref(&one)) } else { Ok(()) };
         gone.push(one);
         remove_views(context, args, &run, &nodes)?;
         told?;
     }
     progress.finish_and_clear();
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }
 
-fn tell(context: &Context, gone: &[PurgedRun]) -> Result<(), Failure> {
+fn report_purged(context: &CommandContext, gone: &[PurgedRun]) -> Result<(), CommandFailure> {
     context.out.all(
         gone,
-        |one| shown(&one.run),
+        |one| display_key(&one.run),
         |gone| {
             let mut table = Table::new(["RUN", "RECORDS", "BYTES"]);
             for one in gone {
                 table.row([
-                    shown(&one.run).into(),
+                    display_key(&one.run).into(),
                     one.records.to_string().into(),
                     one.bytes.to_string().into(),
                 ]);
@@ -168,8 +170,13 @@ async fn nodes(store: &Arc<dyn CheckpointStore>, run: &RunKey) -> Vec<String> {
 }
 
 /// Removes the files about a run: prompts, answers and outputs are traces, too.
-fn remove_views(context: &Context, args: &PurgeArgs, run: &RunKey, nodes: &[String]) -> Result<(), Failure> {
-    let usual = place::usual(run);
+fn remove_views(
+    context: &CommandContext,
+    args: &PurgeArgs,
+    run: &RunKey,
+    nodes: &[String],
+) -> Result<(), CommandFailure> {
+    let usual = place::default_directory(run);
     let is_its = |directory: &Path| {
         let manifest = RunDirectory::manifest(directory).ok().flatten();
         manifest.is_some_and(|manifest| place::key(&manifest).is_ok_and(|key| key == *run))

@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::newest::of_newest;
 use crate::args::QuestionsArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
-use crate::output::Format;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
+use crate::output::OutputFormat;
 use crate::table::Table;
 use crate::unreadable::UnreadableRuns;
 use crate::watch::PollResult;
@@ -33,12 +33,19 @@ impl OpenQuestion {
     }
 }
 
-pub(super) async fn run(context: &Context, args: &QuestionsArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(
+    context: &CommandContext,
+    args: &QuestionsArgs,
+) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     args.watch.run(context, async || list(context, &runtime, args).await).await
 }
 
-async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Result<PollResult, Failure> {
+async fn list(
+    context: &CommandContext,
+    runtime: &Runtime,
+    args: &QuestionsArgs,
+) -> Result<PollResult, CommandFailure> {
     let (open, unreadable) = match &args.run {
         Some(name) => {
             let run = context.find(&**runtime.store(), name).await?.run;
@@ -49,13 +56,13 @@ async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Res
     let now = context.now();
     context.out.all(
         &open,
-        |one| format!("{} {}", shown(&one.run), one.question.id),
+        |one| format!("{} {}", display_key(&one.run), one.question.id),
         |open| {
             let mut table = Table::new(["RUN", "QUESTION", "ASKED", "TAKES", "UNTIL", "DEFAULT"])
-                .sparing(["DEFAULT", "UNTIL", "TAKES"]);
+                .omit_first(["DEFAULT", "UNTIL", "TAKES"]);
             for OpenQuestion { run, question, .. } in open {
                 table.row([
-                    shown(run).into(),
+                    display_key(run).into(),
                     question.id.clone().into(),
                     question.prompt().into(),
                     question.expects.as_ref().map(|takes| cut(&takes.to_string())).unwrap_or_default().into(),
@@ -66,8 +73,8 @@ async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Res
             table
         },
     )?;
-    let seen = unreadable.seen("their questions are not listed");
-    if open.is_empty() && context.out.format == Format::Table {
+    let seen = unreadable.to_poll_result("their questions are not listed");
+    if open.is_empty() && context.out.format == OutputFormat::Table {
         let some = if matches!(seen, PollResult::Partly(_)) { " in the runs that can be read" } else { "" };
         context.out.note(&format!("no question is open{some}"));
     }
@@ -84,7 +91,7 @@ fn cut(text: &str) -> String {
     }
 }
 
-async fn of(runtime: &Runtime, run: &RunKey) -> Result<(Vec<OpenQuestion>, UnreadableRuns), Failure> {
+async fn of(runtime: &Runtime, run: &RunKey) -> Result<(Vec<OpenQuestion>, UnreadableRuns), CommandFailure> {
     let found = runtime.open_questions(run).await?;
     let mut unreadable = UnreadableRuns::default();
     for error in found.unreadable {
@@ -96,10 +103,10 @@ async fn of(runtime: &Runtime, run: &RunKey) -> Result<(Vec<OpenQuestion>, Unrea
 
 /// Reads the unfinished runs: a question may be open while other branches run.
 async fn of_all(
-    context: &Context,
+    context: &CommandContext,
     runtime: &Runtime,
     limit: usize,
-) -> Result<(Vec<OpenQuestion>, UnreadableRuns), Failure> {
+) -> Result<(Vec<OpenQuestion>, UnreadableRuns), CommandFailure> {
     let mut query = RunQuery::default();
     query.statuses = vec![RunStatus::Interrupted, RunStatus::InProgress, RunStatus::AwaitingInput];
     of_newest(context, runtime, query, limit, async |head| {

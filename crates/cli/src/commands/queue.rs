@@ -6,46 +6,50 @@ use std::time::Duration;
 use ferrata::queue::{Queue, QueueOverrides, QueueStatus, RateLimit, RuntimeQueueExt, SlotKind};
 use ferrata::{ErrorKind, RunKey, Runtime};
 
-use crate::args::{LimitArgs, QueueArgs, QueueCommand, QueueName};
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::args::{LimitArgs, QueueArgs, QueueName, QueueSubcommand};
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 use crate::say::BulkOutcome;
 use crate::table::{Table, clean};
 use crate::unreadable::{UnreadableRuns, is_unreadable};
 
-pub(super) async fn run(context: &Context, args: &QueueArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &QueueArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     match &args.command {
-        QueueCommand::Ls => list(context, &runtime).await,
-        QueueCommand::Show(name) => show(context, &runtime, name).await,
-        QueueCommand::Set(args) => set(context, &runtime, args).await,
-        QueueCommand::Pause(args) => {
+        QueueSubcommand::Ls => list(context, &runtime).await,
+        QueueSubcommand::Show(name) => show(context, &runtime, name).await,
+        QueueSubcommand::Set(args) => set(context, &runtime, args).await,
+        QueueSubcommand::Pause(args) => {
             let queue = find(&runtime, &args.steer.queue, args.steer.by.as_deref()).await?;
             let run = queue.status().await?.run;
             queue.pause(&args.reason).await?;
-            say(context, run, "paused")
+            report_act(context, run, "paused")
         }
-        QueueCommand::Unpause(args) => {
+        QueueSubcommand::Unpause(args) => {
             let queue = find(&runtime, &args.queue, args.by.as_deref()).await?;
             let run = queue.status().await?.run;
             queue.unpause().await?;
-            say(context, run, "unpaused")
+            report_act(context, run, "unpaused")
         }
     }
 }
 
 /// Finds a queue by its name.
-async fn find(runtime: &Runtime, name: &QueueName, by: Option<&str>) -> Result<Queue, Failure> {
+async fn find(runtime: &Runtime, name: &QueueName, by: Option<&str>) -> Result<Queue, CommandFailure> {
     let found = runtime.queue(&name.name).find().await?.ok_or_else(|| {
         let message = format!("there is no queue `{}`", clean(&name.name));
-        Failure::new(Exit::NotFound, message, "ferrata queue ls").with_code(ErrorKind::NotFound)
+        CommandFailure::new(ExitReason::NotFound, message, "ferrata queue ls").with_code(ErrorKind::NotFound)
     })?;
     Ok(found.by(by.unwrap_or("operator")))
 }
 
-async fn set(context: &Context, runtime: &Runtime, args: &LimitArgs) -> Result<Exit, Failure> {
+async fn set(
+    context: &CommandContext,
+    runtime: &Runtime,
+    args: &LimitArgs,
+) -> Result<ExitReason, CommandFailure> {
     let queue = find(runtime, &args.steer.queue, args.steer.by.as_deref()).await?;
     let change = |set: &mut QueueOverrides| {
         if args.reset {
@@ -63,10 +67,10 @@ async fn set(context: &Context, runtime: &Runtime, args: &LimitArgs) -> Result<E
     };
     let run = queue.status().await?.run;
     queue.set(change).await?;
-    say(context, run, "set")
+    report_act(context, run, "set")
 }
 
-async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
+async fn list(context: &CommandContext, runtime: &Runtime) -> Result<ExitReason, CommandFailure> {
     let (mut all, mut unreadable) = (Vec::new(), UnreadableRuns::default());
     for queue in Queue::list(runtime).await? {
         match queue.status().await {
@@ -89,7 +93,7 @@ async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
                 let limits = one.limits();
                 table.row([
                     one.name.clone().into(),
-                    stands(one).into(),
+                    describe_state(one).into(),
                     limits.at_once.map_or_else(|| "any".to_owned(), |places| places.to_string()).into(),
                     rate(limits.rate).into(),
                     one.held.iter().map(|held| u64::from(held.places)).sum::<u64>().to_string().into(),
@@ -104,17 +108,21 @@ async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
     }
     match unreadable.failure("the queues are not listed") {
         Some(failure) => Err(failure),
-        None => Ok(Exit::Done),
+        None => Ok(ExitReason::Done),
     }
 }
 
-async fn show(context: &Context, runtime: &Runtime, name: &QueueName) -> Result<Exit, Failure> {
+async fn show(
+    context: &CommandContext,
+    runtime: &Runtime,
+    name: &QueueName,
+) -> Result<ExitReason, CommandFailure> {
     let status = find(runtime, name, None).await?.status().await?;
-    context.out.one(&status, |one| one.name.clone(), |one| people(context, one))?;
-    Ok(Exit::Done)
+    context.out.one(&status, |one| one.name.clone(), |one| format_queue(context, one))?;
+    Ok(ExitReason::Done)
 }
 
-fn stands(one: &QueueStatus) -> String {
+fn describe_state(one: &QueueStatus) -> String {
     match (&one.overrides.paused, one.closed_until) {
         (Some(_), _) => "paused".to_owned(),
         (None, Some(_)) => "closed".to_owned(),
@@ -128,7 +136,7 @@ fn rate(rate: Option<RateLimit>) -> String {
     format!("{} in {:?}{burst}", rate.starts, Duration::from_millis(rate.period_ms))
 }
 
-fn people(context: &Context, one: &QueueStatus) -> String {
+fn format_queue(context: &CommandContext, one: &QueueStatus) -> String {
     let now = context.now();
     let at = |at| context.out.time.write(at, now);
     let (limits, any) = (one.limits(), || "any".to_owned());
@@ -142,7 +150,7 @@ fn people(context: &Context, one: &QueueStatus) -> String {
     for (key, value) in [
         ("queue", format!("{} version {}", one.name, one.settings.version)),
         ("status", stands),
-        ("run", shown(&one.run)),
+        ("run", display_key(&one.run)),
         (
             "at once",
             limits.at_once.map_or_else(any, |n| n.to_string()) + is_set(one.overrides.at_once.is_some()),
@@ -175,7 +183,7 @@ fn people(context: &Context, one: &QueueStatus) -> String {
     for held in &one.held {
         table.row([
             "holds".into(),
-            shown(&held.run).into(),
+            display_key(&held.run).into(),
             kind(held.kind).into(),
             clean(&held.key).into(),
             "".into(),
@@ -185,7 +193,7 @@ fn people(context: &Context, one: &QueueStatus) -> String {
     for (before, waiting) in one.line.iter().enumerate() {
         table.row([
             format!("waits {}", before + 1).into(),
-            shown(&waiting.run).into(),
+            display_key(&waiting.run).into(),
             kind(waiting.kind).into(),
             clean(&waiting.key).into(),
             waiting.priority.to_string().into(),
@@ -200,7 +208,11 @@ fn people(context: &Context, one: &QueueStatus) -> String {
 }
 
 /// Reports the act. The queue's run was read before: a later failure would hide that the act succeeded.
-fn say(context: &Context, run: RunKey, done: &'static str) -> Result<Exit, Failure> {
+fn report_act(
+    context: &CommandContext,
+    run: RunKey,
+    done: &'static str,
+) -> Result<ExitReason, CommandFailure> {
     context.print_done(&[BulkOutcome::new(run, done)])?;
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }

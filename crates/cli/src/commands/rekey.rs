@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::blobs;
 use crate::args::RekeyArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::store::{self, KEYS};
 
 /// The result, or the preview of it.
@@ -23,10 +23,10 @@ struct RekeySummary {
     failed: Vec<(String, String)>,
 }
 
-pub(super) async fn run(context: &Context, args: &RekeyArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &RekeyArgs) -> Result<ExitReason, CommandFailure> {
     let Some(keys) = store::keys()? else {
         let message = "there are no keys to encrypt with; name the file of them, the current one first";
-        return Err(Failure::usage(message, KEYS));
+        return Err(CommandFailure::usage(message, KEYS));
     };
     let tenant = context.global.tenant.as_ref();
     let places: Result<Vec<_>, _> =
@@ -65,10 +65,14 @@ pub(super) async fn run(context: &Context, args: &RekeyArgs) -> Result<Exit, Fai
         done.failed.extend(told.failed.into_iter().map(|(path, error)| (path, error.to_string())));
     }
     progress.finish_and_clear();
-    say(context, args, &done)
+    report_rekey(context, args, &done)
 }
 
-fn say(context: &Context, args: &RekeyArgs, done: &RekeySummary) -> Result<Exit, Failure> {
+fn report_rekey(
+    context: &CommandContext,
+    args: &RekeyArgs,
+    done: &RekeySummary,
+) -> Result<ExitReason, CommandFailure> {
     let RekeySummary { runs, records, changed, values, rekeyed, bytes, failed } = done;
     let failures: Vec<_> =
         failed.iter().map(|(what, error)| json!({ "what": what, "error": error })).collect();
@@ -92,9 +96,9 @@ fn say(context: &Context, args: &RekeyArgs, done: &RekeySummary) -> Result<Exit,
         context.out.note(&format!("{changed} records changed meanwhile; do it again"));
     }
     if failed.is_empty() {
-        return Ok(Exit::Done);
+        return Ok(ExitReason::Done);
     }
     let message = format!("{} runs and values could not be dealt with", failed.len());
     let details = failed.iter().map(|(what, error)| format!("{what}: {error}"));
-    Err(Failure::new(Exit::Internal, message, "ferrata store keys").with_details(details))
+    Err(CommandFailure::new(ExitReason::Internal, message, "ferrata store keys").with_details(details))
 }

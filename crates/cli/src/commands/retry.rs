@@ -3,13 +3,13 @@
 use ferrata::RunStatus;
 
 use crate::args::RetryArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 
-pub(super) async fn run(context: &Context, args: &RetryArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &RetryArgs) -> Result<ExitReason, CommandFailure> {
     let store = context.store()?;
     let chosen =
-        context.chosen(&*store, &args.target.runs, &args.target.filter, &[RunStatus::Failed]).await?;
-    context.say(&args.target, "retry asked", chosen, |runtime, run| runtime.retry(run)).await
+        context.select_runs(&*store, &args.target.runs, &args.target.filter, &[RunStatus::Failed]).await?;
+    context.signal_runs(&args.target, "retry asked", chosen, |runtime, run| runtime.retry(run)).await
 }

@@ -3,17 +3,17 @@
 use std::fmt::Write;
 
 use ferrata::runtime::SignalRequest;
-use ferrata::schedule::{CatchUp, Overlap, Schedule, ScheduleStatus, Schedules};
+use ferrata::schedule::{CatchUp, Overlap, RuntimeScheduleExt, Schedule, ScheduleStatus};
 use ferrata::{ErrorKind, RunKey, Runtime, TenantId, Timestamp};
 use serde::Serialize;
 
 use crate::args::{NextArgs, ScheduleArgs, ScheduleCommand, ScheduleName};
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::{goes_without_saying, shown};
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::{display_key, is_default_tenant};
 use crate::say::BulkOutcome;
-use crate::table::{Cell, Table, clean, of_status};
+use crate::table::{Table, TableCell, clean, of_status};
 use crate::unreadable::{UnreadableRuns, is_unreadable};
 
 /// Number of future ticks in `show`.
@@ -29,7 +29,7 @@ struct ScheduleRow {
 }
 
 impl ScheduleRow {
-    fn new(context: &Context, status: ScheduleStatus) -> Result<Self, Failure> {
+    fn new(context: &CommandContext, status: ScheduleStatus) -> Result<Self, CommandFailure> {
         let next = match status.has_ended() {
             true => Vec::new(),
             false => status.next(context.now(), AHEAD)?,
@@ -41,14 +41,14 @@ impl ScheduleRow {
         named(&self.status.run.tenant, &self.status.definition.name)
     }
 
-    fn stands(&self) -> Cell {
+    fn describe_state(&self) -> TableCell {
         let status = self.status.run_status;
         let word = match status.is_finished() {
             false if self.status.is_paused => "paused".to_owned(),
             false => "ticks".to_owned(),
             true => status.to_string(),
         };
-        Cell::styled(word, of_status(status))
+        TableCell::styled(word, of_status(status))
     }
 }
 
@@ -58,7 +58,7 @@ struct UpcomingTick {
     tick: Timestamp,
 }
 
-pub(super) async fn run(context: &Context, args: &ScheduleArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &ScheduleArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     match &args.command {
         ScheduleCommand::Ls => list(context, &runtime).await,
@@ -67,18 +67,22 @@ pub(super) async fn run(context: &Context, args: &ScheduleArgs) -> Result<Exit, 
         ScheduleCommand::Pause(args) => {
             let schedule = find(context, &runtime, &args.steer.schedule).await?;
             let request = schedule.pause(&args.reason).await?;
-            say(context, &schedule, request, args.steer.by.as_deref(), "paused").await
+            report_act(context, &schedule, request, args.steer.by.as_deref(), "paused").await
         }
         ScheduleCommand::Unpause(args) => {
             let schedule = find(context, &runtime, &args.schedule).await?;
             let request = schedule.unpause().await?;
-            say(context, &schedule, request, args.by.as_deref(), "unpaused").await
+            report_act(context, &schedule, request, args.by.as_deref(), "unpaused").await
         }
     }
 }
 
 /// Finds a schedule by its name.
-async fn find(context: &Context, runtime: &Runtime, name: &ScheduleName) -> Result<Schedule, Failure> {
+async fn find(
+    context: &CommandContext,
+    runtime: &Runtime,
+    name: &ScheduleName,
+) -> Result<Schedule, CommandFailure> {
     let (tenant, short) = match name.name.split_once('/') {
         Some((tenant, short)) => (Some(TenantId::new(tenant)?), short),
         None => (context.global.tenant.clone(), name.name.as_str()),
@@ -86,11 +90,12 @@ async fn find(context: &Context, runtime: &Runtime, name: &ScheduleName) -> Resu
     let found = runtime.schedule(short).tenant(tenant.unwrap_or_default()).find().await?;
     found.ok_or_else(|| {
         let message = format!("there is no schedule `{}`", clean(&name.name));
-        Failure::new(Exit::NotFound, message, "ferrata schedule ls").with_code(ErrorKind::NotFound)
+        CommandFailure::new(ExitReason::NotFound, message, "ferrata schedule ls")
+            .with_code(ErrorKind::NotFound)
     })
 }
 
-async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
+async fn list(context: &CommandContext, runtime: &Runtime) -> Result<ExitReason, CommandFailure> {
     let (mut all, mut unreadable) = (Vec::new(), UnreadableRuns::default());
     for schedule in Schedule::list(runtime, context.global.tenant.as_ref()).await? {
         match schedule.status().await {
@@ -107,12 +112,12 @@ async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
         let mut table = Table::new([
             "SCHEDULE", "STATUS", "CRON", "ZONE", "NEXT", "WORKFLOW", "STARTED", "SKIPPED", "MISSED",
         ])
-        .sparing(["MISSED", "SKIPPED", "STARTED", "WORKFLOW"]);
+        .omit_first(["MISSED", "SKIPPED", "STARTED", "WORKFLOW"]);
         for one in all {
             let (definition, progress) = (&one.status.definition, &one.status.progress);
             table.row([
                 one.name().into(),
-                one.stands(),
+                one.describe_state(),
                 definition.cron.clone().into(),
                 definition.timezone.clone().into(),
                 one.next.first().map(|at| context.out.time.write(*at, now)).unwrap_or_default().into(),
@@ -129,19 +134,23 @@ async fn list(context: &Context, runtime: &Runtime) -> Result<Exit, Failure> {
     }
     match unreadable.failure("is no schedule of this list") {
         Some(failure) => Err(failure),
-        None => Ok(Exit::Done),
+        None => Ok(ExitReason::Done),
     }
 }
 
-async fn show(context: &Context, runtime: &Runtime, name: &ScheduleName) -> Result<Exit, Failure> {
+async fn show(
+    context: &CommandContext,
+    runtime: &Runtime,
+    name: &ScheduleName,
+) -> Result<ExitReason, CommandFailure> {
     let status = find(context, runtime, name).await?.status().await?;
     let shown = ScheduleRow::new(context, status)?;
-    context.out.one(&shown, ScheduleRow::name, |shown| people(context, shown))?;
+    context.out.one(&shown, ScheduleRow::name, |shown| format_schedule(context, shown))?;
     context.next(&format!("ferrata ls --label schedule={}", shown.status.definition.name));
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }
 
-fn people(context: &Context, one: &ScheduleRow) -> String {
+fn format_schedule(context: &CommandContext, one: &ScheduleRow) -> String {
     let (definition, progress) = (&one.status.definition, &one.status.progress);
     let at = |at: Timestamp| context.out.time.write(at, context.now());
     let next: Vec<_> = one.next.iter().map(|tick| at(*tick)).collect();
@@ -157,12 +166,13 @@ fn people(context: &Context, one: &ScheduleRow) -> String {
         false => one.status.run_status.to_string(),
     };
     let active = one.status.active.as_ref();
-    let active = active.map(|active| format!("{}, since {}", shown(&active.run), at(active.started_at)));
+    let active =
+        active.map(|active| format!("{}, since {}", display_key(&active.run), at(active.started_at)));
     let mut text = String::new();
     for (key, value) in [
         ("schedule", format!("{} version {}", one.name(), definition.version)),
         ("status", stands),
-        ("run", shown(&one.status.run)),
+        ("run", display_key(&one.status.run)),
         ("times", format!("{} in {}", definition.cron, definition.timezone)),
         ("starts", definition.workflow.clone()),
         ("late", late(definition.catch_up)),
@@ -208,7 +218,11 @@ fn overlap(policy: Overlap) -> String {
     }
 }
 
-async fn next(context: &Context, runtime: &Runtime, args: &NextArgs) -> Result<Exit, Failure> {
+async fn next(
+    context: &CommandContext,
+    runtime: &Runtime,
+    args: &NextArgs,
+) -> Result<ExitReason, CommandFailure> {
     let status = find(context, runtime, &args.schedule).await?.status().await?;
     if status.has_ended() {
         context.out.note("it has ended, and ticks no more");
@@ -232,16 +246,16 @@ async fn next(context: &Context, runtime: &Runtime, args: &NextArgs) -> Result<E
         context.out.note("it is paused: none of them starts a run before it goes on");
         context.next(&format!("ferrata schedule unpause {}", args.schedule.name));
     }
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }
 
-async fn say(
-    context: &Context,
+async fn report_act(
+    context: &CommandContext,
     schedule: &Schedule,
     request: SignalRequest,
     by: Option<&str>,
     done: &'static str,
-) -> Result<Exit, Failure> {
+) -> Result<ExitReason, CommandFailure> {
     // Read before the act, since a later failure would hide that the act succeeded.
     let run: RunKey = schedule.status().await?.run;
     match by {
@@ -249,11 +263,11 @@ async fn say(
         None => request.await?,
     };
     context.print_done(&[BulkOutcome::new(run, done)])?;
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }
 
 fn named(tenant: &TenantId, name: &str) -> String {
-    match goes_without_saying(tenant) {
+    match is_default_tenant(tenant) {
         true => name.to_owned(),
         false => format!("{tenant}/{name}"),
     }

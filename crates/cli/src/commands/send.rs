@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use crate::args::SendArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::input;
 use crate::say::BulkOutcome;
 
-pub(super) async fn run(context: &Context, args: &SendArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &SendArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     let text = input::value(&args.value)?;
     let message = if args.text { Value::String(text) } else { input::json_or_text(&text) };
@@ -23,6 +23,6 @@ pub(super) async fn run(context: &Context, args: &SendArgs) -> Result<Exit, Fail
         None => request.await?,
     }
     context.print_done(&[BulkOutcome::new(run.clone(), "sent")])?;
-    context.tell_idle(&**runtime.store(), [&run]).await;
-    Ok(Exit::Done)
+    context.warn_idle(&**runtime.store(), [&run]).await;
+    Ok(ExitReason::Done)
 }

@@ -13,31 +13,32 @@ use tokio::net::TcpListener;
 
 use super::graph;
 use crate::args::ServeArgs;
-use crate::context::Context;
-use crate::draw::Sketch;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::draw::GraphSketch;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::output::completed;
 
-pub(super) async fn run(context: &Context, args: &ServeArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &ServeArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     // Report an unreachable store here, instead of an empty page.
     let probe = ferrata::store::Page::first(1);
     runtime.store().runs(&ferrata::store::RunQuery::default(), probe).await?;
     let listener = TcpListener::bind(args.listen).await.map_err(|error| {
         let message = format!("cannot listen at {}: {error}", args.listen);
-        Failure::usage(message, "ferrata serve --listen 127.0.0.1:0")
+        CommandFailure::usage(message, "ferrata serve --listen 127.0.0.1:0")
     })?;
-    let address =
-        listener.local_addr().map_err(|error| Failure::internal("the address is not known", &error))?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| CommandFailure::internal("the address is not known", &error))?;
     let token = match (&args.token, address.ip().is_loopback()) {
         (Some(token), _) if token.len() < LEAST => {
             let message = format!("a token of less than {LEAST} characters is guessed");
-            return Err(Failure::usage(message, "ferrata serve --help"));
+            return Err(CommandFailure::usage(message, "ferrata serve --help"));
         }
         (Some(token), _) => Some(token.clone()),
         (None, true) => None,
-        (None, false) => Some(made()?),
+        (None, false) => Some(create_token()?),
     };
     let mut inspector = Inspector::new(runtime).command_options(options(context));
     if args.allow_writes {
@@ -62,9 +63,9 @@ pub(super) async fn run(context: &Context, args: &ServeArgs) -> Result<Exit, Fai
     )?;
     // The server never ends by itself, and its caller does not read its address.
     if !context.out.is_read() {
-        return Ok(Exit::Done);
+        return Ok(ExitReason::Done);
     }
-    say(context, args, &url);
+    report_address(context, args, &url);
     if address.ip().is_unspecified() && args.host.is_empty() {
         context.out.note("requests from other machines are refused; add --host NAME with the name or address that they use");
     }
@@ -72,24 +73,26 @@ pub(super) async fn run(context: &Context, args: &ServeArgs) -> Result<Exit, Fai
     tokio::select! {
         // It ends only with the process.
         served = async { served.await } => {
-            served.map_err(|error| Failure::internal("the server ended", &error))?;
+            served.map_err(|error| CommandFailure::internal("the server ended", &error))?;
         }
         result = tokio::signal::ctrl_c() => {
-            result.map_err(|error| Failure::internal("Ctrl-C cannot be waited for", &error))?;
+            result.map_err(|error| CommandFailure::internal("Ctrl-C cannot be waited for", &error))?;
         }
     }
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }
 
 /// Minimum length of a token.
 const LEAST: usize = 16;
 
 /// Creates an unguessable token.
-fn made() -> Result<String, Failure> {
+fn create_token() -> Result<String, CommandFailure> {
     let mut bytes = [0_u8; 24];
     let mut random = std::fs::File::open("/dev/urandom")
-        .map_err(|error| Failure::internal("there is no randomness", &error))?;
-    random.read_exact(&mut bytes).map_err(|error| Failure::internal("there is no randomness", &error))?;
+        .map_err(|error| CommandFailure::internal("there is no randomness", &error))?;
+    random
+        .read_exact(&mut bytes)
+        .map_err(|error| CommandFailure::internal("there is no randomness", &error))?;
     Ok(bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string never fails.
         let _ = write!(text, "{byte:02x}");
@@ -107,7 +110,7 @@ fn own_name(address: SocketAddr) -> Option<String> {
 }
 
 /// Returns the viewer: only the tenant of `--tenant` is visible, and acts record the user.
-fn viewer(context: &Context, args: &ServeArgs) -> Viewer {
+fn viewer(context: &CommandContext, args: &ServeArgs) -> Viewer {
     let mut viewer = Viewer::new();
     if let Some(by) = &args.by {
         viewer = viewer.named(by);
@@ -119,22 +122,22 @@ fn viewer(context: &Context, args: &ServeArgs) -> Viewer {
 }
 
 /// Returns the options with which a command on the page addresses this store.
-fn options(context: &Context) -> String {
+fn options(context: &CommandContext) -> String {
     completed("ferrata ls", &context.global).trim_start_matches("ferrata ls").trim().to_owned()
 }
 
 /// Finds the pipeline of a run, for the nodes and edges that it has not reached.
-fn outlines(context: &Context) -> impl Fn(&RunHead) -> Option<Outline> + Send + Sync + 'static {
+fn outlines(context: &CommandContext) -> impl Fn(&RunHead) -> Option<Outline> + Send + Sync + 'static {
     let store = context.global.store.clone();
     move |head| {
         let facts = &head.facts;
-        let pipeline = graph::kept(&store, &head.run, facts.workflow.as_str(), &facts.labels)?;
+        let pipeline = graph::find_pipeline(&store, &head.run, facts.workflow.as_str(), &facts.labels)?;
         Some(outline(&pipeline))
     }
 }
 
 fn outline(pipeline: &Pipeline) -> Outline {
-    let sketch = Sketch::of_pipeline(pipeline);
+    let sketch = GraphSketch::of_pipeline(pipeline);
     let outline =
         sketch.nodes.iter().fold(Outline::new(), |outline, node| outline.node(&node.id, &node.label));
     sketch.edges.iter().fold(outline, |outline, edge| {
@@ -155,12 +158,12 @@ fn url(address: SocketAddr, hosts: &[String], token: Option<&str>) -> String {
 }
 
 /// Reports the address of the page, and opens it.
-fn say(context: &Context, args: &ServeArgs, url: &str) {
+fn report_address(context: &CommandContext, args: &ServeArgs, url: &str) {
     let may =
         if args.allow_writes { "it may act on them" } else { "it only reads; --allow-writes lets it act" };
     context.out.note(&format!(
         "shows the runs of {}, until Ctrl-C; {may}",
-        crate::store::shown(&context.global.store)
+        crate::store::redact_url(&context.global.store)
     ));
     if args.open {
         let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };

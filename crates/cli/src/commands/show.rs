@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 
 use super::node;
 use crate::args::ShowArgs;
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::doubt;
 use crate::driven::PIPELINE;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::family;
-use crate::find::shown;
-use crate::nodes::{self, Moment};
+use crate::find::display_key;
+use crate::nodes::{self, ReadMoment};
 use crate::output::{completed, quoted};
 use crate::reasons;
 use crate::run::BACKEND;
@@ -52,17 +52,17 @@ struct RunReport {
     queues: Vec<QueueMembership>,
 }
 
-pub(super) async fn run(context: &Context, args: &ShowArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &ShowArgs) -> Result<ExitReason, CommandFailure> {
     let (runtime, cache) = (context.runtime()?, ReasonCache::new());
-    args.watch.run(context, async || look(context, &runtime, &cache, args).await).await
+    args.watch.run(context, async || read_report(context, &runtime, &cache, args).await).await
 }
 
-async fn look(
-    context: &Context,
+async fn read_report(
+    context: &CommandContext,
     runtime: &Runtime,
     cache: &ReasonCache,
     args: &ShowArgs,
-) -> Result<PollResult, Failure> {
+) -> Result<PollResult, CommandFailure> {
     let head = context.find(&**runtime.store(), &args.run).await?;
     let seen = PollResult::of(&head);
     if args.report {
@@ -73,7 +73,7 @@ async fn look(
     if !args.reveal {
         checkpoint.hide_secrets();
     }
-    let moment = Moment::of(&checkpoint, &head, context.now());
+    let moment = ReadMoment::of(&checkpoint, &head, context.now());
     if let Some(wanted) = &args.node {
         return node::print(context, runtime, checkpoint, wanted, moment).await.map(|()| seen);
     }
@@ -85,7 +85,7 @@ async fn look(
         let explained = runtime.explain(&head, cache).await?;
         explain_queues(context, runtime, &head, &checkpoint, explained).await
     } else {
-        (explained_then(&head, &checkpoint), Vec::new())
+        (explain_past(&head, &checkpoint), Vec::new())
     };
     let asked_below = std::mem::take(&mut explained.questions);
     let all = RunReport {
@@ -98,12 +98,12 @@ async fn look(
         asked_below,
         queues,
     };
-    context.out.one(&all, |all| shown(&all.head.run), |all| people(context, all, moment))?;
+    context.out.one(&all, |all| display_key(&all.head.run), |all| format_run(context, all, moment))?;
     Ok(seen)
 }
 
 /// Returns the reasons for a run's status at an older record, from its log.
-fn explained_then(head: &RunHead, then: &Checkpoint) -> RunExplanation {
+fn explain_past(head: &RunHead, then: &Checkpoint) -> RunExplanation {
     let mut head = head.clone();
     (head.status, head.epoch, head.owner, head.wake_at) = (then.status, then.epoch, then.owner, then.wake_at);
     head.owner_alive = then.owner.is_some();
@@ -114,7 +114,7 @@ fn explained_then(head: &RunHead, then: &Checkpoint) -> RunExplanation {
 
 /// Reads a run's positions in queues, if it can have any, and adds them to the reasons for its status.
 async fn explain_queues(
-    context: &Context,
+    context: &CommandContext,
     runtime: &Runtime,
     head: &RunHead,
     now: &Checkpoint,
@@ -127,8 +127,8 @@ async fn explain_queues(
         return (explained, Vec::new());
     }
     let mut overview = QueueOverview::new();
-    turns::look(context, runtime, &mut overview).await;
-    let standings = overview.standings(&head.run, context.now());
+    turns::refresh_queues(context, runtime, &mut overview).await;
+    let standings = overview.memberships(&head.run, context.now());
     turns::explain(&mut explained.reasons, &standings, &overview, context.now());
     (explained, standings)
 }
@@ -141,7 +141,7 @@ fn child(head: &RunHead) -> Value {
     json!({ "run": head.run, "workflow": head.facts.workflow, "status": head.status, "origin": RunOrigin::of(head) })
 }
 
-fn people(context: &Context, all: &RunReport, moment: Moment) -> String {
+fn format_run(context: &CommandContext, all: &RunReport, moment: ReadMoment) -> String {
     let RunReport { head, checkpoint: now, .. } = all;
     let (out, time) = (&context.out, context.now());
     let at = |when| out.time.write(when, time);
@@ -152,7 +152,7 @@ fn people(context: &Context, all: &RunReport, moment: Moment) -> String {
             let _ = writeln!(text, "{name:<10}{}", value);
         }
     };
-    line("run", shown(&head.run));
+    line("run", display_key(&head.run));
     line("workflow", format!("{} {}", now.workflow, clean(&now.version)));
     line("status", paint(&now.status.to_string(), of_status(now.status).bold(), out.color));
     for reason in &all.why {
@@ -173,18 +173,18 @@ fn people(context: &Context, all: &RunReport, moment: Moment) -> String {
     let parent = now.parent.as_ref();
     line(
         "forked",
-        parent.map(|p| format!("from {} at record {}", shown(&p.run), p.at.seq)).unwrap_or_default(),
+        parent.map(|p| format!("from {} at record {}", display_key(&p.run), p.at.seq)).unwrap_or_default(),
     );
     let origin = all.origin.as_ref();
     line(
         "parent",
         origin
-            .map(|one| format!("{} at {} {}", shown(&one.parent), clean(&one.at), clean(&one.name)))
+            .map(|one| format!("{} at {} {}", display_key(&one.parent), clean(&one.at), clean(&one.name)))
             .unwrap_or_default(),
     );
     line("children", children(all));
     for one in all.queues.iter().filter(|one| one.before.is_none()) {
-        line("holds", turns::held(one, &at(one.since)));
+        line("holds", turns::describe_slot(one, &at(one.since)));
     }
     line("messages", if now.unread > 0 { format!("{} unread", now.unread) } else { String::new() });
     line("memory", memory(now));
@@ -200,17 +200,17 @@ fn people(context: &Context, all: &RunReport, moment: Moment) -> String {
 }
 
 /// Writes a question, the shape of its answer, and the commands that resolve work with an unknown outcome.
-pub(super) fn ask(context: &Context, run: &RunKey, question: &Question) -> String {
-    let by = question.asked_by.as_ref().map(|by| format!(" of {}", shown(by))).unwrap_or_default();
+pub(super) fn ask(context: &CommandContext, run: &RunKey, question: &Question) -> String {
+    let by = question.asked_by.as_ref().map(|by| format!(" of {}", display_key(by))).unwrap_or_default();
     let mut text = format!("\n? {}{by}  {}\n", question.id, clean(&question.prompt()));
     // Writing to a string never fails.
     if let Some(expects) = &question.expects {
         let _ = writeln!(text, "  takes {}", clean(&expects.to_string()));
     }
     if question.kind == QuestionKind::Doubt {
-        let name = quoted(&shown(run));
+        let name = quoted(&display_key(run));
         let command = |more: &str| completed(&format!("ferrata answer {name} {more}"), &context.global);
-        for line in doubt::lines(&question.id, command) {
+        for line in doubt::resolution_lines(&question.id, command) {
             let _ = writeln!(text, "  {line}");
         }
     }
@@ -226,7 +226,7 @@ fn children(all: &RunReport) -> String {
     let counts: Vec<String> = by_status.iter().map(|(status, count)| format!("{count} {status}")).collect();
     match counts.is_empty() {
         true => String::new(),
-        false => format!("{}; ferrata tree {}", counts.join(", "), quoted(&shown(&all.head.run))),
+        false => format!("{}; ferrata tree {}", counts.join(", "), quoted(&display_key(&all.head.run))),
     }
 }
 
@@ -249,7 +249,7 @@ pub(crate) fn asked(question: &Question) -> String {
 /// Returns the probable next command for the run.
 fn next(all: &RunReport) -> Option<String> {
     let RunReport { head, checkpoint: now, .. } = all;
-    let name = quoted(&shown(&head.run));
+    let name = quoted(&display_key(&head.run));
     if head.seq != now.index {
         return Some(format!("ferrata fork {name} {}", now.index));
     }
@@ -258,7 +258,7 @@ fn next(all: &RunReport) -> Option<String> {
         return Some(format!("ferrata queue show {}", quoted(&waits.queue)));
     }
     let first = all.why.first()?;
-    let meant = first.run.as_ref().map_or_else(|| name.clone(), |run| quoted(&shown(run)));
+    let meant = first.run.as_ref().map_or_else(|| name.clone(), |run| quoted(&display_key(run)));
     match (first.kind, &first.question) {
         // The resolutions of work with an unknown outcome are next to it: none is right without checking.
         (ReasonKind::Doubt, _) => None,

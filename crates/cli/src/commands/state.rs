@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use crate::args::StateArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
-use crate::output::Format;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
+use crate::output::OutputFormat;
 
-pub(super) async fn run(context: &Context, args: &StateArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &StateArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     let run = context.find(&**runtime.store(), &args.run).await?.run;
     let state = match args.reveal {
@@ -21,15 +21,19 @@ pub(super) async fn run(context: &Context, args: &StateArgs) -> Result<Exit, Fai
             true => format!("there is nothing at `{}` in the state", args.pointer.escape_debug()),
             false => format!("`{0}` is no JSON pointer; write /{0}", args.pointer.escape_debug()),
         };
-        Failure::new(Exit::NotFound, message, format!("ferrata state {} -o ids", shown(&run)))
+        CommandFailure::new(
+            ExitReason::NotFound,
+            message,
+            format!("ferrata state {} -o ids", display_key(&run)),
+        )
     })?;
     match context.out.format {
-        Format::Jsonl => context.out.json_line(found)?,
-        Format::Ids => {
+        OutputFormat::Jsonl => context.out.json_line(found)?,
+        OutputFormat::Ids => {
             let names = found.as_object().into_iter().flatten().map(|(name, _)| name);
             names.into_iter().try_for_each(|name| context.out.line(&crate::table::clean(name)))?;
         }
-        Format::Json | Format::Table => context.out.json(found)?,
+        OutputFormat::Json | OutputFormat::Table => context.out.json(found)?,
     }
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }

@@ -8,9 +8,9 @@ use ferrata::{CheckpointStore, Clock};
 use serde::Serialize;
 
 use crate::args::{CheckArgs, StoreArgs, StoreCommand};
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::time::short;
 use crate::{probe, store};
 
@@ -26,22 +26,22 @@ struct StoreReport {
     shared: bool,
     notices: bool,
     set_up: bool,
-    reads: Option<Timing>,
-    writes: Option<Timing>,
+    reads: Option<CallTiming>,
+    writes: Option<CallTiming>,
     #[serde(skip_serializing_if = "Option::is_none")]
     conformance: Option<probe::Conformance>,
 }
 
 /// The duration of calls, in microseconds.
 #[derive(Serialize)]
-pub(crate) struct Timing {
+pub(crate) struct CallTiming {
     calls: usize,
     min_us: u128,
     median_us: u128,
     max_us: u128,
 }
 
-impl Timing {
+impl CallTiming {
     fn of(mut took: Vec<Duration>) -> Option<Self> {
         took.sort_unstable();
         let us = |at: usize| took.get(at).map(Duration::as_micros);
@@ -61,7 +61,7 @@ impl Timing {
     }
 }
 
-pub(super) async fn run(context: &Context, args: &StoreArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &StoreArgs) -> Result<ExitReason, CommandFailure> {
     match &args.command {
         StoreCommand::Check(args) => check(context, args).await,
         #[cfg(feature = "envelope")]
@@ -71,7 +71,7 @@ pub(super) async fn run(context: &Context, args: &StoreArgs) -> Result<Exit, Fai
     }
 }
 
-async fn check(context: &Context, args: &CheckArgs) -> Result<Exit, Failure> {
+async fn check(context: &CommandContext, args: &CheckArgs) -> Result<ExitReason, CommandFailure> {
     if args.print_migrations {
         return print_migrations(context);
     }
@@ -87,24 +87,25 @@ async fn check(context: &Context, args: &CheckArgs) -> Result<Exit, Failure> {
         false => None,
     };
     let found = StoreReport {
-        store: store::shown(&context.global.store),
+        store: store::redact_url(&context.global.store),
         kind: promises.name,
         durable: promises.durable,
         shared: promises.shared,
         notices: promises.notices,
         set_up: args.setup,
-        reads: Timing::of(reads),
-        writes: Timing::of(writes),
+        reads: CallTiming::of(reads),
+        writes: CallTiming::of(writes),
         conformance,
     };
     context.out.one(&found, |found| found.kind.to_owned(), people)?;
     match found.conformance.as_ref().filter(|conformance| !conformance.failed.is_empty()) {
-        None => Ok(Exit::Done),
+        None => Ok(ExitReason::Done),
         Some(conformance) => {
             let message = format!("the store breaks its contract in {} places", conformance.failed.len());
             let details =
                 conformance.failed.iter().map(|failed| format!("{}: {}", failed.property, failed.why));
-            Err(Failure::new(Exit::RunFailed, message, "ferrata store check").with_details(details))
+            Err(CommandFailure::new(ExitReason::RunFailed, message, "ferrata store check")
+                .with_details(details))
         }
     }
 }
@@ -138,14 +139,17 @@ fn people(found: &StoreReport) -> String {
 }
 
 /// Times the smallest listing; the first call, which connects, does not count.
-async fn reads(context: &Context, opened: &dyn CheckpointStore) -> Result<Vec<Duration>, Failure> {
+async fn reads(
+    context: &CommandContext,
+    opened: &dyn CheckpointStore,
+) -> Result<Vec<Duration>, CommandFailure> {
     let mut took = Vec::new();
     for call in 0..=READS {
         let before = context.clock.monotonic();
         opened
             .runs(&RunQuery::default(), Page::first(1))
             .await
-            .map_err(|error| Failure::from(error).or_type("ferrata store check --setup"))?;
+            .map_err(|error| CommandFailure::from(error).or_type("ferrata store check --setup"))?;
         if call > 0 {
             took.push(context.clock.monotonic().saturating_sub(before));
         }
@@ -155,10 +159,10 @@ async fn reads(context: &Context, opened: &dyn CheckpointStore) -> Result<Vec<Du
 
 /// Times appends to a temporary run, which is purged afterwards even if an append fails.
 async fn writes(
-    context: &Context,
+    context: &CommandContext,
     opened: &Arc<dyn CheckpointStore>,
     args: &CheckArgs,
-) -> Result<Vec<Duration>, Failure> {
+) -> Result<Vec<Duration>, CommandFailure> {
     if args.writes == 0 {
         return Ok(Vec::new());
     }
@@ -178,30 +182,30 @@ async fn writes(
     }
     opened.purge(&run, None).await?;
     match failed {
-        Some(error) => Err(Failure::from(error).or_type("ferrata store check --setup --writes 1")),
+        Some(error) => Err(CommandFailure::from(error).or_type("ferrata store check --setup --writes 1")),
         None => Ok(took),
     }
 }
 
-fn print_migrations(context: &Context) -> Result<Exit, Failure> {
+fn print_migrations(context: &CommandContext) -> Result<ExitReason, CommandFailure> {
     let url = &context.global.store;
     if !(url.starts_with("postgres:") || url.starts_with("postgresql:")) {
         let message = "only a Postgres store is made by SQL; name one with --store postgres://…";
         let next = "ferrata store check --print-migrations --store postgres://localhost/app";
-        return Err(Failure::usage(message, next));
+        return Err(CommandFailure::usage(message, next));
     }
     context.out.text(&migrations(url)?)?;
-    Ok(Exit::Done)
+    Ok(ExitReason::Done)
 }
 
 #[cfg(feature = "postgres")]
-fn migrations(url: &str) -> Result<String, Failure> {
+fn migrations(url: &str) -> Result<String, CommandFailure> {
     let options = ferrata::PostgresOptions::default();
     Ok(ferrata::PostgresStore::from_url(url, options)?.print_migrations())
 }
 
 #[cfg(not(feature = "postgres"))]
-fn migrations(url: &str) -> Result<String, Failure> {
+fn migrations(url: &str) -> Result<String, CommandFailure> {
     // Reports the disabled feature.
     store::open(url).map(|_| String::new())
 }

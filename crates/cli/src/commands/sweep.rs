@@ -6,19 +6,19 @@ use serde_json::json;
 
 use super::prune::policy;
 use crate::args::SweepArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 
-pub(super) async fn run(context: &Context, args: &SweepArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &SweepArgs) -> Result<ExitReason, CommandFailure> {
     if context.global.tenant.is_some() {
         let message = "a sweep deals with the runs of all tenants; leave --tenant away";
-        return Err(Failure::usage(message, "ferrata sweep --help"));
+        return Err(CommandFailure::usage(message, "ferrata sweep --help"));
     }
     let pruning = policy(&args.keep);
     if pruning.is_none() && args.purge.is_empty() {
         let message = "say what is kept (--keep-last, --keep-for, --keep-bytes) or what is removed (--purge)";
-        return Err(Failure::usage(message, "ferrata sweep --purge completed=30d"));
+        return Err(CommandFailure::usage(message, "ferrata sweep --purge completed=30d"));
     }
     let mut policy = pruning.unwrap_or_else(RetentionPolicy::keep_all);
     policy = policy.only(args.only.iter().flat_map(|status| status.meant()).copied());
@@ -67,9 +67,9 @@ pub(super) async fn run(context: &Context, args: &SweepArgs) -> Result<Exit, Fai
     if !args.yes {
         context.out.note("nothing was dropped; add --yes to do it");
     }
-    let Some((run, _)) = failed.first() else { return Ok(Exit::Done) };
+    let Some((run, _)) = failed.first() else { return Ok(ExitReason::Done) };
     let message = format!("{} runs could not be dealt with", failed.len());
     let details = failed.iter().map(|(_, error)| error.to_string());
-    let next = format!("ferrata verify {}", crate::find::shown(run));
-    Err(Failure::new(Exit::Internal, message, next).with_details(details))
+    let next = format!("ferrata verify {}", crate::find::display_key(run));
+    Err(CommandFailure::new(ExitReason::Internal, message, next).with_details(details))
 }

@@ -8,18 +8,18 @@ use ferrata::{Error, ErrorKind, Position, RunKey, RunStatus, Runtime, Timestamp}
 use serde::Serialize;
 
 use crate::args::TreeArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::family::RunTree;
-use crate::find::shown;
+use crate::find::display_key;
 use crate::table::{clean, of_status, paint};
 use crate::unreadable::{UnreadableRuns, is_unreadable};
 use crate::watch::PollResult;
 
 /// A run in its tree.
 #[derive(Debug, Serialize)]
-struct Branch {
+struct TreeBranch {
     run: RunKey,
     workflow: String,
     status: RunStatus,
@@ -39,22 +39,26 @@ struct Branch {
     children: Vec<Self>,
 }
 
-pub(super) async fn run(context: &Context, args: &TreeArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &TreeArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
-    args.watch.run(context, async || look(context, &runtime, args).await).await
+    args.watch.run(context, async || read_tree(context, &runtime, args).await).await
 }
 
-async fn look(context: &Context, runtime: &Runtime, args: &TreeArgs) -> Result<PollResult, Failure> {
+async fn read_tree(
+    context: &CommandContext,
+    runtime: &Runtime,
+    args: &TreeArgs,
+) -> Result<PollResult, CommandFailure> {
     let head = context.find(&**runtime.store(), &args.run).await?;
     let seen = PollResult::of(&head);
     let (run, root) = (head.run.clone(), RunOrigin::root_of(&head));
     let family = RunTree::below(&**runtime.store(), head).await?;
     let mut unreadable = UnreadableRuns::default();
     let tree = Box::pin(branch(runtime, family, &mut unreadable)).await?;
-    context.out.one(&tree, |tree| ids(tree).join("\n"), |tree| people(context, tree))?;
+    context.out.one(&tree, |tree| ids(tree).join("\n"), |tree| format_tree(context, tree))?;
     if root != run {
-        context.out.note(&format!("it is of the family of {}", shown(&root)));
-        context.next(&format!("ferrata tree {}", shown(&root)));
+        context.out.note(&format!("it is of the family of {}", display_key(&root)));
+        context.next(&format!("ferrata tree {}", display_key(&root)));
     }
     Ok(match unreadable.failure("what is open in them is not shown") {
         Some(failure) => PollResult::Partly(failure),
@@ -64,24 +68,24 @@ async fn look(context: &Context, runtime: &Runtime, args: &TreeArgs) -> Result<P
 
 /// Draws the tree of a run; `None` if it has no children.
 pub(crate) async fn of_run(
-    context: &Context,
+    context: &CommandContext,
     runtime: &Runtime,
     run: &RunKey,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, CommandFailure> {
     let Some(head) = runtime.store().head(run).await? else { return Ok(None) };
     let family = RunTree::below(&**runtime.store(), head).await?;
     if family.children.is_empty() {
         return Ok(None);
     }
     let tree = Box::pin(branch(runtime, family, &mut UnreadableRuns::default())).await?;
-    Ok(Some(people(context, &tree)))
+    Ok(Some(format_tree(context, &tree)))
 }
 
 async fn branch(
     runtime: &Runtime,
     family: RunTree,
     unreadable: &mut UnreadableRuns,
-) -> Result<Branch, Failure> {
+) -> Result<TreeBranch, CommandFailure> {
     let RunTree { head, children: below } = family;
     // An ended run has no open activations, so its log is not read.
     let (now, why) = match head.status.is_finished() {
@@ -101,7 +105,7 @@ async fn branch(
         children.push(Box::pin(branch(runtime, child, unreadable)).await?);
     }
     let (next, questions, paused) = now.map(|now| (now.next, now.questions, now.paused)).unwrap_or_default();
-    Ok(Branch {
+    Ok(TreeBranch {
         run: head.run,
         workflow: head.facts.workflow.to_string(),
         status: head.status,
@@ -117,7 +121,7 @@ async fn branch(
 }
 
 /// Reads an unfinished run: `None` if it was purged since it was listed, or the reason why it is unreadable.
-async fn open(runtime: &Runtime, run: &RunKey) -> Result<Result<Option<Checkpoint>, Error>, Failure> {
+async fn open(runtime: &Runtime, run: &RunKey) -> Result<Result<Option<Checkpoint>, Error>, CommandFailure> {
     match runtime.checkpoint(run, Position::Latest).await {
         Ok(now) => Ok(Ok(Some(now))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Ok(None)),
@@ -126,18 +130,18 @@ async fn open(runtime: &Runtime, run: &RunKey) -> Result<Result<Option<Checkpoin
     }
 }
 
-fn ids(tree: &Branch) -> Vec<String> {
-    std::iter::once(shown(&tree.run)).chain(tree.children.iter().flat_map(ids)).collect()
+fn ids(tree: &TreeBranch) -> Vec<String> {
+    std::iter::once(display_key(&tree.run)).chain(tree.children.iter().flat_map(ids)).collect()
 }
 
-fn people(context: &Context, tree: &Branch) -> String {
+fn format_tree(context: &CommandContext, tree: &TreeBranch) -> String {
     let mut text = String::new();
     draw(context, tree, "", "", &mut text);
     text
 }
 
 /// Draws a run and those below it; `first` precedes its own line, `rest` all others.
-fn draw(context: &Context, tree: &Branch, first: &str, rest: &str, text: &mut String) {
+fn draw(context: &CommandContext, tree: &TreeBranch, first: &str, rest: &str, text: &mut String) {
     let status = paint(&tree.status.to_string(), of_status(tree.status), context.out.color);
     let at = if tree.at.is_empty() { String::new() } else { format!("  at {}", tree.at.join(", ")) };
     let place = tree
@@ -153,7 +157,7 @@ fn draw(context: &Context, tree: &Branch, first: &str, rest: &str, text: &mut St
     let _ = writeln!(
         text,
         "{first}{place}{}  {}  {status}  {age}{at}{paused}{unread}",
-        shown(&tree.run),
+        display_key(&tree.run),
         tree.workflow
     );
     let below = if tree.children.is_empty() { "    " } else { "│   " };

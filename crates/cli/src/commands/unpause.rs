@@ -3,16 +3,18 @@
 use ferrata::RunStatus;
 
 use crate::args::UnpauseArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 
-pub(super) async fn run(context: &Context, args: &UnpauseArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &UnpauseArgs) -> Result<ExitReason, CommandFailure> {
     let store = context.store()?;
-    let chosen =
-        context.chosen(&*store, &args.target.runs, &args.target.filter, &[RunStatus::Interrupted]).await?;
-    let (unpaused, exit) =
-        context.say_to(&args.target, "unpaused", chosen, |runtime, run| runtime.unpause(run)).await?;
-    context.tell_below(&unpaused, "going on").await;
+    let chosen = context
+        .select_runs(&*store, &args.target.runs, &args.target.filter, &[RunStatus::Interrupted])
+        .await?;
+    let (unpaused, exit) = context
+        .signal_and_list(&args.target, "unpaused", chosen, |runtime, run| runtime.unpause(run))
+        .await?;
+    context.report_descendants(&unpaused, "going on").await;
     Ok(exit)
 }

@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 use crate::pipeline;
 
 #[derive(Serialize)]
@@ -18,27 +18,27 @@ struct VerifyReport {
     first: ferrata::Seq,
     last: ferrata::Seq,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pipeline: Option<Replayed>,
+    pipeline: Option<ReplayReport>,
 }
 
 #[derive(Serialize)]
-struct Replayed {
+struct ReplayReport {
     checked: u64,
     unchecked: u64,
     divergence: Option<String>,
 }
 
-pub(super) async fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &VerifyArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;
     let graph = match &args.pipeline {
         Some(path) => Some(pipeline::compile(context, path)?),
         None => None,
     };
     let run = context.find(&**runtime.store(), &args.run).await?.run;
-    let name = shown(&run);
+    let name = display_key(&run);
     let log = runtime.check_log(&run).await.map_err(|error| {
         let kept = error.kind() == ferrata::ErrorKind::Corrupt;
-        let failure = Failure::from(error);
+        let failure = CommandFailure::from(error);
         // The records before the damage are still readable.
         if kept { failure.or_type(format!("ferrata history {name}")) } else { failure }
     })?;
@@ -46,7 +46,7 @@ pub(super) async fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Fa
         Some(graph) => {
             let verified = runtime.verify(graph, &run).await?;
             let divergence = verified.divergence.map(|divergence| divergence.to_string());
-            Some(Replayed { checked: verified.checked, unchecked: verified.unchecked, divergence })
+            Some(ReplayReport { checked: verified.checked, unchecked: verified.unchecked, divergence })
         }
         None => None,
     };
@@ -74,10 +74,10 @@ pub(super) async fn run(context: &Context, args: &VerifyArgs) -> Result<Exit, Fa
         text
     })?;
     match differs {
-        None => Ok(Exit::Done),
+        None => Ok(ExitReason::Done),
         Some(what) => {
             let message = format!("the pipeline would go another way today: {what}");
-            Err(Failure::new(Exit::RunFailed, message, format!("ferrata show {name}")))
+            Err(CommandFailure::new(ExitReason::RunFailed, message, format!("ferrata show {name}")))
         }
     }
 }

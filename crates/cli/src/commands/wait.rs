@@ -6,19 +6,19 @@ use ferrata::store::RunHead;
 use ferrata::{CheckpointStore, Clock};
 
 use crate::args::WaitArgs;
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::driven::{TAKE_UP, is_idle, why_idle};
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 
 /// Poll interval: one small read of the store each time.
 const LOOK: Duration = Duration::from_millis(200);
 
-pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(context: &CommandContext, args: &WaitArgs) -> Result<ExitReason, CommandFailure> {
     let store = context.store()?;
     let head = context.find(&*store, &args.run).await?;
-    let name = shown(&head.run);
+    let name = display_key(&head.run);
     let over = async {
         match args.timeout {
             Some(timeout) => context.clock.sleep(timeout).await,
@@ -26,36 +26,36 @@ pub(super) async fn run(context: &Context, args: &WaitArgs) -> Result<Exit, Fail
         }
     };
     let head = tokio::select! {
-        head = rest(context, &*store, head.clone(), args.to_end) => head?,
+        head = wait_until_idle(context, &*store, head.clone(), args.to_end) => head?,
         () = over => {
             let now = store.head(&head.run).await?.filter(is_idle);
             let message = match now {
                 Some(head) => format!("the time is over, and {}", why_idle(&*store, &head).await?),
                 None => format!("run {name} still goes on"),
             };
-            return Err(Failure::new(Exit::TimedOut, message, format!("ferrata show {name}")));
+            return Err(CommandFailure::new(ExitReason::TimedOut, message, format!("ferrata show {name}")));
         }
         result = tokio::signal::ctrl_c() => {
-            result.map_err(|error| Failure::internal("Ctrl-C cannot be waited for", &error))?;
+            result.map_err(|error| CommandFailure::internal("Ctrl-C cannot be waited for", &error))?;
             let message = format!("stopped waiting; run {name} goes on as before");
-            return Err(Failure::new(Exit::Interrupted, message, format!("ferrata wait {name}")));
+            return Err(CommandFailure::new(ExitReason::Interrupted, message, format!("ferrata wait {name}")));
         }
     };
     context.out.one(&head, |_| name.clone(), |head| format!("{name} {}\n", head.status))?;
-    Ok(Exit::of_status(head.status).unwrap_or(Exit::Done))
+    Ok(ExitReason::for_status(head.status).unwrap_or(ExitReason::Done))
 }
 
 /// Returns when the run is idle, or with `to_end` only when it has ended.
-async fn rest(
-    context: &Context,
+async fn wait_until_idle(
+    context: &CommandContext,
     store: &dyn CheckpointStore,
     mut head: RunHead,
     to_end: bool,
-) -> Result<RunHead, Failure> {
+) -> Result<RunHead, CommandFailure> {
     let told_at = context.clock.monotonic().saturating_add(TAKE_UP);
     let mut told = context.global.quiet;
     loop {
-        let rests = Exit::of_status(head.status).is_some();
+        let rests = ExitReason::for_status(head.status).is_some();
         if rests && (!to_end || head.status.is_finished()) {
             return Ok(head);
         }
@@ -66,7 +66,7 @@ async fn rest(
         context.clock.sleep(LOOK).await;
         let gone = || {
             let error = ferrata::Error::new(ferrata::ErrorKind::NotFound, "the run was purged meanwhile");
-            Failure::from(error.with_run(&head.run)).or_type("ferrata ls")
+            CommandFailure::from(error.with_run(&head.run)).or_type("ferrata ls")
         };
         head = store.head(&head.run).await?.ok_or_else(gone)?;
     }

@@ -6,8 +6,8 @@ mod cases;
 
 use ferrata_dot::Pipeline;
 
-use super::Sketch;
-use super::layout::{HEIGHT, Layout, Point, layout};
+use super::GraphSketch;
+use super::layout::{GraphLayout, HEIGHT, Point, layout};
 use super::svg::{LINE, label_width};
 
 /// Pipelines with loops, forks, long edges, parallel edges and loops to themselves.
@@ -21,8 +21,8 @@ const PIPELINES: [&str; 6] = [
     "a b c d e f g a -> b -> c -> d -> e -> f -> g g -> a f -> b e -> c a -> g b -> f c -> e a -> f b -> g",
 ];
 
-fn sketch(statements: &str) -> Sketch {
-    Sketch::of_pipeline(&Pipeline::parse(format!("digraph G {{ {statements} }}").as_bytes()).unwrap())
+fn sketch(statements: &str) -> GraphSketch {
+    GraphSketch::of_pipeline(&Pipeline::parse(format!("digraph G {{ {statements} }}").as_bytes()).unwrap())
 }
 
 /// Checks a pipeline in every direction of its picture.
@@ -33,7 +33,7 @@ fn check(statements: &str) {
 /// Checks that nodes are apart and within the picture, and that no edge touches another node or another label.
 fn check_one(statements: &str) {
     let sketch = sketch(statements);
-    let Layout { places, ways, labels, width, height } = layout(&sketch);
+    let GraphLayout { places, ways, labels, width, height } = layout(&sketch);
     for (at, one) in places.iter().enumerate() {
         let across = one.x - one.width / 2 >= 0 && one.x + one.width / 2 <= width;
         let within = across && one.y - HEIGHT / 2 >= 0 && one.y + HEIGHT / 2 <= height;

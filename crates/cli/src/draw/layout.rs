@@ -7,9 +7,9 @@ use unicode_width::UnicodeWidthStr;
 
 use super::order::{SWEEPS, ordered};
 use super::svg::{LINE, cut, label_width};
-use super::turn::Turn;
+use super::turn::LayoutDirection;
 use super::ways::ways;
-use super::{Line, Sketch};
+use super::{DrawnEdge, GraphSketch};
 
 /// Sizes in pixels. A character of the font is about seven wide.
 pub(super) const CHAR: i64 = 7;
@@ -32,7 +32,7 @@ const LANES: usize = 40_000;
 
 /// The position of a node: the middle of its box, and its width.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Place {
+pub(super) struct NodePosition {
     pub(super) x: i64,
     pub(super) y: i64,
     pub(super) width: i64,
@@ -43,8 +43,8 @@ pub(super) type Point = (i64, i64);
 
 /// The layout.
 #[derive(Debug)]
-pub(super) struct Layout {
-    pub(super) places: Vec<Place>,
+pub(super) struct GraphLayout {
+    pub(super) places: Vec<NodePosition>,
     /// For each edge, the points on its path; empty for a loop. Between two of them it is in the gap of two layers, or next to the nodes of one.
     pub(super) ways: Vec<Vec<Point>>,
     /// For each edge, the middle of its label, if its path passes through the label.
@@ -55,11 +55,11 @@ pub(super) struct Layout {
 
 /// The start and the end of each layer.
 #[derive(Debug)]
-pub(super) struct Layers(Vec<(i64, i64)>);
+pub(super) struct LayerBounds(Vec<(i64, i64)>);
 
-impl Layers {
+impl LayerBounds {
     /// As deep as the deepest item in it.
-    fn of(sketch: &Sketch, items: &Items, turn: Turn) -> Self {
+    fn of(sketch: &GraphSketch, items: &LayerItems, turn: LayoutDirection) -> Self {
         let count = items.is_label.len();
         let depth = |layer: usize| if items.is_label[layer] { LINE } else { HEIGHT };
         let mut depths: Vec<i64> = (0..count).map(depth).collect();
@@ -104,7 +104,7 @@ impl Layers {
 
 /// Items that occupy space in a layer: a node, or an edge on its way.
 #[derive(Debug)]
-pub(super) struct Items {
+pub(super) struct LayerItems {
     pub(super) layer: Vec<usize>,
     /// The space of each in its layer.
     room: Vec<i64>,
@@ -120,8 +120,8 @@ pub(super) struct Items {
     is_label: Vec<bool>,
 }
 
-impl Items {
-    fn of(sketch: &Sketch, turn: Turn) -> Self {
+impl LayerItems {
+    fn of(sketch: &GraphSketch, turn: LayoutDirection) -> Self {
         let (layer, is_label, gaps) = spread(sketch);
         let widths = sketch.nodes.iter().map(|node| {
             let text = i64::try_from(cut(&node.caption()).width()).unwrap_or(0) * CHAR;
@@ -191,15 +191,15 @@ impl Items {
 }
 
 /// Computes the layout.
-pub(super) fn layout(sketch: &Sketch) -> Layout {
+pub(super) fn layout(sketch: &GraphSketch) -> GraphLayout {
     let turn = sketch.turn();
     let nodes = sketch.nodes.len();
-    let items = Items::of(sketch, turn);
+    let items = LayerItems::of(sketch, turn);
     let rows = ordered(&items.layer, &items.joined);
     let mut x = across(&items, &rows, nodes);
     let left = x.iter().zip(&items.room).map(|(x, room)| x - room / 2).min().unwrap_or(0);
     x.iter_mut().for_each(|x| *x += MARGIN - left);
-    let layers = Layers::of(sketch, &items, turn);
+    let layers = LayerBounds::of(sketch, &items, turn);
     let across = x.iter().zip(&items.room).map(|(x, room)| x + room / 2).max().unwrap_or(0) + MARGIN;
     let along = layers.0.last().map_or(0, |last| last.1) + MARGIN;
     let mut ways = ways(sketch, &items, &layers, &x, turn);
@@ -209,15 +209,15 @@ pub(super) fn layout(sketch: &Sketch) -> Layout {
     let middle = |item: usize| turn.point(x[item], layers.middle(items.layer[item]), along);
     let place = |node: usize| {
         let (x, y) = middle(node);
-        Place { x, y, width: items.widths[node] }
+        NodePosition { x, y, width: items.widths[node] }
     };
     let labels = items.labels.iter().map(|label| label.map(middle)).collect();
     let (width, height) = if turn.is_level() { (along, across) } else { (across, along) };
-    Layout { places: (0..nodes).map(place).collect(), ways, labels, width, height }
+    GraphLayout { places: (0..nodes).map(place).collect(), ways, labels, width, height }
 }
 
 /// Computes the horizontal position of each item: near the connected items, and apart from its neighbors.
-fn across(items: &Items, rows: &[Vec<usize>], nodes: usize) -> Vec<i64> {
+fn across(items: &LayerItems, rows: &[Vec<usize>], nodes: usize) -> Vec<i64> {
     let mut x = vec![0_i64; items.layer.len()];
     for row in rows {
         for pair in row.windows(2) {
@@ -259,10 +259,10 @@ fn across(items: &Items, rows: &[Vec<usize>], nodes: usize) -> Vec<i64> {
 }
 
 /// Assigns each node to a layer, marks the layers of labels, and for each edge selects the one with its label: next to the start of the edge.
-fn spread(sketch: &Sketch) -> (Vec<usize>, Vec<bool>, Vec<Option<usize>>) {
+fn spread(sketch: &GraphSketch) -> (Vec<usize>, Vec<bool>, Vec<Option<usize>>) {
     let mut layer = layers(sketch);
     let count = layer.iter().max().map_or(0, |last| last + 1);
-    let gap = |edge: &Line| {
+    let gap = |edge: &DrawnEdge| {
         let (from, to) = (layer[edge.from], layer[edge.to]);
         let is_labelled = edge.from != edge.to && !edge.label.is_empty();
         is_labelled.then(|| if from < to { from } else { from - 1 })
@@ -281,7 +281,7 @@ fn spread(sketch: &Sketch) -> (Vec<usize>, Vec<bool>, Vec<Option<usize>>) {
 }
 
 /// Assigns each node to a layer: one below the lowest node that leads to it, ignoring back edges.
-pub(super) fn layers(sketch: &Sketch) -> Vec<usize> {
+pub(super) fn layers(sketch: &GraphSketch) -> Vec<usize> {
     let count = sketch.nodes.len();
     let mut out: Vec<Vec<usize>> = vec![Vec::new(); count];
     let mut into = vec![0_usize; count];

@@ -16,7 +16,7 @@ use ferrata_dot::Pipeline;
 use ferrata_dot::pipeline::{Attributes, SHAPES};
 use serde::Serialize;
 
-use crate::nodes::Moment;
+use crate::nodes::ReadMoment;
 use crate::verdict::NodeVerdict;
 
 pub(crate) use svg::svg;
@@ -25,7 +25,7 @@ pub(crate) use text::{dot, mermaid};
 /// The appearance of a node of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Look {
+pub(crate) enum NodeLook {
     /// Unknown, or not begun.
     Plain,
     /// Its last visit succeeded.
@@ -42,7 +42,7 @@ pub(crate) enum Look {
     Skipped,
 }
 
-impl Look {
+impl NodeLook {
     /// Returns the colors of the box and of its border.
     pub(crate) const fn colors(self) -> (&'static str, &'static str) {
         match self {
@@ -72,7 +72,7 @@ impl Look {
 
 /// A node for drawing.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Box {
+pub(crate) struct DrawnNode {
     /// Its name.
     pub(crate) id: String,
     /// The text in it.
@@ -86,7 +86,7 @@ pub(crate) struct Box {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) attributes: BTreeMap<String, String>,
     /// Its appearance.
-    pub(crate) look: Look,
+    pub(crate) look: NodeLook,
     /// The number of its visits.
     pub(crate) visits: u32,
     /// The reason if its last visit did not succeed.
@@ -94,7 +94,7 @@ pub(crate) struct Box {
     pub(crate) why: String,
 }
 
-impl Box {
+impl DrawnNode {
     /// Returns the text in it.
     pub(crate) fn caption(&self) -> String {
         let times = if self.visits > 1 { format!(" ×{}", self.visits) } else { String::new() };
@@ -104,7 +104,7 @@ impl Box {
 
 /// An edge for drawing.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Line {
+pub(crate) struct DrawnEdge {
     /// The index of its first node.
     pub(crate) from: usize,
     /// The index of its target.
@@ -121,7 +121,7 @@ pub(crate) struct Line {
     pub(crate) taken: u32,
 }
 
-impl Line {
+impl DrawnEdge {
     /// Creates an edge with known ends and nothing else.
     fn between(from: usize, to: usize) -> Self {
         Self {
@@ -137,16 +137,16 @@ impl Line {
 
 /// A graph for drawing.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Sketch {
+pub(crate) struct GraphSketch {
     /// Its name.
     pub(crate) name: String,
     /// All attributes of the pipeline itself.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) attributes: BTreeMap<String, String>,
     /// Its nodes.
-    pub(crate) nodes: Vec<Box>,
+    pub(crate) nodes: Vec<DrawnNode>,
     /// Its edges.
-    pub(crate) edges: Vec<Line>,
+    pub(crate) edges: Vec<DrawnEdge>,
     /// Whether it is that of a run: parts that the run has not reached are faint.
     #[serde(skip)]
     pub(crate) is_run: bool,
@@ -154,7 +154,7 @@ pub(crate) struct Sketch {
     places: BTreeMap<String, usize>,
 }
 
-impl Sketch {
+impl GraphSketch {
     /// Creates an empty graph.
     pub(crate) fn new(name: &str) -> Self {
         Self {
@@ -183,7 +183,7 @@ impl Sketch {
             let (from, to) = (sketch.node(&edge.from), sketch.node(&edge.to));
             let label = if edge.label().is_empty() { edge.condition() } else { edge.label() };
             let (label, condition) = (label.into_owned(), edge.condition().into_owned());
-            sketch.edges.push(Line {
+            sketch.edges.push(DrawnEdge {
                 from,
                 to,
                 label,
@@ -196,8 +196,8 @@ impl Sketch {
     }
 
     /// Returns the direction of its picture.
-    fn turn(&self) -> turn::Turn {
-        turn::Turn::of(self.attributes.get("rankdir").map_or("", String::as_str))
+    fn turn(&self) -> turn::LayoutDirection {
+        turn::LayoutDirection::of(self.attributes.get("rankdir").map_or("", String::as_str))
     }
 
     /// Returns the index of a node, which is added if it is missing.
@@ -208,13 +208,13 @@ impl Sketch {
         let at = self.nodes.len();
         self.places.insert(id.to_owned(), at);
         let (id, label) = (id.to_owned(), id.to_owned());
-        self.nodes.push(Box {
+        self.nodes.push(DrawnNode {
             id,
             label,
             shape: "box".into(),
             kind: String::new(),
             attributes: BTreeMap::new(),
-            look: Look::Plain,
+            look: NodeLook::Plain,
             visits: 0,
             why: String::new(),
         });
@@ -222,15 +222,15 @@ impl Sketch {
     }
 
     /// Adds the activations of a run, and the nodes and edges that are missing.
-    pub(crate) fn color(&mut self, run: &Checkpoint, moment: Moment) {
+    pub(crate) fn color(&mut self, run: &Checkpoint, moment: ReadMoment) {
         self.is_run = true;
         for past in &run.history {
             let from = self.node(past.node.as_str());
             self.nodes[from].look = match NodeVerdict::of(past) {
-                NodeVerdict::Done => Look::Done,
-                NodeVerdict::Partial => Look::Partial,
-                NodeVerdict::Failed => Look::Failed,
-                NodeVerdict::Skipped => Look::Skipped,
+                NodeVerdict::Done => NodeLook::Done,
+                NodeVerdict::Partial => NodeLook::Partial,
+                NodeVerdict::Failed => NodeLook::Failed,
+                NodeVerdict::Skipped => NodeLook::Skipped,
             };
             self.nodes[from].why = match NodeVerdict::of(past) {
                 NodeVerdict::Done => String::new(),
@@ -240,7 +240,7 @@ impl Sketch {
                 let to = self.node(to.as_str());
                 match self.edges.iter_mut().find(|edge| (edge.from, edge.to) == (from, to)) {
                     Some(edge) => edge.taken += 1,
-                    None => self.edges.push(Line { taken: 1, ..Line::between(from, to) }),
+                    None => self.edges.push(DrawnEdge { taken: 1, ..DrawnEdge::between(from, to) }),
                 }
             }
         }
@@ -250,18 +250,18 @@ impl Sketch {
         }
         for node in &run.skipped {
             let at = self.node(node.as_str());
-            self.nodes[at].look = Look::Skipped;
+            self.nodes[at].look = NodeLook::Skipped;
         }
         for waiting in &run.waiting {
             let at = self.node(waiting.at.as_str());
-            self.nodes[at].look = Look::Waiting;
+            self.nodes[at].look = NodeLook::Waiting;
         }
         for pending in &run.next {
             let at = self.node(pending.node.as_str());
             self.nodes[at].look = match moment.phase(run, pending) {
-                ActivationPhase::Stopped => Look::Failed,
-                ActivationPhase::Running => Look::Going,
-                _ => Look::Waiting,
+                ActivationPhase::Stopped => NodeLook::Failed,
+                ActivationPhase::Running => NodeLook::Going,
+                _ => NodeLook::Waiting,
             };
         }
     }
@@ -275,7 +275,7 @@ impl Sketch {
         for (from, to) in graph.edges.iter().flatten().chain(&graph.bypassed) {
             let (from, to) = (self.node(from.as_str()), self.node(to.as_str()));
             if !self.edges.iter().any(|edge| (edge.from, edge.to) == (from, to)) {
-                self.edges.push(Line::between(from, to));
+                self.edges.push(DrawnEdge::between(from, to));
             }
         }
     }

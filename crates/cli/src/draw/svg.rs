@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::layout::{HEIGHT, LOOP, Layout, Place, Point, layout};
+use super::layout::{GraphLayout, HEIGHT, LOOP, NodePosition, Point, layout};
 use super::text::entity;
-use super::turn::Turn;
-use super::{Box, Line, Look, Sketch};
+use super::turn::LayoutDirection;
+use super::{DrawnEdge, DrawnNode, GraphSketch, NodeLook};
 
 /// Maximum length of a caption; a longer one is cut.
 const CAPTION: usize = 40;
@@ -17,11 +17,11 @@ const SMALL: i64 = 6;
 pub(super) const LINE: i64 = 13;
 
 /// Draws a graph.
-pub(crate) fn svg(sketch: &Sketch) -> String {
+pub(crate) fn svg(sketch: &GraphSketch) -> String {
     let layout = layout(sketch);
     let loops = loops(sketch);
     let labels = labels(sketch, &layout, &loops);
-    let Layout { places, ways, width, height, .. } = layout;
+    let GraphLayout { places, ways, width, height, .. } = layout;
     // A label may extend further than any node.
     let left = labels.iter().map(|label| label.x - label.width / 2 - 8).min().unwrap_or(0).min(0);
     let right = labels.iter().map(|label| label.x + label.width / 2 + 8).max().unwrap_or(0).max(width);
@@ -69,7 +69,7 @@ pub(crate) fn svg(sketch: &Sketch) -> String {
 }
 
 /// Writes a path: curves in the gaps between layers, straight lines next to the nodes of one.
-fn path(way: &[Point], turn: Turn) -> String {
+fn path(way: &[Point], turn: LayoutDirection) -> String {
     let mut path = format!("M{},{}", way[0].0, way[0].1);
     for pair in way.windows(2) {
         let ((x1, y1), (x2, y2)) = (pair[0], pair[1]);
@@ -88,9 +88,9 @@ fn path(way: &[Point], turn: Turn) -> String {
 }
 
 /// Returns for each loop its number among the loops of its node.
-fn loops(sketch: &Sketch) -> Vec<i64> {
+fn loops(sketch: &GraphSketch) -> Vec<i64> {
     let mut seen = vec![0; sketch.nodes.len()];
-    let mut number = |edge: &Line| {
+    let mut number = |edge: &DrawnEdge| {
         seen[edge.from] += i64::from(edge.from == edge.to);
         seen[edge.from]
     };
@@ -98,23 +98,23 @@ fn loops(sketch: &Sketch) -> Vec<i64> {
 }
 
 /// Writes the path of a node to itself, next to its other edges; a further loop is larger.
-fn around(shape: &str, place: Place, number: i64, turn: Turn) -> String {
+fn around(shape: &str, place: NodePosition, number: i64, turn: LayoutDirection) -> String {
     let wide = 9 + 2 * (number - 1);
-    let Place { x, y, width } = place;
+    let NodePosition { x, y, width } = place;
     if turn.is_level() {
-        let side = |offset| y + Turn::Down.reach(shape, true, offset, width);
+        let side = |offset| y + LayoutDirection::Down.reach(shape, true, offset, width);
         let (before, after, reach) = (x - wide, x + wide, y + HEIGHT / 2 + LOOP * number);
         let (begin, end) = (side(-wide), side(wide));
         return format!("M{before},{begin} C{},{reach} {},{reach} {after},{end}", before - 10, after + 10);
     }
-    let side = |offset| x + Turn::Right.reach(shape, true, offset, width);
+    let side = |offset| x + LayoutDirection::Right.reach(shape, true, offset, width);
     let (above, below, reach) = (y - wide, y + wide, x + width / 2 + LOOP * number);
     let (begin, end) = (side(-wide), side(wide));
     format!("M{begin},{above} C{reach},{} {reach},{} {end},{below}", above - 10, below + 10)
 }
 
 /// The label of an edge.
-struct Label {
+struct EdgeLabel {
     x: i64,
     y: i64,
     width: i64,
@@ -127,7 +127,7 @@ pub(super) fn label_width(label: &str) -> i64 {
 }
 
 /// Places each label where its edge has space: at its beginning, or next to a loop.
-fn labels(sketch: &Sketch, layout: &Layout, loops: &[i64]) -> Vec<Label> {
+fn labels(sketch: &GraphSketch, layout: &GraphLayout, loops: &[i64]) -> Vec<EdgeLabel> {
     let label = |at: usize| {
         let edge = &sketch.edges[at];
         let (width, place) = (label_width(&edge.label), layout.places[edge.from]);
@@ -141,15 +141,15 @@ fn labels(sketch: &Sketch, layout: &Layout, loops: &[i64]) -> Vec<Label> {
             (None, [first, .., last]) => (i64::midpoint(first.0, last.0), i64::midpoint(first.1, last.1)),
             (None, [point]) => *point,
         };
-        Label { x, y: y + 4, width, text: cut(&edge.label) }
+        EdgeLabel { x, y: y + 4, width, text: cut(&edge.label) }
     };
     (0..sketch.edges.len()).filter(|&at| !sketch.edges[at].label.is_empty()).map(label).collect()
 }
 
 /// Returns the colors of a node without a run, by its purpose.
-fn colors(node: &Box, is_run: bool) -> (&'static str, &'static str, &'static str) {
+fn colors(node: &DrawnNode, is_run: bool) -> (&'static str, &'static str, &'static str) {
     const TEXT: &str = "#1f2328";
-    if node.look != Look::Plain {
+    if node.look != NodeLook::Plain {
         let (fill, border) = node.look.colors();
         return (fill, border, TEXT);
     }
@@ -172,9 +172,9 @@ fn colors(node: &Box, is_run: bool) -> (&'static str, &'static str, &'static str
 }
 
 /// Draws a node by its shape, so that a gate, a fork, a tool and a decision look different.
-fn draw(text: &mut String, node: &Box, place: Place, is_run: bool) {
+fn draw(text: &mut String, node: &DrawnNode, place: NodePosition, is_run: bool) {
     let (fill, border, ink) = colors(node, is_run);
-    let Place { x, y, width } = place;
+    let NodePosition { x, y, width } = place;
     let (left, right, top, bottom) = (x - width / 2, x + width / 2, y - HEIGHT / 2, y + HEIGHT / 2);
     let polygon = |points: &[Point]| {
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x},{y}")).collect();
@@ -255,8 +255,8 @@ mod tests {
     use super::super::layout::layers;
     use super::*;
 
-    fn sketch(source: &str) -> Sketch {
-        Sketch::of_pipeline(&Pipeline::parse(source.as_bytes()).unwrap())
+    fn sketch(source: &str) -> GraphSketch {
+        GraphSketch::of_pipeline(&Pipeline::parse(source.as_bytes()).unwrap())
     }
 
     /// Pipelines with loops, forks, long edges, parallel edges and loops to themselves.

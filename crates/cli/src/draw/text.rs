@@ -2,16 +2,16 @@
 
 use std::fmt::Write;
 
-use super::turn::Turn;
-use super::{Look, Sketch};
-use crate::table::steers;
+use super::turn::LayoutDirection;
+use super::{GraphSketch, NodeLook};
+use crate::table::is_control_char;
 
 /// Writes Graphviz source. Everything is quoted, so that Graphviz accepts all names of the dialect.
-pub(crate) fn dot(sketch: &Sketch) -> String {
+pub(crate) fn dot(sketch: &GraphSketch) -> String {
     // Writing to a string never fails.
     let mut text =
         format!("digraph {} {{\n  node [shape=box, style=\"rounded,filled\"]\n", quoted(&sketch.name));
-    if sketch.turn() != Turn::default() {
+    if sketch.turn() != LayoutDirection::default() {
         let _ = writeln!(text, "  rankdir={}", sketch.turn().name());
     }
     for node in &sketch.nodes {
@@ -45,13 +45,17 @@ fn quoted(text: &str) -> String {
 
 /// Writes a control character as a numeric entity, which is drawn as the character: a printed source must not control the terminal.
 pub(super) fn entity(c: char, begin: &str) -> String {
-    if steers(c) && !matches!(c, '\n' | '\t') { format!("{begin}{};", u32::from(c)) } else { c.to_string() }
+    if is_control_char(c) && !matches!(c, '\n' | '\t') {
+        format!("{begin}{};", u32::from(c))
+    } else {
+        c.to_string()
+    }
 }
 
 /// Writes Mermaid source. Nodes are numbered, because the valid names in Mermaid are not documented.
-pub(crate) fn mermaid(sketch: &Sketch) -> String {
+pub(crate) fn mermaid(sketch: &GraphSketch) -> String {
     // Mermaid usually has TD for the TB of others.
-    let direction = if sketch.turn() == Turn::Down { "TD" } else { sketch.turn().name() };
+    let direction = if sketch.turn() == LayoutDirection::Down { "TD" } else { sketch.turn().name() };
     let mut text = format!("flowchart {direction}\n");
     for (at, node) in sketch.nodes.iter().enumerate() {
         let (open, close) = match node.shape.as_str() {
@@ -74,7 +78,14 @@ pub(crate) fn mermaid(sketch: &Sketch) -> String {
     if !thick.is_empty() {
         let _ = writeln!(text, "  linkStyle {} stroke-width:3px", thick.join(","));
     }
-    for look in [Look::Done, Look::Partial, Look::Failed, Look::Going, Look::Waiting, Look::Skipped] {
+    for look in [
+        NodeLook::Done,
+        NodeLook::Partial,
+        NodeLook::Failed,
+        NodeLook::Going,
+        NodeLook::Waiting,
+        NodeLook::Skipped,
+    ] {
         let named = sketch.nodes.iter().enumerate().filter(|(_, node)| node.look == look);
         let named: Vec<String> = named.map(|(at, _)| format!("n{at}")).collect();
         if !named.is_empty() {

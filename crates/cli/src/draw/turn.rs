@@ -4,7 +4,7 @@ use super::layout::{HEIGHT, Point};
 
 /// The direction in which layers follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum LayoutDirection {
     /// `TB`, and any other value.
     #[default]
     Down,
@@ -16,7 +16,7 @@ pub(super) enum Turn {
     Left,
 }
 
-impl Turn {
+impl LayoutDirection {
     /// Parses a `rankdir`.
     pub(super) fn of(rankdir: &str) -> Self {
         match rankdir {

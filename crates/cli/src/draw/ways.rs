@@ -1,8 +1,8 @@
 //! The path of each edge, from one shape to the other and around those between.
 
-use super::Sketch;
-use super::layout::{HEIGHT, Items, Layers, Point};
-use super::turn::Turn;
+use super::GraphSketch;
+use super::layout::{HEIGHT, LayerBounds, LayerItems, Point};
+use super::turn::LayoutDirection;
 
 /// The part of a side on which edges begin and end, in tenths: every shape reaches there.
 const UPRIGHT: i64 = 6;
@@ -10,11 +10,11 @@ const LEVEL: i64 = 8;
 
 /// Computes the path of each edge; edges at one side of a node are next to each other.
 pub(super) fn ways(
-    sketch: &Sketch,
-    items: &Items,
-    layers: &Layers,
+    sketch: &GraphSketch,
+    items: &LayerItems,
+    layers: &LayerBounds,
     x: &[i64],
-    turn: Turn,
+    turn: LayoutDirection,
 ) -> Vec<Vec<Point>> {
     // By node and side, the edges there and their horizontal targets.
     let mut ports: Vec<[Vec<(i64, usize)>; 2]> = vec![[Vec::new(), Vec::new()]; sketch.nodes.len()];

@@ -15,15 +15,18 @@ use ferrata::{
 use ferrata_store_conformance::{Group, PROPERTIES, Property, Space, StoreFactory, check_on};
 use serde::Serialize;
 
-use crate::context::Context;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::failure::CommandFailure;
 use noted::{Executors, HeartbeatProbe};
 
 /// The tenant of temporary runs for probing a store.
 const TENANT: &str = "ferrata-check";
 
 /// Creates appends of one record each, for a temporary run.
-pub(crate) fn records(context: &Context, count: u32) -> Result<(RunKey, Vec<RunAppend>), Failure> {
+pub(crate) fn records(
+    context: &CommandContext,
+    count: u32,
+) -> Result<(RunKey, Vec<RunAppend>), CommandFailure> {
     let ids = RandomIds::new();
     let now = context.now();
     let run = RunKey::new(TenantId::new(TENANT)?, RunId::new(ids.next(now).to_string())?);
@@ -66,7 +69,7 @@ pub(crate) struct Conformance {
     /// Number of properties that held.
     pub(crate) held: usize,
     /// Those that did not.
-    pub(crate) failed: Vec<Failed>,
+    pub(crate) failed: Vec<FailedProperty>,
     /// The groups that need access beyond the store's interface.
     pub(crate) left_out: Vec<String>,
     /// The duration, in milliseconds.
@@ -75,7 +78,7 @@ pub(crate) struct Conformance {
 
 /// A property that did not hold.
 #[derive(Debug, Serialize)]
-pub(crate) struct Failed {
+pub(crate) struct FailedProperty {
     /// Its sentence of the contract.
     pub(crate) property: String,
     /// The observed behavior.
@@ -83,7 +86,7 @@ pub(crate) struct Failed {
 }
 
 /// Runs the contract's suite in a location next to the store.
-pub(crate) async fn conformance(context: &Context) -> Result<Conformance, Failure> {
+pub(crate) async fn conformance(context: &CommandContext) -> Result<Conformance, CommandFailure> {
     let url = beside(&context.global.store, &RandomIds::new().next(context.now()).simple().to_string())?;
     let store = ferrata::connect(&url)?;
     let promises = store.capabilities();
@@ -113,10 +116,11 @@ pub(crate) async fn conformance(context: &Context) -> Result<Conformance, Failur
     let (place, out) = (url.clone(), context.out);
     // A property drives a runtime of its own, which is not allowed within another's tasks.
     let run = tokio::task::spawn_blocking(move || try_all(&place, &tried, |text| out.note(text)));
-    let (held, failed) = run.await.map_err(|error| Failure::internal("the suite ended early", &error))??;
+    let (held, failed) =
+        run.await.map_err(|error| CommandFailure::internal("the suite ended early", &error))??;
     let took = context.clock.monotonic().saturating_sub(before);
     Ok(Conformance {
-        place: crate::store::shown(&url),
+        place: crate::store::redact_url(&url),
         held,
         failed,
         left_out,
@@ -128,13 +132,13 @@ fn try_all(
     url: &str,
     properties: &[&'static Property],
     note: impl Fn(&str),
-) -> Result<(usize, Vec<Failed>), Failure> {
+) -> Result<(usize, Vec<FailedProperty>), CommandFailure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .enable_all()
         .build()
-        .map_err(|error| Failure::internal("threads cannot be started", &error))?;
-    let factory = Beside { url: url.to_owned() };
+        .map_err(|error| CommandFailure::internal("threads cannot be started", &error))?;
+    let factory = ProbeFactory { url: url.to_owned() };
     let (mut held, mut failed) = (0, Vec::new());
     // The report contains the message of a failed property, so the panic hook is silenced.
     let hook = std::panic::take_hook();
@@ -152,7 +156,7 @@ fn try_all(
                     .cloned()
                     .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
                 let property = format!("{}: {}", property.topic(), property.name());
-                failed.push(Failed { property, why: why.unwrap_or_default() });
+                failed.push(FailedProperty { property, why: why.unwrap_or_default() });
             }
         }
     }
@@ -161,7 +165,7 @@ fn try_all(
 }
 
 /// Returns a location next to the store: a folder, a schema, a prefix.
-fn beside(url: &str, id: &str) -> Result<String, Failure> {
+fn beside(url: &str, id: &str) -> Result<String, CommandFailure> {
     let (main, query) = url.split_once('?').map_or((url, ""), |(main, query)| (main, query));
     let name = format!("ferrata_check_{}", &id[id.len().saturating_sub(12)..]);
     let with = |key: &str| {
@@ -181,33 +185,33 @@ fn beside(url: &str, id: &str) -> Result<String, Failure> {
             let query = if query.is_empty() { String::new() } else { format!("?{query}") };
             Ok(format!("{}/{name}{query}", main.trim_end_matches('/')))
         }
-        "sharded" => Err(Failure::usage(
+        "sharded" => Err(CommandFailure::usage(
             "several stores have no one place beside them; check each by its own URL",
             "ferrata store check --conformance --store URL",
         )),
-        _ => Err(Failure::usage("no place beside this store is known", "ferrata store check")),
+        _ => Err(CommandFailure::usage("no place beside this store is known", "ferrata store check")),
     }
 }
 
 /// One location next to the store, emptied after each property.
-struct Beside {
+struct ProbeFactory {
     url: String,
 }
 
 #[async_trait]
-impl StoreFactory for Beside {
+impl StoreFactory for ProbeFactory {
     async fn fresh(&self) -> Box<dyn Space> {
-        Box::new(Here { url: self.url.clone(), executors: Executors::default() })
+        Box::new(ProbeSpace { url: self.url.clone(), executors: Executors::default() })
     }
 }
 
-struct Here {
+struct ProbeSpace {
     url: String,
     executors: Executors,
 }
 
 #[async_trait]
-impl Space for Here {
+impl Space for ProbeSpace {
     async fn open(&self) -> Arc<dyn CheckpointStore> {
         let store = ferrata::connect(&self.url).expect("the URL was opened before the suite began");
         Arc::new(HeartbeatProbe { store, executors: Arc::clone(&self.executors) })

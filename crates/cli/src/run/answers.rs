@@ -44,10 +44,10 @@ struct WaitNotice {
 pub(super) const PLACE: &str = "\u{1}";
 
 impl WaitNotice {
-    fn tell(&self, question: &Question) {
+    fn announce(&self, question: &Question) {
         let value = first_choice(question).map_or_else(|| "VALUE".to_owned(), |choice| quoted(&choice));
         let answer = self.answer.replace(PLACE, &format!("{} {value}", quoted(&question.id)));
-        voice(&self.voice).say(&format!("{}\nwaiting for an answer: {answer}", text(question)));
+        voice(&self.voice).write_line(&format!("{}\nwaiting for an answer: {answer}", text(question)));
     }
 }
 
@@ -71,7 +71,7 @@ impl LocalAnswers {
     }
 
     /// Finds the answer in the file: by the question's id, by `node@visit`, or by the node; in a list by the visit.
-    fn listed(&self, question: &Question) -> Option<Answer> {
+    fn find_in_file(&self, question: &Question) -> Option<Answer> {
         let visit = question.visit.get();
         let single = |key: &str| self.file.get(key)?.of_visit(1);
         let of_visit = || self.file.get(question.node.as_str())?.of_visit(visit);
@@ -114,7 +114,7 @@ impl LocalAnswers {
         if question.kind != QuestionKind::Asked {
             return None;
         }
-        if let Some(answer) = self.unattended(question) {
+        if let Some(answer) = self.find_unattended(question) {
             return Some(answer);
         }
         let answer = match &self.terminal {
@@ -122,7 +122,7 @@ impl LocalAnswers {
             None => None,
         };
         if let (None, Some(waiting)) = (&answer, &self.waits) {
-            waiting.tell(question);
+            waiting.announce(question);
             // The run stays in this process, which receives an answer from elsewhere, and the end of the question's time.
             std::future::pending::<()>().await;
         }
@@ -130,13 +130,13 @@ impl LocalAnswers {
     }
 
     /// Finds an answer without a person.
-    fn unattended(&self, question: &Question) -> Option<Answer> {
-        self.listed(question).or_else(|| self.automatic.then(|| automatic(question)).flatten())
+    fn find_unattended(&self, question: &Question) -> Option<Answer> {
+        self.find_in_file(question).or_else(|| self.automatic.then(|| automatic(question)).flatten())
     }
 
     /// Returns the author of an answer, for the log.
     pub(super) fn author(&self, question: &Question) -> String {
-        if self.unattended(question).is_some() {
+        if self.find_unattended(question).is_some() {
             return AUTOMATIC.into();
         }
         let user =
@@ -161,10 +161,10 @@ fn automatic(question: &Question) -> Option<Answer> {
 
 /// The same, for the runtime.
 #[derive(Debug)]
-pub(super) struct Shared(pub(super) Arc<LocalAnswers>);
+pub(super) struct SharedAnswers(pub(super) Arc<LocalAnswers>);
 
 #[async_trait]
-impl Answerer for Shared {
+impl Answerer for SharedAnswers {
     async fn answer(&self, asking: &AnswererQuestion) -> Option<Answer> {
         self.0.decide(&asking.question).await
     }

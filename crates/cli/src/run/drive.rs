@@ -17,18 +17,18 @@ use ferrata::{
 use ferrata_dot::run_dir::{RestorePoint, RunDirectory};
 use tokio::sync::{Notify, watch};
 
-use super::answers::{LocalAnswers, PLACE, Shared, SharedVoice, voice};
+use super::answers::{LocalAnswers, PLACE, SharedAnswers, SharedVoice, voice};
 use super::end::{self, FollowEnd};
-use super::load::{LoadedPipeline, Work};
+use super::load::{LoadedPipeline, WorkSettings};
 use super::place::RunLocation;
 use super::signals::Signals;
 use super::take::{self, TTL};
 use super::voice::ProgressReporter;
 use super::{BACKEND, BY_COMMAND, DIRECTORY, SIMULATED, input, views};
 use crate::args::HowArgs;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::output::quoted;
 use crate::time::short;
 
@@ -43,23 +43,23 @@ const POLL: Duration = Duration::from_millis(200);
 
 /// A run to drive.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct DriveJob {
     pub(super) loaded: LoadedPipeline,
     pub(super) place: RunLocation,
     pub(super) run: RunKey,
-    pub(super) kind: Kind,
+    pub(super) kind: StartKind,
     pub(super) how: HowArgs,
     /// Whether this process has sent a start or a claim of the run, which may take effect.
     touched: AtomicBool,
 }
 
-impl Job {
+impl DriveJob {
     /// Creates a job that has not touched its run.
     pub(super) fn new(
         loaded: LoadedPipeline,
         place: RunLocation,
         run: RunKey,
-        kind: Kind,
+        kind: StartKind,
         how: HowArgs,
     ) -> Self {
         Self { loaded, place, run, kind, how, touched: AtomicBool::new(false) }
@@ -84,7 +84,7 @@ impl Job {
 
 /// How the run begins.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum StartKind {
     Start {
         input: State,
         labels: Vec<(String, String)>,
@@ -95,7 +95,11 @@ pub(super) enum Kind {
 }
 
 /// Drives a run until it is idle or ended, and reports its status.
-pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> Result<Exit, Failure> {
+pub(super) async fn drive(
+    context: &CommandContext,
+    job: DriveJob,
+    mut signals: Signals,
+) -> Result<ExitReason, CommandFailure> {
     let file = job.how.answers.as_deref().map(input::answers).transpose()?.unwrap_or_default();
     let nodes = job.loaded.pipeline.nodes().len();
     let shared: SharedVoice = Arc::new(Mutex::new(ProgressReporter::new(context, job.how.progress, nodes)));
@@ -107,17 +111,17 @@ pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> 
         tokio::select! {
             ready = &mut work => break ready,
             () = signals.next() => match (job.touched.load(Ordering::Relaxed), is_stopping) {
-                (false, _) => break Err(super::left_early()),
+                (false, _) => break Err(super::left_early_failure()),
                 // Nodes may run before the start returns. The signal counts after the start.
                 (true, false) => is_stopping = true,
                 (true, true) => {
                     ferrata_dot::handler::kill_commands();
-                    break Err(end::left(&job));
+                    break Err(end::stopped_failure(&job));
                 }
             },
         }
     };
-    let Ready { runtime, graph, directory, mut events, handle } = match ready {
+    let DriveParts { runtime, graph, directory, mut events, handle } = match ready {
         Ok(ready) => ready,
         Err(failure) => {
             voice(&shared).finish();
@@ -129,12 +133,12 @@ pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> 
     }
     let recorded = Notify::new();
     let (over, is_over) = watch::channel(false);
-    let mut keeper = pin!(views::keep(directory, &runtime, &job.run, &recorded, is_over));
+    let mut keeper = pin!(views::keep_views_current(directory, &runtime, &job.run, &recorded, is_over));
     recorded.notify_one();
     let stopped = match handle {
         None => Ok(FollowEnd::Already),
         Some(handle) => {
-            let going = ActiveRun {
+            let going = DrivenRun {
                 job: &job,
                 runtime: &runtime,
                 graph: &graph,
@@ -155,28 +159,28 @@ pub(super) async fn drive(context: &Context, job: Job, mut signals: Signals) -> 
     if matches!(stopped, Ok(FollowEnd::Left)) {
         // Exit without waiting: commands would outlive the process otherwise.
         ferrata_dot::handler::kill_commands();
-        return Err(end::left(&job));
+        return Err(end::stopped_failure(&job));
     }
     over.send_replace(true);
     let kept = tokio::select! {
         kept = &mut keeper => kept,
         () = signals.next() => Ok(()),
     };
-    let sum = voice(&shared).sum();
-    let exit = end::tell(context, &job, &runtime, stopped, &sum).await;
+    let sum = voice(&shared).summary_text();
+    let exit = end::report_status(context, &job, &runtime, stopped, &sum).await;
     // The next process then need not wait until this one counts as dead.
     let released = tokio::select! {
         released = runtime.shutdown(Duration::ZERO) => released,
         () = signals.next() => Ok(()),
     };
-    kept.map_err(|error| end::unkept(&job, &error))?;
+    kept.map_err(|error| end::stale_directory_failure(&job, &error))?;
     let exit = exit?;
     released?;
     Ok(exit)
 }
 
 /// The parts for driving a run.
-struct Ready {
+struct DriveParts {
     runtime: Runtime,
     graph: Graph<State>,
     directory: RunDirectory,
@@ -186,30 +190,33 @@ struct Ready {
 }
 
 async fn prepare(
-    context: &Context,
-    job: &Job,
+    context: &CommandContext,
+    job: &DriveJob,
     shared: &SharedVoice,
     here: Option<&Arc<LocalAnswers>>,
-) -> Result<Ready, Failure> {
+) -> Result<DriveParts, CommandFailure> {
     let loaded = &job.loaded;
     let root = job.place.directory(&job.run);
     let mut directory = RunDirectory::new(&root, Arc::clone(&loaded.pipeline))?;
     let before = match job.kind {
-        Kind::Resume => job.place.store.head(&job.run).await?,
-        Kind::Start { .. } | Kind::Restore(_) => None,
+        StartKind::Resume => job.place.store.head(&job.run).await?,
+        StartKind::Start { .. } | StartKind::Restore(_) => None,
     };
     let label = |key: &str| before.as_ref().and_then(|head| head.facts.labels.get(key));
     let backend = loaded.backend(job.how.backend.as_deref());
     if backend.is_none() && label(BACKEND).is_some_and(|by| by == BY_COMMAND) {
         let message =
             "the run was started with a --backend; give it again, so that its tasks are not simulated";
-        return Err(Failure::usage(message, format!("{} --backend COMMAND", job.place.resume(&job.run))));
+        return Err(CommandFailure::usage(
+            message,
+            format!("{} --backend COMMAND", job.place.resume(&job.run)),
+        ));
     }
     let current = std::env::current_dir()
-        .map_err(|error| Failure::internal("there is no current directory", &error))?;
+        .map_err(|error| CommandFailure::internal("there is no current directory", &error))?;
     // Commands continue in their original directory, if it is on this machine.
     let working = label(DIRECTORY).map(PathBuf::from).filter(|path| path.is_dir()).unwrap_or(current);
-    let work = Work {
+    let work = WorkSettings {
         backend: backend.as_deref(),
         directory: &working,
         inherited: &job.how.inherited,
@@ -220,16 +227,16 @@ async fn prepare(
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&root);
     made.map_err(|error| {
         let message = format!("the directory {} cannot be made: {error}", root.display());
-        Failure::new(Exit::Internal, message, "ferrata run --help")
+        CommandFailure::new(ExitReason::Internal, message, "ferrata run --help")
     })?;
     ferrata_dot::handler::guard_commands()
-        .map_err(|error| Failure::internal("/bin/sh cannot be started", &error))?;
+        .map_err(|error| CommandFailure::internal("/bin/sh cannot be started", &error))?;
     let mut builder = Runtime::builder_with(Arc::clone(&job.place.store))
         .heartbeat_ttl(TTL)
         .poll_interval(POLL)
         .release_after(STAY);
     if let Some(here) = here {
-        builder = builder.answerer(Shared(Arc::clone(here)));
+        builder = builder.answerer(SharedAnswers(Arc::clone(here)));
     }
     let runtime = builder.build().await?;
     manager.attach(&runtime)?;
@@ -248,33 +255,33 @@ async fn prepare(
         None => loaded.has_tasks().then_some(SIMULATED),
     };
     let graph = &compiled.graph;
-    let handle = take::take(context, job, &runtime, graph, done_by, &working).await?;
+    let handle = take::start_or_resume(context, job, &runtime, graph, done_by, &working).await?;
     directory.keep_source(&loaded.source)?;
     let voice = voice(shared);
-    voice.say(&format!("run {}  {}  {}", job.run.run, loaded.pipeline.name(), root.display()));
-    if matches!(job.kind, Kind::Start { .. }) {
-        loaded.warn(&compiled, |line| voice.say(line));
+    voice.write_line(&format!("run {}  {}  {}", job.run.run, loaded.pipeline.name(), root.display()));
+    if matches!(job.kind, StartKind::Start { .. }) {
+        loaded.warn(&compiled, |line| voice.write_line(line));
     }
     if done_by == Some(SIMULATED) {
         // Without a backend, every task succeeds without work: even `--quiet` shows this warning.
-        voice.insist("no --backend: tasks are simulated");
+        voice.write_always("no --backend: tasks are simulated");
     }
     drop(voice);
-    Ok(Ready { runtime, graph: compiled.graph, directory, events, handle })
+    Ok(DriveParts { runtime, graph: compiled.graph, directory, events, handle })
 }
 
 /// Returns whether the command waits for answers to these questions: not for that of `--until`, which belongs to the person who resumes the run.
-fn job_waits(job: &Job, questions: &[Question]) -> bool {
+fn job_waits(job: &DriveJob, questions: &[Question]) -> bool {
     job.how.wait && questions.iter().any(|question| question.kind != QuestionKind::After)
 }
 
 /// Copies the artifacts in a fork's context into its own directory: an ancestor left them in its directory.
 async fn take_over(
-    job: &Job,
+    job: &DriveJob,
     runtime: &Runtime,
     directory: &RunDirectory,
     checkpoint: &Checkpoint,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let mut parent = checkpoint.parent.clone();
     for _ in 0..MOST_PARENTS {
         let Some(from) = parent.map(|parent| parent.run) else { break };
@@ -288,15 +295,15 @@ async fn take_over(
 }
 
 /// A run in progress.
-struct ActiveRun<'a> {
-    job: &'a Job,
+struct DrivenRun<'a> {
+    job: &'a DriveJob,
     runtime: &'a Runtime,
     graph: &'a Graph<State>,
     shared: &'a SharedVoice,
     recorded: &'a Notify,
 }
 
-impl ActiveRun<'_> {
+impl DrivenRun<'_> {
     /// Follows the run until it is idle or ended.
     async fn follow(
         &self,
@@ -304,31 +311,31 @@ impl ActiveRun<'_> {
         events: &mut Events,
         signals: &mut Signals,
         here: Option<&LocalAnswers>,
-        context: &Context,
-    ) -> Result<FollowEnd, Failure> {
+        context: &CommandContext,
+    ) -> Result<FollowEnd, CommandFailure> {
         let mut time = pin!(async {
             match self.job.how.timeout {
                 Some(timeout) => context.clock.sleep(timeout).await,
                 None => std::future::pending().await,
             }
         });
-        if !handle.is_driven_here() && self.goes_on_elsewhere().await? {
-            return Err(take::held(self.job));
+        if !handle.is_driven_here() && self.is_driven_elsewhere().await? {
+            return Err(take::held_failure(self.job));
         }
         loop {
-            match self.once(&handle, events, signals, time.as_mut()).await? {
+            match self.follow_once(&handle, events, signals, time.as_mut()).await? {
                 // No process claims a waiting run, so this command asks the local answerers.
                 FollowEnd::Rests(Outcome::Interrupted(questions)) => {
                     let answered = tokio::select! {
                         answered = self.answer(here, &questions) => answered?,
-                        heard = self.hear(context) => heard.map(|()| true)?,
+                        heard = self.wait_for_change(context) => heard.map(|()| true)?,
                         () = signals.next() => return Ok(FollowEnd::Asked),
                         () = time.as_mut() => return Ok(FollowEnd::Late),
                     };
                     if !answered && job_waits(self.job, &questions) {
                         // Questions without a local answerer, such as work with an unknown outcome, can be answered elsewhere, too.
                         tokio::select! {
-                            heard = self.hear(context) => heard?,
+                            heard = self.wait_for_change(context) => heard?,
                             () = signals.next() => return Ok(FollowEnd::Asked),
                             () = time.as_mut() => return Ok(FollowEnd::Late),
                         }
@@ -352,7 +359,11 @@ impl ActiveRun<'_> {
     }
 
     /// Answers the questions with local answers; returns whether there were any.
-    async fn answer(&self, here: Option<&LocalAnswers>, questions: &[Question]) -> Result<bool, Failure> {
+    async fn answer(
+        &self,
+        here: Option<&LocalAnswers>,
+        questions: &[Question],
+    ) -> Result<bool, CommandFailure> {
         let mut answered = false;
         let Some(here) = here else { return Ok(false) };
         for question in questions {
@@ -372,7 +383,7 @@ impl ActiveRun<'_> {
     }
 
     /// Waits until another process moves the run: by an answer, a message, or its end.
-    async fn hear(&self, context: &Context) -> Result<(), Failure> {
+    async fn wait_for_change(&self, context: &CommandContext) -> Result<(), CommandFailure> {
         loop {
             let head = self.runtime.head(&self.job.run).await?;
             let waits = |status| matches!(status, RunStatus::Interrupted | RunStatus::AwaitingInput);
@@ -383,19 +394,19 @@ impl ActiveRun<'_> {
         }
     }
 
-    async fn goes_on_elsewhere(&self) -> Result<bool, Failure> {
+    async fn is_driven_elsewhere(&self) -> Result<bool, CommandFailure> {
         let head = self.runtime.head(&self.job.run).await?;
         Ok(head.is_some_and(|head| head.owner_alive && head.owner != Some(self.runtime.executor())))
     }
 
     /// Follows one stretch of the run.
-    async fn once(
+    async fn follow_once(
         &self,
         handle: &RunHandle<State>,
         events: &mut Events,
         signals: &mut Signals,
         mut time: std::pin::Pin<&mut impl Future<Output = ()>>,
-    ) -> Result<FollowEnd, Failure> {
+    ) -> Result<FollowEnd, CommandFailure> {
         let mut end = pin!(handle.wait());
         let mut asked = None;
         let outcome = loop {
@@ -408,23 +419,23 @@ impl ActiveRun<'_> {
                     }
                     asked = Some(FollowEnd::Asked);
                     let grace = short(self.job.how.grace);
-                    voice(self.shared).say(&format!("stopping: running nodes may finish within {grace}; once more to leave now"));
+                    voice(self.shared).write_line(&format!("stopping: running nodes may finish within {grace}; once more to leave now"));
                     self.begin_to_stop().await;
                 }
                 () = time.as_mut(), if asked.is_none() => {
                     asked = Some(FollowEnd::Late);
-                    voice(self.shared).say("the time of --timeout is over: stopping");
+                    voice(self.shared).write_line("the time of --timeout is over: stopping");
                     self.begin_to_stop().await;
                 }
                 outcome = &mut end => break outcome,
-                event = events.next() => self.see(event?.as_ref()),
+                event = events.next() => self.show_event(event?.as_ref()),
             }
         };
         // Read the remaining events before the end.
         loop {
             tokio::select! {
                 biased;
-                event = events.next() => self.see(event?.as_ref()),
+                event = events.next() => self.show_event(event?.as_ref()),
                 () = ready(()) => break,
             }
         }
@@ -446,14 +457,14 @@ impl ActiveRun<'_> {
         }
     }
 
-    fn see(&self, event: Option<&RunEvent>) {
+    fn show_event(&self, event: Option<&RunEvent>) {
         let what = event.map(|event| &event.event);
         if matches!(what, None | Some(Event::Durable { .. } | Event::Status { .. })) {
             self.recorded.notify_one();
         }
         if !matches!(what, Some(Event::Durable { .. })) {
             let child = event.filter(|event| event.run != self.job.run).map(|event| event.run.run.as_str());
-            voice(self.shared).see(what, child);
+            voice(self.shared).show_event(what, child);
         }
     }
 }

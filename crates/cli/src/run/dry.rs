@@ -14,9 +14,9 @@ use serde_json::json;
 
 use super::end;
 use super::load::LoadedPipeline;
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 
 /// Default visit limit of a node: an endless loop would otherwise run forever.
 const VISITS: i64 = 10;
@@ -39,10 +39,10 @@ impl Handler for DryRunBackend {
 
 /// Walks through a pipeline and prints the path.
 pub(super) async fn run(
-    context: &Context,
+    context: &CommandContext,
     mut loaded: LoadedPipeline,
     input: ferrata::Context,
-) -> Result<Exit, Failure> {
+) -> Result<ExitReason, CommandFailure> {
     // The handlers check their nodes first, as for a run.
     let manager =
         Manager::with(Registry::default(), Transforms::in_directory(loaded.folder()), loaded.folder());
@@ -72,13 +72,17 @@ pub(super) async fn run(
         }
     }
     let (status, reason, exit) = match &outcome {
-        Outcome::Completed(_) => ("completed", None, Exit::Done),
-        Outcome::Failed { failure, .. } => ("failed", Some(failure.to_string()), Exit::RunFailed),
+        Outcome::Completed(_) => ("completed", None, ExitReason::Done),
+        Outcome::Failed { failure, .. } => ("failed", Some(failure.to_string()), ExitReason::RunFailed),
         Outcome::Interrupted(questions) => {
             let asked: Vec<&str> = questions.iter().map(|question| question.id.as_str()).collect();
-            ("interrupted", Some(format!("only a person can answer {}", asked.join(", "))), Exit::Waiting)
+            (
+                "interrupted",
+                Some(format!("only a person can answer {}", asked.join(", "))),
+                ExitReason::Waiting,
+            )
         }
-        _ => ("stopped", None, Exit::RunFailed),
+        _ => ("stopped", None, ExitReason::RunFailed),
     };
     let told = json!({"dry_run": true, "pipeline": loaded.pipeline.name(), "status": status, "path": path, "reason": reason});
     end::result(context, &told, "dry-run")?;

@@ -9,14 +9,14 @@ use ferrata::{Context as State, Outcome, RunStatus, Runtime};
 use serde_json::{Map, Value as Json, json};
 
 use super::answers::{asked_object, choices, clean_lines, first_choice};
-use super::drive::Job;
+use super::drive::DriveJob;
 use super::{BACKEND, SIMULATED};
 use crate::commands::{asked, family_of};
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::doubt;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::output::{Format, quoted};
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::output::{OutputFormat, quoted};
 use crate::table::{clean, clean_json};
 
 /// The reason for no longer following the run.
@@ -38,7 +38,7 @@ pub(super) enum FollowEnd {
 const BEFORE: usize = 20;
 
 /// Writes a result.
-pub(super) fn result(context: &Context, value: &Json, id: &str) -> Result<(), Failure> {
+pub(super) fn result(context: &CommandContext, value: &Json, id: &str) -> Result<(), CommandFailure> {
     let pretty = |value: &Json| clean_json(&format!("{value:#}\n"));
     context.out.one(value, |_| id.to_owned(), pretty)
 }
@@ -50,17 +50,17 @@ fn supervises(node: &ferrata_dot::pipeline::Node) -> bool {
 }
 
 /// Reports the status of the run.
-pub(super) async fn tell(
-    context: &Context,
-    job: &Job,
+pub(super) async fn report_status(
+    context: &CommandContext,
+    job: &DriveJob,
     runtime: &Runtime,
-    stopped: Result<FollowEnd, Failure>,
+    stopped: Result<FollowEnd, CommandFailure>,
     sum: &str,
-) -> Result<Exit, Failure> {
+) -> Result<ExitReason, CommandFailure> {
     let stopped = stopped?;
     let checkpoint = runtime.checkpoint(&job.run, At::Latest).await?;
     let told = of(job, &checkpoint);
-    if context.out.format == Format::Table && std::io::stdout().is_terminal() {
+    if context.out.format == OutputFormat::Table && std::io::stdout().is_terminal() {
         context.out.text(&summary(job, &checkpoint))?;
     } else {
         result(context, &told, job.run.run.as_str())?;
@@ -75,13 +75,13 @@ pub(super) async fn tell(
     let outcome = match stopped {
         FollowEnd::Already => {
             context.out.note(&format!("run {run} had completed already"));
-            return Ok(Exit::Done);
+            return Ok(ExitReason::Done);
         }
-        FollowEnd::Asked | FollowEnd::Left => return Err(left(job)),
+        FollowEnd::Asked | FollowEnd::Left => return Err(stopped_failure(job)),
         FollowEnd::Late => {
             let message =
                 format!("run {run} was stopped after the time of --timeout; what is recorded is kept");
-            return Err(Failure::new(Exit::TimedOut, message, resume()));
+            return Err(CommandFailure::new(ExitReason::TimedOut, message, resume()));
         }
         FollowEnd::Rests(outcome) => outcome,
     };
@@ -97,13 +97,13 @@ pub(super) async fn tell(
                 elsewhere.map(|last| format!("; it ended at `{last}`, not at the exit")).unwrap_or_default();
             let simulated = if is_simulated(&checkpoint) { "; its tasks were simulated" } else { "" };
             context.out.note(&format!("run {run} completed: {sum}{elsewhere}{simulated}"));
-            Ok(Exit::Done)
+            Ok(ExitReason::Done)
         }
         Outcome::Failed { failure, .. } => {
             let why = failure.to_string();
             let message = format!("run {run} failed: {}", clean(&why));
             let retry = format!("{} && {}", job.place.command("retry", &job.run, ""), resume());
-            Err(Failure::new(Exit::RunFailed, message, retry).with_details(files(
+            Err(CommandFailure::new(ExitReason::RunFailed, message, retry).with_details(files(
                 job,
                 failure.node.as_ref(),
                 &checkpoint,
@@ -111,7 +111,7 @@ pub(super) async fn tell(
         }
         Outcome::Cancelled { reason, .. } => {
             let message = format!("run {run} was cancelled: {}", clean(&reason));
-            Err(Failure::new(Exit::Cancelled, message, job.place.command("show", &job.run, "")))
+            Err(CommandFailure::new(ExitReason::Cancelled, message, job.place.command("show", &job.run, "")))
         }
         Outcome::Interrupted(questions)
             if job.how.until.is_some()
@@ -119,7 +119,7 @@ pub(super) async fn tell(
         {
             let until = job.how.until.as_deref().unwrap_or_default();
             context.out.note(&format!("run {run} stopped behind `{until}`: {sum}\nnext: {}", resume()));
-            Ok(Exit::Done)
+            Ok(ExitReason::Done)
         }
         Outcome::Interrupted(questions) => {
             let many = questions.len();
@@ -132,7 +132,9 @@ pub(super) async fn tell(
                         let command = |more: &str| job.place.command("answer", &job.run, more);
                         let text = question.read::<String>().unwrap_or_default();
                         let asked = format!("{}: {}", question.id, clean(&text));
-                        return std::iter::once(asked).chain(doubt::lines(&question.id, command)).collect();
+                        return std::iter::once(asked)
+                            .chain(doubt::resolution_lines(&question.id, command))
+                            .collect();
                     }
                     let choices: Vec<String> = choices(question).iter().map(|choice| clean(choice)).collect();
                     let more = format!("{} VALUE", quoted(&question.id));
@@ -160,26 +162,30 @@ pub(super) async fn tell(
                 })
                 .collect();
             let Some(plain) = questions.iter().find(|question| question.kind != QuestionKind::Doubt) else {
-                return Err(Failure::new(Exit::Waiting, message, resume()).with_details(details));
+                return Err(CommandFailure::new(ExitReason::Waiting, message, resume()).with_details(details));
             };
             let first = &plain.id;
             let value = first_choice(plain);
             let value = value.map_or_else(|| "VALUE".to_owned(), |choice| quoted(&choice));
             let more = format!("{} {value}", quoted(first));
             let next = format!("{} && {}", job.place.command("answer", &job.run, &more), resume());
-            Err(Failure::new(Exit::Waiting, message, next).with_details(details))
+            Err(CommandFailure::new(ExitReason::Waiting, message, next).with_details(details))
         }
         Outcome::Paused { reason, .. } => {
             let message = format!("run {run} is paused: {}", clean(&reason));
-            Err(Failure::new(Exit::Waiting, message, job.place.command("show", &job.run, "")))
+            Err(CommandFailure::new(ExitReason::Waiting, message, job.place.command("show", &job.run, "")))
         }
         Outcome::AwaitingInput => {
             let message = format!("run {run} waits for a message");
-            Err(Failure::new(Exit::Waiting, message, job.place.command("send", &job.run, "MESSAGE")))
+            Err(CommandFailure::new(
+                ExitReason::Waiting,
+                message,
+                job.place.command("send", &job.run, "MESSAGE"),
+            ))
         }
         _ => {
             let message = format!("run {run} was let go of before its end");
-            Err(Failure::new(Exit::Interrupted, message, resume()))
+            Err(CommandFailure::new(ExitReason::Interrupted, message, resume()))
         }
     }
 }
@@ -190,19 +196,19 @@ fn is_simulated(checkpoint: &Checkpoint) -> bool {
 }
 
 /// A signal stopped the command.
-pub(super) fn left(job: &Job) -> Failure {
+pub(super) fn stopped_failure(job: &DriveJob) -> CommandFailure {
     let message = format!("run {} was stopped; what is recorded is kept", job.run.run);
-    Failure::new(Exit::Interrupted, message, job.resume())
+    CommandFailure::new(ExitReason::Interrupted, message, job.resume())
 }
 
 /// The run is safe, but its directory is out of date.
-pub(super) fn unkept(job: &Job, error: &ferrata::Error) -> Failure {
+pub(super) fn stale_directory_failure(job: &DriveJob, error: &ferrata::Error) -> CommandFailure {
     let message = format!("the log of run {} is complete, its directory is not: {error}", job.run.run);
-    Failure::new(Exit::Internal, message, job.place.resume(&job.run))
+    CommandFailure::new(ExitReason::Internal, message, job.place.resume(&job.run))
 }
 
 /// Names the files with more about the failed node.
-fn files(job: &Job, node: Option<&ferrata::NodeName>, checkpoint: &Checkpoint) -> Vec<String> {
+fn files(job: &DriveJob, node: Option<&ferrata::NodeName>, checkpoint: &Checkpoint) -> Vec<String> {
     let Some(last) = node.and_then(|node| checkpoint.history.iter().rev().find(|past| past.node == *node))
     else {
         return Vec::new();
@@ -217,7 +223,7 @@ fn files(job: &Job, node: Option<&ferrata::NodeName>, checkpoint: &Checkpoint) -
 }
 
 /// Writes the status of the run for people, in a few lines: the progress stays on the screen.
-fn summary(job: &Job, checkpoint: &Checkpoint) -> String {
+fn summary(job: &DriveJob, checkpoint: &Checkpoint) -> String {
     let keys = match &checkpoint.state {
         Json::Object(state) => state.keys().filter(|key| !key.starts_with("internal.")).count(),
         _ => 0,
@@ -234,7 +240,7 @@ fn summary(job: &Job, checkpoint: &Checkpoint) -> String {
 }
 
 /// Writes the status of the run as JSON.
-fn of(job: &Job, checkpoint: &Checkpoint) -> Json {
+fn of(job: &DriveJob, checkpoint: &Checkpoint) -> Json {
     let context: Map<String, Json> = match &checkpoint.state {
         Json::Object(state) => state
             .iter()

@@ -7,8 +7,8 @@ use ferrata::Context as State;
 use ferrata_dot::attribute::is_read_of_graph;
 use serde_json::{Map, Value as Json};
 
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 
 const HELP: &str = "ferrata run --help";
 
@@ -21,7 +21,7 @@ pub(super) fn goal(text: &str) -> String {
 }
 
 /// Parses `key=value` and `@file.json`; later ones replace earlier ones.
-pub(super) fn input(parts: &[String]) -> Result<State, Failure> {
+pub(super) fn input(parts: &[String]) -> Result<State, CommandFailure> {
     let mut state = State::new();
     for part in parts {
         if let Some(path) = part.strip_prefix('@') {
@@ -36,46 +36,50 @@ pub(super) fn input(parts: &[String]) -> Result<State, Failure> {
     Ok(state)
 }
 
-fn set(state: &mut State, key: String, value: &Json) -> Result<(), Failure> {
+fn set(state: &mut State, key: String, value: &Json) -> Result<(), CommandFailure> {
     if key.starts_with("internal.") {
         let message = format!("the input sets `{key}`; keys that begin with `internal.` are the engine's");
-        return Err(Failure::usage(message, HELP));
+        return Err(CommandFailure::usage(message, HELP));
     }
     if key.strip_prefix("graph.").is_some_and(is_read_of_graph) {
         let message =
             format!("the input sets `{key}`, which the pipeline reads from its file alone; set it there");
-        return Err(Failure::usage(message, HELP));
+        return Err(CommandFailure::usage(message, HELP));
     }
     if key == "goal" {
-        state.set(GOAL, value).map_err(|error| Failure::from(error).or_type(HELP))?;
+        state.set(GOAL, value).map_err(|error| CommandFailure::from(error).or_type(HELP))?;
     }
-    state.set(key, value).map_err(|error| Failure::from(error).or_type(HELP))
+    state.set(key, value).map_err(|error| CommandFailure::from(error).or_type(HELP))
 }
 
 /// Parses `key=value` of labels.
-pub(super) fn labels(parts: &[String]) -> Result<Vec<(String, String)>, Failure> {
+pub(super) fn labels(parts: &[String]) -> Result<Vec<(String, String)>, CommandFailure> {
     parts.iter().map(|part| pair(part, "--label")).collect()
 }
 
-fn pair(text: &str, option: &str) -> Result<(String, String), Failure> {
+fn pair(text: &str, option: &str) -> Result<(String, String), CommandFailure> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => {
             let message = format!("`{}` is not of the form KEY=VALUE", text.escape_debug());
-            Err(Failure::usage(format!("{option}: {message}"), HELP))
+            Err(CommandFailure::usage(format!("{option}: {message}"), HELP))
         }
     }
 }
 
 /// Reads a file with a JSON object.
-fn object(path: &Path, what: &str) -> Result<Map<String, Json>, Failure> {
+fn object(path: &Path, what: &str) -> Result<Map<String, Json>, CommandFailure> {
     let text = std::fs::read(path).map_err(|error| {
-        let exit = if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::Internal };
-        Failure::new(exit, format!("{} cannot be read: {error}", path.display()), HELP)
+        let exit = if error.kind() == std::io::ErrorKind::NotFound {
+            ExitReason::NotFound
+        } else {
+            ExitReason::Internal
+        };
+        CommandFailure::new(exit, format!("{} cannot be read: {error}", path.display()), HELP)
     })?;
     serde_json::from_slice(&text).map_err(|error| {
         let message = format!("{} is no JSON object, as {what} has to be: {error}", path.display());
-        Failure::usage(message, HELP)
+        CommandFailure::usage(message, HELP)
     })
 }
 
@@ -102,7 +106,7 @@ impl FileAnswer {
 pub(super) type Answers = BTreeMap<String, FileAnswer>;
 
 /// Reads a file of answers.
-pub(super) fn answers(path: &Path) -> Result<Answers, Failure> {
+pub(super) fn answers(path: &Path) -> Result<Answers, CommandFailure> {
     let listed = object(path, "a file of answers")?;
     let each = |value: Json| match value {
         Json::Array(values) => FileAnswer::Each(values),
@@ -124,11 +128,11 @@ mod tests {
         let state = input(&parts).unwrap();
         assert_eq!(serde_json::to_string(&state).unwrap(), r#"{"empty":"","n":3,"tag":"v1=x"}"#);
         for (bad, exit) in [
-            ("novalue", Exit::Usage),
-            ("=x", Exit::Usage),
-            ("internal.x=1", Exit::Usage),
-            ("graph.max_cost=1", Exit::Usage),
-            ("@/nowhere/in.json", Exit::NotFound),
+            ("novalue", ExitReason::Usage),
+            ("=x", ExitReason::Usage),
+            ("internal.x=1", ExitReason::Usage),
+            ("graph.max_cost=1", ExitReason::Usage),
+            ("@/nowhere/in.json", ExitReason::NotFound),
         ] {
             assert_eq!(input(&[bad.to_owned()]).unwrap_err().exit(), exit, "{bad}");
         }
@@ -138,6 +142,6 @@ mod tests {
             r#"{"goal":"mine","graph.goal":"mine","graph.mine":"x"}"#
         );
         std::fs::write(&path, "[1]").unwrap();
-        assert_eq!(input(&[format!("@{}", path.display())]).unwrap_err().exit(), Exit::Usage);
+        assert_eq!(input(&[format!("@{}", path.display())]).unwrap_err().exit(), ExitReason::Usage);
     }
 }

@@ -12,8 +12,8 @@ use ferrata_dot::pipeline::SHAPES;
 use ferrata_dot::run_dir::RunDirectory;
 use ferrata_dot::transform::Transforms;
 
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::output::quoted;
 use crate::table::clean;
 
@@ -39,7 +39,7 @@ const SHOWN: usize = 8;
 
 /// The settings for the work of nodes.
 #[derive(Debug)]
-pub(super) struct Work<'a> {
+pub(super) struct WorkSettings<'a> {
     /// The command for tasks.
     pub(super) backend: Option<&'a str>,
     /// The directory of commands.
@@ -51,25 +51,25 @@ pub(super) struct Work<'a> {
 }
 
 /// The directory of attempts: that of the run, or that of the parent for children.
-enum Stages<'a> {
+enum StageFolder<'a> {
     Own(&'a Path),
     OfChildren(&'a Path),
 }
 
-impl Work<'_> {
+impl WorkSettings<'_> {
     /// Returns the handlers; `stages` selects the directory of attempts.
-    fn registry(&self, stages: &Stages<'_>) -> Registry {
+    fn registry(&self, stages: &StageFolder<'_>) -> Registry {
         let tool = Tool::default().with_directory(self.directory).with_inherited(self.inherited);
         let tool = match stages {
-            Stages::Own(root) => tool.with_run_directory(root),
-            Stages::OfChildren(root) => tool.with_parent_directory(root),
+            StageFolder::Own(root) => tool.with_run_directory(root),
+            StageFolder::OfChildren(root) => tool.with_parent_directory(root),
         };
         let registry = Registry::default().with("tool", tool);
         let Some(command) = self.backend else { return registry.with("codergen", Codergen::new(Simulate)) };
         let backend = CommandBackend::new(command).with_directory(self.directory);
         let backend = match stages {
-            Stages::Own(root) => backend.with_run_directory(root),
-            Stages::OfChildren(root) => backend.with_parent_directory(root),
+            StageFolder::Own(root) => backend.with_run_directory(root),
+            StageFolder::OfChildren(root) => backend.with_parent_directory(root),
         };
         registry.with("codergen", Codergen::new(backend))
     }
@@ -77,22 +77,29 @@ impl Work<'_> {
 
 impl LoadedPipeline {
     /// Reads a file. Files that it names are in `folder`, or in the folder of the file.
-    pub(super) fn read(path: &Path, folder: Option<PathBuf>) -> Result<Self, Failure> {
+    pub(super) fn read(path: &Path, folder: Option<PathBuf>) -> Result<Self, CommandFailure> {
         let folder = folder.or_else(|| path.parent().map(Path::to_owned));
         let lint = || format!("ferrata lint {}", quoted(&path.display().to_string()));
         let source = std::fs::read(path).map_err(|error| {
-            let exit =
-                if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::InvalidFile };
-            Failure::new(exit, format!("{} cannot be read: {error}", path.display()), "ferrata run --help")
+            let exit = if error.kind() == std::io::ErrorKind::NotFound {
+                ExitReason::NotFound
+            } else {
+                ExitReason::InvalidFile
+            };
+            CommandFailure::new(
+                exit,
+                format!("{} cannot be read: {error}", path.display()),
+                "ferrata run --help",
+            )
         })?;
         let mut pipeline = Pipeline::parse(&source).map_err(|error| {
             let report = error.report(&path.display().to_string());
             let details = report.lines().map(str::to_owned);
             let message = format!("{} is no pipeline", path.display());
-            Failure::new(Exit::InvalidFile, message, lint()).with_details(details)
+            CommandFailure::new(ExitReason::InvalidFile, message, lint()).with_details(details)
         })?;
         Transforms::in_directory(folder.clone()).apply(&mut pipeline).map_err(|error| {
-            Failure::new(Exit::InvalidFile, format!("{}: {error}", path.display()), lint())
+            CommandFailure::new(ExitReason::InvalidFile, format!("{}: {error}", path.display()), lint())
         })?;
         Ok(Self { path: path.to_owned(), source, pipeline: Arc::new(pipeline), folder })
     }
@@ -108,14 +115,14 @@ impl LoadedPipeline {
     /// runtime.
     pub(super) fn compile(
         &self,
-        work: &Work<'_>,
+        work: &WorkSettings<'_>,
         directory: &RunDirectory,
-    ) -> Result<(CompiledPipeline, Manager), Failure> {
+    ) -> Result<(CompiledPipeline, Manager), CommandFailure> {
         // The logs of children have their output; their attempts work in directories apart from those of the run itself.
-        let of_children = work.registry(&Stages::OfChildren(directory.root()));
+        let of_children = work.registry(&StageFolder::OfChildren(directory.root()));
         let manager = Manager::with(of_children, Transforms::in_directory(self.folder()), self.folder());
         let registry =
-            work.registry(&Stages::Own(directory.root())).with("stack.manager_loop", manager.clone());
+            work.registry(&StageFolder::Own(directory.root())).with("stack.manager_loop", manager.clone());
         Ok((self.with(directory.record(registry), work.until)?, manager))
     }
 
@@ -125,20 +132,24 @@ impl LoadedPipeline {
     }
 
     /// Compiles a graph with these handlers.
-    pub(super) fn with(&self, registry: Registry, until: Option<&str>) -> Result<CompiledPipeline, Failure> {
+    pub(super) fn with(
+        &self,
+        registry: Registry,
+        until: Option<&str>,
+    ) -> Result<CompiledPipeline, CommandFailure> {
         let mut compiler = Compiler::new(registry);
         if let Some(node) = until {
             if self.pipeline.node(node).is_none() {
                 let message = format!("--until: the pipeline has no node `{}`", node.escape_debug());
                 let nodes: Vec<&str> = self.pipeline.nodes().iter().map(|node| node.id()).take(20).collect();
-                let failure = Failure::usage(message, "ferrata run --help");
+                let failure = CommandFailure::usage(message, "ferrata run --help");
                 return Err(failure.with_details([format!("its nodes: {}", nodes.join(", "))]));
             }
             compiler = compiler.stop_after(node);
         }
         let (graph, found) = compiler.compile_judged(&self.pipeline).map_err(|error| {
             let message = format!("{}: {}", self.path.display(), error.message());
-            Failure::new(Exit::InvalidFile, message, self.lint())
+            CommandFailure::new(ExitReason::InvalidFile, message, self.lint())
         })?;
         let warnings = found.iter().filter(|one| one.severity == Severity::Warning).map(ToString::to_string);
         Ok(CompiledPipeline { graph, warnings: warnings.collect() })

@@ -19,14 +19,14 @@ use ferrata::store::RunHead;
 use ferrata::{RunId, RunKey, RunStatus};
 use ferrata_dot::run_dir::RunDirectory;
 
-use self::drive::{Job, Kind};
+use self::drive::{DriveJob, StartKind};
 use self::load::LoadedPipeline;
 use self::place::RunLocation;
 use self::signals::Signals;
 use crate::args::{ResumeArgs, RunArgs};
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 use crate::output::quoted;
 
 /// The labels that record how a run was started.
@@ -39,12 +39,12 @@ const BY_COMMAND: &str = "command";
 const SIMULATED: &str = "simulated";
 
 /// Runs a pipeline, or continues a run of it.
-pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(context: &CommandContext, mut args: RunArgs) -> Result<ExitReason, CommandFailure> {
     let mut signals = Signals::listen()?;
     let (file, directory, resumes) = places(&mut args)?;
     if let Some(wrong) = args.variables.iter().find(|one| one.starts_with('@')) {
         let message = format!("--var: `{}` is not of the form KEY=VALUE", wrong.escape_debug());
-        return Err(Failure::usage(message, "ferrata run --help"));
+        return Err(CommandFailure::usage(message, "ferrata run --help"));
     }
     args.input.append(&mut args.variables);
     args.input.extend(args.goal.as_deref().map(input::goal));
@@ -70,9 +70,17 @@ pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Fa
                     Some(place.unfinished(context, loaded.pipeline.name()).await?)
                 }
                 gone @ (Ok(None) | Err(_)) if resumes => {
-                    return match gone_on(context, &loaded, &place, directory.as_deref(), gone.err()).await? {
+                    return match restart_from_checkpoint(
+                        context,
+                        &loaded,
+                        &place,
+                        directory.as_deref(),
+                        gone.err(),
+                    )
+                    .await?
+                    {
                         Some((run, kind)) => Ok((loaded, place, run, kind)),
-                        None => Err(nothing(directory.as_deref(), &file)),
+                        None => Err(nothing_to_resume(directory.as_deref(), &file)),
                     };
                 }
                 found => found?,
@@ -81,66 +89,66 @@ pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Fa
         let (run, kind) = match found {
             Some(head) if resumes && (!args.input.is_empty() || !args.label.is_empty()) => {
                 let message = "a run that goes on keeps its input, its goal and its labels; leave --input, --goal and --label out";
-                return Err(Failure::usage(message, place.resume(&head.run)));
+                return Err(CommandFailure::usage(message, place.resume(&head.run)));
             }
-            Some(head) if resumes => (head.run, Kind::Resume),
-            Some(head) => return Err(taken(&head, &place)),
+            Some(head) if resumes => (head.run, StartKind::Resume),
+            Some(head) => return Err(taken_failure(&head, &place)),
             None if given.is_none()
                 && directory.is_none()
-                && goes_on(context, &place, &loaded, &args).await?.is_some() =>
+                && offer_resume(context, &place, &loaded, &args).await?.is_some() =>
             {
                 // The person who was asked agreed.
-                let head = place.left(context, loaded.pipeline.name()).await?;
-                (head.ok_or_else(|| nothing(None, &file))?.run, Kind::Resume)
+                let head = place.find_resumable(context, loaded.pipeline.name()).await?;
+                (head.ok_or_else(|| nothing_to_resume(None, &file))?.run, StartKind::Resume)
             }
             None => {
                 let id = match given {
                     Some(id) => id,
                     None => place::new_id(loaded.pipeline.name())?,
                 };
-                (key(id), Kind::Start { input, labels })
+                (key(id), StartKind::Start { input, labels })
             }
         };
         Ok((loaded, place, run, kind))
     };
     let (loaded, place, run, kind) = tokio::select! {
         prepared = prepared => prepared?,
-        () = signals.next() => return Err(left_early()),
+        () = signals.next() => return Err(left_early_failure()),
     };
-    Box::pin(drive::drive(context, Job::new(loaded, place, run, kind, args.how), signals)).await
+    Box::pin(drive::drive(context, DriveJob::new(loaded, place, run, kind, args.how), signals)).await
 }
 
 /// Starts again from the checkpoint of a directory without its log; `why` is the store's error.
-async fn gone_on(
-    context: &Context,
+async fn restart_from_checkpoint(
+    context: &CommandContext,
     loaded: &LoadedPipeline,
     place: &RunLocation,
     directory: Option<&Path>,
-    why: Option<Failure>,
-) -> Result<Option<(RunKey, Kind)>, Failure> {
+    why: Option<CommandFailure>,
+) -> Result<Option<(RunKey, StartKind)>, CommandFailure> {
     if let Some(failure) = why
-        && failure.exit() != Exit::NotFound
+        && failure.exit() != ExitReason::NotFound
     {
         return Err(failure);
     }
     let Some(restored) = restore::read(loaded, directory)? else { return Ok(None) };
     let run = restore::run(context, place, loaded, &restored).await?;
-    Ok(Some((run, Kind::Restore(Box::new(restored)))))
+    Ok(Some((run, StartKind::Restore(Box::new(restored)))))
 }
 
 /// Finds an unfinished run of the pipeline, and asks whether to continue it; without a terminal, it only reports the run.
-async fn goes_on(
-    context: &Context,
+async fn offer_resume(
+    context: &CommandContext,
     place: &RunLocation,
     loaded: &LoadedPipeline,
     args: &RunArgs,
-) -> Result<Option<()>, Failure> {
+) -> Result<Option<()>, CommandFailure> {
     // A start with an input is another run; and the start reports an unreachable store.
     if !args.input.is_empty() || !args.label.is_empty() {
         return Ok(None);
     }
-    let Ok(Some(head)) = place.left(context, loaded.pipeline.name()).await else { return Ok(None) };
-    let run = crate::find::shown(&head.run);
+    let Ok(Some(head)) = place.find_resumable(context, loaded.pipeline.name()).await else { return Ok(None) };
+    let run = crate::find::display_key(&head.run);
     let told = format!("run {run} of this pipeline has not ended; it is {}", head.status);
     match context.ask(&format!("{told}. Go on with it? [Y/n] "))? {
         Some(line) if ["n", "no"].contains(&line.to_lowercase().as_str()) => Ok(None),
@@ -156,7 +164,7 @@ async fn goes_on(
 }
 
 /// Continues a run.
-pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, Failure> {
+pub(crate) async fn resume(context: &CommandContext, args: ResumeArgs) -> Result<ExitReason, CommandFailure> {
     let mut signals = Signals::listen()?;
     let prepared = async {
         let directory = Path::new(&args.run);
@@ -168,14 +176,15 @@ pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, 
                 let kept = RunDirectory::source_path(directory);
                 let file = args.file.clone().or_else(|| Some(kept).filter(|kept| kept.is_file()));
                 let Some(file) = file else {
-                    let missing = || nothing(Some(directory), Path::new("FILE.dot"));
+                    let missing = || nothing_to_resume(Some(directory), Path::new("FILE.dot"));
                     return Err(found.err().unwrap_or_else(missing));
                 };
                 let folder = kept_folder(&file, Some(directory));
                 // An existing but unreadable log is no reason to start again.
                 let loaded = LoadedPipeline::read(&file, folder)?;
-                let begun = gone_on(context, &loaded, &place, Some(directory), found.err()).await?;
-                let (run, kind) = begun.ok_or_else(|| nothing(Some(directory), &file))?;
+                let begun =
+                    restart_from_checkpoint(context, &loaded, &place, Some(directory), found.err()).await?;
+                let (run, kind) = begun.ok_or_else(|| nothing_to_resume(Some(directory), &file))?;
                 return Ok((loaded, place, run, kind));
             }
         }
@@ -183,26 +192,27 @@ pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, 
             (Some(id), true) => context.find(&*place.store, id).await?,
             (Some(_), false) => {
                 let message = "--id says which run of a directory is meant, and no directory is named";
-                return Err(Failure::usage(message, "ferrata resume --help"));
+                return Err(CommandFailure::usage(message, "ferrata resume --help"));
             }
-            (None, true) => {
-                place.only(context).await?.ok_or_else(|| nothing(Some(directory), Path::new("FILE.dot")))?
-            }
+            (None, true) => place
+                .only(context)
+                .await?
+                .ok_or_else(|| nothing_to_resume(Some(directory), Path::new("FILE.dot")))?,
             (None, false) => context.find(&*place.store, &args.run).await?,
         };
         let (file, folder) = source(&args, &head, &place)?;
         let loaded = LoadedPipeline::read(&file, folder)?;
-        Ok::<_, Failure>((loaded, place, head.run, Kind::Resume))
+        Ok::<_, CommandFailure>((loaded, place, head.run, StartKind::Resume))
     };
     let (loaded, place, run, kind) = tokio::select! {
         prepared = prepared => prepared?,
-        () = signals.next() => return Err(left_early()),
+        () = signals.next() => return Err(left_early_failure()),
     };
-    Box::pin(drive::drive(context, Job::new(loaded, place, run, kind, args.how), signals)).await
+    Box::pin(drive::drive(context, DriveJob::new(loaded, place, run, kind, args.how), signals)).await
 }
 
 /// Distinguishes the file and the directory among the words of the command line.
-fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Failure> {
+fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), CommandFailure> {
     let (mut file, mut directory) = (args.file.take(), args.run_dir.take());
     let resumes = args.resume.is_some();
     if let Some(Some(named)) = args.resume.take() {
@@ -211,7 +221,7 @@ fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Failur
             file = Some(named);
         } else if directory.as_ref().is_some_and(|directory| *directory != named) {
             let message = "--run-dir and --resume name different directories; name one";
-            return Err(Failure::usage(message, "ferrata run --help"));
+            return Err(CommandFailure::usage(message, "ferrata run --help"));
         } else {
             directory = Some(named);
         }
@@ -221,7 +231,9 @@ fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Failur
     }
     match file {
         Some(file) => Ok((file, directory, resumes)),
-        None => Err(Failure::usage("which pipeline is to be run? name its file", "ferrata run --help")),
+        None => {
+            Err(CommandFailure::usage("which pipeline is to be run? name its file", "ferrata run --help"))
+        }
     }
 }
 
@@ -230,7 +242,7 @@ fn source(
     args: &ResumeArgs,
     head: &RunHead,
     place: &RunLocation,
-) -> Result<(PathBuf, Option<PathBuf>), Failure> {
+) -> Result<(PathBuf, Option<PathBuf>), CommandFailure> {
     if let Some(file) = &args.file {
         return Ok((file.clone(), None));
     }
@@ -244,7 +256,11 @@ fn source(
         return Ok((found, folder));
     }
     let message = format!("the file of the pipeline `{}` is not here; name it", head.facts.workflow);
-    Err(Failure::new(Exit::NotFound, message, format!("{} --file FILE.dot", place.resume(&head.run))))
+    Err(CommandFailure::new(
+        ExitReason::NotFound,
+        message,
+        format!("{} --file FILE.dot", place.resume(&head.run)),
+    ))
 }
 
 /// Returns the folder of the run's original file, if `file` is the copy in its directory.
@@ -254,29 +270,29 @@ fn kept_folder(file: &Path, directory: Option<&Path>) -> Option<PathBuf> {
     Path::new(manifest.labels.get(FILE)?).parent().map(Path::to_owned)
 }
 
-fn left_early() -> Failure {
-    Failure::new(Exit::Interrupted, "stopped before the run was touched", "ferrata ls")
+fn left_early_failure() -> CommandFailure {
+    CommandFailure::new(ExitReason::Interrupted, "stopped before the run was touched", "ferrata ls")
 }
 
-fn missing(run: &RunKey, place: &RunLocation) -> Failure {
+fn missing(run: &RunKey, place: &RunLocation) -> CommandFailure {
     let error = ferrata::Error::new(ferrata::ErrorKind::NotFound, "there is no such run to go on with");
-    Failure::from(error.with_run(run)).or_type(if place.store.capabilities().durable {
+    CommandFailure::from(error.with_run(run)).or_type(if place.store.capabilities().durable {
         "ferrata ls"
     } else {
         "ferrata run --help"
     })
 }
 
-fn nothing(directory: Option<&Path>, file: &Path) -> Failure {
+fn nothing_to_resume(directory: Option<&Path>, file: &Path) -> CommandFailure {
     let directory = directory.unwrap_or(Path::new(".")).display().to_string();
     let message = format!("{directory} holds no run to go on with");
     let start =
         format!("ferrata run {} --run-dir {}", quoted(&file.display().to_string()), quoted(&directory));
-    Failure::new(Exit::NotFound, message, start)
+    CommandFailure::new(ExitReason::NotFound, message, start)
 }
 
 /// The directory already has a run.
-fn taken(head: &RunHead, place: &RunLocation) -> Failure {
+fn taken_failure(head: &RunHead, place: &RunLocation) -> CommandFailure {
     let (run, status) = (&head.run.run, head.status);
     let message = format!(
         "the directory holds the run {run} already, which is {status}; go on with it, or name another directory"
@@ -285,5 +301,5 @@ fn taken(head: &RunHead, place: &RunLocation) -> Failure {
         RunStatus::Completed | RunStatus::Cancelled => place.command("show", &head.run, ""),
         _ => place.resume(&head.run),
     };
-    Failure::new(Exit::Conflict, message, next)
+    CommandFailure::new(ExitReason::Conflict, message, next)
 }

@@ -10,10 +10,10 @@ use ferrata::{
 };
 use ferrata_dot::run_dir::{Manifest, RunDirectory};
 
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
-use crate::find::shown;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
+use crate::find::display_key;
 use crate::output::quoted;
 use crate::store;
 
@@ -37,7 +37,7 @@ pub(super) struct RunLocation {
 
 impl RunLocation {
     /// Finds the location for the options, without writing.
-    pub(super) fn of(context: &Context, run_dir: Option<&Path>) -> Result<Self, Failure> {
+    pub(super) fn of(context: &CommandContext, run_dir: Option<&Path>) -> Result<Self, CommandFailure> {
         let Some(directory) = run_dir else {
             return Ok(Self {
                 store: store::open(&context.global.store)?,
@@ -64,13 +64,13 @@ impl RunLocation {
             // The views of the directory's own run stay.
             (Some(directory), Some(of)) if of != run => RunDirectory::beside(directory, run),
             (Some(directory), _) => directory.clone(),
-            (None, _) => usual(run),
+            (None, _) => default_directory(run),
         }
     }
 
     /// Returns a command about a run, with the options to find it.
     pub(super) fn command(&self, verb: &str, run: &RunKey, more: &str) -> String {
-        let mut command = format!("ferrata {verb} {}", quoted(&shown(run)));
+        let mut command = format!("ferrata {verb} {}", quoted(&display_key(run)));
         if !more.is_empty() {
             command.push(' ');
             command.push_str(more);
@@ -89,7 +89,7 @@ impl RunLocation {
                 let directory = quoted(&directory.display().to_string());
                 match &self.of {
                     Some(of) if of != run => {
-                        format!("ferrata resume {directory} --id {}", quoted(&shown(run)))
+                        format!("ferrata resume {directory} --id {}", quoted(&display_key(run)))
                     }
                     _ => format!("ferrata resume {directory}"),
                 }
@@ -99,7 +99,7 @@ impl RunLocation {
     }
 
     /// Finds the run of the directory; `None` if there is none yet.
-    pub(super) async fn only(&self, context: &Context) -> Result<Option<RunHead>, Failure> {
+    pub(super) async fn only(&self, context: &CommandContext) -> Result<Option<RunHead>, CommandFailure> {
         let Some(directory) = &self.given else { return Ok(None) };
         if let Some(of) = &self.of {
             // It is exactly that run, even if it is unreadable and its forks are readable.
@@ -110,9 +110,9 @@ impl RunLocation {
                     let message = format!(
                         "{} is that of run {}, which is not in its store",
                         directory.display(),
-                        shown(of)
+                        display_key(of)
                     );
-                    Err(Failure::new(Exit::NotFound, message, self.listing()))
+                    Err(CommandFailure::new(ExitReason::NotFound, message, self.listing()))
                 }
             };
         }
@@ -126,7 +126,7 @@ impl RunLocation {
             _ => false,
         };
         if found.len() > 1 || forked {
-            let ids = found.iter().map(|head| shown(&head.run)).collect::<Vec<_>>();
+            let ids = found.iter().map(|head| display_key(&head.run)).collect::<Vec<_>>();
             let message = match found.len() {
                 1 => format!(
                     "{} has no manifest, and the one run in it is a fork; name it with --id",
@@ -135,13 +135,13 @@ impl RunLocation {
                 count => format!("{} holds {count} runs; name one with --id", directory.display()),
             };
             let next = format!("{} --id {}", self.resume(&found[0].run), quoted(&ids[0]));
-            return Err(Failure::usage(message, next).with_details(ids));
+            return Err(CommandFailure::usage(message, next).with_details(ids));
         }
         Ok(found.pop())
     }
 
     /// Returns whether a run was forked from another.
-    async fn is_fork(&self, head: &RunHead) -> Result<bool, Failure> {
+    async fn is_fork(&self, head: &RunHead) -> Result<bool, CommandFailure> {
         let runtime = Runtime::builder_with(Arc::clone(&self.store)).operator();
         Ok(runtime.checkpoint(&head.run, At::Latest).await?.parent.is_some())
     }
@@ -155,7 +155,11 @@ impl RunLocation {
     }
 
     /// Finds the newest unfinished run of a pipeline without a process.
-    pub(super) async fn left(&self, context: &Context, pipeline: &str) -> Result<Option<RunHead>, Failure> {
+    pub(super) async fn find_resumable(
+        &self,
+        context: &CommandContext,
+        pipeline: &str,
+    ) -> Result<Option<RunHead>, CommandFailure> {
         let mut query = RunQuery::default();
         query.tenant = context.global.tenant.clone();
         query.workflow = Some(WorkflowName::new(pipeline)?);
@@ -166,32 +170,38 @@ impl RunLocation {
     }
 
     /// Finds the only unfinished run of a pipeline.
-    pub(super) async fn unfinished(&self, context: &Context, pipeline: &str) -> Result<RunHead, Failure> {
+    pub(super) async fn unfinished(
+        &self,
+        context: &CommandContext,
+        pipeline: &str,
+    ) -> Result<RunHead, CommandFailure> {
         let mut found = runs(&*self.store, context, Some(pipeline)).await?;
         found.retain(|head| !matches!(head.status, RunStatus::Completed | RunStatus::Cancelled));
         match found.len() {
             0 => {
                 let message = format!("there is no run of `{pipeline}` that has not ended");
-                Err(Failure::new(Exit::NotFound, message, "ferrata ls"))
+                Err(CommandFailure::new(ExitReason::NotFound, message, "ferrata ls"))
             }
             1 => Ok(found.remove(0)),
             count => {
                 let message = format!("{count} runs of `{pipeline}` have not ended; name one");
-                let ids = found.iter().take(10).map(|head| format!("{}  {}", shown(&head.run), head.status));
+                let ids =
+                    found.iter().take(10).map(|head| format!("{}  {}", display_key(&head.run), head.status));
                 let next = self.resume(&found[0].run);
-                Err(Failure::new(Exit::Conflict, message, next).with_details(ids.collect::<Vec<_>>()))
+                Err(CommandFailure::new(ExitReason::Conflict, message, next)
+                    .with_details(ids.collect::<Vec<_>>()))
             }
         }
     }
 }
 
 /// Returns the run in a manifest.
-pub(crate) fn key(manifest: &Manifest) -> Result<RunKey, Failure> {
+pub(crate) fn key(manifest: &Manifest) -> Result<RunKey, CommandFailure> {
     Ok(RunKey::new(TenantId::new(&*manifest.tenant)?, RunId::new(&*manifest.run_id)?))
 }
 
 /// Returns the default directory of a run.
-pub(crate) fn usual(run: &RunKey) -> PathBuf {
+pub(crate) fn default_directory(run: &RunKey) -> PathBuf {
     let mut directory = PathBuf::from(RUNS);
     if *run != RunKey::from(run.run.clone()) {
         directory.push(run.tenant.as_str());
@@ -201,9 +211,9 @@ pub(crate) fn usual(run: &RunKey) -> PathBuf {
 
 async fn runs(
     store: &dyn CheckpointStore,
-    context: &Context,
+    context: &CommandContext,
     workflow: Option<&str>,
-) -> Result<Vec<RunHead>, Failure> {
+) -> Result<Vec<RunHead>, CommandFailure> {
     let mut query = RunQuery::default();
     query.tenant = context.global.tenant.clone();
     query.workflow = workflow.map(WorkflowName::new).transpose()?;
@@ -220,7 +230,7 @@ async fn runs(
 }
 
 /// Creates an id for a run: readable, and short enough to type.
-pub(super) fn new_id(pipeline: &str) -> Result<RunId, Failure> {
+pub(super) fn new_id(pipeline: &str) -> Result<RunId, CommandFailure> {
     let clock = SystemClock::new();
     let random = RandomIds::new().next(clock.now()).simple().to_string();
     let name: String = pipeline.chars().take(60).collect();

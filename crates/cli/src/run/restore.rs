@@ -10,12 +10,12 @@ use ferrata_dot::run_dir::{RestorePoint, RunDirectory};
 use ferrata_dot::transform::Transforms;
 
 use super::FILE;
-use super::drive::Job;
+use super::drive::DriveJob;
 use super::load::LoadedPipeline;
 use super::place::{RunLocation, new_id};
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 
 /// Values that the start of a run sets, and that a continued run must find unchanged.
 const OF_START: [&str; 6] =
@@ -32,7 +32,7 @@ fn registry(loaded: &LoadedPipeline) -> Registry {
 pub(super) fn read(
     loaded: &LoadedPipeline,
     directory: Option<&Path>,
-) -> Result<Option<RestorePoint>, Failure> {
+) -> Result<Option<RestorePoint>, CommandFailure> {
     let Some(directory) = directory else { return Ok(None) };
     // Mistakes of the pipeline are reported as for any run.
     loaded.with(registry(loaded), None)?;
@@ -40,17 +40,17 @@ pub(super) fn read(
     let restored = RunDirectory::restore(directory, &loaded.pipeline, &compiler);
     restored.map_err(|error| {
         let next = format!("ferrata run {}", crate::output::quoted(&loaded.path.display().to_string()));
-        Failure::from(error).or_type(next)
+        CommandFailure::from(error).or_type(next)
     })
 }
 
 /// Returns the run for a checkpoint: with the same id, unless it is taken.
 pub(super) async fn run(
-    context: &Context,
+    context: &CommandContext,
     place: &RunLocation,
     loaded: &LoadedPipeline,
     restored: &RestorePoint,
-) -> Result<RunKey, Failure> {
+) -> Result<RunKey, CommandFailure> {
     let tenant = context.global.tenant.clone().unwrap_or_default();
     if let Some(id) = restored.run.as_deref().and_then(|id| RunId::new(id).ok()) {
         let key = RunKey::new(tenant.clone(), id);
@@ -63,16 +63,16 @@ pub(super) async fn run(
 
 /// Begins the run. It is a fork of a temporary run that ends at its start and is then removed.
 pub(super) async fn begin(
-    context: &Context,
-    job: &Job,
+    context: &CommandContext,
+    job: &DriveJob,
     restored: &RestorePoint,
     runtime: &Runtime,
     graph: &Graph<State>,
-) -> Result<RunHandle<State>, Failure> {
+) -> Result<RunHandle<State>, CommandFailure> {
     let pipeline = &job.loaded.pipeline;
     let Some(node) = &restored.node else {
         let message = format!("the run had completed: {} nodes had ended", restored.ended);
-        return Err(Failure::new(Exit::Conflict, message, "ferrata run --help"));
+        return Err(CommandFailure::new(ExitReason::Conflict, message, "ferrata run --help"));
     };
     let starts = pipeline.starts();
     let start = starts.first().map(|&at| pipeline.nodes()[at].id()).unwrap_or_default();

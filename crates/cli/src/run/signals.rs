@@ -2,7 +2,7 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The signals that request a stop.
 #[derive(Debug)]
@@ -16,9 +16,10 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Starts to listen.
-    pub(super) fn listen() -> Result<Self, Failure> {
-        let listen =
-            |kind| signal(kind).map_err(|error| Failure::internal("signals cannot be waited for", &error));
+    pub(super) fn listen() -> Result<Self, CommandFailure> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| CommandFailure::internal("signals cannot be waited for", &error))
+        };
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,

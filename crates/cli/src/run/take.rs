@@ -5,11 +5,11 @@ use std::time::Duration;
 use ferrata::ask::QuestionKind;
 use ferrata::{Answer, Clock, Context as State, ErrorKind, Graph, RunHandle, RunStatus, Runtime};
 
-use super::drive::{Job, Kind};
+use super::drive::{DriveJob, StartKind};
 use super::{BACKEND, DIRECTORY, FILE, restore};
-use crate::context::Context;
-use crate::exit::Exit;
-use crate::failure::Failure;
+use crate::context::CommandContext;
+use crate::exit::ExitReason;
+use crate::failure::CommandFailure;
 
 /// How long a process counts as alive after its last sign of life. Short, since people wait for it after a `kill -9` if the store cannot know better.
 /// A process considered dead loses the run, but no records.
@@ -22,21 +22,21 @@ const LOOK: Duration = Duration::from_millis(100);
 const LABEL: usize = 256;
 
 /// Starts or resumes the run. `None` if it has already completed.
-pub(super) async fn take(
-    context: &Context,
-    job: &Job,
+pub(super) async fn start_or_resume(
+    context: &CommandContext,
+    job: &DriveJob,
     runtime: &Runtime,
     graph: &Graph<State>,
     done_by: Option<&str>,
     directory: &std::path::Path,
-) -> Result<Option<RunHandle<State>>, Failure> {
+) -> Result<Option<RunHandle<State>>, CommandFailure> {
     let (input, labels) = match &job.kind {
-        Kind::Resume => return go_on(context, job, runtime, graph).await,
-        Kind::Restore(restored) => {
+        StartKind::Resume => return resume_head(context, job, runtime, graph).await,
+        StartKind::Restore(restored) => {
             job.touch();
             return restore::begin(context, job, restored, runtime, graph).await.map(Some);
         }
-        Kind::Start { input, labels } => (input, labels),
+        StartKind::Start { input, labels } => (input, labels),
     };
     let mut start =
         runtime.start(graph, input.clone()).id(job.run.run.as_str()).tenant(job.run.tenant.as_str());
@@ -57,29 +57,36 @@ pub(super) async fn take(
     match start.await {
         Ok(run) => Ok(Some(run)),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            Err(Failure::from(error).or_type(job.place.resume(&job.run)))
+            Err(CommandFailure::from(error).or_type(job.place.resume(&job.run)))
         }
-        Err(error) if error.kind() == ErrorKind::GraphChanged => Err(changed(error, job)),
+        Err(error) if error.kind() == ErrorKind::GraphChanged => Err(changed_failure(error, job)),
         Err(error) => Err(error.into()),
     }
 }
 
-async fn go_on(
-    context: &Context,
-    job: &Job,
+async fn resume_head(
+    context: &CommandContext,
+    job: &DriveJob,
     runtime: &Runtime,
     graph: &Graph<State>,
-) -> Result<Option<RunHandle<State>>, Failure> {
-    let head = free(context, job, runtime).await?;
+) -> Result<Option<RunHandle<State>>, CommandFailure> {
+    let head = wait_until_free(context, job, runtime).await?;
     match head.status {
         RunStatus::Completed => return Ok(None),
         RunStatus::Failed => {
-            let failure =
-                Failure::new(Exit::Conflict, "the run has failed; have it tried again, then resume it", "");
+            let failure = CommandFailure::new(
+                ExitReason::Conflict,
+                "the run has failed; have it tried again, then resume it",
+                "",
+            );
             return Err(failure.or_type(job.place.command("retry", &job.run, "")));
         }
         RunStatus::Cancelled => {
-            let failure = Failure::new(Exit::Conflict, "the run was cancelled; a fork of it can go on", "");
+            let failure = CommandFailure::new(
+                ExitReason::Conflict,
+                "the run was cancelled; a fork of it can go on",
+                "",
+            );
             return Err(failure.or_type(job.place.command("fork", &job.run, "")));
         }
         _ => {}
@@ -96,10 +103,10 @@ async fn go_on(
 
 /// Resumes the run with the options.
 pub(super) async fn resume(
-    job: &Job,
+    job: &DriveJob,
     runtime: &Runtime,
     graph: &Graph<State>,
-) -> Result<RunHandle<State>, Failure> {
+) -> Result<RunHandle<State>, CommandFailure> {
     let mut request = runtime.resume(graph, &job.run);
     if job.how.take_over {
         request = request.take_over();
@@ -109,28 +116,32 @@ pub(super) async fn resume(
     }
     match request.await {
         Ok(run) => Ok(run),
-        Err(error) if error.kind() == ErrorKind::GraphChanged => Err(changed(error, job)),
-        Err(error) if error.kind() == ErrorKind::Conflict => Err(held(job)),
+        Err(error) if error.kind() == ErrorKind::GraphChanged => Err(changed_failure(error, job)),
+        Err(error) if error.kind() == ErrorKind::Conflict => Err(held_failure(job)),
         Err(error) => Err(error.into()),
     }
 }
 
-fn changed(error: ferrata::Error, job: &Job) -> Failure {
+fn changed_failure(error: ferrata::Error, job: &DriveJob) -> CommandFailure {
     let next = format!("{} --allow-changed", job.place.resume(&job.run));
-    Failure::from(error).or_type(next)
+    CommandFailure::from(error).or_type(next)
 }
 
 /// Another process has the run.
-pub(super) fn held(job: &Job) -> Failure {
+pub(super) fn held_failure(job: &DriveJob) -> CommandFailure {
     let message = format!(
         "another process is at work on the run {}; wait for it, or take the run away with --take-over",
         job.run.run
     );
-    Failure::new(Exit::Conflict, message, job.place.command("wait", &job.run, ""))
+    CommandFailure::new(ExitReason::Conflict, message, job.place.command("wait", &job.run, ""))
 }
 
 /// Waits until the previous process counts as dead, which takes a moment after a `kill -9`.
-async fn free(context: &Context, job: &Job, runtime: &Runtime) -> Result<ferrata::store::RunHead, Failure> {
+async fn wait_until_free(
+    context: &CommandContext,
+    job: &DriveJob,
+    runtime: &Runtime,
+) -> Result<ferrata::store::RunHead, CommandFailure> {
     let deadline = context.clock.monotonic().saturating_add(TTL + Duration::from_secs(1));
     let mut told = false;
     loop {
@@ -140,7 +151,7 @@ async fn free(context: &Context, job: &Job, runtime: &Runtime) -> Result<ferrata
             return Ok(head);
         }
         if context.clock.monotonic() >= deadline {
-            return Err(held(job));
+            return Err(held_failure(job));
         }
         if !told {
             context.out.note(

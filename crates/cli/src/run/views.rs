@@ -17,7 +17,7 @@ const SHARE: u32 = 10;
 /// # Errors
 ///
 /// Returns the error of the last write. Later writes repair earlier failures.
-pub(super) async fn keep(
+pub(super) async fn keep_views_current(
     mut directory: RunDirectory,
     runtime: &Runtime,
     run: &RunKey,

@@ -9,7 +9,7 @@ use ferrata::{Clock, Event, SystemClock};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::ProgressFace;
-use crate::context::Context;
+use crate::context::CommandContext;
 use crate::output::to_stderr;
 use crate::table::{clean, paint, safe};
 use crate::time::short;
@@ -46,7 +46,7 @@ enum ReporterStyle {
 
 impl ProgressReporter {
     /// Creates the progress of a run; `nodes` is the size of its pipeline.
-    pub(super) fn new(context: &Context, wanted: ProgressFace, nodes: usize) -> Self {
+    pub(super) fn new(context: &CommandContext, wanted: ProgressFace, nodes: usize) -> Self {
         let face = match wanted {
             _ if context.global.quiet => ReporterStyle::None,
             ProgressFace::None => ReporterStyle::None,
@@ -70,7 +70,7 @@ impl ProgressReporter {
     }
 
     /// Writes a line, with or without a bar.
-    pub(super) fn say(&self, line: &str) {
+    pub(super) fn write_line(&self, line: &str) {
         match &self.face {
             // Next to a question that the person is about to answer.
             ReporterStyle::Away => to_stderr(&format!("\n{line}\n"), self.color),
@@ -82,10 +82,10 @@ impl ProgressReporter {
     }
 
     /// Writes a line even with `--quiet`.
-    pub(super) fn insist(&self, line: &str) {
+    pub(super) fn write_always(&self, line: &str) {
         match self.face {
             ReporterStyle::None => to_stderr(&format!("{line}\n"), self.color),
-            _ => self.say(line),
+            _ => self.write_line(line),
         }
     }
 
@@ -102,15 +102,15 @@ impl ProgressReporter {
         if matches!(self.face, ReporterStyle::Away) {
             let took = self.clock.monotonic().saturating_sub(self.began);
             self.face = ReporterStyle::Bar(bar(self.nodes).with_elapsed(took));
-            self.tell_held();
+            self.write_held();
             self.draw();
         }
     }
 
     /// Writes the events that happened during a question.
-    fn tell_held(&mut self) {
+    fn write_held(&mut self) {
         for line in std::mem::take(&mut self.held) {
-            self.say(&line);
+            self.write_line(&line);
         }
     }
 
@@ -124,7 +124,7 @@ impl ProgressReporter {
             ReporterStyle::Lines => ReporterStyle::Lines,
             ReporterStyle::None => ReporterStyle::None,
         };
-        self.tell_held();
+        self.write_held();
     }
 
     /// Counts earlier records.
@@ -134,10 +134,10 @@ impl ProgressReporter {
     }
 
     /// Processes an event; `None` if some were missed. Events of a child show its run, and do not count.
-    pub(super) fn see(&mut self, event: Option<&Event>, child: Option<&str>) {
+    pub(super) fn show_event(&mut self, event: Option<&Event>, child: Option<&str>) {
         let called = |node: &str, visit: u32| match child {
-            Some(child) => format!("{child}:{}", called(node, visit)),
-            None => called(node, visit),
+            Some(child) => format!("{child}:{}", activation_name(node, visit)),
+            None => activation_name(node, visit),
         };
         match event {
             None => self.line("note", "", "some events came too fast to be shown; the log has all of them"),
@@ -223,7 +223,7 @@ impl ProgressReporter {
         if matches!(self.face, ReporterStyle::Away) {
             self.held.push(text.trim_end().to_owned());
         } else {
-            self.say(text.trim_end());
+            self.write_line(text.trim_end());
         }
     }
 
@@ -236,14 +236,14 @@ impl ProgressReporter {
     }
 
     /// Returns the number of ended nodes and the duration.
-    pub(super) fn sum(&self) -> String {
+    pub(super) fn summary_text(&self) -> String {
         let took = self.clock.monotonic().saturating_sub(self.began);
         format!("{} of {} nodes, {}", self.ended.len(), self.nodes, short(took))
     }
 }
 
 /// Returns the name of an activation: the node, and its visit from the second on.
-fn called(node: &str, visit: u32) -> String {
+fn activation_name(node: &str, visit: u32) -> String {
     if visit > 1 { format!("{node}@{visit}") } else { node.to_owned() }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ferrata::{Context, Runtime};
-use ferrata_test_servers::{Cut, Proxy, Service};
+use ferrata_test_servers::{ConnectionCut, Proxy, Service};
 use ferrata_tests::Space;
 use tokio::sync::Notify;
 
@@ -156,7 +156,7 @@ async fn tell(place: &Place, environment: &[(&'static str, String)], proxy: Opti
                     "away" => match proxy {
                         Some(proxy) => {
                             proxy.refuse();
-                            proxy.cut(Cut::Reset);
+                            proxy.cut(ConnectionCut::Reset);
                         }
                         None => reply = "no",
                     },

@@ -24,7 +24,10 @@ fn the_help_lists_the_verbs_in_groups() {
     for pair in GROUPS.windows(2) {
         assert!(at(pair[0]) < at(pair[1]), "{help}");
     }
-    assert!(at("\nInspect:\n  ls ") < at("\nControl:\n  answer ") && at("Set up:") < at("\nOptions:\n"), "{help}");
+    assert!(
+        at("\nInspect:\n  ls ") < at("\nControl:\n  answer ") && at("Set up:") < at("\nOptions:\n"),
+        "{help}"
+    );
     assert!(at("--store <URL>") < at("Exit codes:"), "{help}");
     assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     assert_eq!(place.ok(&["-h"]).matches("Control:").count(), 1);

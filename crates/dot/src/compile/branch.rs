@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json, json};
 use tokio::sync::Semaphore;
 
 use super::each;
-use super::leave::Rule;
+use super::leave::LeaveRule;
 use super::plan::RouteInput;
 use crate::handler::{BEST, RESULTS};
 use crate::outcome::{StageOutcome, Status};
@@ -64,7 +64,7 @@ pub(super) fn view(context: &Context, branch: Option<&str>) -> Context {
 
 /// The results of one parallel node's branches.
 #[derive(Debug)]
-pub(super) struct Results {
+pub(super) struct BranchResults {
     /// By branch, in the order of the fork's edges.
     ended: Vec<EndedBranch>,
 }
@@ -90,7 +90,7 @@ impl EndedBranch {
     }
 }
 
-impl Results {
+impl BranchResults {
     /// Gathers the updates that arrived at a fan-in. `order` names the first nodes of the branches.
     pub(super) fn gather(context: &Context, arrived: Vec<RouteInput>, order: &[String]) -> Self {
         let place = |branch: &str| {
@@ -116,7 +116,7 @@ impl Results {
     }
 
     /// Returns the first branch, in the order of the fork's edges, that was abandoned for another node, and that node.
-    pub(super) fn left_for(&self) -> Option<(&str, &str)> {
+    pub(super) fn abandoned_for(&self) -> Option<(&str, &str)> {
         self.ended.iter().find_map(|ended| Some((ended.id(), ended.leave.as_deref()?)))
     }
 
@@ -127,7 +127,7 @@ impl Results {
         let failed = self.ended.iter().filter(|ended| ended.status == Status::Fail).count();
         let succeeded = self.ended.iter().filter(|ended| ended.status.is_success()).count();
         let tolerant = fork.attributes.text("error_policy") == "ignore";
-        let rule = Rule::of(fork, self.ended.iter().map(|ended| ended.id().to_owned()).collect());
+        let rule = LeaveRule::of(fork, self.ended.iter().map(|ended| ended.id().to_owned()).collect());
         let status = match rule.needed(total) {
             // A list without items needs no work.
             _ if failed == total && total > 0 || rule.fail_fast && failed > 0 => Status::Fail,
@@ -230,11 +230,11 @@ impl Results {
 
 /// How many nodes of one fork's branches may run concurrently in this process.
 #[derive(Debug, Default)]
-pub(super) struct Limits {
+pub(super) struct BranchLimits {
     open: Mutex<HashMap<(RunKey, String), Weak<Semaphore>>>,
 }
 
-impl Limits {
+impl BranchLimits {
     /// Returns the limit that applies to a branch and its siblings.
     pub(super) fn of(&self, run: &RunKey, branch: &str, most: usize) -> Arc<Semaphore> {
         let fork = branch.rsplit_once('.').map_or(branch, |(fork, _)| fork).to_owned();

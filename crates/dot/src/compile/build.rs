@@ -7,21 +7,21 @@ use ferrata_core::graph::{Effect, Graph, GraphBuilder, Join, Route};
 use ferrata_core::state::Context;
 use ferrata_core::{Error, ErrorKind};
 
-use super::branch::{Limits, view};
+use super::branch::{BranchLimits, view};
 use super::cycle::{in_loops, visits};
-use super::leave::{self, Joins, Rule};
-use super::plan::{EdgeFidelity, Gate, Jump, Next, NodeTargets, RouteInput};
+use super::leave::{self, BranchJoins, LeaveRule};
+use super::plan::{EdgeFidelity, GoalGate, JumpAttribute, NextStep, NodeTargets, RouteInput};
 use super::refuse::check_region;
-use super::region::{FAN_IN, PARALLEL, Region, Regions};
+use super::region::{FAN_IN, ForkRegion, ForkRegions, PARALLEL};
 use super::settings::{
     effect, flag, invalid, max_replans, max_steps, max_visits, mirrored, retries_exit, retries_fail, retry,
     revision,
 };
-use super::stage::{Budget, Limit, Role, StageNode};
+use super::stage::{NodeRole, RunBudget, SiblingLimit, StageNode};
 use crate::condition::Condition;
-use crate::handler::{Handler, MANAGER, Rank, Registry};
+use crate::handler::{Handler, MANAGER, RankHandler, Registry};
 use crate::pipeline::{Attributes, Node, Pipeline};
-use crate::select::Candidate;
+use crate::select::EdgeCandidate;
 use crate::value::Value;
 
 /// The type of nodes that decide on the outcome of the previous node.
@@ -47,16 +47,16 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
         }
     }
     let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
-    let regions = Regions::find(pipeline, &names, start, &exits)?;
+    let regions = ForkRegions::find(pipeline, &names, start, &exits)?;
     let in_loop = in_loops(pipeline);
-    let limits = Arc::new(Limits::default());
-    let joins = Arc::new(Joins::default());
+    let limits = Arc::new(BranchLimits::default());
+    let joins = Arc::new(BranchJoins::default());
     let rules = Arc::new(rules(pipeline, &regions));
-    let budget = Budget::of(pipeline);
+    let budget = RunBudget::of(pipeline);
     let tells = types.iter().any(|(_, handler)| handler.is_task());
     let stall = pipeline.attributes.get("stall_timeout").and_then(Value::as_duration);
     let mut builder = max_steps(pipeline, Graph::<Context>::builder(pipeline.name()))?;
-    let all = all_ways(pipeline, &outgoing, &types, &exits, &regions)?;
+    let all = list_all_targets(pipeline, &outgoing, &types, &exits, &regions)?;
     for ((at, node), ways) in pipeline.nodes().iter().enumerate().zip(all) {
         let (name, handler) = &types[at];
         handler.check(node, pipeline)?;
@@ -64,10 +64,10 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
         let ways = Arc::new(ways);
         let policy = retry(pipeline, node)?;
         let role = match at {
-            at if at == start => Role::Start { mirror: Arc::clone(&mirror), keep_input: restarts },
+            at if at == start => NodeRole::Start { mirror: Arc::clone(&mirror), keep_input: restarts },
             at => match regions.meeting_at(at) {
                 Some(region) => fan_in(pipeline, region),
-                None => Role::Work,
+                None => NodeRole::Work,
             },
         };
         let effect = effect(node, handler.effect())?;
@@ -91,7 +91,7 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
             rules: Arc::clone(&rules),
             joins: Arc::clone(&joins),
             told_of: tells && !ROUTING.contains(&&**name),
-            limit: region.filter(|_| !handler.times_itself()).map(|region| Limit {
+            limit: region.filter(|_| !handler.times_itself()).map(|region| SiblingLimit {
                 most: max_parallel(&pipeline.nodes()[region.fork]),
                 open: Arc::clone(&limits),
             }),
@@ -102,8 +102,10 @@ pub(super) fn graph(pipeline: &Pipeline, registry: &Registry) -> Result<Graph<Co
         if region.is_some() {
             check_region(pipeline, at, &outgoing[at], effect == Effect::External)?;
         }
-        if **name == *MANAGER && regions.all.iter().any(|around| leaves(pipeline, &rules, around, at)) {
-            return Err(left_manager(node));
+        if **name == *MANAGER
+            && regions.all.iter().any(|around| may_be_abandoned(pipeline, &rules, around, at))
+        {
+            return Err(abandoned_manager_error(node));
         }
         builder = builder.add(node.id(), stage).effect(effect).retry(policy);
         if registry.stops_after(node.id()) {
@@ -134,18 +136,18 @@ pub(super) fn fork_around<'a>(
     node: usize,
 ) -> Result<Option<&'a str>, Error> {
     let regions = regions(pipeline, registry)?;
-    let meets = |region: &&Region| region.fan_in == node && !region.implicit;
+    let meets = |region: &&ForkRegion| region.fan_in == node && !region.implicit;
     let around = regions.all.iter().filter(|region| region.nodes.contains(&node) || meets(region));
     let outermost = around.max_by_key(|region| region.nodes.len());
     Ok(outermost.map(|region| pipeline.nodes()[region.fork].id()))
 }
 
 /// Finds the branches of all parallel nodes.
-pub(super) fn regions(pipeline: &Pipeline, registry: &Registry) -> Result<Regions, Error> {
+pub(super) fn regions(pipeline: &Pipeline, registry: &Registry) -> Result<ForkRegions, Error> {
     let (start, exits) = ends(pipeline)?;
     let types = resolve(pipeline, registry, start, &exits)?;
     let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
-    Regions::find(pipeline, &names, start, &exits)
+    ForkRegions::find(pipeline, &names, start, &exits)
 }
 
 /// Finds the start and the exits.
@@ -181,7 +183,7 @@ fn resolve(
                     if name == FAN_IN && node.attributes.is_own("prompt") && !registry.has_own(FAN_IN) =>
                 {
                     let task = registry.resolve(&Node::new(node.shared_id()))?.1;
-                    (name, Arc::new(Rank { task }) as Arc<dyn Handler>)
+                    (name, Arc::new(RankHandler { task }) as Arc<dyn Handler>)
                 }
                 resolved => resolved,
             },
@@ -194,7 +196,7 @@ fn route(
     builder: GraphBuilder<Context>,
     from: &str,
     ways: Arc<NodeTargets>,
-    (rules, joins): (&Arc<HashMap<String, Rule>>, &Arc<Joins>),
+    (rules, joins): (&Arc<HashMap<String, LeaveRule>>, &Arc<BranchJoins>),
 ) -> GraphBuilder<Context> {
     let targets = ways.followers();
     if targets.is_empty() {
@@ -209,36 +211,36 @@ fn route(
             && rules.get(fork).is_some_and(|rule| rule.is_settled(context, join))
         {
             // This changes nothing about the decision: every observer would derive the same from the context.
-            joins.settle(life, join);
+            joins.settle_join(life, join);
         }
         match ways.next(&sent, &view(context, sent.branch.as_deref())) {
-            Next::Fork => {
+            NextStep::Fork => {
                 let context = view(context, sent.branch.as_deref());
-                let begin = |route: Route, (at, edge): (usize, &Candidate)| match ways.branches(at, &context)
-                {
-                    Some(items) => route.and(Route::each(&*edge.to, items)),
-                    None => route.and(Route::to(&*edge.to)),
-                };
+                let begin =
+                    |route: Route, (at, edge): (usize, &EdgeCandidate)| match ways.branches(at, &context) {
+                        Some(items) => route.and(Route::each(&*edge.to, items)),
+                        None => route.and(Route::to(&*edge.to)),
+                    };
                 ways.edges.iter().enumerate().fold(Route::none(), begin)
             }
             // A route out of a branch or into one leads through another node first.
-            Next::Edge { to, replan: true, .. } if ways.by_way_of(&to) == to => {
-                Route::revisit(to, sent.why(cx.node().as_str()))
+            NextStep::Edge { to, replan: true, .. } if ways.waypoint_to(&to) == to => {
+                Route::revisit(to, sent.replan_reason(cx.node().as_str()))
             }
-            Next::Begin { first: to } | Next::Skip { to } => Route::to(to),
-            Next::Edge { to, .. } | Next::Jump { to, .. } => Route::to(ways.by_way_of(&to)),
-            Next::End | Next::Stuck | Next::Fail | Next::Unmet { .. } => Route::none(),
+            NextStep::Begin { first: to } | NextStep::Skip { to } => Route::to(to),
+            NextStep::Edge { to, .. } | NextStep::Jump { to, .. } => Route::to(ways.waypoint_to(&to)),
+            NextStep::End | NextStep::Stuck | NextStep::Fail | NextStep::Unmet { .. } => Route::none(),
         }
     })
 }
 
 /// Lists the targets of each node, and the nodes on the way for routes out of a branch or into one.
-fn all_ways(
+fn list_all_targets(
     pipeline: &Pipeline,
     outgoing: &[Vec<usize>],
     types: &Resolved,
     exits: &[usize],
-    regions: &Regions,
+    regions: &ForkRegions,
 ) -> Result<Vec<NodeTargets>, Error> {
     let id = |at: usize| pipeline.nodes()[at].id().to_owned();
     // Once the budget is spent, the run may go there from any node.
@@ -247,15 +249,15 @@ fn all_ways(
     let mut entered: HashMap<usize, Vec<usize>> = HashMap::new();
     for (at, outgoing) in outgoing.iter().enumerate() {
         let region = regions.around(at);
-        let mut ways = ways(pipeline, at, outgoing, types, (exits.contains(&at), region.is_some()))?;
+        let mut ways = list_targets(pipeline, at, outgoing, types, (exits.contains(&at), region.is_some()))?;
         ways.home = region.map(|region| id(region.fan_in));
-        ways.named.extend(regions.left_to(at).iter().map(|&to| id(to)));
+        ways.named.extend(regions.meeting_targets(at).iter().map(|&to| id(to)));
         ways.named.extend(pipeline.node(&beyond).map(|node| node.id().to_owned()));
         for target in ways.targets() {
             let Some(to) = pipeline.position(&target) else { continue };
             if regions.is_way_out(at, to) {
                 ways.out.insert(target);
-            } else if let Some(fork) = regions.way_in(at, to) {
+            } else if let Some(fork) = regions.entered_fork(at, to) {
                 ways.through.insert(target, id(fork));
                 entered.entry(fork).or_default().push(to);
             }
@@ -273,7 +275,7 @@ fn all_ways(
 }
 
 /// Lists the targets of a node.
-fn ways(
+fn list_targets(
     pipeline: &Pipeline,
     at: usize,
     outgoing: &[usize],
@@ -303,7 +305,7 @@ fn ways(
     };
     for edge in outgoing.iter().map(|at| &pipeline.edges()[*at]) {
         let to = pipeline.position(&edge.to);
-        ways.edges.push(Candidate {
+        ways.edges.push(EdgeCandidate {
             to: edge.to.to_string(),
             label: edge.label().into_owned(),
             condition: Condition::parse(&edge.condition())?,
@@ -323,11 +325,11 @@ fn ways(
         let gates = pipeline.nodes().iter().filter(|node| node.is_goal_gate());
         let graph = || {
             let named = |key: &str, why| existing(pipeline, &pipeline.attributes.text(key), why);
-            named("retry_target", Jump::OfGraph)
-                .or_else(|| named("fallback_retry_target", Jump::FallbackOfGraph))
+            named("retry_target", JumpAttribute::OfGraph)
+                .or_else(|| named("fallback_retry_target", JumpAttribute::FallbackOfGraph))
         };
         ways.gates = gates
-            .map(|gate| Gate {
+            .map(|gate| GoalGate {
                 node: gate.id().to_owned(),
                 target: own_target(pipeline, gate).or_else(graph),
             })
@@ -343,34 +345,40 @@ fn named(pipeline: &Pipeline, attributes: &Attributes) -> Vec<String> {
 }
 
 /// Returns the jump target of the node itself.
-fn own_target(pipeline: &Pipeline, node: &Node) -> Option<(String, Jump)> {
+fn own_target(pipeline: &Pipeline, node: &Node) -> Option<(String, JumpAttribute)> {
     let named = |key: &str, why| existing(pipeline, &node.attributes.text(key), why);
-    named("retry_target", Jump::Own).or_else(|| named("fallback_retry_target", Jump::Fallback))
+    named("retry_target", JumpAttribute::Own)
+        .or_else(|| named("fallback_retry_target", JumpAttribute::Fallback))
 }
 
 /// Returns a target if that node exists; lint has warned about the others.
-fn existing(pipeline: &Pipeline, target: &str, why: Jump) -> Option<(String, Jump)> {
+fn existing(pipeline: &Pipeline, target: &str, why: JumpAttribute) -> Option<(String, JumpAttribute)> {
     pipeline.node(target).map(|node| (node.id().to_owned(), why))
 }
 
 /// Returns the rule for abandoning branches, by fork with such a rule.
-fn rules(pipeline: &Pipeline, regions: &Regions) -> HashMap<String, Rule> {
-    let rule = |region: &Region| {
+fn rules(pipeline: &Pipeline, regions: &ForkRegions) -> HashMap<String, LeaveRule> {
+    let rule = |region: &ForkRegion| {
         let fork = &pipeline.nodes()[region.fork];
         let edges = pipeline.edges().iter().filter(|edge| *edge.from == *fork.id());
-        let rule = Rule::of(fork, edges.map(|edge| edge.to.to_string()).collect());
-        rule.leaves().then(|| (fork.id().to_owned(), rule))
+        let rule = LeaveRule::of(fork, edges.map(|edge| edge.to.to_string()).collect());
+        rule.may_abandon().then(|| (fork.id().to_owned(), rule))
     };
     regions.all.iter().filter_map(rule).collect()
 }
 
 /// Returns whether a node is in branches that may be abandoned.
-fn leaves(pipeline: &Pipeline, rules: &HashMap<String, Rule>, region: &Region, node: usize) -> bool {
+fn may_be_abandoned(
+    pipeline: &Pipeline,
+    rules: &HashMap<String, LeaveRule>,
+    region: &ForkRegion,
+    node: usize,
+) -> bool {
     region.nodes.contains(&node) && rules.contains_key(pipeline.nodes()[region.fork].id())
 }
 
 /// Returns the error for a child that would be left without a manager to end it.
-fn left_manager(node: &Node) -> Error {
+fn abandoned_manager_error(node: &Node) -> Error {
     let message = format!(
         "node {}: a manager does not run in a branch that may be left; use `join_policy=wait_all` without `fail_fast`",
         node.id()
@@ -384,11 +392,11 @@ fn signature_limit(pipeline: &Pipeline) -> Option<u64> {
 }
 
 /// Returns the data about the arriving branches that a fan-in needs.
-fn fan_in(pipeline: &Pipeline, region: &Region) -> Role {
+fn fan_in(pipeline: &Pipeline, region: &ForkRegion) -> NodeRole {
     let fork = &pipeline.nodes()[region.fork];
     let edges = pipeline.edges().iter().filter(|edge| *edge.from == *fork.id());
     let order = edges.map(|edge| edge.to.to_string()).collect();
-    Role::FanIn { fork: Arc::new(fork.clone()), order, implicit: region.implicit }
+    NodeRole::FanIn { fork: Arc::new(fork.clone()), order, implicit: region.implicit }
 }
 
 fn max_parallel(fork: &Node) -> usize {

@@ -17,7 +17,7 @@ pub(super) const INDEX: &str = "item_index";
 
 /// An item on its way to the first node of its branch.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Item {
+pub(super) struct BranchItem {
     pub(super) index: usize,
     pub(super) item: Json,
 }
@@ -101,8 +101,8 @@ impl NodeTargets {
     }
 
     /// Returns the branches of an edge, one per item; `None` if the edge begins a single branch.
-    pub(super) fn branches(&self, edge: usize, context: &Context) -> Option<Vec<Item>> {
+    pub(super) fn branches(&self, edge: usize, context: &Context) -> Option<Vec<BranchItem>> {
         let items = self.list(edge, context).ok().flatten()?;
-        Some(items.iter().cloned().enumerate().map(|(index, item)| Item { index, item }).collect())
+        Some(items.iter().cloned().enumerate().map(|(index, item)| BranchItem { index, item }).collect())
     }
 }

@@ -27,8 +27,8 @@ const REMEMBERED: usize = 1024;
 
 /// The condition under which the other branches of a parallel node no longer count.
 #[derive(Clone, Debug)]
-pub(super) struct Rule {
-    policy: Policy,
+pub(super) struct LeaveRule {
+    policy: LeavePolicy,
     /// Whether the first failure decides.
     pub(super) fail_fast: bool,
     /// The first nodes of its branches.
@@ -37,23 +37,23 @@ pub(super) struct Rule {
 
 /// How many branches must succeed.
 #[derive(Clone, Copy, Debug)]
-enum Policy {
+enum LeavePolicy {
     All,
     One,
     Most,
     Count(usize),
 }
 
-impl Rule {
+impl LeaveRule {
     pub(super) fn of(fork: &Node, firsts: Vec<String>) -> Self {
         let policy = match &*fork.attributes.text("join_policy") {
-            "first_success" => Policy::One,
-            "quorum" => Policy::Most,
+            "first_success" => LeavePolicy::One,
+            "quorum" => LeavePolicy::Most,
             "k_of_n" => {
                 let k = fork.attributes.get("k").and_then(Value::as_integer).unwrap_or(1);
-                Policy::Count(usize::try_from(k).unwrap_or(usize::MAX))
+                LeavePolicy::Count(usize::try_from(k).unwrap_or(usize::MAX))
             }
-            _ => Policy::All,
+            _ => LeavePolicy::All,
         };
         Self { policy, fail_fast: fork.attributes.text("error_policy") == "fail_fast", firsts }
     }
@@ -61,16 +61,16 @@ impl Rule {
     /// Returns how many of `total` branches must succeed; `None` if each counts.
     pub(super) fn needed(&self, total: usize) -> Option<usize> {
         match self.policy {
-            Policy::All => None,
-            Policy::One => Some(1),
-            Policy::Most => Some(total / 2 + 1),
-            Policy::Count(count) => Some(count),
+            LeavePolicy::All => None,
+            LeavePolicy::One => Some(1),
+            LeavePolicy::Most => Some(total / 2 + 1),
+            LeavePolicy::Count(count) => Some(count),
         }
     }
 
     /// Returns whether branches may be abandoned at all.
-    pub(super) fn leaves(&self) -> bool {
-        !matches!(self.policy, Policy::All) || self.fail_fast
+    pub(super) fn may_abandon(&self) -> bool {
+        !matches!(self.policy, LeavePolicy::All) || self.fail_fast
     }
 
     /// Returns whether the results so far decide for all branches. `join` is the fork and its visit, after the branch around.
@@ -91,7 +91,7 @@ impl Rule {
         let needed = self.needed(firsts.len());
         let enough = needed.is_some_and(|needed| succeeded >= needed);
         let out_of_reach = needed.is_some_and(|needed| firsts.len() - failed - others < needed);
-        self.leaves() && (enough || out_of_reach || self.fail_fast && failed > 0)
+        self.may_abandon() && (enough || out_of_reach || self.fail_fast && failed > 0)
     }
 }
 
@@ -107,19 +107,19 @@ pub(super) fn joins(branch: &str) -> impl Iterator<Item = (&str, &str)> {
 
 /// The joins of the runs in this process with branches that may be abandoned.
 #[derive(Debug, Default)]
-pub(super) struct Joins {
-    open: Mutex<HashMap<String, Join>>,
+pub(super) struct BranchJoins {
+    open: Mutex<HashMap<String, BranchJoin>>,
 }
 
 /// One join: its watchers, and, once it is settled, the guard that keeps the run active until they have learned it.
 #[derive(Debug)]
-struct Join {
+struct BranchJoin {
     settled: watch::Sender<bool>,
     watching: Vec<NodeContext>,
     awake: Vec<KeepAwakeGuard>,
 }
 
-impl Join {
+impl BranchJoin {
     fn new() -> Self {
         Self { settled: watch::Sender::new(false), watching: Vec::new(), awake: Vec::new() }
     }
@@ -127,14 +127,14 @@ impl Join {
 
 /// A node that watches a join, until this value is dropped.
 #[derive(Debug)]
-pub(super) struct Watch {
-    joins: Arc<Joins>,
+pub(super) struct JoinWatch {
+    joins: Arc<BranchJoins>,
     key: String,
     activation: String,
     pub(super) settled: watch::Receiver<bool>,
 }
 
-impl Drop for Watch {
+impl Drop for JoinWatch {
     fn drop(&mut self) {
         let gone = |cx: &NodeContext| cx.idempotency_key() == self.activation;
         if let Some(join) = self.joins.lock().get_mut(&self.key) {
@@ -143,8 +143,8 @@ impl Drop for Watch {
     }
 }
 
-impl Joins {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Join>> {
+impl BranchJoins {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, BranchJoin>> {
         // No code panics while it holds this lock.
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= REMEMBERED {
@@ -154,21 +154,21 @@ impl Joins {
     }
 
     /// Notifies the running nodes in the branches of a join that their results no longer count.
-    pub(super) fn settle(&self, life: &str, join: &str) {
+    pub(super) fn settle_join(&self, life: &str, join: &str) {
         let mut open = self.lock();
-        let join = open.entry(format!("{life}:{join}")).or_insert_with(Join::new);
+        let join = open.entry(format!("{life}:{join}")).or_insert_with(BranchJoin::new);
         join.awake = join.watching.iter().map(NodeContext::stay_awake).collect();
         join.settled.send_replace(true);
     }
 
     /// Starts watching a join for a node.
-    pub(super) fn watch(self: &Arc<Self>, cx: &NodeContext, life: &str, join: &str) -> Watch {
+    pub(super) fn watch(self: &Arc<Self>, cx: &NodeContext, life: &str, join: &str) -> JoinWatch {
         let key = format!("{life}:{join}");
         let mut open = self.lock();
-        let join = open.entry(key.clone()).or_insert_with(Join::new);
+        let join = open.entry(key.clone()).or_insert_with(BranchJoin::new);
         join.watching.push(cx.clone());
         let settled = join.settled.subscribe();
-        Watch { joins: Arc::clone(self), key, activation: cx.idempotency_key(), settled }
+        JoinWatch { joins: Arc::clone(self), key, activation: cx.idempotency_key(), settled }
     }
 
     /// Removes a join that ended.
@@ -179,8 +179,8 @@ impl Joins {
 }
 
 /// Waits until one of these joins is settled; forever if the list is empty.
-pub(super) async fn settled(joins: Vec<Watch>) {
-    let one = |mut join: Watch| -> Pin<Box<dyn Future<Output = ()> + Send>> {
+pub(super) async fn wait_until_settled(joins: Vec<JoinWatch>) {
+    let one = |mut join: JoinWatch| -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             // The sender is gone with the graph, or because the join ended: neither is a reason to stop.
             if join.settled.wait_for(|settled| *settled).await.is_err() {

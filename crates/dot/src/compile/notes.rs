@@ -22,7 +22,7 @@ pub(super) fn of_branches(pipeline: &Pipeline, registry: &Registry) -> Vec<Diagn
         let fix = "lead them to a node of type `parallel.fan_in`, and that one to it";
         found.push(new("branches_meet", message, region.fork, fix));
     }
-    for (from, to) in regions.ways() {
+    for (from, to) in regions.list_routes() {
         let (id, target) = (node(from).id(), node(to).id());
         if regions.is_way_out(from, to) {
             let message = format!(
@@ -34,7 +34,7 @@ pub(super) fn of_branches(pipeline: &Pipeline, registry: &Registry) -> Vec<Diagn
                 from,
                 "lead it to where the branches meet, and decide there",
             ));
-        } else if let Some(fork) = regions.way_in(from, to) {
+        } else if let Some(fork) = regions.entered_fork(from, to) {
             let fork = node(fork).id();
             let message = format!(
                 "`{id}` leads to `{target}` in a branch of `{fork}`: the run goes through `{fork}`, which begins that branch alone"

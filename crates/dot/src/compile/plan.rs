@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use ferrata_core::state::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::condition::Facts;
+use crate::condition::ConditionFacts;
 use crate::outcome::{StageOutcome, Status};
-use crate::select::{Candidate, Choice, Reason, choose};
-use crate::suggest::shown;
+use crate::select::{ChoiceReason, EdgeCandidate, EdgeChoice, choose};
+use crate::suggest::beginning_for_message;
 
 /// How many failed edge conditions a message names.
 const TOLD: usize = 8;
@@ -24,7 +24,7 @@ pub(super) fn gate_key(node: &str) -> String {
 /// The targets of one node.
 #[derive(Debug)]
 pub(super) struct NodeTargets {
-    pub(super) edges: Vec<Candidate>,
+    pub(super) edges: Vec<EdgeCandidate>,
     /// For each edge, whether it restarts the run.
     pub(super) restarts: Vec<bool>,
     /// For each edge, whether the run goes back deliberately to plan again.
@@ -54,23 +54,23 @@ pub(super) struct NodeTargets {
     /// For a fork, the first node of the branch for a run on its way to a node in one of its branches.
     pub(super) entries: HashMap<String, String>,
     /// The target of a jump after a failure: the first that exists.
-    pub(super) retry_target: Option<(String, Jump)>,
+    pub(super) retry_target: Option<(String, JumpAttribute)>,
     /// Every jump target, including those after the first: they are part of the graph.
     pub(super) named: Vec<String>,
     /// The gates that the exit checks, as does every node outside of branches without a successor.
-    pub(super) gates: Vec<Gate>,
+    pub(super) gates: Vec<GoalGate>,
 }
 
 /// A node with a goal that must be met before the run may end.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct GoalGate {
     pub(super) node: String,
-    pub(super) target: Option<(String, Jump)>,
+    pub(super) target: Option<(String, JumpAttribute)>,
 }
 
 /// The attribute that names a jump target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Jump {
+pub(super) enum JumpAttribute {
     Own,
     Fallback,
     OfGraph,
@@ -80,7 +80,7 @@ pub(super) enum Jump {
     Left,
 }
 
-impl Jump {
+impl JumpAttribute {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Own => "retry_target",
@@ -95,19 +95,19 @@ impl Jump {
 
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// An edge.
     Edge {
         to: String,
         /// Its index among the node's edges; absent for a restarted run.
         place: Option<usize>,
-        reason: Reason,
+        reason: ChoiceReason,
         restart: bool,
         replan: bool,
         carries: Option<EdgeFidelity>,
     },
     /// A node that is reached without an edge.
-    Jump { to: String, why: Jump },
+    Jump { to: String, why: JumpAttribute },
     /// All edges: each begins a branch.
     Fork,
     /// The list is empty: the run goes to where the branches would have met.
@@ -229,7 +229,7 @@ impl RouteInput {
     }
 
     /// Returns the reason why the run goes back deliberately.
-    pub(super) fn why(&self, node: &str) -> String {
+    pub(super) fn replan_reason(&self, node: &str) -> String {
         let outcome = if self.own_outcome.is_empty() { self.outcome.as_str() } else { &self.own_outcome };
         match &*self.failure_reason {
             "" => format!("`{node}` came to `{outcome}`"),
@@ -250,83 +250,87 @@ impl NodeTargets {
     ///
     /// A failure follows an edge whose condition holds. Otherwise it jumps to the retry target, and without one follows an edge to a conditional
     /// node, which decides on it. It never follows another edge without a condition.
-    pub(super) fn next(&self, sent: &RouteInput, context: &Context) -> Next {
+    pub(super) fn next(&self, sent: &RouteInput, context: &Context) -> NextStep {
         match (self.after(sent, context), &self.home) {
-            (Next::End | Next::Fail, Some(home)) => Next::Jump { to: home.clone(), why: Jump::Join },
+            (NextStep::End | NextStep::Fail, Some(home)) => {
+                NextStep::Jump { to: home.clone(), why: JumpAttribute::Join }
+            }
             (next, _) => next,
         }
     }
 
-    fn after(&self, sent: &RouteInput, context: &Context) -> Next {
+    fn after(&self, sent: &RouteInput, context: &Context) -> NextStep {
         if let Some(to) = &sent.restart {
             let carries = sent.carries.clone();
-            return Next::Edge {
+            return NextStep::Edge {
                 to: to.clone(),
                 place: sent.edge,
-                reason: Reason::Condition,
+                reason: ChoiceReason::Condition,
                 restart: true,
                 replan: false,
                 carries,
             };
         }
         if sent.left {
-            return Next::End;
+            return NextStep::End;
         }
         if let Some(to) = &sent.goes {
-            return Next::Jump { to: to.clone(), why: Jump::Left };
+            return NextStep::Jump { to: to.clone(), why: JumpAttribute::Left };
         }
         if sent.stuck {
-            return Next::Fail;
+            return NextStep::Fail;
         }
         if self.forks && sent.outcome != Status::Fail {
             let first = sent.enter.as_ref().and_then(|to| self.entries.get(to));
             return match (first, &self.meets) {
-                (Some(first), _) => Next::Begin { first: first.clone() },
+                (Some(first), _) => NextStep::Begin { first: first.clone() },
                 (None, Some(meets)) if self.items(context).is_ok_and(|(_, branches)| branches == 0) => {
-                    Next::Skip { to: meets.clone() }
+                    NextStep::Skip { to: meets.clone() }
                 }
-                _ => Next::Fork,
+                _ => NextStep::Fork,
             };
         }
-        if let Some(next) = self.unmet(context).filter(|_| sent.outcome != Status::Fail) {
+        if let Some(next) = self.find_unmet_gate(context).filter(|_| sent.outcome != Status::Fail) {
             return next;
         }
         let lookup = |key: &str| context.get_value(key).cloned().or_else(|| of_other_dialects(key, context));
         let outcome = sent.as_outcome();
-        let facts = Facts::new(outcome.word(), &sent.preferred_label, &lookup);
+        let facts = ConditionFacts::new(outcome.word(), &sent.preferred_label, &lookup);
         let choice = choose(&self.edges, &outcome, &facts, sent.draw);
         if sent.outcome != Status::Fail {
             return match choice {
                 Some(choice) => self.edge(choice),
-                None if self.edges.is_empty() => Next::End,
-                None => Next::Stuck,
+                None if self.edges.is_empty() => NextStep::End,
+                None => NextStep::Stuck,
             };
         }
         if self.decides {
-            return choice.map_or(Next::Fail, |choice| self.edge(choice));
+            return choice.map_or(NextStep::Fail, |choice| self.edge(choice));
         }
-        if let Some(choice) = choice.filter(|choice| choice.reason == Reason::Condition) {
+        if let Some(choice) = choice.filter(|choice| choice.reason == ChoiceReason::Condition) {
             return self.edge(choice);
         }
         if let Some((to, why)) = &self.retry_target {
-            return Next::Jump { to: to.clone(), why: *why };
+            return NextStep::Jump { to: to.clone(), why: *why };
         }
         // Edges by index, so that a choice among the remaining edges maps back to one among all.
         let kept: Vec<usize> = (0..self.edges.len()).filter(|&at| self.to_conditional[at]).collect();
-        let edges: Vec<Candidate> = kept.iter().map(|&at| self.edges[at].clone()).collect();
+        let edges: Vec<EdgeCandidate> = kept.iter().map(|&at| self.edges[at].clone()).collect();
         match choose(&edges, &outcome, &facts, sent.draw) {
-            Some(Choice { edge, reason }) => self.edge(Choice { edge: kept[edge], reason }),
-            None => Next::Fail,
+            Some(EdgeChoice { edge, reason }) => self.edge(EdgeChoice { edge: kept[edge], reason }),
+            None => NextStep::Fail,
         }
     }
 
     /// Describes the conditions of the edges if none of them holds after this outcome.
-    pub(super) fn tried(&self, node: &str, outcome: &StageOutcome) -> String {
+    pub(super) fn describe_conditions(&self, node: &str, outcome: &StageOutcome) -> String {
         let label = match &*outcome.preferred_label {
             "" => String::new(),
-            label => format!(" with the label `{}`", shown(label)),
+            label => format!(" with the label `{}`", beginning_for_message(label)),
         };
-        let asked = |edge: &Candidate| format!("to `{}` if `{}`", edge.to, shown(edge.condition.text()));
+        let asked = |edge: &EdgeCandidate| {
+            format!("to `{}` if `{}`", edge.to, beginning_for_message(edge.condition.text()))
+        };
         let mut asked: Vec<String> = self.edges.iter().take(TOLD).map(asked).collect();
         if self.edges.len() > TOLD {
             asked.push(format!("and {} more", self.edges.len() - TOLD));
@@ -338,29 +342,29 @@ impl NodeTargets {
         )
     }
 
-    fn edge(&self, choice: Choice) -> Next {
+    fn edge(&self, choice: EdgeChoice) -> NextStep {
         let to = self.edges[choice.edge].to.clone();
         let carries = self.carries[choice.edge].clone();
         let (restart, replan) = (self.restarts[choice.edge], self.replans[choice.edge]);
-        Next::Edge { to, place: Some(choice.edge), reason: choice.reason, restart, replan, carries }
+        NextStep::Edge { to, place: Some(choice.edge), reason: choice.reason, restart, replan, carries }
     }
 
     /// Finds the first visited gate with an unmet goal.
-    fn unmet(&self, context: &Context) -> Option<Next> {
-        let unmet = |gate: &&Gate| {
+    fn find_unmet_gate(&self, context: &Context) -> Option<NextStep> {
+        let unmet = |gate: &&GoalGate| {
             let last = context.get_value(&gate_key(&gate.node)).and_then(|value| value.as_str());
             last.is_some_and(|status| status != "success" && status != "partial_success")
         };
         let gate = self.gates.iter().find(unmet)?;
         Some(match &gate.target {
-            Some((to, why)) => Next::Jump { to: to.clone(), why: *why },
-            None => Next::Unmet { gate: gate.node.clone() },
+            Some((to, why)) => NextStep::Jump { to: to.clone(), why: *why },
+            None => NextStep::Unmet { gate: gate.node.clone() },
         })
     }
 
     /// Returns the graph node on the way to a node: a route out of the branch passes the node where the branches meet, one into a branch from outside
     /// passes its fork.
-    pub(super) fn by_way_of<'a>(&'a self, to: &'a str) -> &'a str {
+    pub(super) fn waypoint_to<'a>(&'a self, to: &'a str) -> &'a str {
         match &self.home {
             Some(home) if self.out.contains(to) => home,
             _ => self.through.get(to).map_or(to, String::as_str),
@@ -371,7 +375,7 @@ impl NodeTargets {
     pub(super) fn followers(&self) -> Vec<String> {
         let mut seen = HashSet::new();
         let all = self.targets();
-        let ways = all.iter().map(|to| self.by_way_of(to));
+        let ways = all.iter().map(|to| self.waypoint_to(to));
         let meets = self.meets.iter().filter(|_| self.each.iter().any(Option::is_some));
         let ways = ways.chain(self.entries.values().chain(meets).map(String::as_str));
         ways.filter(|to| seen.insert(*to)).map(str::to_owned).collect()

@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 16;
 
 /// The branches of one parallel node.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(super) struct ForkRegion {
     /// The index of the parallel node.
     pub(super) fork: usize,
     /// The node where its branches meet.
@@ -29,7 +29,7 @@ pub(super) struct Region {
     pub(super) nodes: HashSet<usize>,
 }
 
-impl Region {
+impl ForkRegion {
     /// Returns whether a path connects two nodes of the region without leaving it.
     fn reaches(&self, next: &[Vec<usize>], from: usize, to: usize) -> bool {
         let (mut seen, mut open) = (HashSet::new(), vec![from]);
@@ -47,8 +47,8 @@ impl Region {
 
 /// All regions of a pipeline.
 #[derive(Debug, Default)]
-pub(super) struct Regions {
-    pub(super) all: Vec<Region>,
+pub(super) struct ForkRegions {
+    pub(super) all: Vec<ForkRegion>,
     /// The targets of each node, along edges and by jumps.
     next: Vec<Vec<usize>>,
     /// For each region, the targets of its branches other than the node where they meet.
@@ -63,7 +63,7 @@ enum RegionError {
     Shape,
 }
 
-impl Regions {
+impl ForkRegions {
     /// Finds the regions of a pipeline, given the type of each node and the indices of start and exits.
     ///
     /// # Errors
@@ -85,8 +85,8 @@ impl Regions {
                 Err(RegionError::Fork(error)) => return Err(error),
             }
         }
-        let taken: HashSet<usize> = found.iter().map(|region: &Region| region.fan_in).collect();
-        let graph = open::Open { pipeline, types, next: &next, start, exits, taken: &taken };
+        let taken: HashSet<usize> = found.iter().map(|region: &ForkRegion| region.fan_in).collect();
+        let graph = open::OpenRegion { pipeline, types, next: &next, start, exits, taken: &taken };
         for fork in &open {
             found.push(graph.region(*fork)?);
         }
@@ -95,7 +95,7 @@ impl Regions {
         if !open.is_empty() {
             regions.check_apart(pipeline)?;
         }
-        regions.leaves = regions.ways_out();
+        regions.leaves = regions.outside_targets();
         Ok(regions)
     }
 
@@ -149,13 +149,13 @@ impl Regions {
     }
 
     /// Returns the innermost region around a node.
-    pub(super) fn around(&self, node: usize) -> Option<&Region> {
+    pub(super) fn around(&self, node: usize) -> Option<&ForkRegion> {
         let around = self.all.iter().filter(|region| region.nodes.contains(&node));
         around.min_by_key(|region| region.nodes.len())
     }
 
     /// Returns the region with branches that meet at a node.
-    pub(super) fn meeting_at(&self, node: usize) -> Option<&Region> {
+    pub(super) fn meeting_at(&self, node: usize) -> Option<&ForkRegion> {
         self.all.iter().find(|region| region.fan_in == node)
     }
 }
@@ -229,7 +229,7 @@ fn region(
     next: &[Vec<usize>],
     fork: usize,
     exits: &[usize],
-) -> Result<Region, RegionError> {
+) -> Result<ForkRegion, RegionError> {
     let id = |at: usize| pipeline.nodes()[at].id();
     let fork_is = |message: &str| Err(RegionError::Fork(wrong(id(fork), message)));
     let mut depths: HashMap<usize, usize> = HashMap::new();
@@ -262,7 +262,7 @@ fn region(
         open.extend(next[at].iter().map(|&to| (to, after)));
     }
     match meets {
-        Some(fan_in) => Ok(Region { fork, fan_in, implicit: false, nodes: depths.into_keys().collect() }),
+        Some(fan_in) => Ok(ForkRegion { fork, fan_in, implicit: false, nodes: depths.into_keys().collect() }),
         None => Err(RegionError::Shape),
     }
 }

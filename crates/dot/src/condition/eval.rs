@@ -9,13 +9,13 @@ use super::{Expression, Literal, Operator};
 
 /// The input of a condition: the outcome of the node that has just ended, and the context after it.
 #[derive(Clone, Copy)]
-pub struct Facts<'a> {
+pub struct ConditionFacts<'a> {
     outcome: &'a str,
     preferred_label: &'a str,
     context: &'a dyn Fn(&str) -> Option<Value>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> ConditionFacts<'a> {
     /// Creates the facts from the status of the outcome, its preferred label, and the lookup of context keys.
     pub fn new(
         outcome: &'a str,
@@ -39,7 +39,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-impl fmt::Debug for Facts<'_> {
+impl fmt::Debug for ConditionFacts<'_> {
     /// Does not print the context.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Facts").field("outcome", &self.outcome).finish_non_exhaustive()
@@ -47,7 +47,7 @@ impl fmt::Debug for Facts<'_> {
 }
 
 /// Evaluates a tree whose depth the parser bounds.
-pub(super) fn holds(expression: &Expression, facts: &Facts<'_>) -> bool {
+pub(super) fn holds(expression: &Expression, facts: &ConditionFacts<'_>) -> bool {
     match expression {
         Expression::Any(parts) => parts.iter().any(|part| holds(part, facts)),
         Expression::All(parts) => parts.iter().all(|part| holds(part, facts)),

@@ -8,7 +8,7 @@ use std::fmt;
 use ferrata_core::{Error, ErrorKind};
 use regex_lite::Regex;
 
-pub use eval::Facts;
+pub use eval::ConditionFacts;
 
 /// Maximum length of a condition: longer ones are programs, which belong in a node.
 pub(crate) const MAX_LENGTH: usize = 4096;
@@ -51,7 +51,7 @@ impl Condition {
     }
 
     /// Returns whether the condition holds. There is always an answer: values that cannot be compared are unequal.
-    pub fn holds(&self, facts: &Facts<'_>) -> bool {
+    pub fn holds(&self, facts: &ConditionFacts<'_>) -> bool {
         self.root.as_ref().is_none_or(|root| eval::holds(root, facts))
     }
 

@@ -14,7 +14,7 @@ pub(super) fn parse(text: &str) -> Result<(Option<Expression>, Vec<String>)> {
         let message = format!("it has {} bytes; the most is {MAX_LENGTH}", text.len());
         return Err(ConditionError::new(MAX_LENGTH, message, "let a node decide, and ask for what it sets"));
     }
-    let mut parser = Parser { text, at: 0, outcomes: Vec::new() };
+    let mut parser = ConditionParser { text, at: 0, outcomes: Vec::new() };
     parser.skip_blank();
     if parser.rest().is_empty() {
         return Ok((None, Vec::new()));
@@ -24,13 +24,13 @@ pub(super) fn parse(text: &str) -> Result<(Option<Expression>, Vec<String>)> {
     if parser.rest().is_empty() { Ok((Some(root), parser.outcomes)) } else { Err(parser.leftover()) }
 }
 
-struct Parser<'a> {
+struct ConditionParser<'a> {
     text: &'a str,
     at: usize,
     outcomes: Vec<String>,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> ConditionParser<'a> {
     fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }

@@ -8,7 +8,7 @@ use std::fmt;
 use serde_json::{Value as Json, json};
 
 pub(crate) use preamble::{STEERING, latest_answers, preamble};
-pub(crate) use sessions::Sessions;
+pub(crate) use sessions::TaskSessions;
 
 use crate::pipeline::{Edge, Node, Pipeline};
 
@@ -77,13 +77,13 @@ pub struct FidelityChoice {
 
 /// The fidelity settings of the edge that led to a node, and the edge's first node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Arrival {
+pub(crate) struct EdgeArrival {
     pub(crate) from: Option<String>,
     pub(crate) fidelity: String,
     pub(crate) thread: String,
 }
 
-impl Arrival {
+impl EdgeArrival {
     /// Reads the settings of an edge.
     pub(crate) fn by(edge: &Edge) -> Self {
         let text = |key: &str| edge.attributes.text(key).into_owned();
@@ -95,7 +95,7 @@ impl FidelityChoice {
     /// Chooses the fidelity: from the edge, then the node, then the graph's `default_fidelity`; the default is `compact`. The thread of a full
     /// fidelity is the node's `thread_id`, then the edge's, then the graph's `default_thread`, then the innermost subgraph around the node, then the
     /// previous node.
-    pub(crate) fn of(node: &Node, pipeline: &Pipeline, arrival: &Arrival) -> Self {
+    pub(crate) fn of(node: &Node, pipeline: &Pipeline, arrival: &EdgeArrival) -> Self {
         let fidelities = [
             arrival.fidelity.as_str().into(),
             node.attributes.text("fidelity"),

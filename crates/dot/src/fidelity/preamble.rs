@@ -16,7 +16,7 @@ const ENGINE: [&str; 6] =
     ["outcome", "preferred_label", "failure_reason", "current_node", "last_stage", "last_response"];
 
 /// The limits of a fidelity.
-struct Measure {
+struct FidelityLimits {
     /// Of the whole, in bytes; four to a token.
     all: usize,
     /// Of one node's answer.
@@ -29,7 +29,7 @@ struct Measure {
     last: usize,
 }
 
-impl Measure {
+impl FidelityLimits {
     const fn of(fidelity: Fidelity) -> Option<Self> {
         Some(match fidelity {
             Fidelity::Full | Fidelity::Truncate => return None,
@@ -42,12 +42,12 @@ impl Measure {
 }
 
 /// The last result of a node.
-struct Stage<'a> {
+struct StageSummary<'a> {
     id: &'a str,
     said: &'a Json,
 }
 
-impl Stage<'_> {
+impl StageSummary<'_> {
     fn text(&self, key: &str) -> &str {
         self.said.get(key).and_then(Json::as_str).unwrap_or_default()
     }
@@ -67,8 +67,8 @@ pub(crate) fn preamble(fidelity: Fidelity, context: &Context, run: &str) -> Stri
     if fidelity == Fidelity::Truncate {
         text.push_str(&format!("Run: {run}\n"));
     }
-    if let Some(measure) = Measure::of(fidelity) {
-        told(&mut text, &measure, context);
+    if let Some(measure) = FidelityLimits::of(fidelity) {
+        write_stages(&mut text, &measure, context);
         if measure.last > 0 {
             add_latest_answers(&mut text, measure.last, context);
         }
@@ -91,21 +91,21 @@ pub(crate) fn preamble(fidelity: Fidelity, context: &Context, run: &str) -> Stri
 fn add_latest_answers(text: &mut String, most: usize, context: &Context) {
     let answers = latest_answers(context);
     for answer in &answers {
-        text.push_str(&answer.shown(most / answers.len()));
+        text.push_str(&answer.excerpt(most / answers.len()));
     }
 }
 
 /// Returns the last result of each node, the latest last.
-fn stages(context: &Context) -> Vec<Stage<'_>> {
-    let of_stage = |(key, said)| Some(Stage { id: str::strip_prefix(key, STAGES)?, said });
-    let mut stages: Vec<Stage<'_>> =
+fn stages(context: &Context) -> Vec<StageSummary<'_>> {
+    let of_stage = |(key, said)| Some(StageSummary { id: str::strip_prefix(key, STAGES)?, said });
+    let mut stages: Vec<StageSummary<'_>> =
         context.iter().filter(|(_, value)| value.is_object()).filter_map(of_stage).collect();
     stages.sort_by_key(|stage| stage.number("at"));
     stages
 }
 
 /// Adds nodes and values while there is room.
-fn told(text: &mut String, measure: &Measure, context: &Context) {
+fn write_stages(text: &mut String, measure: &FidelityLimits, context: &Context) {
     let stages = stages(context);
     let left_out = stages.len().saturating_sub(measure.stages);
     let stages = &stages[left_out..];
@@ -153,7 +153,7 @@ fn told(text: &mut String, measure: &Measure, context: &Context) {
     }
 }
 
-fn line(stage: &Stage<'_>, measure: &Measure, context: &Context) -> String {
+fn line(stage: &StageSummary<'_>, measure: &FidelityLimits, context: &Context) -> String {
     let mut line = format!("- {}: {}", stage.id, stage.text("outcome"));
     if stage.number("visit") > 1 {
         line.push_str(&format!(", visit {}", stage.number("visit")));
@@ -182,7 +182,7 @@ pub(crate) struct LatestAnswer {
 
 impl LatestAnswer {
     /// Returns the source, and at most this many characters of the answer.
-    pub(crate) fn shown(&self, most: usize) -> String {
+    pub(crate) fn excerpt(&self, most: usize) -> String {
         let text = if self.is_output { ending(&self.text, most) } else { beginning(&self.text, most) };
         format!("{}:\n{text}\n", self.of)
     }

@@ -13,31 +13,37 @@ const REMEMBERED: usize = 4096;
 
 /// The last tasks that ran in this process, by the idempotency keys of their activations.
 #[derive(Debug, Default)]
-pub(crate) struct Sessions {
+pub(crate) struct TaskSessions {
     ran: Mutex<(HashSet<String>, VecDeque<String>)>,
 }
 
-impl Sessions {
+impl TaskSessions {
     /// Returns the fidelity of a task in this process. If the previous task had full fidelity in another process, its session is gone, and a summary
     /// replaces it. This happens once, because the previous task is then one of this process.
-    pub(crate) fn here(&self, told: &FidelityChoice, context: &Context, activation: &str) -> FidelityChoice {
+    pub(crate) fn effective_fidelity(
+        &self,
+        told: &FidelityChoice,
+        context: &Context,
+        activation: &str,
+    ) -> FidelityChoice {
         let last = context.get_value(LAST);
         let text = |key: &str| last.and_then(|last| last.get(key)).and_then(Json::as_str).unwrap_or_default();
         let life = activation.split_once(':').map_or("", |(life, _)| life);
-        let lost = text("mode") == Fidelity::Full.as_str() && !self.knows(&format!("{life}:{}", text("by")));
+        let lost =
+            text("mode") == Fidelity::Full.as_str() && !self.contains(&format!("{life}:{}", text("by")));
         if told.fidelity == Fidelity::Full && lost {
             return FidelityChoice { fidelity: Fidelity::SummaryHigh, thread: told.thread.clone() };
         }
         told.clone()
     }
 
-    fn knows(&self, activation: &str) -> bool {
+    fn contains(&self, activation: &str) -> bool {
         // No code panics while it holds this lock.
         self.ran.lock().unwrap_or_else(PoisonError::into_inner).0.contains(activation)
     }
 
     /// Remembers that a task has run in this process.
-    pub(crate) fn remember(&self, activation: String) {
+    pub(crate) fn insert(&self, activation: String) {
         let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
         let (known, order) = &mut *ran;
         if known.insert(activation.clone()) {

@@ -87,7 +87,7 @@ impl CapturedOutput {
 
 /// Collects one output.
 #[derive(Debug, Default)]
-struct Collector {
+struct OutputCollector {
     policy: KeepPolicy,
     place: Option<WholePlace>,
     head: Vec<u8>,
@@ -97,7 +97,7 @@ struct Collector {
     problem: Option<String>,
 }
 
-impl Collector {
+impl OutputCollector {
     fn push(&mut self, bytes: &[u8]) {
         let (first, last) = self.policy.limits();
         if self.head.len() + self.tail.len() + bytes.len() > first + last {
@@ -210,8 +210,8 @@ pub(crate) struct AttemptOutput(Arc<Mutex<OutputState>>);
 #[derive(Debug, Default)]
 struct OutputState {
     source: Option<OutputSource>,
-    output: Collector,
-    errors: Collector,
+    output: OutputCollector,
+    errors: OutputCollector,
     /// Both outputs, after the first request for them.
     captured: Option<CommandOutputs>,
     is_taken: bool,
@@ -242,7 +242,7 @@ impl AttemptOutput {
 
     /// Starts the capture for the command of an attempt.
     pub(super) fn begin(&self, source: OutputSource, policy: KeepPolicy, place: Option<&WholePlace>) {
-        let collector = || Collector { policy, place: place.cloned(), ..Collector::default() };
+        let collector = || OutputCollector { policy, place: place.cloned(), ..OutputCollector::default() };
         *self.state() = OutputState {
             source: Some(source),
             output: collector(),
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     fn captured(policy: KeepPolicy, parts: &[&[u8]]) -> CapturedOutput {
-        let mut collector = Collector { policy, ..Collector::default() };
+        let mut collector = OutputCollector { policy, ..OutputCollector::default() };
         parts.iter().for_each(|part| collector.push(part));
         collector.finish()
     }
@@ -333,8 +333,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().to_owned();
         let place = WholePlace { root: root.clone(), directory: root.join("artifacts"), is_artifact: true };
-        let mut collector =
-            Collector { policy: KeepPolicy::BothEnds(4), place: Some(place), ..Collector::default() };
+        let mut collector = OutputCollector {
+            policy: KeepPolicy::BothEnds(4),
+            place: Some(place),
+            ..OutputCollector::default()
+        };
         [&b"ab"[..], b"cd", b"ef", b"gh"].iter().for_each(|part| collector.push(part));
         let found = collector.finish();
         let whole = found.whole.unwrap();
@@ -344,8 +347,11 @@ mod tests {
         assert_eq!(std::fs::read_dir(root.join("artifacts")).unwrap().count(), 1);
         // One that is dropped on the way leaves nothing.
         let place = WholePlace { root: root.clone(), directory: root.join("artifacts"), is_artifact: true };
-        let mut collector =
-            Collector { policy: KeepPolicy::BothEnds(4), place: Some(place), ..Collector::default() };
+        let mut collector = OutputCollector {
+            policy: KeepPolicy::BothEnds(4),
+            place: Some(place),
+            ..OutputCollector::default()
+        };
         collector.push(b"too long");
         drop(collector);
         assert_eq!(std::fs::read_dir(root.join("artifacts")).unwrap().count(), 1);

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::json;
 
 use super::{Handler, HandlerError, PROMPT, Stage};
-use crate::fidelity::{Fidelity, Sessions, preamble};
+use crate::fidelity::{Fidelity, TaskSessions, preamble};
 use crate::outcome::{StageOutcome, Status};
 use crate::suggest::{one_line, shortened};
 use crate::variable::expand;
@@ -20,7 +20,7 @@ const REASON: usize = 500;
 /// A task for a backend.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Request<'a> {
+pub struct TaskRequest<'a> {
     /// The full prompt: the summary of the run so far, followed by the task.
     pub prompt: &'a str,
     /// The task alone: the node's `prompt`, or its label if it has no prompt.
@@ -33,7 +33,7 @@ pub struct Request<'a> {
     pub stage: &'a Stage,
 }
 
-impl Request<'_> {
+impl TaskRequest<'_> {
     /// Returns the model, the provider or the effort that the node or the stylesheet sets: `llm_model`, `llm_provider`, `reasoning_effort`. The
     /// default is empty, and `high` for the effort.
     pub fn setting(&self, name: &str) -> String {
@@ -65,14 +65,14 @@ impl Request<'_> {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Answer {
+pub struct BackendAnswer {
     /// The answer.
     pub text: Option<String>,
     /// The outcome of the work; `None` if the text is the whole result.
     pub outcome: Option<StageOutcome>,
 }
 
-impl Answer {
+impl BackendAnswer {
     /// Creates an answer with text; the node succeeds.
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: Some(text.into()), outcome: None }
@@ -103,7 +103,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// Returns [`HandlerError`], which also states whether a retry makes sense.
-    async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError>;
+    async fn run(&self, request: TaskRequest<'_>) -> Result<BackendAnswer, HandlerError>;
 }
 
 /// A backend that does no work and answers `[Simulated] Response for stage: ` and the node. The notes of the outcome mark it as simulated.
@@ -112,10 +112,10 @@ pub struct Simulate;
 
 #[async_trait]
 impl Backend for Simulate {
-    async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError> {
+    async fn run(&self, request: TaskRequest<'_>) -> Result<BackendAnswer, HandlerError> {
         let node = request.stage.node.id();
         let outcome = StageOutcome::success().with_notes(format!("Simulated, without a backend: {node}"));
-        Ok(Answer::outcome(outcome).with_text(format!("[Simulated] Response for stage: {node}")))
+        Ok(BackendAnswer::outcome(outcome).with_text(format!("[Simulated] Response for stage: {node}")))
     }
 }
 
@@ -130,13 +130,13 @@ impl Backend for Simulate {
 #[derive(Debug)]
 pub struct Codergen<B> {
     backend: B,
-    sessions: Sessions,
+    sessions: TaskSessions,
 }
 
 impl<B: Backend> Codergen<B> {
     /// Creates a handler that sends tasks to `backend`.
     pub fn new(backend: B) -> Self {
-        Self { backend, sessions: Sessions::default() }
+        Self { backend, sessions: TaskSessions::default() }
     }
 }
 
@@ -172,7 +172,7 @@ impl<B: Backend> Handler for Codergen<B> {
         let task = if task.is_empty() { stage.node.label() } else { task };
         let task = if stage.is_expanded { task } else { expand(&task, &stage.context).map_err(refused)? };
         let activation = stage.cx.idempotency_key();
-        let told = self.sessions.here(&stage.told, &stage.context, &activation);
+        let told = self.sessions.effective_fidelity(&stage.told, &stage.context, &activation);
         if told.fidelity != stage.told.fidelity {
             let event = json!({"node": stage.node.id(), "from": stage.told.fidelity.as_str(), "to": told.fidelity.as_str()});
             stage.cx.emit("fidelity.degraded", event).map_err(HandlerError::of_runtime)?;
@@ -184,10 +184,10 @@ impl<B: Backend> Handler for Codergen<B> {
         prompt.push_str(&task);
         let (fidelity, thread) = (told.fidelity, told.thread.as_deref());
         let answer =
-            self.backend.run(Request { prompt: &prompt, task: &task, fidelity, thread, stage }).await?;
-        self.sessions.remember(activation);
+            self.backend.run(TaskRequest { prompt: &prompt, task: &task, fidelity, thread, stage }).await?;
+        self.sessions.insert(activation);
         let node = stage.node.id();
-        let Answer { text, outcome } = answer;
+        let BackendAnswer { text, outcome } = answer;
         let outcome = match (outcome, &text) {
             (Some(outcome), _) => outcome,
             (None, Some(_)) => StageOutcome::success().with_notes(format!("Stage completed: {node}")),

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 
 use super::capture::{KeepPolicy, OutputSource, WholePlace};
-use super::codergen::{Answer, Backend, Request};
+use super::codergen::{Backend, BackendAnswer, TaskRequest};
 use super::hooks;
-use super::inherit::Inherit;
-use super::process::{ProcessEnd, Shell, run};
-use super::setting::{Setting, setters};
+use super::inherit::InheritedNames;
+use super::process::{ProcessEnd, ShellCommand, run};
+use super::setting::{CommandSetting, setters};
 use super::tool::{TEMPORARY, directory, environment, last_line};
 use super::{HandlerError, Stage};
 use crate::outcome::{StageOutcome, Status};
@@ -47,7 +47,7 @@ const MAX_ANSWER: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct CommandBackend {
     line: String,
-    setting: Setting,
+    setting: CommandSetting,
 }
 
 setters!(CommandBackend);
@@ -132,7 +132,7 @@ fn of_child(root: &Path, run: &str) -> PathBuf {
 impl CommandBackend {
     /// Creates a backend that runs `line` with `sh -c`.
     pub fn new(line: impl Into<String>) -> Self {
-        Self { line: line.into(), setting: Setting::new(KeepPolicy::Beginning(MAX_ANSWER)) }
+        Self { line: line.into(), setting: CommandSetting::new(KeepPolicy::Beginning(MAX_ANSWER)) }
     }
 
     /// Sets the directory for the attempts' directories: `{tenant}/{run}/{node}/{visit}.{attempt}`.
@@ -145,7 +145,7 @@ impl CommandBackend {
 
 #[async_trait]
 impl Backend for CommandBackend {
-    async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError> {
+    async fn run(&self, request: TaskRequest<'_>) -> Result<BackendAnswer, HandlerError> {
         let stage = request.stage;
         let asked = ("prompt.md", request.prompt);
         let files = self.setting.files(stage, asked)?;
@@ -164,24 +164,24 @@ impl Backend for CommandBackend {
         ] {
             environment.push((name.into(), setting.into()));
         }
-        environment.extend(hooks::told(stage));
+        environment.extend(hooks::hook_variables(stage));
         environment.extend(self.setting.stages.iter().flat_map(|stages| stages.artifacts(stage)));
         if let Some(files) = &files {
             environment.push(("FERRATA_STAGE_DIR".into(), files.into()));
         }
-        let shell = Shell {
+        let shell = ShellCommand {
             line: self.line.clone(),
             program: "sh",
             directory: directory(stage, self.setting.directory.as_deref())?,
             environment,
-            inherit: Inherit::all(),
+            inherit: InheritedNames::all(),
             input: request.prompt.as_bytes().to_vec(),
             printed: stage.printed.clone(),
             pulse: stage.pulse.clone(),
         };
         self.setting.begin_output(stage, OutputSource::Backend);
         let finished = run(shell, &stage.cx).await;
-        let finished = finished.map_err(|lost| lost.of("the backend"))?;
+        let finished = finished.map_err(|lost| lost.to_error("the backend"))?;
         let (output, errors) = match stage.printed.captured() {
             Some(printed) => (printed.output.text, printed.errors.text),
             None => (String::new(), String::new()),
@@ -196,8 +196,8 @@ impl Backend for CommandBackend {
             None if output.trim().is_empty() => {
                 Err(HandlerError::no_status("the backend left neither an answer nor a status"))
             }
-            None => Ok(Answer::text(output)),
-            Some(outcome) => Ok(Answer::outcome(outcome).with_text(output)),
+            None => Ok(BackendAnswer::text(output)),
+            Some(outcome) => Ok(BackendAnswer::outcome(outcome).with_text(output)),
         }
     }
 }
@@ -209,7 +209,7 @@ fn by_status(finished: &ProcessEnd, output: &str, errors: &str) -> Option<StageO
         Some(TEMPORARY) => Status::Retry,
         _ => Status::Fail,
     };
-    let how = finished.how();
+    let how = finished.describe();
     let mut outcome = StageOutcome::new(status);
     outcome.is_exit_status = true;
     outcome.failure_reason = match last_line(errors).or_else(|| last_line(output)) {

@@ -5,9 +5,9 @@ use std::ffi::{OsStr, OsString};
 
 use ferrata_core::state::Context;
 
-use super::inherit::Inherit;
+use super::inherit::InheritedNames;
 use crate::pipeline::Node;
-use crate::shell::{self, ShellQuote, is_looked_up, is_of_shells, looked_up};
+use crate::shell::{self, ShellQuote, is_looked_up, is_of_shells, lookup_name};
 use crate::variable::{VariableForm, resolve, text_of, value};
 
 /// Maximum length of a value: Linux starts no command with a variable of 128 KiB.
@@ -60,7 +60,7 @@ impl CommandText {
 pub(super) fn prepare(
     text: &str,
     node: &Node,
-    inherit: &Inherit,
+    inherit: &InheritedNames,
     context: &Context,
 ) -> Result<CommandText, String> {
     let read = shell::read(text);
@@ -79,7 +79,7 @@ pub(super) fn prepare(
     let mut copied = 0;
     for one in &read.found {
         let reference = one.variable;
-        let name = looked_up(one);
+        let name = lookup_name(one);
         let written = &text[reference.start..reference.end];
         if one.quote == ShellQuote::Comment {
             continue;
@@ -177,7 +177,7 @@ mod tests {
         }
         let mut node = Node::new("t");
         node.attributes.set("env.COLOR", Value::string("red"));
-        prepare(text, &node, &Inherit::plain(), &context).map(|command| {
+        prepare(text, &node, &InheritedNames::plain(), &context).map(|command| {
             let shown =
                 |(name, value): (OsString, OsString)| format!("{}={}", name.display(), value.display());
             (command.line, command.environment.into_iter().map(shown).collect())

@@ -31,13 +31,13 @@ struct ProcessGroups {
 
 static LIVE: Mutex<ProcessGroups> = Mutex::new(ProcessGroups { groups: None, shell: None });
 
-fn live() -> MutexGuard<'static, ProcessGroups> {
+fn lock_groups() -> MutexGuard<'static, ProcessGroups> {
     // No code panics while it holds this lock.
     LIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ProcessGroups {
-    fn tell(&mut self, what: char, id: Pid) {
+    fn write_command(&mut self, what: char, id: Pid) {
         if let Some(input) = self.shell.as_mut().and_then(|shell| shell.stdin.as_mut()) {
             // If the shell was killed, this process still kills its commands.
             let _ = input.write_all(format!("{what} {id}\n").as_bytes());
@@ -46,17 +46,17 @@ impl ProcessGroups {
 }
 
 /// Notes that a group has begun.
-pub(super) fn begun(id: Pid) {
-    let mut live = live();
+pub(super) fn register_group(id: Pid) {
+    let mut live = lock_groups();
     live.groups.get_or_insert_default().insert(id);
-    live.tell('+', id);
+    live.write_command('+', id);
 }
 
 /// Records that a group ended: the system may soon reuse its number.
-pub(super) fn ended(id: Pid) {
-    let mut live = live();
+pub(super) fn unregister_group(id: Pid) {
+    let mut live = lock_groups();
     if live.groups.as_mut().is_some_and(|groups| groups.remove(&id)) {
-        live.tell('-', id);
+        live.write_command('-', id);
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) fn ended(id: Pid) {
 ///
 /// Returns the error of starting `/bin/sh`.
 pub fn guard_commands() -> io::Result<()> {
-    let mut live = live();
+    let mut live = lock_groups();
     if live.shell.is_some() {
         return Ok(());
     }
@@ -85,14 +85,14 @@ pub fn guard_commands() -> io::Result<()> {
         .spawn()?;
     live.shell = Some(shell);
     for id in live.groups.iter().flatten().copied().collect::<Vec<_>>() {
-        live.tell('+', id);
+        live.write_command('+', id);
     }
     Ok(())
 }
 
 /// Kills every running command of this process, for a process that must end immediately.
 pub fn kill_commands() {
-    let mut live = live();
+    let mut live = lock_groups();
     for id in live.groups.take().into_iter().flatten() {
         // The group may already be gone.
         let _ = rustix::process::kill_process_group(id, Signal::KILL);

@@ -7,8 +7,8 @@ use serde_json::{Value as Json, json};
 
 use super::capture::{AttemptOutput, KeepPolicy, OutputSource};
 use super::command_text::prepare;
-use super::inherit::Inherit;
-use super::process::{Shell, run};
+use super::inherit::InheritedNames;
+use super::process::{ShellCommand, run};
 use super::tool::{environment, last_line};
 use super::{HandlerError, Stage};
 
@@ -23,21 +23,21 @@ fn hook(stage: &Stage, when: &str) -> String {
 }
 
 /// Returns the hooks as variables for a backend, which runs them around its own tool calls.
-pub(super) fn told(stage: &Stage) -> impl Iterator<Item = (OsString, OsString)> + use<> {
+pub(super) fn hook_variables(stage: &Stage) -> impl Iterator<Item = (OsString, OsString)> + use<> {
     let told =
         [("FERRATA_TOOL_HOOK_PRE", hook(stage, "pre")), ("FERRATA_TOOL_HOOK_POST", hook(stage, "post"))];
     told.into_iter().filter(|(_, line)| !line.is_empty()).map(|(name, line)| (name.into(), line.into()))
 }
 
 /// A tool call, as its hooks receive it.
-pub(super) struct Call<'a> {
+pub(super) struct HookedCall<'a> {
     pub(super) stage: &'a Stage,
     pub(super) directory: Option<PathBuf>,
     pub(super) command: &'a str,
-    pub(super) inherit: &'a Inherit,
+    pub(super) inherit: &'a InheritedNames,
 }
 
-impl Call<'_> {
+impl HookedCall<'_> {
     /// Runs the hook before the call. The inner `Err` is the reason to refuse the call.
     pub(super) async fn before(&self) -> Result<Result<(), String>, HandlerError> {
         self.run("pre", json!({})).await.map_err(|lost| HandlerError::transient(lost).not_done())
@@ -68,7 +68,7 @@ impl Call<'_> {
         environment.push(("FERRATA_TOOL_NAME".into(), "shell".into()));
         let printed = AttemptOutput::default();
         printed.begin(OutputSource::Tool, KeepPolicy::BothEnds(KEEP), None);
-        let shell = Shell {
+        let shell = ShellCommand {
             line: command.line,
             program: "sh",
             directory: self.directory.clone(),
@@ -80,11 +80,11 @@ impl Call<'_> {
         };
         let finished = run(shell, &self.stage.cx).await;
         let what = format!("the hook `tool_hooks.{when}`");
-        let finished = finished.map_err(|lost| lost.said(&what))?;
+        let finished = finished.map_err(|lost| lost.describe(&what))?;
         if finished.status.success() {
             return Ok(Ok(()));
         }
-        let how = finished.how();
+        let how = finished.describe();
         let errors = printed.take().map(|printed| printed.errors.text).unwrap_or_default();
         Ok(Err(match last_line(&errors) {
             Some(line) => format!("`tool_hooks.{when}` {how}: {line}"),

@@ -58,14 +58,14 @@ const PLAIN: &[&str] = &[
 
 /// Returns whether tools inherit a variable by default.
 pub(crate) fn is_inherited_by_tools(name: &str) -> bool {
-    Inherit::plain().has(OsStr::new(name))
+    InheritedNames::plain().has(OsStr::new(name))
 }
 
 /// The names that a command inherits.
 #[derive(Clone, Debug)]
-pub(super) struct Inherit(Arc<[String]>);
+pub(super) struct InheritedNames(Arc<[String]>);
 
-impl Inherit {
+impl InheritedNames {
     /// Returns the default for tools.
     pub(super) fn plain() -> Self {
         Self(PLAIN.iter().map(|name| (*name).to_owned()).collect())
@@ -107,8 +107,8 @@ mod tests {
 
     #[test]
     fn secrets_are_never_inherited_and_others_only_if_they_are_listed() {
-        let has = |inherit: &Inherit, name: &str| inherit.has(OsStr::new(name));
-        let plain = Inherit::plain();
+        let has = |inherit: &InheritedNames, name: &str| inherit.has(OsStr::new(name));
+        let plain = InheritedNames::plain();
         for (name, expected) in [
             ("PATH", true),
             ("LC_ALL", true),
@@ -121,8 +121,8 @@ mod tests {
         let more = plain.and(["API_KEY", "AWS_*"]);
         assert!(has(&more, "API_KEY") && has(&more, "AWS_REGION") && !has(&more, "API_KEYS"));
         for secret in ["FERRATA_STORE", "PGPASSWORD", "db_password", "SSH_PASSPHRASE", "ferrata_store"] {
-            assert!(!has(&Inherit::all().and([secret]), secret), "{secret}");
+            assert!(!has(&InheritedNames::all().and([secret]), secret), "{secret}");
         }
-        assert!(has(&Inherit::all(), "API_KEY"));
+        assert!(has(&InheritedNames::all(), "API_KEY"));
     }
 }

@@ -32,7 +32,7 @@ use ferrata_core::{Error, ErrorKind};
 
 pub(crate) use capture::AttemptOutput;
 pub(crate) use codergen::response_key;
-pub use codergen::{Answer, Backend, Codergen, Request, Simulate};
+pub use codergen::{Backend, BackendAnswer, Codergen, Simulate, TaskRequest};
 pub use command::CommandBackend;
 pub(crate) use command::STAGE;
 #[cfg(unix)]
@@ -42,9 +42,9 @@ pub(crate) use manager::MANAGER;
 pub use manager::Manager;
 pub use noop::Noop;
 pub use pulse::ActivityCounter;
-pub(crate) use rank::{BEST, RESULTS, Rank};
+pub(crate) use rank::{BEST, RESULTS, RankHandler};
 pub use tool::Tool;
-pub use wait::Wait;
+pub use wait::WaitHandler;
 pub use wait_human::WaitHuman;
 
 use crate::fidelity::FidelityChoice;
@@ -100,7 +100,7 @@ impl WaitMark {
 /// A failure of the work itself is an outcome, [`StageOutcome::fail`]; this error is for problems that prevented one.
 #[derive(Debug)]
 pub struct HandlerError {
-    kind: Kind,
+    kind: HandlerErrorKind,
     message: String,
     /// Whether no work was done.
     not_done: bool,
@@ -109,7 +109,7 @@ pub struct HandlerError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum HandlerErrorKind {
     Transient,
     Permanent,
     NoStatus,
@@ -117,14 +117,14 @@ enum Kind {
 }
 
 impl HandlerError {
-    fn new(kind: Kind, message: impl Into<String>) -> Self {
+    fn new(kind: HandlerErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), not_done: false, runtime: None }
     }
 
     /// Wraps the runtime's error for a question or a wait. It returns to the runtime unchanged and is not an outcome of the work.
     pub fn of_runtime(error: impl Into<NodeError>) -> Self {
         let error = error.into();
-        Self { runtime: Some(error), ..Self::new(Kind::Runtime, "the runtime has left the node") }
+        Self { runtime: Some(error), ..Self::new(HandlerErrorKind::Runtime, "the runtime has left the node") }
     }
 
     /// Returns the runtime's error, if there is one.
@@ -137,12 +137,12 @@ impl HandlerError {
 
     /// Creates an error that a retry may cure: an unreachable network, a rate limit, a fault of a server.
     pub fn transient(message: impl Into<String>) -> Self {
-        Self::new(Kind::Transient, message)
+        Self::new(HandlerErrorKind::Transient, message)
     }
 
     /// Creates an error that a retry cannot cure: a wrong request, a missing permission, a wrong configuration.
     pub fn permanent(message: impl Into<String>) -> Self {
-        Self::new(Kind::Permanent, message)
+        Self::new(HandlerErrorKind::Permanent, message)
     }
 
     /// Marks that no work was done, so a retry is safe: only then does a node with `effect=external` retry without a question.
@@ -159,17 +159,17 @@ impl HandlerError {
 
     /// Creates an error for work that ended without a status: a success if the node has `auto_status`, otherwise a failure.
     pub fn no_status(message: impl Into<String>) -> Self {
-        Self::new(Kind::NoStatus, message)
+        Self::new(HandlerErrorKind::NoStatus, message)
     }
 
     /// Returns whether a retry makes sense.
     pub fn is_transient(&self) -> bool {
-        self.kind == Kind::Transient
+        self.kind == HandlerErrorKind::Transient
     }
 
     /// Returns whether the error is a missing status.
     pub fn is_no_status(&self) -> bool {
-        self.kind == Kind::NoStatus
+        self.kind == HandlerErrorKind::NoStatus
     }
 }
 
@@ -325,7 +325,7 @@ impl Default for Registry {
         let empty = Self { handlers: BTreeMap::new(), own: BTreeSet::new(), stops: BTreeSet::new() };
         let noops = empty.with("start", Noop).with("exit", Noop).with("conditional", Noop);
         let noops = noops.with("parallel", Noop).with("parallel.fan_in", Noop);
-        let waits = noops.with("wait.human", WaitHuman).with("wait", Wait);
+        let waits = noops.with("wait.human", WaitHuman).with("wait", WaitHandler);
         let all = waits.with("tool", Tool::default()).with(DEFAULT_TYPE, Codergen::new(Simulate));
         Self { own: BTreeSet::new(), ..all }
     }

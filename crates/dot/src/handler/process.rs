@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
 use super::capture::AttemptOutput;
-use super::inherit::Inherit;
+use super::inherit::InheritedNames;
 use super::{ActivityCounter, HandlerError};
 
 /// How long to read the output of a command that ended. Its group is already killed, so only a process that left the group can hold the pipe.
@@ -23,14 +23,14 @@ const BEGIN: &str = r#"read -r FERRATA_BEGIN && exec "$1" -c "$0""#;
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub(super) struct Shell {
+pub(super) struct ShellCommand {
     /// The argument after `-c`.
     pub(super) line: String,
     pub(super) program: &'static str,
     pub(super) directory: Option<PathBuf>,
     pub(super) environment: Vec<(OsString, OsString)>,
     /// The environment variables that it inherits.
-    pub(super) inherit: Inherit,
+    pub(super) inherit: InheritedNames,
     pub(super) input: Vec<u8>,
     /// Captures its output.
     pub(super) printed: AttemptOutput,
@@ -46,7 +46,7 @@ pub(super) struct ProcessEnd {
 
 impl ProcessEnd {
     /// Describes for people how the process ended.
-    pub(super) fn how(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         if let Some(code) = self.status.code() {
             return format!("ended with status {code}");
         }
@@ -69,7 +69,7 @@ pub(super) enum UnknownExit {
 
 impl UnknownExit {
     /// Describes the reason for people.
-    pub(super) fn said(&self, what: &str) -> String {
+    pub(super) fn describe(&self, what: &str) -> String {
         match self {
             Self::Unstarted(error) => format!("{what} cannot be started: {error}"),
             Self::Unheard(error) => format!("it is not known how {what} ended: {error}"),
@@ -77,23 +77,23 @@ impl UnknownExit {
     }
 
     /// Converts it to an error. Only a process that never started certainly did no work.
-    pub(super) fn of(&self, what: &str) -> HandlerError {
-        let error = HandlerError::transient(self.said(what));
+    pub(super) fn to_error(&self, what: &str) -> HandlerError {
+        let error = HandlerError::transient(self.describe(what));
         if let Self::Unstarted(_) = self { error.not_done() } else { error }
     }
 }
 
 /// The processes of a command. Dropping it kills them.
-struct Group {
+struct ProcessGroup {
     #[cfg(unix)]
     id: Option<rustix::process::Pid>,
 }
 
-impl Group {
+impl ProcessGroup {
     #[cfg(unix)]
     fn of(id: Option<u32>) -> Self {
         let id = id.and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
-        id.into_iter().for_each(super::guard::begun);
+        id.into_iter().for_each(super::guard::register_group);
         Self { id }
     }
 
@@ -120,12 +120,12 @@ impl Group {
         #[cfg(unix)]
         {
             self.signal(rustix::process::Signal::KILL);
-            self.id.take().into_iter().for_each(super::guard::ended);
+            self.id.take().into_iter().for_each(super::guard::unregister_group);
         }
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
     }
@@ -134,7 +134,7 @@ impl Drop for Group {
 /// Runs a command until it ends, then ends everything that it started.
 ///
 /// When its node is [cancelled](NodeContext::cancelled), the group gets a request to end. Dropping the future kills it.
-pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<ProcessEnd, UnknownExit> {
+pub(super) async fn run(shell: ShellCommand, cx: &NodeContext) -> Result<ProcessEnd, UnknownExit> {
     let mut command = Command::new("sh");
     command
         .args(["-c", BEGIN])
@@ -149,7 +149,7 @@ pub(super) async fn run(shell: Shell, cx: &NodeContext) -> Result<ProcessEnd, Un
         command.current_dir(directory);
     }
     let mut child = command.spawn().map_err(UnknownExit::Unstarted)?;
-    let mut group = Group::of(child.id());
+    let mut group = ProcessGroup::of(child.id());
     let stdin = child.stdin.take();
     let write = async {
         if let Some(mut stdin) = stdin {
@@ -198,7 +198,7 @@ async fn read(from: Option<impl AsyncRead + Unpin>, mut into: impl FnMut(&[u8]),
     let mut buffer = vec![0; 16 << 10];
     // An end and an error are equal here: no more output follows.
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        pulse.beat();
+        pulse.record_activity();
         into(&buffer[..length]);
     }
 }
@@ -212,7 +212,7 @@ mod tests {
         let why = || std::io::Error::other("no");
         for (lost, not_done) in [(UnknownExit::Unstarted(why()), true), (UnknownExit::Unheard(why()), false)]
         {
-            let error = lost.of("the command");
+            let error = lost.to_error("the command");
             assert_eq!((error.is_not_done(), error.is_transient()), (not_done, true), "{error}");
         }
     }

@@ -9,13 +9,13 @@ pub struct ActivityCounter(Arc<AtomicU64>);
 
 impl ActivityCounter {
     /// Records progress: something was read, written or done.
-    pub fn beat(&self) {
+    pub fn record_activity(&self) {
         // Only a change matters, and no other memory depends on it.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the number of beats.
-    pub fn beats(&self) -> u64 {
+    pub fn activity_count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

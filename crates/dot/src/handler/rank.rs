@@ -28,7 +28,7 @@ const SHOWN: usize = 200_000;
 
 /// Sends the fan-in's prompt and the candidates to the task handler, and reads the id of a candidate from the answer.
 #[derive(Debug)]
-pub(crate) struct Rank {
+pub(crate) struct RankHandler {
     pub(crate) task: Arc<dyn Handler>,
 }
 
@@ -41,7 +41,7 @@ fn candidates(stage: &Stage) -> Vec<(String, &Json)> {
 }
 
 /// Finds the candidate that an answer names: the whole answer, or the first id that occurs as a word.
-fn named(answer: &str, candidates: &[(String, &Json)]) -> Option<String> {
+fn find_named(answer: &str, candidates: &[(String, &Json)]) -> Option<String> {
     let ids = || candidates.iter().map(|(id, _)| id).filter(|id| !id.is_empty());
     // An id may contain other characters, such as `work:1` of an item's branch.
     let in_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -56,7 +56,7 @@ fn named(answer: &str, candidates: &[(String, &Json)]) -> Option<String> {
 }
 
 #[async_trait]
-impl Handler for Rank {
+impl Handler for RankHandler {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let candidates = candidates(stage);
         if candidates.len() < 2 {
@@ -85,7 +85,7 @@ impl Handler for Rank {
         let key = response_key(stage.node.id());
         let said = [BEST, &key].into_iter().find_map(|key| outcome.context_updates.get(key)?.as_str());
         let suggested = outcome.suggested_next_ids.first().map(String::as_str);
-        let named = said.or(suggested).and_then(|answer| named(answer, &candidates));
+        let named = said.or(suggested).and_then(|answer| find_named(answer, &candidates));
         outcome.suggested_next_ids.clear();
         outcome.context_updates.remove(BEST);
         Ok(match named {

@@ -12,13 +12,13 @@ use crate::run_dir::left;
 
 /// The working directory, the directory for files of attempts, and the size of each output in memory.
 #[derive(Clone, Debug)]
-pub(super) struct Setting {
+pub(super) struct CommandSetting {
     pub(super) directory: Option<PathBuf>,
     pub(super) stages: Option<Stages>,
     pub(super) keep: KeepPolicy,
 }
 
-impl Setting {
+impl CommandSetting {
     pub(super) fn new(keep: KeepPolicy) -> Self {
         Self { directory: None, stages: None, keep }
     }

@@ -10,10 +10,10 @@ use serde_json::json;
 use super::capture::{CapturedOutput, CommandOutputs, KeepPolicy, OutputSource};
 use super::command::status_in;
 use super::command_text::{CommandText, prepare};
-use super::hooks::Call;
-use super::inherit::Inherit;
-use super::process::{Shell, run};
-use super::setting::{Setting, setters};
+use super::hooks::HookedCall;
+use super::inherit::InheritedNames;
+use super::process::{ShellCommand, run};
+use super::setting::{CommandSetting, setters};
 use super::{Handler, HandlerError, Stage, variables};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::{Node, Pipeline};
@@ -47,8 +47,8 @@ const MAX_OUTPUT: usize = 64 << 10;
 ///   killed.
 #[derive(Clone, Debug)]
 pub struct Tool {
-    setting: Setting,
-    inherit: Inherit,
+    setting: CommandSetting,
+    inherit: InheritedNames,
 }
 
 setters!(Tool);
@@ -65,7 +65,10 @@ impl Tool {
 
 impl Default for Tool {
     fn default() -> Self {
-        Self { setting: Setting::new(KeepPolicy::BothEnds(MAX_OUTPUT)), inherit: Inherit::plain() }
+        Self {
+            setting: CommandSetting::new(KeepPolicy::BothEnds(MAX_OUTPUT)),
+            inherit: InheritedNames::plain(),
+        }
     }
 }
 
@@ -81,7 +84,7 @@ impl Handler for Tool {
                 HandlerError::permanent(format!("the command is not run: {why}")).not_done()
             })?,
         };
-        let call = Call { stage, directory: directory.clone(), command: &line, inherit: &self.inherit };
+        let call = HookedCall { stage, directory: directory.clone(), command: &line, inherit: &self.inherit };
         if let Err(why) = call.before().await? {
             let mut outcome = StageOutcome::new(Status::Skipped).with_notes(why.as_str());
             outcome.failure_reason = why;
@@ -92,7 +95,7 @@ impl Handler for Tool {
         environment.extend(command.environment);
         environment.extend(files.iter().map(|files| ("FERRATA_STAGE_DIR".into(), files.into())));
         environment.extend(self.setting.stages.iter().flat_map(|stages| stages.artifacts(stage)));
-        let shell = Shell {
+        let shell = ShellCommand {
             line: command.line,
             program,
             directory,
@@ -104,8 +107,8 @@ impl Handler for Tool {
         };
         self.setting.begin_output(stage, OutputSource::Tool);
         let finished = run(shell, &stage.cx).await;
-        let finished = finished.map_err(|lost| lost.of("the command"))?;
-        let (how, code) = (finished.how(), finished.status.code());
+        let finished = finished.map_err(|lost| lost.to_error("the command"))?;
+        let (how, code) = (finished.describe(), finished.status.code());
         let printed = stage.printed.take();
         let text = |of: fn(&CommandOutputs) -> &CapturedOutput| {
             printed.as_ref().map_or("", |printed| &of(printed).text)

@@ -13,14 +13,14 @@ use crate::value::Value;
 
 /// Waits for the node's `duration`. The time survives a restart, and a long wait uses no memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wait;
+pub struct WaitHandler;
 
 fn duration_of(node: &Node) -> Option<Duration> {
     node.attributes.get("duration").and_then(Value::as_duration)
 }
 
 #[async_trait]
-impl Handler for Wait {
+impl Handler for WaitHandler {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let duration = duration_of(&stage.node).unwrap_or_default();
         stage.cx.sleep(duration).await.map_err(HandlerError::of_runtime)?;

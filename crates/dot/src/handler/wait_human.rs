@@ -33,13 +33,13 @@ pub struct WaitHuman;
 const SHOWN: usize = 8_000;
 
 /// An edge to choose.
-struct Choice {
+struct HumanChoice {
     key: String,
     label: String,
     to: String,
 }
 
-impl Choice {
+impl HumanChoice {
     /// The accepted answers for this choice, the label first.
     fn answers(&self) -> [String; 5] {
         let plain = accelerator(&self.label).map_or(&*self.label, |(_, rest)| rest).to_owned();
@@ -48,7 +48,7 @@ impl Choice {
 }
 
 /// Finds the choice for an answer: labels take precedence over ids, and ids over keys.
-fn meant<'a>(choices: &'a [Choice], answer: &str) -> Option<&'a Choice> {
+fn find_choice<'a>(choices: &'a [HumanChoice], answer: &str) -> Option<&'a HumanChoice> {
     (0..5).find_map(|place| choices.iter().find(|choice| choice.answers()[place] == answer))
 }
 
@@ -67,20 +67,20 @@ fn freeform<'a>(node: &'a Node, pipeline: &'a Pipeline) -> Option<&'a Edge> {
 }
 
 /// Returns the choices at a node.
-fn choices(node: &Node, pipeline: &Pipeline) -> Vec<Choice> {
+fn choices(node: &Node, pipeline: &Pipeline) -> Vec<HumanChoice> {
     let edges = open(node, pipeline).filter(|edge| !is_freeform(edge));
     let choice = |edge: &Edge| {
         let label = edge.label();
         let label = if label.trim().is_empty() { edge.to.to_string() } else { label.trim().to_owned() };
         let key =
             accelerator(&label).map_or_else(|| label.chars().take(1).collect(), |(key, _)| key.to_owned());
-        Choice { key: key.to_uppercase(), label, to: edge.to.to_string() }
+        HumanChoice { key: key.to_uppercase(), label, to: edge.to.to_string() }
     };
     edges.map(choice).collect()
 }
 
 /// Returns the outcome of a gate for an answer that is not a choice.
-fn written(edge: &Edge, answer: &str) -> StageOutcome {
+fn freeform_outcome(edge: &Edge, answer: &str) -> StageOutcome {
     StageOutcome::success()
         .suggest(&*edge.to)
         .with("human.gate.selected", "")
@@ -122,7 +122,7 @@ impl Handler for WaitHuman {
             question["title"] = title.into();
         }
         let answers = latest_answers(&stage.context);
-        let shown: String = answers.iter().map(|answer| answer.shown(SHOWN / answers.len())).collect();
+        let shown: String = answers.iter().map(|answer| answer.excerpt(SHOWN / answers.len())).collect();
         if !shown.is_empty() {
             question["shown"] = shown.into();
         }
@@ -145,7 +145,7 @@ impl Handler for WaitHuman {
         if let Some(timeout) = stage.node.attributes.get("timeout").and_then(Value::as_duration) {
             ask = ask.deadline(timeout);
             let default = stage.node.attributes.text("human.default_choice");
-            if let Some(choice) = meant(&choices, &default) {
+            if let Some(choice) = find_choice(&choices, &default) {
                 ask = ask.or_default(choice.label.clone());
             } else if freeform.is_some() && !default.is_empty() {
                 ask = ask.or_default(default.into_owned());
@@ -162,9 +162,9 @@ impl Handler for WaitHuman {
                 if by.as_deref() != Some(AUTOMATIC) {
                     stage.mark_waited();
                 }
-                let Some(choice) = meant(&choices, &answer) else {
+                let Some(choice) = find_choice(&choices, &answer) else {
                     if let Some(edge) = freeform {
-                        return Ok(written(edge, &answer));
+                        return Ok(freeform_outcome(edge, &answer));
                     }
                     let message = format!("the answer `{answer}` means none of the edges");
                     return Err(HandlerError::permanent(message));
@@ -202,7 +202,7 @@ impl Handler for WaitHuman {
     fn check(&self, node: &Node, pipeline: &Pipeline) -> Result<(), Error> {
         let default = node.attributes.text("human.default_choice");
         let written = freeform(node, pipeline).is_some();
-        if default.is_empty() || written || meant(&choices(node, pipeline), &default).is_some() {
+        if default.is_empty() || written || find_choice(&choices(node, pipeline), &default).is_some() {
             return Ok(());
         }
         let message = format!(

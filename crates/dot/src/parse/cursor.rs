@@ -10,14 +10,14 @@ use crate::value::{Length, Unit, Value};
 
 /// A position in a source that moves forward.
 #[derive(Debug)]
-pub(super) struct Cursor<'a> {
+pub(super) struct SourceCursor<'a> {
     pub(super) source: &'a [u8],
     pub(super) at: usize,
     /// Constructs outside of the dialect that were tolerated.
     pub(super) tolerated: Vec<Tolerance>,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> SourceCursor<'a> {
     pub(super) fn new(source: &'a [u8]) -> Self {
         // Some editors begin a file with a byte order mark.
         let at = if source.starts_with(b"\xEF\xBB\xBF") { 3 } else { 0 };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use ferrata_core::{Error, ErrorKind};
 
-use crate::source::{Position, Snippet, Span};
+use crate::source::{Snippet, SourcePosition, Span};
 
 /// The kind of mistake of a [`ParseError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,11 +51,11 @@ pub enum ParseErrorKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     // Boxed, because every result of the parser reserves space for it.
-    inner: Box<Inner>,
+    inner: Box<ParseErrorInner>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Inner {
+struct ParseErrorInner {
     kind: ParseErrorKind,
     message: String,
     suggestion: Option<String>,
@@ -73,7 +73,7 @@ impl ParseError {
         label: impl Into<String>,
     ) -> Self {
         let labels = vec![Snippet::of(source, span, label)];
-        Self { inner: Box::new(Inner { kind, message: message.into(), suggestion: None, labels }) }
+        Self { inner: Box::new(ParseErrorInner { kind, message: message.into(), suggestion: None, labels }) }
     }
 
     /// Sets the replacement.
@@ -109,7 +109,7 @@ impl ParseError {
     }
 
     /// Returns the line and column.
-    pub fn position(&self) -> Position {
+    pub fn position(&self) -> SourcePosition {
         self.inner.labels[0].position
     }
 
@@ -122,7 +122,7 @@ impl ParseError {
     pub fn report(&self, file: &str) -> String {
         let mut report = format!("error: {}\n", self.inner.message);
         for label in &self.inner.labels {
-            let Position { line, column } = label.position;
+            let SourcePosition { line, column } = label.position;
             report += &format!(" --> {file}:{line}:{column}\n{label}\n");
         }
         if let Some(suggestion) = &self.inner.suggestion {

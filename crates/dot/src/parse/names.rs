@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::cursor::Cursor;
+use super::cursor::SourceCursor;
 use super::error::{ParseError, ParseErrorKind as Kind};
 use crate::source::{Span, SpannedValue};
-use crate::suggest::shown;
+use crate::suggest::beginning_for_message;
 use crate::syntax::id_of_name;
 use crate::tolerance::{Tolerance, note};
 
@@ -23,7 +23,7 @@ impl<'a> NameTable<'a> {
     /// Registers a quoted name, and returns its id and the name.
     pub(super) fn take_quoted(
         &mut self,
-        cursor: &mut Cursor<'a>,
+        cursor: &mut SourceCursor<'a>,
     ) -> Result<(SpannedValue<Arc<str>>, String), ParseError> {
         let SpannedValue { value, span } = cursor.value()?;
         let name = value.text().into_owned();
@@ -44,12 +44,16 @@ impl<'a> NameTable<'a> {
                 let message = "quotes around an id are passed over";
                 return Tolerance::new("quoted_id", span, message, "remove them");
             }
-            let message = format!("the name `{}` in quotes is read as `{}`", shown(&name), shown(&id));
+            let message = format!(
+                "the name `{}` in quotes is read as `{}`",
+                beginning_for_message(&name),
+                beginning_for_message(&id)
+            );
             Tolerance::new(
                 "quoted_id",
                 span,
                 message,
-                format!("write `{}`, and the text as its `label`", shown(&id)),
+                format!("write `{}`, and the text as its `label`", beginning_for_message(&id)),
             )
         });
         Ok((SpannedValue::new(id, span), name))
@@ -58,7 +62,7 @@ impl<'a> NameTable<'a> {
     /// Registers an id without quotes.
     pub(super) fn take_bare(
         &mut self,
-        cursor: &Cursor<'a>,
+        cursor: &SourceCursor<'a>,
         word: SpannedValue<&'a str>,
     ) -> Result<SpannedValue<Arc<str>>, ParseError> {
         if let Some(name) = self.quoted.get(word.value).filter(|name| **name != *word.value) {
@@ -70,8 +74,13 @@ impl<'a> NameTable<'a> {
 }
 
 /// Returns the error for two names with one id.
-fn one_id(cursor: &Cursor<'_>, id: &str, one: &str, other: &str, span: Span) -> ParseError {
-    let message = format!("`{}` and `{}` are both read as `{}`", shown(one), shown(other), shown(id));
+fn one_id(cursor: &SourceCursor<'_>, id: &str, one: &str, other: &str, span: Span) -> ParseError {
+    let message = format!(
+        "`{}` and `{}` are both read as `{}`",
+        beginning_for_message(one),
+        beginning_for_message(other),
+        beginning_for_message(id)
+    );
     let error = cursor.error(Kind::Unexpected, span, &message, "the second one");
     error.suggest("rename one of them; ids are told apart by letters, digits and `_`")
 }

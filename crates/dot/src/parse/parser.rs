@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::cursor::{Cursor, is_word};
+use super::cursor::{SourceCursor, is_word};
 use super::error::{ParseError, ParseErrorKind as Kind};
 use super::names::NameTable;
 use super::{MAX_ATTRIBUTES, MAX_DEPTH, MAX_SOURCE};
@@ -24,20 +24,23 @@ pub(super) fn document(source: &[u8]) -> Result<(Document, Vec<Tolerance>)> {
         return Err(ParseError::new(Kind::TooLarge, source, span, message, "read up to here")
             .suggest("split the pipeline"));
     }
-    let mut parser =
-        Parser { cursor: Cursor::new(source), keys: HashSet::new(), names: NameTable::default() };
+    let mut parser = DocumentParser {
+        cursor: SourceCursor::new(source),
+        keys: HashSet::new(),
+        names: NameTable::default(),
+    };
     let document = parser.graph()?;
     Ok((document, parser.cursor.tolerated))
 }
 
-struct Parser<'a> {
-    cursor: Cursor<'a>,
+struct DocumentParser<'a> {
+    cursor: SourceCursor<'a>,
     /// Every key so far: the same few repeat.
     keys: HashSet<Arc<str>>,
     names: NameTable<'a>,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> DocumentParser<'a> {
     /// `digraph Name { .. }`, and nothing after it.
     fn graph(&mut self) -> Result<Document> {
         self.cursor.skip_blank()?;

@@ -8,7 +8,7 @@ use super::attributes::{Attributes, put};
 use super::node::{Edge, MAX_CLASSES, Node};
 use crate::parse::{MAX_ATTRIBUTES, ParseError, ParseErrorKind as Kind};
 use crate::source::{Span, SpannedValue};
-use crate::suggest::{closest, shown};
+use crate::suggest::{beginning_for_message, closest_name};
 use crate::syntax::{Attribute, Document, Statement, Subgraph};
 use crate::tolerance::{Tolerance, note};
 
@@ -30,8 +30,8 @@ pub(super) fn flatten(
         tolerated,
     };
     let mut flat =
-        Flat { source, pipeline, graph: Vec::new(), copies: 0, mentioned: ImplicitNodes::default() };
-    let mut scope = Scope::default();
+        FlatPipeline { source, pipeline, graph: Vec::new(), copies: 0, mentioned: ImplicitNodes::default() };
+    let mut scope = DefaultScope::default();
     flat.statements(document.statements, &mut scope, true)?;
     flat.declare_mentioned();
     flat.pipeline.attributes = Attributes::new(flat.graph, Arc::default());
@@ -40,13 +40,13 @@ pub(super) fn flatten(
 
 /// The defaults for declarations from here to the end of the braces.
 #[derive(Clone, Default)]
-struct Scope {
+struct DefaultScope {
     nodes: Arc<Vec<Attribute>>,
     edges: Arc<Vec<Attribute>>,
     classes: Arc<[Arc<str>]>,
 }
 
-struct Flat<'a> {
+struct FlatPipeline<'a> {
     source: &'a [u8],
     pipeline: Pipeline,
     graph: Vec<Attribute>,
@@ -58,7 +58,7 @@ struct Flat<'a> {
 #[derive(Default)]
 struct ImplicitNodes {
     known: HashSet<Arc<str>>,
-    in_order: Vec<(SpannedValue<Arc<str>>, Scope)>,
+    in_order: Vec<(SpannedValue<Arc<str>>, DefaultScope)>,
 }
 
 /// For how many undeclared nodes a misspelling is checked: each check compares many names.
@@ -70,7 +70,7 @@ fn is_slip(name: &str, of: &str) -> bool {
     letters(name) != letters(of)
 }
 
-impl Flat<'_> {
+impl FlatPipeline<'_> {
     /// Declares the nodes that only edges name, unless the name looks like a slip for another: lint then reports it.
     fn declare_mentioned(&mut self) {
         let ends = |end: fn(&Edge) -> &Arc<str>| -> HashSet<Arc<str>> {
@@ -87,19 +87,20 @@ impl Flat<'_> {
                 continue;
             }
             let names = self.pipeline.nodes.iter().map(Node::id);
-            if looked < LOOKED && closest(&id.value, names).is_some_and(|near| is_slip(&id.value, near)) {
+            if looked < LOOKED && closest_name(&id.value, names).is_some_and(|near| is_slip(&id.value, near))
+            {
                 continue;
             }
             note(&mut self.pipeline.tolerated, || {
                 let message = format!(
                     "only edges name `{}`; it is taken as declared with the defaults",
-                    shown(&id.value)
+                    beginning_for_message(&id.value)
                 );
                 Tolerance::new(
                     "declared_by_edge",
                     id.span,
                     message,
-                    format!("declare it: `{} [label=\"..\"]`", shown(&id.value)),
+                    format!("declare it: `{} [label=\"..\"]`", beginning_for_message(&id.value)),
                 )
             });
             let attributes = Attributes::new(Vec::new(), scope.nodes);
@@ -113,7 +114,7 @@ impl Flat<'_> {
     fn statements(
         &mut self,
         statements: Vec<Statement>,
-        scope: &mut Scope,
+        scope: &mut DefaultScope,
         top: bool,
     ) -> Result<(), ParseError> {
         for statement in statements {
@@ -185,7 +186,7 @@ impl Flat<'_> {
         &mut self,
         id: crate::source::SpannedValue<Arc<str>>,
         attributes: Vec<Attribute>,
-        scope: &Scope,
+        scope: &DefaultScope,
     ) -> Result<(), ParseError> {
         let at = self.pipeline.by_id.get(&id.value).copied();
         let Some(at) = at else {

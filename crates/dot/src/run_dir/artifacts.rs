@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value as Json, json};
 
 use super::files;
-use super::fold::Attempt;
-use super::view::Artifact;
+use super::fold::StageAttempt;
+use super::view::AttemptArtifact;
 
 /// Size in bytes from which a value is stored separately: the 100 kB of the specification.
 const LARGE: usize = 100_000;
 
 /// The large values and texts of a run directory.
 #[derive(Debug)]
-pub(super) struct Artifacts {
+pub(super) struct ArtifactStore {
     root: PathBuf,
 }
 
-impl Artifacts {
+impl ArtifactStore {
     pub(super) fn new(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
@@ -36,8 +36,8 @@ impl Artifacts {
         directory: &Path,
         name: &str,
         content: &str,
-        attempt: &Attempt,
-        listed: &mut Vec<Artifact>,
+        attempt: &StageAttempt,
+        listed: &mut Vec<AttemptArtifact>,
     ) -> io::Result<()> {
         let own = directory.join(name);
         let path = if content.len() > LARGE {
@@ -49,7 +49,7 @@ impl Artifacts {
             files::write(&self.root, &own, content.as_bytes())?;
             own.strip_prefix(&self.root).unwrap_or(&own).display().to_string()
         };
-        listed.push(Artifact {
+        listed.push(AttemptArtifact {
             node: attempt.node.clone(),
             visit: attempt.visit,
             attempt: attempt.attempt,

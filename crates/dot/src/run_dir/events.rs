@@ -12,7 +12,7 @@ use crate::pipeline::Pipeline;
 pub(super) fn around_end(
     pipeline: &Pipeline,
     done: &StageEnd,
-    route: &Route<'_>,
+    route: &ChosenRoute<'_>,
 ) -> Vec<(&'static str, Json)> {
     let (node, visit) = (&done.node, done.visit);
     if route.is_fork {
@@ -43,7 +43,7 @@ pub(super) fn around_end(
 }
 
 /// The route that a node chose.
-pub(super) struct Route<'a> {
+pub(super) struct ChosenRoute<'a> {
     pub(super) is_fork: bool,
     pub(super) edge: Option<usize>,
     pub(super) why: Option<&'a str>,
@@ -52,7 +52,7 @@ pub(super) struct Route<'a> {
 }
 
 /// Returns the name of a status or a signal.
-pub(super) fn said(
+pub(super) fn event_name(
     header: &RecordHeader,
     word: &str,
     more: &Json,
@@ -96,7 +96,7 @@ pub(super) fn said(
 
 /// An event as a line.
 #[derive(Serialize)]
-struct Line<'a> {
+struct EventLine<'a> {
     v: u32,
     seq: u64,
     ts: String,
@@ -118,7 +118,7 @@ pub(super) fn line_at(header: &RecordHeader, at: Timestamp, run: &str, kind: &st
         Json::Object(more) => more.into_iter().filter(|(_, value)| !value.is_null()).collect(),
         _ => Map::new(),
     };
-    let line = Line { v: 1, seq: header.seq.get(), ts: at.to_string(), run, kind, more };
+    let line = EventLine { v: 1, seq: header.seq.get(), ts: at.to_string(), run, kind, more };
     // Text and JSON always serialize.
     let mut line = serde_json::to_string(&line).unwrap_or_default();
     line.push('\n');

@@ -8,16 +8,16 @@ use ferrata_core::{Error, RunKey, Seq, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::events::{self, Route, line, line_at, said};
-use super::log::{Body, StageEnd};
-use super::view::ReplanEntry;
+use super::events::{self, ChosenRoute, event_name, line, line_at};
+use super::log::{LoggedBody, StageEnd};
+use super::view::ReplanView;
 use crate::handler::{RESULTS, response_key};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Pipeline;
 
 /// The state folded from a run's log so far.
 #[derive(Debug)]
-pub(super) struct Fold {
+pub(super) struct LogFold {
     run: RunKey,
     /// The first and the last record read.
     pub(super) first: Option<Seq>,
@@ -28,7 +28,7 @@ pub(super) struct Fold {
     /// The outcome of the last of them.
     pub(super) outcome: Option<StageOutcome>,
     /// Where the run went back deliberately.
-    pub(super) replans: Vec<ReplanEntry>,
+    pub(super) replans: Vec<ReplanView>,
     pipeline: Arc<Pipeline>,
 }
 
@@ -62,12 +62,12 @@ fn before(at: Timestamp, ms: u64) -> Timestamp {
 pub(super) struct LogDelta {
     /// Lines of JSON, each with the number of its record.
     pub(super) events: Vec<(Seq, String)>,
-    pub(super) attempts: Vec<Attempt>,
+    pub(super) attempts: Vec<StageAttempt>,
 }
 
 /// An attempt that ended.
 #[derive(Debug)]
-pub(super) struct Attempt {
+pub(super) struct StageAttempt {
     pub(super) node: String,
     pub(super) visit: u32,
     pub(super) attempt: u32,
@@ -106,7 +106,7 @@ struct StageUpdate {
 /// Keys that the engine sets itself after each node.
 const ENGINE: [&str; 4] = ["current_node", "outcome", "preferred_label", "failure_reason"];
 
-impl Fold {
+impl LogFold {
     pub(super) fn new(run: RunKey, pipeline: Arc<Pipeline>) -> Self {
         Self {
             run,
@@ -128,7 +128,7 @@ impl Fold {
     pub(super) fn absorb(&mut self, records: &[Record]) -> Result<LogDelta, Error> {
         let mut news = LogDelta::default();
         for record in records {
-            let body = Body::of(&self.run, record)?;
+            let body = LoggedBody::of(&self.run, record)?;
             let header = &record.header;
             let run = self.run.clone();
             let place = |error: Error| error.with_run(&run).with_seq(header.seq);
@@ -143,7 +143,7 @@ impl Fold {
                 }
             }
             self.first.get_or_insert(header.seq);
-            self.tell(header, &body, &mut news).map_err(place)?;
+            self.fold_record(header, &body, &mut news).map_err(place)?;
             self.seen = Some(header.clone());
         }
         Ok(news)
@@ -176,7 +176,12 @@ impl Fold {
         self.value(branch, key).and_then(Json::as_str).map(str::to_owned)
     }
 
-    fn tell(&mut self, header: &RecordHeader, body: &Body, news: &mut LogDelta) -> Result<(), Error> {
+    fn fold_record(
+        &mut self,
+        header: &RecordHeader,
+        body: &LoggedBody,
+        news: &mut LogDelta,
+    ) -> Result<(), Error> {
         let mut event = |kind: &str, more: Json| {
             let run = self.run.run.as_str();
             news.events.push((header.seq, line(header, run, kind, more)));
@@ -207,7 +212,7 @@ impl Fold {
                 event(kind, told);
                 let mut outcome = StageOutcome::new(status);
                 outcome.failure_reason = why.to_owned();
-                news.attempts.push(Attempt {
+                news.attempts.push(StageAttempt {
                     node: node.clone().unwrap_or_default(),
                     visit: visit.unwrap_or_default(),
                     attempt: body.failed,
@@ -218,8 +223,8 @@ impl Fold {
                 });
             }
             RecordKind::Status | RecordKind::Signal => {
-                let (word, more) = body.said();
-                let (kind, more) = said(header, word, more, at);
+                let (word, more) = body.change_name();
+                let (kind, more) = event_name(header, word, more, at);
                 let mut more = more;
                 if let (Some(by), Some(more)) = (body.change.get("by"), more.as_object_mut()) {
                     more.insert("by".to_owned(), by.clone());
@@ -228,7 +233,7 @@ impl Fold {
             }
             RecordKind::Node => {
                 for done in &body.done {
-                    self.ended(header, body, done, news)?;
+                    self.fold_end(header, body, done, news)?;
                 }
             }
             // Events of newer versions appear by name.
@@ -237,10 +242,10 @@ impl Fold {
         Ok(())
     }
 
-    fn ended(
+    fn fold_end(
         &mut self,
         header: &RecordHeader,
-        body: &Body,
+        body: &LoggedBody,
         done: &StageEnd,
         news: &mut LogDelta,
     ) -> Result<(), Error> {
@@ -278,7 +283,7 @@ impl Fold {
         let start = json!({"node": done.node, "visit": done.visit, "attempt": done.attempts});
         news.events.push((header.seq, line_at(header, began, run, "node.started", start)));
         news.events.push((header.seq, line(header, run, kind, more)));
-        let route = Route {
+        let route = ChosenRoute {
             is_fork: sent.as_ref().is_some_and(|sent| sent.fork),
             edge: sent.as_ref().and_then(|sent| sent.edge),
             why: sent.as_ref().and_then(|sent| sent.why.as_deref()),
@@ -289,7 +294,7 @@ impl Fold {
             .extend(around.into_iter().map(|(kind, more)| (header.seq, line(header, run, kind, more))));
         for (to, reason) in done.replans() {
             let (from, visit, to) = (done.node.clone(), done.visit, to.to_owned());
-            self.replans.push(ReplanEntry {
+            self.replans.push(ReplanView {
                 from,
                 visit,
                 to,
@@ -310,7 +315,7 @@ impl Fold {
             own.filter(|of_others| of_others.iter().all(|other| other != key))
                 .and_then(|_| self.text(branch, key))
         };
-        news.attempts.push(Attempt {
+        news.attempts.push(StageAttempt {
             node: done.node.clone(),
             visit: done.visit,
             attempt: done.attempts,

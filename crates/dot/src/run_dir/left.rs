@@ -71,9 +71,9 @@ pub(super) fn collect(root: &Path, stage: &Path, outcome: &mut StageOutcome) {
 }
 
 /// Returns the stored files that an outcome lists, as the log has them: checkpoints list them.
-pub(crate) fn noted(outcome: &StageOutcome) -> impl Iterator<Item = Artifact> {
+pub(crate) fn listed_artifacts(outcome: &StageOutcome) -> impl Iterator<Item = Artifact> {
     outcome.context_updates.iter().filter_map(|(key, value)| {
-        let (name, path, bytes) = told_by(key, value)?;
+        let (name, path, bytes) = artifact_of_key(key, value)?;
         let hash = path.rsplit('/').next()?;
         Some(Artifact::new(name, path).with_bytes(bytes).with_hash(format!("blake3:{hash}")))
     })
@@ -83,7 +83,7 @@ pub(crate) fn noted(outcome: &StageOutcome) -> impl Iterator<Item = Artifact> {
 pub(crate) fn variables(root: &Path, context: &Context) -> Vec<(OsString, OsString)> {
     let mut told: Vec<(OsString, OsString)> = Vec::new();
     for (key, value) in context.iter() {
-        let Some((name, path, _)) = told_by(key, value) else { continue };
+        let Some((name, path, _)) = artifact_of_key(key, value) else { continue };
         let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
         let variable: String = "FERRATA_ARTIFACT_".chars().chain(name.chars().map(plain)).collect();
         if told.len() < MOST && told.iter().all(|(known, _)| *known != *variable) {
@@ -94,16 +94,16 @@ pub(crate) fn variables(root: &Path, context: &Context) -> Vec<(OsString, OsStri
 }
 
 /// Returns the paths of the artifacts that a context names, including its branches.
-pub(super) fn named(context: &Json) -> impl Iterator<Item = &str> {
+pub(super) fn artifact_paths(context: &Json) -> impl Iterator<Item = &str> {
     context.as_object().into_iter().flatten().flat_map(|(key, value)| {
         let branch = value.as_object().filter(|_| key.starts_with("internal.branch."));
         let all = std::iter::once((key, value)).chain(branch.into_iter().flatten());
-        all.filter_map(|(key, value)| told_by(key, value).map(|(_, path, _)| path))
+        all.filter_map(|(key, value)| artifact_of_key(key, value).map(|(_, path, _)| path))
     })
 }
 
 /// Returns name, path and size of the artifact that a context key describes. Whoever set the key, the path can only lead to an artifact.
-pub(super) fn told_by<'a>(key: &'a str, value: &'a Json) -> Option<(&'a str, &'a str, u64)> {
+pub(super) fn artifact_of_key<'a>(key: &'a str, value: &'a Json) -> Option<(&'a str, &'a str, u64)> {
     let path = value.get("path")?.as_str()?;
     let hash = path.strip_prefix("artifacts/")?;
     files::is_hash(hash).then_some((key.strip_prefix(ARTIFACT)?, path, value.get("bytes")?.as_u64()?))

@@ -13,15 +13,15 @@ use serde_json::value::RawValue;
 /// The body of a record.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Body {
+pub(super) struct LoggedBody {
     pub(super) done: Vec<StageEnd>,
     pub(super) patch: Option<Patch>,
-    pub(super) base: Option<Base>,
+    pub(super) base: Option<LoggedBase>,
     pub(super) node: Option<String>,
     pub(super) visit: Option<u32>,
     pub(super) name: Option<String>,
     pub(super) failed: u32,
-    pub(super) failure: Option<FailureCause>,
+    pub(super) failure: Option<LoggedCause>,
     pub(super) retry_at: Option<i64>,
     pub(super) executor: Option<String>,
     pub(super) reason: Option<String>,
@@ -32,7 +32,7 @@ pub(super) struct Body {
 
 /// The state after the record.
 #[derive(Debug, Deserialize)]
-pub(super) struct Base {
+pub(super) struct LoggedBase {
     pub(super) state: Box<RawValue>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct StageEnd {
     #[serde(default)]
     pub(super) took_ms: u64,
     #[serde(default)]
-    pub(super) failure: Option<FailureCause>,
+    pub(super) failure: Option<LoggedCause>,
     #[serde(default)]
     pub(super) output: Option<Arc<RawValue>>,
     #[serde(default)]
@@ -59,7 +59,7 @@ pub(super) struct StageEnd {
 
 /// The cause of a failure.
 #[derive(Debug, Deserialize)]
-pub(super) struct FailureCause {
+pub(super) struct LoggedCause {
     pub(super) message: String,
 }
 
@@ -94,7 +94,7 @@ impl StageEnd {
     }
 }
 
-impl Body {
+impl LoggedBody {
     /// Reads the body of a record.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl Body {
     }
 
     /// Returns the change or the signal: a word, and the value if it is an object with one key.
-    pub(super) fn said(&self) -> (&str, &Json) {
+    pub(super) fn change_name(&self) -> (&str, &Json) {
         const NOTHING: &Json = &Json::Null;
         match self.change.get("what").unwrap_or(&self.change) {
             Json::String(word) => (word, NOTHING),

@@ -16,15 +16,15 @@ use std::sync::Arc;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::{Error, ErrorKind, RunKey, Seq};
 
-use self::artifacts::Artifacts;
-use self::fold::{Attempt, Fold, LogDelta};
+use self::artifacts::ArtifactStore;
+use self::fold::{LogDelta, LogFold, StageAttempt};
 use crate::handler::{Registry, response_key};
 use crate::outcome::Status;
 use crate::pipeline::{Node, Pipeline, SHAPES};
 use crate::variable::expand;
 
 pub use self::restore::RestorePoint;
-pub use self::view::{Artifact, Manifest, ReplanEntry, Snapshot, VisitedNode};
+pub use self::view::{AttemptArtifact, Manifest, ReplanView, Snapshot, VisitedNode};
 
 /// The directory of the log itself, if the run directory contains it: no node has a name with a dot.
 const STORE: &str = ".ferrata";
@@ -63,16 +63,16 @@ const MOST_READ: u64 = 256 << 20;
 pub struct RunDirectory {
     root: PathBuf,
     pipeline: Arc<Pipeline>,
-    artifacts: Artifacts,
-    state: Option<State>,
+    artifacts: ArtifactStore,
+    state: Option<DirectoryState>,
 }
 
 /// The state of the directory's run.
 #[derive(Debug)]
-struct State {
+struct DirectoryState {
     run: RunKey,
-    fold: Fold,
-    listed: Vec<Artifact>,
+    fold: LogFold,
+    listed: Vec<AttemptArtifact>,
     /// Length of the correct part of `events.jsonl`.
     events: Option<u64>,
 }
@@ -86,7 +86,7 @@ impl RunDirectory {
     pub fn new(root: impl AsRef<Path>, pipeline: Arc<Pipeline>) -> Result<Self, Error> {
         let root =
             std::path::absolute(root.as_ref()).map_err(|source| failed("name", root.as_ref(), source))?;
-        let artifacts = Artifacts::new(&root);
+        let artifacts = ArtifactStore::new(&root);
         Ok(Self { root, pipeline, artifacts, state: None })
     }
 
@@ -172,7 +172,7 @@ impl RunDirectory {
     pub fn take_over(&self, context: &serde_json::Value, from: impl AsRef<Path>) -> Result<bool, Error> {
         let from = from.as_ref();
         let mut all = true;
-        for name in left::named(context) {
+        for name in left::artifact_paths(context) {
             let path = self.root.join(name);
             if files::size(&self.root, &path).is_some() {
                 continue;
@@ -192,7 +192,7 @@ impl RunDirectory {
     #[must_use]
     pub fn record(&self, registry: Registry) -> Registry {
         let root: Arc<Path> = Arc::from(&*self.root);
-        registry.wrapped(|handler| Arc::new(recorder::Recorder::new(handler, Arc::clone(&root))))
+        registry.wrapped(|handler| Arc::new(recorder::OutputRecorder::new(handler, Arc::clone(&root))))
     }
 
     /// Brings the files up to the log. The first call reads the whole log, later calls read new records.
@@ -216,9 +216,9 @@ impl RunDirectory {
             return Ok(());
         }
         // Drop the state if something fails in between, so that the next call starts from the beginning.
-        let mut state = self.state.take().unwrap_or_else(|| State {
+        let mut state = self.state.take().unwrap_or_else(|| DirectoryState {
             run: run.clone(),
-            fold: Fold::new(run.clone(), Arc::clone(&self.pipeline)),
+            fold: LogFold::new(run.clone(), Arc::clone(&self.pipeline)),
             listed: Vec::new(),
             events: None,
         });
@@ -253,7 +253,12 @@ impl RunDirectory {
     }
 
     /// Writes the files of an attempt.
-    fn keep_attempt(&self, attempt: &Attempt, fold: &Fold, listed: &mut Vec<Artifact>) -> Result<(), Error> {
+    fn keep_attempt(
+        &self,
+        attempt: &StageAttempt,
+        fold: &LogFold,
+        listed: &mut Vec<AttemptArtifact>,
+    ) -> Result<(), Error> {
         let directory = Self::attempt(&self.root, &attempt.node, attempt.visit, attempt.attempt);
         let node = self.pipeline.node(&attempt.node);
         let kind = node.map(kind_of).unwrap_or_default();
@@ -290,10 +295,10 @@ impl RunDirectory {
             }
         }
         for (key, value) in &attempt.outcome.context_updates {
-            if let Some((name, path, bytes)) = left::told_by(key, value) {
+            if let Some((name, path, bytes)) = left::artifact_of_key(key, value) {
                 let (name, path) = (name.to_owned(), path.to_owned());
                 let (visit, attempt_no) = (attempt.visit, attempt.attempt);
-                listed.push(Artifact {
+                listed.push(AttemptArtifact {
                     node: attempt.node.clone(),
                     visit,
                     attempt: attempt_no,
@@ -319,12 +324,12 @@ impl RunDirectory {
     }
 
     /// Returns whether the file of events is unchanged; otherwise everything is checked again.
-    fn is_untouched(&self, state: &State) -> bool {
+    fn is_untouched(&self, state: &DirectoryState) -> bool {
         files::size(&self.root, &self.root.join("events.jsonl")) == state.events
     }
 
     /// Appends events, or rewrites all of them if the file has other content than expected.
-    fn keep_events(&self, state: &mut State, events: &[(Seq, String)]) -> Result<(), Error> {
+    fn keep_events(&self, state: &mut DirectoryState, events: &[(Seq, String)]) -> Result<(), Error> {
         let path = self.root.join("events.jsonl");
         let wrong = |error| failed("write", &path, error);
         let lines: String = events.iter().map(|(_, line)| &**line).collect();
@@ -354,7 +359,7 @@ impl RunDirectory {
 }
 
 /// Returns the context keys for texts that the directory of a node's attempt shows.
-pub(crate) fn shown(node: &Node) -> Vec<String> {
+pub(crate) fn attempt_keys(node: &Node) -> Vec<String> {
     match &*kind_of(node) {
         "tool" => vec!["tool.output".to_owned(), "tool.errors".to_owned()],
         _ => vec![response_key(node.id())],

@@ -15,12 +15,12 @@ use crate::pipeline::{Node, Pipeline};
 
 /// Runs the inner handler and stores its output.
 #[derive(Debug)]
-pub(super) struct Recorder {
+pub(super) struct OutputRecorder {
     inner: Arc<dyn Handler>,
     root: Arc<Path>,
 }
 
-impl Recorder {
+impl OutputRecorder {
     pub(super) fn new(inner: Arc<dyn Handler>, root: Arc<Path>) -> Self {
         Self { inner, root }
     }
@@ -77,7 +77,7 @@ impl Drop for UnfinishedAttempt<'_> {
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl Handler for Recorder {
+impl Handler for OutputRecorder {
     async fn run(&self, stage: &Stage) -> Result<StageOutcome, HandlerError> {
         let attempt =
             RunDirectory::attempt(&self.root, stage.node.id(), stage.cx.visit().get(), stage.cx.attempt());

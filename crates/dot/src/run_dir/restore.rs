@@ -10,10 +10,10 @@ use serde_json::{Map, Value as Json};
 
 use super::{MOST_READ, RunDirectory, files};
 use crate::compile::Compiler;
-use crate::condition::{Condition, Facts};
+use crate::condition::{Condition, ConditionFacts};
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Pipeline;
-use crate::select::{Candidate, select};
+use crate::select::{EdgeCandidate, select};
 
 /// The starting point of a new run that continues from a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,7 +35,7 @@ pub struct RestorePoint {
 
 /// The fields read from the file: from our format, and from the format with `context`, `current_node_id` and `completed_nodes`.
 #[derive(Deserialize)]
-struct File {
+struct CheckpointFile {
     #[serde(default)]
     run_id: Option<String>,
     #[serde(default)]
@@ -79,7 +79,8 @@ impl RunDirectory {
             text => text.map_err(|error| corrupt(error.to_string()))?,
         };
         // The parser's message includes line and column.
-        let file: File = serde_json::from_slice(&text).map_err(|error| corrupt(error.to_string()))?;
+        let file: CheckpointFile =
+            serde_json::from_slice(&text).map_err(|error| corrupt(error.to_string()))?;
         let mut context = Context::new();
         let of_run = |key: &str| !key.starts_with("internal.branch.") && key != "internal.ended";
         for (key, value) in file.context.iter().filter(|(key, value)| of_run(key) && !value.is_null()) {
@@ -115,7 +116,7 @@ fn whole(root: &Path, value: &Json) -> Result<Json, String> {
 }
 
 /// Returns the node where a run continues; `None` if the run was at its end.
-fn begins(file: &File, pipeline: &Pipeline, context: &Context) -> Result<Option<String>, Error> {
+fn begins(file: &CheckpointFile, pipeline: &Pipeline, context: &Context) -> Result<Option<String>, Error> {
     if file.status.as_deref() == Some("completed") {
         return Ok(None);
     }
@@ -143,7 +144,7 @@ fn begins(file: &File, pipeline: &Pipeline, context: &Context) -> Result<Option<
     let text = |key: &str| context.get_value(key).and_then(Json::as_str).unwrap_or_default().to_owned();
     let mut edges = Vec::new();
     for edge in pipeline.edges().iter().filter(|edge| *edge.from == *current) {
-        edges.push(Candidate {
+        edges.push(EdgeCandidate {
             to: edge.to.to_string(),
             label: edge.label().into_owned(),
             condition: Condition::parse(&edge.condition())?,
@@ -153,7 +154,7 @@ fn begins(file: &File, pipeline: &Pipeline, context: &Context) -> Result<Option<
     let status = Status::of_word(&text("outcome")).unwrap_or(Status::Success);
     let outcome = StageOutcome::new(status).prefer(text("preferred_label"));
     let lookup = |key: &str| context.get_value(key).cloned();
-    match select(&edges, &outcome, &Facts::new(status.as_str(), &outcome.preferred_label, &lookup)) {
+    match select(&edges, &outcome, &ConditionFacts::new(status.as_str(), &outcome.preferred_label, &lookup)) {
         Some(choice) => Ok(Some(edges[choice.edge].to.clone())),
         None => refuse(format!(
             "no edge of `{current}` holds with the context of the checkpoint; begin at a node of your choice"

@@ -10,7 +10,7 @@ use ferrata_core::runtime::Checkpoint;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::fold::Fold;
+use super::fold::LogFold;
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Pipeline;
 
@@ -57,16 +57,16 @@ pub struct Snapshot {
     /// The context. A value that is larger than 100 kB is `{"artifact": path, "bytes": n}`.
     pub context: BTreeMap<String, Json>,
     /// The files that nodes left.
-    pub artifacts: Vec<Artifact>,
+    pub artifacts: Vec<AttemptArtifact>,
     /// Where the run went back deliberately, in order.
     #[serde(default)]
-    pub replans: Vec<ReplanEntry>,
+    pub replans: Vec<ReplanView>,
 }
 
 /// A deliberate step back to an earlier node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct ReplanEntry {
+pub struct ReplanView {
     /// The node that decided it.
     pub from: String,
     /// The visit of that node.
@@ -108,7 +108,7 @@ pub struct VisitedNode {
 /// A file that an attempt left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Artifact {
+pub struct AttemptArtifact {
     /// The node.
     pub node: String,
     /// The number of the visit.
@@ -171,9 +171,9 @@ impl Manifest {
 impl Snapshot {
     pub(super) fn of(
         checkpoint: &Checkpoint,
-        fold: &Fold,
+        fold: &LogFold,
         pipeline: &Pipeline,
-        listed: &[Artifact],
+        listed: &[AttemptArtifact],
         shortened: impl Fn(&Json) -> io::Result<Option<Json>>,
     ) -> Result<Self, (PathBuf, io::Error)> {
         let short = |value: &Json| match shortened(value) {

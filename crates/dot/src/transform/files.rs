@@ -8,7 +8,7 @@ use super::Transform;
 use super::variables::{MAX_PROMPT, MAX_PROMPTS};
 use crate::pipeline::Pipeline;
 use crate::run_dir::files;
-use crate::suggest::shown;
+use crate::suggest::beginning_for_message;
 use crate::value::Value;
 
 /// The attribute for the file of a prompt, as in another dialect.
@@ -60,7 +60,7 @@ impl Transform for PromptFiles {
                 let message = format!(
                     "node {}: the file `{}` of its prompt cannot be read: {why}",
                     node.id(),
-                    shown(path)
+                    beginning_for_message(path)
                 );
                 Error::new(ErrorKind::Invalid, message)
             };

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::pipeline::Pipeline;
-use crate::suggest::closest;
+use crate::suggest::closest_name;
 use crate::value::Value;
 
 /// Maximum number of rules of a stylesheet: each is matched against each node.
@@ -31,7 +31,7 @@ const ALIASES: [(&str, &str); 2] = [("model", "llm_model"), ("provider", "llm_pr
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stylesheet {
-    rules: Vec<Rule>,
+    rules: Vec<StyleRule>,
     /// Positions of names of other dialects: the name, and its meaning.
     aliases: Vec<(usize, &'static str, &'static str)>,
     /// Positions of unknown properties.
@@ -39,21 +39,21 @@ pub struct Stylesheet {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Rule {
-    selector: Selector,
+struct StyleRule {
+    selector: StyleSelector,
     declarations: Vec<(&'static str, String)>,
 }
 
 /// The selector of a rule; later variants are more specific.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Selector {
+enum StyleSelector {
     All,
     Shape(String),
     Class(String),
     Id(String),
 }
 
-impl Selector {
+impl StyleSelector {
     const fn specificity(&self) -> u8 {
         match self {
             Self::All => 0,
@@ -104,7 +104,7 @@ impl Stylesheet {
     ///
     /// Returns [`StylesheetError`] for the first mistake.
     pub fn parse(text: &str) -> Result<Self, StylesheetError> {
-        let mut parser = Parser { text, at: 0, aliases: Vec::new(), unknown: Vec::new() };
+        let mut parser = StylesheetParser { text, at: 0, aliases: Vec::new(), unknown: Vec::new() };
         let mut rules = Vec::new();
         while parser.peek().is_some() {
             if rules.len() == MAX_RULES {
@@ -135,10 +135,10 @@ impl Stylesheet {
             let mut chosen: [Option<(u8, &str)>; PROPERTIES.len()] = [None; PROPERTIES.len()];
             for rule in &self.rules {
                 let applies = match &rule.selector {
-                    Selector::All => true,
-                    Selector::Shape(name) => *name == shape,
-                    Selector::Class(class) => classes.contains(class),
-                    Selector::Id(id) => id == node.id(),
+                    StyleSelector::All => true,
+                    StyleSelector::Shape(name) => *name == shape,
+                    StyleSelector::Class(class) => classes.contains(class),
+                    StyleSelector::Id(id) => id == node.id(),
                 };
                 if !applies {
                     continue;
@@ -161,7 +161,7 @@ impl Stylesheet {
     }
 }
 
-struct Parser<'a> {
+struct StylesheetParser<'a> {
     text: &'a str,
     at: usize,
     aliases: Vec<(usize, &'static str, &'static str)>,
@@ -169,7 +169,7 @@ struct Parser<'a> {
     unknown: Vec<(usize, String)>,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> StylesheetParser<'a> {
     fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }
@@ -215,21 +215,21 @@ impl<'a> Parser<'a> {
         Ok(name)
     }
 
-    fn rule(&mut self) -> Result<Rule, StylesheetError> {
+    fn rule(&mut self) -> Result<StyleRule, StylesheetError> {
         let selector = match self.peek() {
             Some('*') => {
                 self.at += 1;
-                Selector::All
+                StyleSelector::All
             }
             Some('.') => {
                 self.at += 1;
-                Selector::Class(self.name("the name of a class", true)?)
+                StyleSelector::Class(self.name("the name of a class", true)?)
             }
             Some('#') => {
                 self.at += 1;
-                Selector::Id(self.name("the id of a node", false)?)
+                StyleSelector::Id(self.name("the id of a node", false)?)
             }
-            _ => Selector::Shape(self.name("a selector: `*`, a shape, `.class` or `#id`", false)?),
+            _ => StyleSelector::Shape(self.name("a selector: `*`, a shape, `.class` or `#id`", false)?),
         };
         if !self.eat('{') {
             return Err(self.expected("`{`"));
@@ -239,7 +239,7 @@ impl<'a> Parser<'a> {
             declarations.push(self.declaration()?);
             let more = self.eat(';');
             if self.eat('}') {
-                return Ok(Rule { selector, declarations });
+                return Ok(StyleRule { selector, declarations });
             }
             if !more {
                 return Err(self.expected("`;` or `}`"));
@@ -258,7 +258,7 @@ impl<'a> Parser<'a> {
         let property = PROPERTIES.into_iter().find(|property| *property == name);
         let property = match property.or(alias.map(|(_, property)| property)) {
             // A name that resembles none of ours belongs to another dialect, and is no slip.
-            None if closest(&name, PROPERTIES.into_iter().chain(ALIASES.map(|(alias, _)| alias)))
+            None if closest_name(&name, PROPERTIES.into_iter().chain(ALIASES.map(|(alias, _)| alias)))
                 .is_none() =>
             {
                 self.unknown.push((at, name.clone()));

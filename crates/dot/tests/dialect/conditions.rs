@@ -1,6 +1,6 @@
 //! The condition language: what holds, what is refused, and that any text gets an answer.
 
-use ferrata_dot::condition::{Condition, Facts};
+use ferrata_dot::condition::{Condition, ConditionFacts};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn lookup(key: &str) -> Option<Value> {
 
 fn holds(condition: &str) -> bool {
     let condition = Condition::parse(condition).unwrap_or_else(|error| panic!("{condition}: {error}"));
-    condition.holds(&Facts::new("success", "Ship It", &lookup))
+    condition.holds(&ConditionFacts::new("success", "Ship It", &lookup))
 }
 
 #[track_caller]
@@ -57,7 +57,8 @@ fn outcomes_of_other_dialects_are_those_of_this_one() {
         ("skipped", &["skip", "Skipped"]),
     ] {
         for word in words {
-            let holds = |text: &str| Condition::parse(text).unwrap().holds(&Facts::new(status, "", &lookup));
+            let holds =
+                |text: &str| Condition::parse(text).unwrap().holds(&ConditionFacts::new(status, "", &lookup));
             assert!(holds(&format!("outcome={word}")) && !holds(&format!("outcome!={word}")), "{word}");
             assert!(!holds(&format!("context.outcome={word}")), "only the outcome has names");
         }
@@ -167,7 +168,7 @@ proptest! {
     #[test]
     fn any_text_gets_an_answer(text in ".{0,80}") {
         if let Ok(condition) = Condition::parse(&text) {
-            condition.holds(&Facts::new("success", "", &lookup));
+            condition.holds(&ConditionFacts::new("success", "", &lookup));
         }
     }
 
@@ -177,7 +178,7 @@ proptest! {
     ]), 0..30)) {
         let text = tokens.concat();
         match Condition::parse(&text) {
-            Ok(condition) => { condition.holds(&Facts::new("fail", "x", &lookup)); }
+            Ok(condition) => { condition.holds(&ConditionFacts::new("fail", "x", &lookup)); }
             Err(error) => prop_assert!(error.offset() <= text.len()),
         }
     }

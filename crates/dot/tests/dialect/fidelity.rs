@@ -11,7 +11,7 @@ use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::MemoryStore;
 use ferrata_dot::fidelity::Fidelity;
-use ferrata_dot::handler::{Answer, Backend, Codergen, HandlerError, Registry, Request};
+use ferrata_dot::handler::{Backend, BackendAnswer, Codergen, HandlerError, Registry, TaskRequest};
 use ferrata_dot::lint::Linter;
 use serde_json::json;
 
@@ -31,7 +31,7 @@ struct Ear(Arc<Mutex<Vec<Heard>>>);
 
 #[async_trait]
 impl Backend for Ear {
-    async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError> {
+    async fn run(&self, request: TaskRequest<'_>) -> Result<BackendAnswer, HandlerError> {
         self.0.lock().unwrap().push(Heard {
             node: request.stage.node.id().to_owned(),
             fidelity: request.fidelity,
@@ -40,7 +40,7 @@ impl Backend for Ear {
             single: request.is_single_call(),
         });
         let letters = request.stage.node.attributes.text("says").parse().unwrap_or(0);
-        Ok(Answer::text(format!("answer of {}{}", request.stage.node.id(), ".".repeat(letters))))
+        Ok(BackendAnswer::text(format!("answer of {}{}", request.stage.node.id(), ".".repeat(letters))))
     }
 }
 

@@ -18,7 +18,7 @@ use ferrata_core::testing::{self, ManualClock};
 use ferrata_core::{Clock, ErrorKind, RunKey, Timestamp};
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{
-    Answer, Backend, Codergen, Handler, HandlerError, Manager, Registry, Request, Stage,
+    Backend, BackendAnswer, Codergen, Handler, HandlerError, Manager, Registry, Stage, TaskRequest,
 };
 use ferrata_dot::outcome::StageOutcome;
 use ferrata_dot::transform::Transforms;
@@ -262,11 +262,11 @@ struct Supervisor(Arc<Mutex<Vec<(String, String)>>>);
 
 #[async_trait]
 impl Backend for Supervisor {
-    async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError> {
+    async fn run(&self, request: TaskRequest<'_>) -> Result<BackendAnswer, HandlerError> {
         let node = request.stage.node.id().to_owned();
         let first = !self.0.lock().unwrap().iter().any(|(known, _)| *known == node);
         self.0.lock().unwrap().push((node.clone(), request.prompt.to_owned()));
-        Ok(Answer::text(if node == "m" && first { "mind the gap".to_owned() } else { String::new() }))
+        Ok(BackendAnswer::text(if node == "m" && first { "mind the gap".to_owned() } else { String::new() }))
     }
 }
 

@@ -6,22 +6,22 @@ use std::sync::{Arc, Mutex};
 use crate::support::{Ran, registry, run_with, source};
 use async_trait::async_trait;
 use ferrata_core::state::Context;
-use ferrata_dot::handler::{Answer, Backend, Codergen, HandlerError, Request};
+use ferrata_dot::handler::{Backend, BackendAnswer, Codergen, HandlerError, TaskRequest};
 use ferrata_dot::outcome::StageOutcome;
 
 /// Gives the same answer to everything, and writes down what it is asked.
 #[derive(Clone, Debug)]
-struct Judge(Answer, Arc<Mutex<Vec<String>>>);
+struct Judge(BackendAnswer, Arc<Mutex<Vec<String>>>);
 
 #[async_trait]
 impl Backend for Judge {
-    async fn run(&self, request: Request<'_>) -> Result<Answer, HandlerError> {
+    async fn run(&self, request: TaskRequest<'_>) -> Result<BackendAnswer, HandlerError> {
         self.1.lock().unwrap().push(request.task.to_owned());
         Ok(self.0.clone())
     }
 }
 
-async fn judged(answer: Answer, a: &str, b: &str) -> (Ran, Vec<String>) {
+async fn judged(answer: BackendAnswer, a: &str, b: &str) -> (Ran, Vec<String>) {
     let judge = Judge(answer, Arc::default());
     let text = source(&format!(
         "p [type=parallel] f [shape=tripleoctagon, type=\"\", prompt=\"Which is the best?\"] a [does=\"{a}\"] b [does=\"{b}\"] bad \
@@ -41,7 +41,8 @@ fn best(ran: &Ran) -> [String; 3] {
 /// Guarantees: BRANCH-5.
 #[tokio::test]
 async fn the_answer_names_the_best() {
-    let (ran, asked) = judged(Answer::text("I like b best."), "success/color:red/score:9", "partial").await;
+    let (ran, asked) =
+        judged(BackendAnswer::text("I like b best."), "success/color:red/score:9", "partial").await;
     assert_eq!(best(&ran), ["b", "partial_success", "answer"]);
     let [prompt] = &asked[..] else { panic!("{asked:?}") };
     assert!(prompt.starts_with("Which is the best?"), "{prompt}");
@@ -61,38 +62,38 @@ async fn the_answer_names_the_branch_of_an_item_in_a_sentence() {
          start -> first -> p p -> one [for_each=\"context.list\"] one -> f f -> exit",
     );
     for said in ["I like one:1 best.", "The best is one:1: it is short.", "one:1", "Best:one:1"] {
-        let judge = Judge(Answer::text(said), Arc::default());
+        let judge = Judge(BackendAnswer::text(said), Arc::default());
         let registry = registry().with("codergen", Codergen::new(judge));
         let ran = run_with(&text, registry, Context::new()).await;
         assert_eq!(best(&ran), ["one:1", "success", "answer"], "{said}");
     }
-    let (ran, _) = judged(Answer::text("Best: b:"), "success", "success").await;
+    let (ran, _) = judged(BackendAnswer::text("Best: b:"), "success", "success").await;
     assert_eq!(best(&ran), ["b", "success", "answer"]);
 }
 
 #[tokio::test]
 async fn an_answer_that_names_nobody_leaves_it_to_the_score() {
-    let (ran, _) = judged(Answer::text("none of them"), "success/score:1", "success/score:2").await;
+    let (ran, _) = judged(BackendAnswer::text("none of them"), "success/score:1", "success/score:2").await;
     assert_eq!(best(&ran), ["b", "success", "score"]);
 }
 
 #[tokio::test]
 async fn a_failed_branch_is_no_candidate() {
-    let (ran, asked) = judged(Answer::text("b"), "success", "fail").await;
+    let (ran, asked) = judged(BackendAnswer::text("b"), "success", "fail").await;
     assert_eq!(best(&ran), ["a", "success", ""]);
     assert_eq!(asked.len(), 0, "there is nothing to choose");
 }
 
 #[tokio::test]
 async fn a_judge_that_fails_fails_the_fan_in() {
-    let (ran, _) = judged(Answer::outcome(StageOutcome::fail("no judge")), "success", "success").await;
+    let (ran, _) = judged(BackendAnswer::outcome(StageOutcome::fail("no judge")), "success", "success").await;
     assert_eq!(ran.path.last().unwrap(), "exit");
     assert!(ran.path.contains(&"bad".to_owned()), "{}", ran.path());
 }
 
 #[tokio::test]
 async fn a_prompt_that_is_a_default_of_all_nodes_asks_for_no_ranking() {
-    let judge = Judge(Answer::text("b"), Arc::default());
+    let judge = Judge(BackendAnswer::text("b"), Arc::default());
     let text = source(
         "p [type=parallel] f [type=\"parallel.fan_in\"] a b start -> p p -> a -> f p -> b -> f f -> exit",
     );

@@ -1,23 +1,28 @@
 //! Section 1.3: edge selection, tier by tier.
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
-use ferrata_dot::condition::{Condition, Facts};
+use ferrata_dot::condition::{Condition, ConditionFacts};
 use ferrata_dot::outcome::{StageOutcome, Status};
-use ferrata_dot::select::{Candidate, Reason, choose, normal_label, select};
+use ferrata_dot::select::{ChoiceReason, EdgeCandidate, choose, normal_label, select};
 use proptest::prelude::*;
 
-fn edge(to: &str, label: &str, condition: &str, weight: i64) -> Candidate {
-    Candidate { to: to.into(), label: label.into(), condition: Condition::parse(condition).unwrap(), weight }
+fn edge(to: &str, label: &str, condition: &str, weight: i64) -> EdgeCandidate {
+    EdgeCandidate {
+        to: to.into(),
+        label: label.into(),
+        condition: Condition::parse(condition).unwrap(),
+        weight,
+    }
 }
 
 /// The target and reason of what is chosen after a success.
-fn chosen(edges: &[Candidate], outcome: &StageOutcome) -> Option<(String, Reason)> {
-    let facts = Facts::new(outcome.status.as_str(), &outcome.preferred_label, &|_| None);
+fn chosen(edges: &[EdgeCandidate], outcome: &StageOutcome) -> Option<(String, ChoiceReason)> {
+    let facts = ConditionFacts::new(outcome.status.as_str(), &outcome.preferred_label, &|_| None);
     select(edges, outcome, &facts).map(|choice| (edges[choice.edge].to.clone(), choice.reason))
 }
 
 #[track_caller]
-fn check(edges: &[Candidate], outcome: &StageOutcome, to: &str, reason: Reason) {
+fn check(edges: &[EdgeCandidate], outcome: &StageOutcome, to: &str, reason: ChoiceReason) {
     assert_eq!(chosen(edges, outcome), Some((to.to_owned(), reason)));
 }
 
@@ -29,14 +34,14 @@ fn tier_1_takes_a_condition_that_holds_before_anything_else() {
         edge("b", "", "outcome=success", 0),
         edge("c", "", "outcome=fail", 9),
     ];
-    check(&edges, &StageOutcome::success().prefer("yes").suggest("heavy"), "b", Reason::Condition);
+    check(&edges, &StageOutcome::success().prefer("yes").suggest("heavy"), "b", ChoiceReason::Condition);
 }
 
 #[test]
 fn tier_1_breaks_ties_by_weight_then_by_name() {
     let holds = "outcome=success";
     let edges = [edge("z", "", holds, 1), edge("b", "", holds, 5), edge("a", "", holds, 5)];
-    check(&edges, &StageOutcome::success(), "a", Reason::Condition);
+    check(&edges, &StageOutcome::success(), "a", ChoiceReason::Condition);
 }
 
 /// Guarantees: DOT-17.
@@ -47,7 +52,7 @@ fn tier_2_takes_the_first_free_edge_with_the_preferred_label() {
         edge("b", "[F] fix ", "", 0),
         edge("c", "Fix", "", 50),
     ];
-    check(&edges, &StageOutcome::success().prefer(" FIX").suggest("c"), "b", Reason::PreferredLabel);
+    check(&edges, &StageOutcome::success().prefer(" FIX").suggest("c"), "b", ChoiceReason::PreferredLabel);
 }
 
 #[test]
@@ -55,20 +60,20 @@ fn tier_3_takes_the_first_suggested_node_with_a_free_edge() {
     let edges = [edge("a", "", "outcome=fail", 0), edge("b", "", "", 9), edge("c", "", "", 0)];
     let outcome =
         StageOutcome::success().prefer("nothing").suggest("nobody").suggest("a").suggest("c").suggest("b");
-    check(&edges, &outcome, "c", Reason::SuggestedNextId);
+    check(&edges, &outcome, "c", ChoiceReason::SuggestedNextId);
 }
 
 /// Guarantees: DOT-17.
 #[test]
 fn tier_4_takes_the_heaviest_free_edge() {
     let edges = [edge("a", "", "", 1), edge("b", "", "", 2), edge("c", "", "outcome=fail", 3)];
-    check(&edges, &StageOutcome::success(), "b", Reason::Weight);
+    check(&edges, &StageOutcome::success(), "b", ChoiceReason::Weight);
 }
 
 #[test]
 fn tier_5_takes_the_first_target_by_name() {
     let edges = [edge("b", "", "", 2), edge("a", "", "", 2), edge("c", "", "", 1)];
-    check(&edges, &StageOutcome::success(), "a", Reason::Lexical);
+    check(&edges, &StageOutcome::success(), "a", ChoiceReason::Lexical);
 }
 
 /// Guarantees: DOT-17.
@@ -107,7 +112,7 @@ proptest! {
         parts in prop::collection::vec(("[a-d]", prop::sample::select(vec!["", "outcome=success", "outcome=fail"]), -2..3_i64), 1..8),
         seed: u64,
     ) {
-        let edges: Vec<Candidate> = parts.iter().map(|(to, condition, weight)| edge(to, "", condition, *weight)).collect();
+        let edges: Vec<EdgeCandidate> = parts.iter().map(|(to, condition, weight)| edge(to, "", condition, *weight)).collect();
         let mut shuffled = edges.clone();
         shuffled.rotate_left((seed % edges.len() as u64).try_into().unwrap());
         let outcome = StageOutcome::new(Status::Success);
@@ -116,12 +121,12 @@ proptest! {
 }
 
 /// How often each target is chosen, of a thousand numbers spread evenly.
-fn drawn(edges: &[Candidate], outcome: &StageOutcome) -> Vec<(String, usize)> {
-    let facts = Facts::new("success", "", &|_| None);
+fn drawn(edges: &[EdgeCandidate], outcome: &StageOutcome) -> Vec<(String, usize)> {
+    let facts = ConditionFacts::new("success", "", &|_| None);
     let mut counts = std::collections::BTreeMap::new();
     for at in 0..1000_u64 {
         let choice = choose(edges, outcome, &facts, Some(u64::MAX / 1000 * at)).unwrap();
-        assert_eq!(choice.reason, Reason::Random);
+        assert_eq!(choice.reason, ChoiceReason::Random);
         *counts.entry(edges[choice.edge].to.clone()).or_default() += 1;
     }
     counts.into_iter().collect()
@@ -146,7 +151,7 @@ fn random_selection_draws_by_weight_within_a_tier() {
 #[test]
 fn random_selection_leaves_conditions_alone() {
     let edges = [edge("a", "", "outcome=success", 0), edge("b", "", "", 5)];
-    let facts = Facts::new("success", "", &|_| None);
+    let facts = ConditionFacts::new("success", "", &|_| None);
     let choice = choose(&edges, &StageOutcome::success(), &facts, Some(u64::MAX)).unwrap();
-    assert_eq!((choice.edge, choice.reason), (0, Reason::Condition));
+    assert_eq!((choice.edge, choice.reason), (0, ChoiceReason::Condition));
 }

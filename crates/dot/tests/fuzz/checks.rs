@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ferrata_dot::compile::Compiler;
-use ferrata_dot::condition::{Condition, Facts};
+use ferrata_dot::condition::{Condition, ConditionFacts};
 use ferrata_dot::lint::{Linter, Severity};
 use ferrata_dot::outcome::StageOutcome;
 use ferrata_dot::transform::Transforms;
@@ -89,8 +89,8 @@ fn others(text: &str, trace: &mut DefaultHasher) {
     match Condition::parse(text) {
         Ok(condition) => {
             let value = serde_json::json!("a warm day");
-            let holds =
-                condition.holds(&Facts::new("success", "", &|key| (key.len() > 3).then(|| value.clone())));
+            let holds = condition
+                .holds(&ConditionFacts::new("success", "", &|key| (key.len() > 3).then(|| value.clone())));
             assert_eq!(condition.text(), text.trim());
             holds.hash(trace);
         }

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::run::place;
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::digits;
 use crate::problem::Problem;
 use crate::redact::HIDDEN;
@@ -30,7 +30,7 @@ struct EmptyBody {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Reason {
+struct ReasonBody {
     #[serde(default)]
     reason: String,
 }
@@ -54,13 +54,13 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<B
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Message {
+struct MessageBody {
     message: Box<RawValue>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Edit {
+struct EditBody {
     patch: Box<RawValue>,
 }
 
@@ -73,7 +73,7 @@ struct GoTo {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Fork {
+struct ForkBody {
     at: Option<String>,
     id: Option<String>,
     #[serde(default)]
@@ -83,7 +83,7 @@ struct Fork {
 
 /// Answers `POST /api/v1/runs/{tenant}/{run}/acts/{act}`.
 pub(super) async fn act(
-    call: Call,
+    call: ApiCall,
     Path((tenant, run, act)): Path<(String, String, String)>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
@@ -98,7 +98,7 @@ pub(super) async fn act(
             let question = said.question.clone();
             runtime.respond(&run, &question, said.answer()?).by(by).await?;
         }
-        "send" => runtime.send(&run, read::<Message>(&body)?.message).by(by).await?,
+        "send" => runtime.send(&run, read::<MessageBody>(&body)?.message).by(by).await?,
         "retry" => {
             let EmptyBody {} = read(&body)?;
             runtime.retry(&run).by(by).await?;
@@ -110,7 +110,7 @@ pub(super) async fn act(
         }
         "cancel" => runtime.cancel(&run, reason(&body)?).by(by).await?,
         "edit" => {
-            let patch = patch(&call, &run, Position::Latest, &read::<Edit>(&body)?.patch).await?;
+            let patch = patch(&call, &run, Position::Latest, &read::<EditBody>(&body)?.patch).await?;
             runtime.edit(&run, patch).by(by).await?;
         }
         "goto" => {
@@ -129,7 +129,7 @@ pub(super) async fn act(
     Ok(Json(json!({ "run": key(&run) })))
 }
 
-async fn fork(call: &Call, run: &RunKey, fork: Fork) -> Result<Json<Value>, Problem> {
+async fn fork(call: &ApiCall, run: &RunKey, fork: ForkBody) -> Result<Json<Value>, Problem> {
     let at = place(fork.at.as_deref())?;
     let mut request = call.runtime().fork(run, at.clone());
     if let Some(edit) = &fork.patch {
@@ -145,7 +145,7 @@ async fn fork(call: &Call, run: &RunKey, fork: Fork) -> Result<Json<Value>, Prob
 }
 
 /// Removes a run if it is unchanged since it was read, so that a newer signal is not lost.
-async fn purge(call: &Call, run: &RunKey, EmptyBody {}: EmptyBody) -> Result<Json<Value>, Problem> {
+async fn purge(call: &ApiCall, run: &RunKey, EmptyBody {}: EmptyBody) -> Result<Json<Value>, Problem> {
     let head = call.head(run).await?;
     if !head.status.is_finished() {
         let message = format!("the run is {}; cancel it first", head.status);
@@ -157,7 +157,7 @@ async fn purge(call: &Call, run: &RunKey, EmptyBody {}: EmptyBody) -> Result<Jso
 
 /// Checks that the viewer may act and that no other site's form could have sent the request; returns the body.
 pub(super) fn permitted(
-    call: &Call,
+    call: &ApiCall,
     headers: &HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Bytes, Problem> {
@@ -178,7 +178,7 @@ pub(super) fn permitted(
 }
 
 /// Returns the author of the act.
-pub(super) fn by(call: &Call) -> &str {
+pub(super) fn by(call: &ApiCall) -> &str {
     call.viewer.name().unwrap_or(BY)
 }
 
@@ -189,7 +189,7 @@ impl AnswerBody {
             (None, Some(why), None, None) => Ok(Answer::reject(why)),
             (None, None, Some(why), None) => Ok(Answer::cancel(why)),
             (None, None, None, Some(resolution)) => {
-                digits::kept(resolution.get())?;
+                digits::check_numbers(resolution.get())?;
                 Ok(read::<Resolution>(resolution.get().as_bytes())?.into())
             }
             _ => Err(Problem::invalid("an answer is one of `accept`, `reject`, `cancel` and `resolve`")),
@@ -198,16 +198,16 @@ impl AnswerBody {
 }
 
 fn reason(body: &[u8]) -> Result<String, Problem> {
-    Ok(said_or_usual(read::<Reason>(body)?.reason))
+    Ok(reason_or_default(read::<ReasonBody>(body)?.reason))
 }
 
 /// Returns the given reason, or a default.
-pub(super) fn said_or_usual(said: String) -> String {
+pub(super) fn reason_or_default(said: String) -> String {
     if said.trim().is_empty() { "asked for in the inspector".to_owned() } else { said }
 }
 
-async fn patch(call: &Call, run: &RunKey, at: Position, json: &RawValue) -> Result<Patch, Problem> {
-    digits::kept(json.get())?;
+async fn patch(call: &ApiCall, run: &RunKey, at: Position, json: &RawValue) -> Result<Patch, Problem> {
+    digits::check_numbers(json.get())?;
     let operations: Value = read(json.get().as_bytes())?;
     let text = operations.to_string();
     // A viewer who edits the displayed text would write the replacement of a hidden value.
@@ -226,7 +226,7 @@ async fn patch(call: &Call, run: &RunKey, at: Position, json: &RawValue) -> Resu
 }
 
 /// Returns whether a change writes the replacement of a secret value into a secret channel.
-async fn writes_hidden(call: &Call, run: &RunKey, patch: &Patch) -> Result<bool, Problem> {
+async fn writes_hidden(call: &ApiCall, run: &RunKey, patch: &Patch) -> Result<bool, Problem> {
     let is_hidden = |op: &Op| matches!(op, Op::Set(_, value) if value == SECRET);
     let mut hidden = patch.ops()?;
     hidden.retain(is_hidden);

@@ -11,9 +11,9 @@ use ferrata_core::{Error, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::acts::{by, permitted, read, said_or_usual};
+use super::acts::{by, permitted, read, reason_or_default};
 use super::runs::{pair, status};
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::problem::Problem;
 use crate::redact::Redaction;
 use crate::view::summary::key;
@@ -25,9 +25,9 @@ const NAMED: usize = 50;
 /// The filter and the act.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Bulk {
+struct BulkBody {
     #[serde(default)]
-    filter: Filter,
+    filter: BulkFilter,
     /// Confirms that a filter without a condition means every run.
     #[serde(default)]
     all: bool,
@@ -43,7 +43,7 @@ struct Bulk {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct Filter {
+struct BulkFilter {
     tenant: Option<String>,
     workflow: Option<String>,
     user: Option<String>,
@@ -55,16 +55,16 @@ struct Filter {
 
 /// Answers `POST /api/v1/bulk/{act}`.
 pub(super) async fn bulk(
-    call: Call,
+    call: ApiCall,
     Path(act): Path<String>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Value>, Problem> {
     let body = permitted(&call, &headers, body)?;
-    let bulk: Bulk = read(&body)?;
+    let bulk: BulkBody = read(&body)?;
     let runs = listing(&call, &bulk)?;
     let request = match act.as_str() {
-        "cancel" => runs.cancel_all(said_or_usual(bulk.reason)),
+        "cancel" => runs.cancel_all(reason_or_default(bulk.reason)),
         "retry" => runs.retry_all(),
         "purge" => runs.purge_all(),
         _ => {
@@ -74,11 +74,11 @@ pub(super) async fn bulk(
         }
     };
     let request = if bulk.dry_run { request.dry_run() } else { request };
-    Ok(Json(told(&request.by(by(&call)).await?, &call.app.redaction)))
+    Ok(Json(report_json(&request.by(by(&call)).await?, &call.app.redaction)))
 }
 
-fn listing(call: &Call, bulk: &Bulk) -> Result<RunsRequest, Problem> {
-    let Filter { tenant, workflow, user, status: words, label, since, before } = &bulk.filter;
+fn listing(call: &ApiCall, bulk: &BulkBody) -> Result<RunsRequest, Problem> {
+    let BulkFilter { tenant, workflow, user, status: words, label, since, before } = &bulk.filter;
     // A viewer's tenant is not a chosen condition. A limit on the start time only excludes newer runs between two requests.
     let is_any = [tenant, workflow, user].iter().all(|one| one.is_none())
         && words.is_empty()
@@ -117,7 +117,7 @@ fn listing(call: &Call, bulk: &Bulk) -> Result<RunsRequest, Problem> {
     Ok(runs)
 }
 
-fn told(report: &BulkReport, hides: &Redaction) -> Value {
+fn report_json(report: &BulkReport, hides: &Redaction) -> Value {
     let refused = |error: &Error| json!({ "run": error.run().map(key), "code": error.kind().code(), "message": hides.cut(&error.to_string(), SHORT) });
     json!({
         "done": report.done.len(),

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::run::place;
 use super::state::read;
-use crate::app::Call;
-use crate::params::Params;
+use crate::app::ApiCall;
+use crate::params::QueryParams;
 use crate::problem::Problem;
 use crate::view::tree::small;
 
@@ -16,7 +16,7 @@ use crate::view::tree::small;
 const MOST: usize = 500;
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}/diff`: from one position to another, which may be in the run `of`.
-pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
+pub(super) async fn show(call: ApiCall, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
     let params = call.params(&["from", "to", "of"])?;
     let from =
         params.one("from")?.ok_or_else(|| Problem::invalid("`from` is missing: a place in the log"))?;
@@ -25,7 +25,7 @@ pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Resu
     let other = match params.one("of")? {
         None => run.clone(),
         Some(other) => {
-            let other = Params::run(other)?;
+            let other = QueryParams::run(other)?;
             if !call.viewer.sees(&other) {
                 return Err(Problem::no_run(&other));
             }

@@ -12,7 +12,7 @@ use futures_util::stream;
 use tokio::sync::watch;
 
 use super::quiet::RunPoller;
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::problem::Problem;
 
 /// The events with output of nodes, which a page requests with `words`. They are omitted if texts are hidden, because a hook needs whole texts and
@@ -22,7 +22,7 @@ const PAYLOADS: [WatchKind; 4] =
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}/events`: from the last record that the browser saw, or from now on.
 pub(super) async fn follow(
-    call: Call,
+    call: ApiCall,
     Path(name): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {

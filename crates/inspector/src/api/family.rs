@@ -8,12 +8,15 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::store::{Page, RunHead, RunQuery};
 use serde_json::{Value, json};
 
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::problem::Problem;
 use crate::view::summary::{key, label_of_children, origin, summary};
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}/family`.
-pub(super) async fn family(call: Call, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
+pub(super) async fn family(
+    call: ApiCall,
+    Path(name): Path<(String, String)>,
+) -> Result<Json<Value>, Problem> {
     let params = call.params(&["limit"])?;
     let limit = params.limit(100, Page::MAX)?;
     let run = call.run(&name)?;

@@ -9,7 +9,7 @@ use ferrata_core::runtime::is_system;
 use ferrata_core::store::{Cursor, Page, RunHead, RunQuery};
 use serde_json::{Value, json};
 
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::problem::Problem;
 use crate::queues;
 use crate::view::summary::{key, summary};
@@ -30,7 +30,7 @@ struct Executor {
 }
 
 /// Answers `GET /api/v1/fleet`.
-pub(super) async fn fleet(call: Call) -> Result<Json<Value>, Problem> {
+pub(super) async fn fleet(call: ApiCall) -> Result<Json<Value>, Problem> {
     let params = call.params(&["tenant"])?;
     let mut query = RunQuery::default();
     query.tenant = call.tenant(params.one("tenant")?)?;

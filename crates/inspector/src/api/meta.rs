@@ -3,11 +3,11 @@
 use axum::Json;
 use serde_json::{Value, json};
 
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::problem::Problem;
 
 /// Answers `GET /api/v1`.
-pub(super) async fn meta(call: Call) -> Result<Json<Value>, Problem> {
+pub(super) async fn meta(call: ApiCall) -> Result<Json<Value>, Problem> {
     call.params(&[])?;
     let (app, store) = (&call.app, call.runtime().store().capabilities());
     Ok(Json(json!({

@@ -27,7 +27,7 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 
-use crate::app::App;
+use crate::app::AppContext;
 use crate::problem::Problem;
 use crate::{assets, guard, redact};
 
@@ -35,7 +35,7 @@ use crate::{assets, guard, redact};
 const MOST: usize = 8 * 1024 * 1024;
 
 /// Creates the routes.
-pub(crate) fn routes(app: Arc<App>) -> Router {
+pub(crate) fn routes(app: Arc<AppContext>) -> Router {
     let admitted = middleware::from_fn_with_state(Arc::clone(&app), guard::admit);
     let api = Router::new()
         .route("/api/v1", get(meta::meta))
@@ -68,11 +68,11 @@ pub(crate) fn routes(app: Arc<App>) -> Router {
     page.merge(api).layer(middleware::from_fn(guard::seal)).with_state(app)
 }
 
-async fn missing(State(_): State<Arc<App>>) -> Problem {
+async fn missing(State(_): State<Arc<AppContext>>) -> Problem {
     Problem::not_found("the API has no such path; `api/v1/openapi.json` lists them")
 }
 
-async fn wrong_method(State(_): State<Arc<App>>) -> impl IntoResponse {
+async fn wrong_method(State(_): State<Arc<AppContext>>) -> impl IntoResponse {
     (
         StatusCode::METHOD_NOT_ALLOWED,
         axum::Json(

@@ -3,11 +3,11 @@
 use axum::Json;
 use serde_json::{Map, Value, json};
 
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::problem::Problem;
 
 /// Answers `GET /api/v1/openapi.json`.
-pub(super) async fn show(call: Call) -> Result<Json<Value>, Problem> {
+pub(super) async fn show(call: ApiCall) -> Result<Json<Value>, Problem> {
     call.params(&[])?;
     Ok(Json(document()))
 }

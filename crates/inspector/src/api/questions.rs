@@ -9,11 +9,11 @@ use ferrata_core::{ErrorKind, WorkflowName};
 use serde_json::{Value, json};
 
 use super::run::question;
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::cache::CacheKey;
 use crate::problem::Problem;
 use crate::view::summary::summary;
-use crate::view::unreadable::{Unreadable, is_unreadable, why_unreadable};
+use crate::view::unreadable::{UnreadableList, is_unreadable, why_unreadable};
 
 /// Maximum number of logs that one answer reads. For other runs it shows cached data until a later answer reads them.
 const READ: usize = 100;
@@ -23,14 +23,14 @@ const GROUPS: [&[RunStatus]; 2] =
     [&[RunStatus::Interrupted, RunStatus::AwaitingInput], &[RunStatus::InProgress]];
 
 /// Answers `GET /api/v1/questions`.
-pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
+pub(super) async fn list(call: ApiCall) -> Result<Json<Value>, Problem> {
     let params = call.params(&["tenant", "workflow", "limit", "cursor"])?;
     let mut query = RunQuery::default();
     query.tenant = call.tenant(params.one("tenant")?)?;
     query.workflow = params.one("workflow")?.map(WorkflowName::new).transpose()?;
     let (heads, next) = open(&call, query, params.limit(200, Page::MAX)?, params.one("cursor")?).await?;
     let (mut items, mut read, mut unread) = (Vec::new(), 0, 0);
-    let mut unreadable = Unreadable::default();
+    let mut unreadable = UnreadableList::default();
     for head in &heads {
         let about = CacheKey { run: head.run.clone(), head: head.id, what: "questions".into() };
         let open = match call.app.cache.get(&about) {
@@ -59,7 +59,7 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
 
 /// Lists runs that have not ended, idle ones first: they wait for a person, however many newer runs are active.
 async fn open(
-    call: &Call,
+    call: &ApiCall,
     mut query: RunQuery,
     limit: u32,
     cursor: Option<&str>,
@@ -119,7 +119,7 @@ async fn open(
 }
 
 /// Reads a run's own questions, or the reason why it is unreadable. Those of its descendants are listed with them.
-async fn of(call: &Call, head: &RunHead) -> Result<Value, Problem> {
+async fn of(call: &ApiCall, head: &RunHead) -> Result<Value, Problem> {
     let hides = &call.app.redaction;
     match call.runtime().questions(&head.run).await {
         Ok(all) => {

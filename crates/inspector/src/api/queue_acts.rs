@@ -10,25 +10,25 @@ use ferrata_queue::{Queue, QueueStatus, RateLimit, RuntimeQueueExt as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::acts::{by, permitted, read, said_or_usual};
-use crate::app::Call;
+use super::acts::{by, permitted, read, reason_or_default};
+use crate::app::ApiCall;
 use crate::problem::Problem;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Pause {
+struct PauseBody {
     #[serde(default)]
     reason: String,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Unpause {}
+struct UnpauseBody {}
 
 /// An omitted field leaves its limit unchanged; `null` removes an override.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Limits {
+struct LimitsBody {
     #[serde(default, deserialize_with = "given")]
     at_once: Option<Option<u32>>,
     #[serde(default, deserialize_with = "given")]
@@ -47,7 +47,7 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 
 /// Answers `POST /api/v1/queues/{queue}/acts/{act}`.
 pub(super) async fn act(
-    call: Call,
+    call: ApiCall,
     Path((name, act)): Path<(String, String)>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
@@ -55,13 +55,13 @@ pub(super) async fn act(
     let body = permitted(&call, &headers, body)?;
     let queue = find(&call, &name).await?;
     match act.as_str() {
-        "pause" => queue.pause(said_or_usual(read::<Pause>(&body)?.reason)).await?,
+        "pause" => queue.pause(reason_or_default(read::<PauseBody>(&body)?.reason)).await?,
         "unpause" => {
-            let Unpause {} = read(&body)?;
+            let UnpauseBody {} = read(&body)?;
             queue.unpause().await?;
         }
         "set" => {
-            let limits: Limits = read(&body)?;
+            let limits: LimitsBody = read(&body)?;
             let change = |set: &mut ferrata_queue::QueueOverrides| {
                 set.at_once = limits.at_once.unwrap_or(set.at_once);
                 set.at_once_per_key = limits.at_once_per_key.unwrap_or(set.at_once_per_key);
@@ -77,7 +77,7 @@ pub(super) async fn act(
 }
 
 /// Finds a queue that is visible to the viewer.
-async fn find(call: &Call, name: &str) -> Result<Queue, Problem> {
+async fn find(call: &ApiCall, name: &str) -> Result<Queue, Problem> {
     let missing = || Problem::not_found(format!("there is no queue `{name}`"));
     let run = RunKey::from(RunId::new(format!("queue:{name}")).map_err(|_| missing())?);
     if !call.viewer.sees(&run) {

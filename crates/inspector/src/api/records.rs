@@ -5,7 +5,7 @@ use axum::extract::Path;
 use ferrata_core::Seq;
 use serde_json::{Value, json};
 
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::problem::Problem;
 use crate::view::text::LONG;
 
@@ -13,7 +13,7 @@ use crate::view::text::LONG;
 const MOST: u32 = 2_000;
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}/records`: those from a record on, or the last ones.
-pub(super) async fn list(call: Call, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
+pub(super) async fn list(call: ApiCall, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
     let params = call.params(&["from", "limit"])?;
     let limit = params.limit(500, MOST)?;
     let from = params.parsed::<u64>("from")?;

@@ -7,11 +7,11 @@ use axum::extract::Path;
 use serde_json::{Value, json};
 
 use super::run::place;
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::problem::Problem;
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}/repeats`: by node, for any record that the page shows.
-pub(super) async fn list(call: Call, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
+pub(super) async fn list(call: ApiCall, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
     let params = call.params(&["at", "start_at"])?;
     let run = call.run(&name)?;
     let mut fork = call.runtime().fork(&run, place(params.one("at")?)?);

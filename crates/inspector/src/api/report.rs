@@ -6,14 +6,14 @@ use axum::response::{IntoResponse, Response};
 use ferrata_core::runtime::Position;
 
 use super::state::read;
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::problem::Problem;
 
 /// The heading before the state, which is the last part of a post-mortem. Untrusted texts are single lines, so they cannot contain it.
 const STATE: &str = "\n## The state\n";
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}/post-mortem`.
-pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Result<Response, Problem> {
+pub(super) async fn show(call: ApiCall, Path(name): Path<(String, String)>) -> Result<Response, Problem> {
     call.params(&[])?;
     let run = call.run(&name)?;
     let mut text = call.runtime().post_mortem(&run).await?;

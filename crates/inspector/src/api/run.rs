@@ -11,19 +11,19 @@ use ferrata_core::runtime::{
     ActivationPhase, Checkpoint, LoggedGraph, PastActivation, PendingActivation, Position,
 };
 use ferrata_core::store::RunHead;
-use ferrata_queue::explain_standings;
+use ferrata_queue::explain_memberships;
 use serde_json::{Value, json};
 
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::cache::CacheKey;
 use crate::problem::Problem;
 use crate::queues;
 use crate::redact::Redaction;
-use crate::view::graph::{Graph, KnownGraph, Look, reason};
+use crate::view::graph::{KnownGraph, NodeAppearance, RunGraph, reason};
 use crate::view::summary::summary;
 use crate::view::text::{LONG, SHORT};
 use crate::view::tree::{fits, small};
-use crate::view::why::why;
+use crate::view::why::reason_json;
 
 /// Maximum number of activations per answer, by default the last ones.
 const ACTIVATIONS: usize = 2_000;
@@ -35,15 +35,15 @@ const CHILDREN: usize = 20;
 const FORM: usize = 64 * 1024;
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}`.
-pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
+pub(super) async fn show(call: ApiCall, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
     let params = call.params(&["at", "end", "visit"])?;
     let run = call.run(&name)?;
     let at = place(params.one("at")?)?;
-    let part = Part { end: params.parsed("end")?, visit: params.one("visit")?.map(str::to_owned) };
+    let part = HistoryPart { end: params.parsed("end")?, visit: params.one("visit")?.map(str::to_owned) };
     let head = call.head(&run).await?;
     let shown = match at {
-        Position::Latest => now(&call, &head, &part).await?,
-        at => past_place(&call, &head, at, &part).await?.into(),
+        Position::Latest => current_view(&call, &head, &part).await?,
+        at => past_view(&call, &head, at, &part).await?.into(),
     };
     let mut answer = json!({
         "now": call.app.now(),
@@ -58,25 +58,25 @@ pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Resu
     if params.one("at")?.is_none_or(|at| at == "latest") {
         let mut explained = call.runtime().explain(&head, &call.app.reasons).await?;
         let standings = queues::of_run(&call, &head, &shown["questions"]).await?;
-        explain_standings(&mut explained.reasons, &standings.all(), |one| standings.status(one));
+        explain_memberships(&mut explained.reasons, &standings.all(), |one| standings.status(one));
         let hides = &call.app.redaction;
-        answer["why"] = explained.reasons.iter().map(|reason| why(reason, hides)).collect();
+        answer["why"] = explained.reasons.iter().map(|reason| reason_json(reason, hides)).collect();
         answer["asked_below"] = explained.questions.iter().map(|one| question(one, hides)).collect();
-        answer["queues"] = standings.shown(&call);
+        answer["queues"] = standings.to_json(&call);
     }
     Ok(Json(answer))
 }
 
 /// The displayed part of the ended activations: a run may have more than one answer can contain.
 #[derive(Debug, Default)]
-struct Part {
+struct HistoryPart {
     /// The part before this index.
     end: Option<usize>,
     /// The part around this visit.
     visit: Option<String>,
 }
 
-impl Part {
+impl HistoryPart {
     fn of(&self, history: &[PastActivation]) -> Range<usize> {
         let end = match (&self.visit, self.end) {
             (Some(visit), _) => {
@@ -91,7 +91,7 @@ impl Part {
 }
 
 /// Shows a run as of its newest record: one computation per head, until time or the end of its owner changes something.
-async fn now(call: &Call, head: &RunHead, part: &Part) -> Result<Arc<Value>, Problem> {
+async fn current_view(call: &ApiCall, head: &RunHead, part: &HistoryPart) -> Result<Arc<Value>, Problem> {
     let alive = if head.owner_alive { "living" } else { "dead" };
     let what = match (&part.visit, part.end) {
         (None, None) => format!("run of the {alive}"),
@@ -106,10 +106,10 @@ async fn now(call: &Call, head: &RunHead, part: &Part) -> Result<Arc<Value>, Pro
     let (checkpoint, told) =
         call.runtime().checkpoint_and_graph(&head.run, Position::Record(head.id)).await?;
     call.app.reasons.insert(&checkpoint);
-    let known = keep(call, head, &checkpoint, &told);
+    let known = cache_graph(call, head, &checkpoint, &told);
     let phases: Vec<_> =
         checkpoint.next.iter().map(|one| checkpoint.phase(one, head.owner_alive, time)).collect();
-    let mut shown = drawn(call, head, &checkpoint, &phases, &known, part);
+    let mut shown = graph_view(call, head, &checkpoint, &phases, &known, part);
     let times = checkpoint.next.iter().flat_map(|one| one.timers.iter().chain(&one.retry_at));
     let changes = times.chain(&head.wake_at).filter(|at| **at > time).min();
     shown["changes_at"] = json!(changes);
@@ -117,46 +117,51 @@ async fn now(call: &Call, head: &RunHead, part: &Part) -> Result<Arc<Value>, Pro
 }
 
 /// Shows a run as of an older record.
-async fn past_place(call: &Call, head: &RunHead, at: Position, part: &Part) -> Result<Value, Problem> {
+async fn past_view(
+    call: &ApiCall,
+    head: &RunHead,
+    at: Position,
+    part: &HistoryPart,
+) -> Result<Value, Problem> {
     let (then, _) = call.runtime().checkpoint_and_graph(&head.run, at).await?;
     // Nodes and edges are those of the newest record, so that the picture stays the same when the position moves.
-    let known = newest(call, head).await?;
+    let known = newest_graph(call, head).await?;
     let phases: Vec<_> = then.next.iter().map(|one| then.phase(one, then.owner.is_some(), then.at)).collect();
-    Ok(drawn(call, head, &then, &phases, &known, part))
+    Ok(graph_view(call, head, &then, &phases, &known, part))
 }
 
-fn drawn(
-    call: &Call,
+fn graph_view(
+    call: &ApiCall,
     head: &RunHead,
     then: &Checkpoint,
     phases: &[ActivationPhase],
     known: &KnownGraph,
-    part: &Part,
+    part: &HistoryPart,
 ) -> Value {
     let (outline, hides) = (call.app.outlines.of(head), &call.app.redaction);
-    let graph = Graph::of(then, phases, known, outline.as_deref(), hides);
-    shown(then, phases, &graph, &part.of(&then.history), hides)
+    let graph = RunGraph::of(then, phases, known, outline.as_deref(), hides);
+    run_view(then, phases, &graph, &part.of(&then.history), hides)
 }
 
-fn about_graph(head: &RunHead) -> CacheKey {
+fn graph_cache_key(head: &RunHead) -> CacheKey {
     CacheKey { run: head.run.clone(), head: head.id, what: "graph".into() }
 }
 
 /// Caches the graph of a run as of its newest record.
-fn keep(call: &Call, head: &RunHead, now: &Checkpoint, told: &LoggedGraph) -> KnownGraph {
+fn cache_graph(call: &ApiCall, head: &RunHead, now: &Checkpoint, told: &LoggedGraph) -> KnownGraph {
     let known = KnownGraph::of(now, told);
-    call.app.cache.put(about_graph(head), json!(known));
+    call.app.cache.put(graph_cache_key(head), json!(known));
     known
 }
 
 /// Returns the graph of a run as of its newest record, with one read per head.
-async fn newest(call: &Call, head: &RunHead) -> Result<KnownGraph, Problem> {
-    let known = call.app.cache.get(&about_graph(head));
+async fn newest_graph(call: &ApiCall, head: &RunHead) -> Result<KnownGraph, Problem> {
+    let known = call.app.cache.get(&graph_cache_key(head));
     if let Some(known) = known.and_then(|known| serde_json::from_value((*known).clone()).ok()) {
         return Ok(known);
     }
     let (now, told) = call.runtime().checkpoint_and_graph(&head.run, Position::Record(head.id)).await?;
-    Ok(keep(call, head, &now, &told))
+    Ok(cache_graph(call, head, &now, &told))
 }
 
 /// Reads a position in a log.
@@ -165,7 +170,7 @@ pub(super) fn place(text: Option<&str>) -> Result<Position, Problem> {
 }
 
 /// Returns why this process could not claim the run.
-fn stalled(call: &Call, head: &RunHead) -> Option<Value> {
+fn stalled(call: &ApiCall, head: &RunHead) -> Option<Value> {
     let all = call.runtime().stalled();
     let own = all.iter().find(|stalled| stalled.run == head.run)?;
     Some(
@@ -173,10 +178,10 @@ fn stalled(call: &Call, head: &RunHead) -> Option<Value> {
     )
 }
 
-fn shown(
+fn run_view(
     now: &Checkpoint,
     phases: &[ActivationPhase],
-    graph: &Graph,
+    graph: &RunGraph,
     part: &Range<usize>,
     hides: &Redaction,
 ) -> Value {
@@ -207,7 +212,7 @@ fn shown(
 
 fn past(past: &PastActivation, hides: &Redaction) -> Value {
     json!({
-        "node": past.node, "visit": past.visit, "look": Look::of(past), "attempts": past.attempts, "took_ms": past.took_ms,
+        "node": past.node, "visit": past.visit, "look": NodeAppearance::of(past), "attempts": past.attempts, "took_ms": past.took_ms,
         "at": past.at, "seq": past.index, "effect": past.effect, "led_to": past.led_to, "why": hides.cut(reason(past), SHORT),
         "outcome": past.verdict.as_ref().map(|verdict| hides.cut(&verdict.outcome, SHORT)),
     })
@@ -217,7 +222,7 @@ fn open(now: &Checkpoint, phases: &[ActivationPhase], hides: &Redaction) -> Vec<
     let one = |(pending, phase): (&PendingActivation, &ActivationPhase)| {
         let children = pending.children.iter().take(CHILDREN);
         json!({
-            "node": pending.node, "visit": pending.visit, "look": Look::of_phase(*phase), "phase": phase, "doing": phase.as_str(),
+            "node": pending.node, "visit": pending.visit, "look": NodeAppearance::of_phase(*phase), "phase": phase, "doing": phase.as_str(),
             "failed": pending.failed, "retry_at": pending.retry_at, "stopped": pending.stopped, "timers": pending.timers,
             "progress": pending.progress.as_ref().filter(|_| now.secret.is_empty()).map(|said| {
                 let mut said = said.clone();

@@ -8,17 +8,17 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Position, ReasonKind, RunOrigin, RunReason, is_system};
 use ferrata_core::store::{CheckpointStore, Cursor, Order, Page, Paged, RunFilter, RunHead, RunQuery};
 use ferrata_core::{ErrorKind, ExecutorId, RunKey, Timestamp, WorkflowName};
-use ferrata_queue::{QUEUE_LABEL, explain_standings};
+use ferrata_queue::{QUEUE_LABEL, explain_memberships};
 use serde_json::{Value, json};
 
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::cache::CacheKey;
-use crate::params::Params;
+use crate::params::QueryParams;
 use crate::problem::Problem;
 use crate::queues;
-use crate::view::brief::{brief, told};
+use crate::view::brief::{brief, urgent_reason};
 use crate::view::summary::summary;
-use crate::view::unreadable::{Unreadable, is_unreadable, why_unreadable};
+use crate::view::unreadable::{UnreadableList, is_unreadable, why_unreadable};
 
 /// Maximum number of heads that a search reads per answer; the cursor continues.
 const SEARCHED: usize = 5_000;
@@ -48,7 +48,7 @@ const PARAMS: &[&str] = &[
 ];
 
 /// Answers `GET /api/v1/runs`.
-pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
+pub(super) async fn list(call: ApiCall) -> Result<Json<Value>, Problem> {
     let params = call.params(PARAMS)?;
     let query = query(&call, &params)?;
     let limit = params.limit(50, Page::MAX)?;
@@ -73,10 +73,10 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
         _ => Vec::new(),
     };
     let known: Option<RunKey> = items.first().map(|head: &RunHead| head.run.clone());
-    let choice = Choice::read(&params, &query)?;
+    let choice = ExtraFilter::read(&params, &query)?;
     let is_hit =
         |head: &RunHead| known.as_ref() != Some(&head.run) && choice.takes(head) && has(head, &words);
-    let mut lists = Listing::default();
+    let mut lists = RunLister::default();
     let (mut cursor, mut looked) = (cursor, 0);
     // A plain list is one page of the store; a search uses large pages.
     let mut most = if words.is_empty() { limit } else { Page::MAX };
@@ -120,12 +120,12 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
 
 /// Lists pages of runs and reports unreadable ones: a store omits those unless asked.
 #[derive(Default)]
-struct Listing {
-    unreadable: Unreadable,
+struct RunLister {
+    unreadable: UnreadableList,
     is_partial: bool,
 }
 
-impl Listing {
+impl RunLister {
     async fn page(
         &mut self,
         store: &dyn CheckpointStore,
@@ -147,13 +147,13 @@ impl Listing {
 }
 
 /// The part of a filter that the store does not apply.
-struct Choice {
+struct ExtraFilter {
     only_roots: bool,
     with_system: bool,
 }
 
-impl Choice {
-    fn read(params: &Params, query: &RunQuery) -> Result<Self, Problem> {
+impl ExtraFilter {
+    fn read(params: &QueryParams, query: &RunQuery) -> Result<Self, Problem> {
         let flag = |name| Ok::<_, Problem>(params.parsed::<bool>(name)?.unwrap_or(false));
         // A filter with the workflow or a label of queues and schedules includes them.
         let is_named = query.workflow.is_some() || !query.labels.is_empty();
@@ -165,7 +165,7 @@ impl Choice {
     }
 }
 
-fn query(call: &Call, params: &Params) -> Result<RunQuery, Problem> {
+fn query(call: &ApiCall, params: &QueryParams) -> Result<RunQuery, Problem> {
     let mut query = RunQuery::default();
     query.tenant = call.tenant(params.one("tenant")?)?;
     query.workflow = params.one("workflow")?.map(WorkflowName::new).transpose()?;
@@ -183,14 +183,14 @@ fn query(call: &Call, params: &Params) -> Result<RunQuery, Problem> {
     query.created_from = ms("since")?;
     query.created_before = ms("before")?;
     if let Some(source) = params.one("forked_from")? {
-        let source = Params::run(source)?;
+        let source = QueryParams::run(source)?;
         if !call.viewer.sees(&source) {
             return Err(Problem::no_run(&source));
         }
         query.parent = Some(source);
     }
     if let Some(root) = params.one("below")? {
-        let root = Params::run(root)?;
+        let root = QueryParams::run(root)?;
         if !call.viewer.sees(&root) {
             return Err(Problem::no_run(&root));
         }
@@ -221,9 +221,9 @@ pub(super) fn status(word: &str) -> Result<RunStatus, Problem> {
 }
 
 /// Finds the run with the full name of a search, however old it is.
-async fn named(call: &Call, query: &RunQuery, text: &str) -> Result<Option<RunHead>, Problem> {
+async fn named(call: &ApiCall, query: &RunQuery, text: &str) -> Result<Option<RunHead>, Problem> {
     let word = text.trim();
-    let Ok(mut key) = Params::run(word) else { return Ok(None) };
+    let Ok(mut key) = QueryParams::run(word) else { return Ok(None) };
     if let Some(tenant) = query.tenant.as_ref().filter(|_| !word.contains('/')) {
         key.tenant.clone_from(tenant);
     }
@@ -245,7 +245,7 @@ fn has(head: &RunHead, words: &[String]) -> bool {
 }
 
 /// Answers `GET /api/v1/briefs`: details of runs beyond their heads, for a list.
-pub(super) async fn briefs(call: Call) -> Result<Json<Value>, Problem> {
+pub(super) async fn briefs(call: ApiCall) -> Result<Json<Value>, Problem> {
     let params = call.params(&["run"])?;
     let names: Vec<&str> = params.all("run").collect();
     if names.len() > BRIEFS {
@@ -253,7 +253,7 @@ pub(super) async fn briefs(call: Call) -> Result<Json<Value>, Problem> {
     }
     let mut items = Vec::with_capacity(names.len());
     for name in names {
-        let run = Params::run(name)?;
+        let run = QueryParams::run(name)?;
         if !call.viewer.sees(&run) {
             continue;
         }
@@ -267,7 +267,7 @@ pub(super) async fn briefs(call: Call) -> Result<Json<Value>, Problem> {
 }
 
 /// Reads the log of a run for its brief, once for each head; null if it is too long.
-async fn of(call: &Call, head: &RunHead) -> Result<Arc<Value>, Problem> {
+async fn of(call: &ApiCall, head: &RunHead) -> Result<Arc<Value>, Problem> {
     let about = CacheKey { run: head.run.clone(), head: head.id, what: "brief".into() };
     if let Some(known) = call.app.cache.get(&about) {
         let kind = &known["why"]["kind"];
@@ -277,7 +277,7 @@ async fn of(call: &Call, head: &RunHead) -> Result<Arc<Value>, Problem> {
         // Children and queues can change the reasons without a record of the run.
         let reasons = reasons(call, head).await?;
         let mut brief = Value::clone(&known);
-        brief["why"] = told(&reasons, &call.app.redaction);
+        brief["why"] = urgent_reason(&reasons, &call.app.redaction);
         return Ok(brief.into());
     }
     if head.seq.get().saturating_sub(head.first.get()) > LONGEST {
@@ -302,7 +302,7 @@ async fn of(call: &Call, head: &RunHead) -> Result<Arc<Value>, Problem> {
 }
 
 /// Returns the reasons for a run's status, as its page does.
-async fn reasons(call: &Call, head: &RunHead) -> Result<Vec<RunReason>, Problem> {
+async fn reasons(call: &ApiCall, head: &RunHead) -> Result<Vec<RunReason>, Problem> {
     let mut reasons = call.runtime().explain(head, &call.app.reasons).await?.reasons;
     let of_queue = |reason: &&RunReason| reason.question.as_ref().is_some_and(|id| id.contains(":queue."));
     let questions: Value =
@@ -310,7 +310,7 @@ async fn reasons(call: &Call, head: &RunHead) -> Result<Vec<RunReason>, Problem>
     let waits = head.facts.labels.get(QUEUE_LABEL).is_some() || questions != json!([]);
     if waits {
         let standings = queues::of_run(call, head, &questions).await?;
-        explain_standings(&mut reasons, &standings.all(), |one| standings.status(one));
+        explain_memberships(&mut reasons, &standings.all(), |one| standings.status(one));
     }
     Ok(reasons)
 }

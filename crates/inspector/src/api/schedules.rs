@@ -8,11 +8,11 @@ use ferrata_schedule::{Schedule, ScheduleStatus};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::problem::Problem;
 use crate::view::summary::key;
 use crate::view::text::SHORT;
-use crate::view::unreadable::{Unreadable, is_unreadable, why_unreadable};
+use crate::view::unreadable::{UnreadableList, is_unreadable, why_unreadable};
 
 /// Maximum age of the data: a page polls every few seconds, and each poll reads the log of each schedule.
 const AGE: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ impl ScheduleBoard {
 }
 
 /// Answers `GET /api/v1/schedules`.
-pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
+pub(super) async fn list(call: ApiCall) -> Result<Json<Value>, Problem> {
     let params = call.params(&["tenant"])?;
     let tenant = call.tenant(params.one("tenant")?)?;
     let mut board = call.app.schedules.0.lock().await;
@@ -60,8 +60,8 @@ pub(super) async fn list(call: Call) -> Result<Json<Value>, Problem> {
     })))
 }
 
-async fn read(call: &Call, tenant: Option<TenantId>, at: Duration) -> Result<ScheduleListing, Problem> {
-    let (mut found, mut unreadable) = (Vec::new(), Unreadable::default());
+async fn read(call: &ApiCall, tenant: Option<TenantId>, at: Duration) -> Result<ScheduleListing, Problem> {
+    let (mut found, mut unreadable) = (Vec::new(), UnreadableList::default());
     for schedule in Schedule::list(call.runtime(), tenant.as_ref()).await? {
         match schedule.status().await {
             Ok(status) => found.push(status),
@@ -80,7 +80,7 @@ async fn read(call: &Call, tenant: Option<TenantId>, at: Duration) -> Result<Sch
     Ok(ScheduleListing { tenant, at, found, unreadable: unreadable.shown() })
 }
 
-fn shown(call: &Call, one: &ScheduleStatus) -> Value {
+fn shown(call: &ApiCall, one: &ScheduleStatus) -> Value {
     let (definition, progress) = (&one.definition, &one.progress);
     let next = match one.has_ended() || one.is_paused {
         true => Vec::new(),

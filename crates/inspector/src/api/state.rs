@@ -11,14 +11,14 @@ use ferrata_core::store::RunHead;
 use serde_json::{Value, json};
 
 use super::run::place;
-use crate::app::Call;
+use crate::app::ApiCall;
 use crate::cache::CacheKey;
 use crate::problem::Problem;
 use crate::redact::at;
 use crate::view::tree::{ENTRIES, tree};
 
 /// Answers `GET /api/v1/runs/{tenant}/{run}/state`.
-pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
+pub(super) async fn show(call: ApiCall, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
     let params = call.params(&["at", "path", "offset", "limit"])?;
     let position = place(params.one("at")?)?;
     let path = params.one("path")?.unwrap_or_default();
@@ -31,7 +31,7 @@ pub(super) async fn show(call: Call, Path(name): Path<(String, String)>) -> Resu
 
 /// Reads the state of a run without hidden values, once for each position while the head is the same; secrets are included if `reveal` is set.
 pub(super) async fn read(
-    call: &Call,
+    call: &ApiCall,
     run: &RunKey,
     at: Position,
     reveals: bool,
@@ -53,7 +53,7 @@ pub(super) async fn read(
 }
 
 /// Returns the secret channels of a run, read once for each head.
-async fn secrets(call: &Call, head: &RunHead) -> Result<Secrets, Problem> {
+async fn secrets(call: &ApiCall, head: &RunHead) -> Result<Secrets, Problem> {
     let about = CacheKey { run: head.run.clone(), head: head.id, what: "secret channels".into() };
     if let Some(known) = call.app.cache.get(&about)
         && let Ok(known) = serde_json::from_value((*known).clone())

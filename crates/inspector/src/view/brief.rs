@@ -4,7 +4,7 @@ use ferrata_core::runtime::{Checkpoint, PastActivation, ReasonKind, RunReason};
 use serde_json::{Value, json};
 
 use super::text::SHORT;
-use super::why::why;
+use super::why::reason_json;
 use crate::redact::Redaction;
 
 /// Returns where a run failed and what it waits for. The head has its process.
@@ -14,7 +14,7 @@ pub(crate) fn brief(now: &Checkpoint, reasons: &[RunReason], hides: &Redaction) 
     let node =
         stopped.map(|pending| &pending.node).or_else(|| failed.map(|past: &PastActivation| &past.node));
     json!({
-        "why": told(reasons, hides),
+        "why": urgent_reason(reasons, hides),
         "failed_node": node.filter(|_| now.failure.is_some()),
         "failure": now.failure.as_ref().map(|failure| hides.cut(&failure.message, SHORT)),
         "questions": now.questions.len(),
@@ -23,7 +23,7 @@ pub(crate) fn brief(now: &Checkpoint, reasons: &[RunReason], hides: &Redaction) 
 }
 
 /// Returns the most urgent reason that the head does not contain.
-pub(crate) fn told(reasons: &[RunReason], hides: &Redaction) -> Value {
+pub(crate) fn urgent_reason(reasons: &[RunReason], hides: &Redaction) -> Value {
     let of_log = |kind| !matches!(kind, ReasonKind::Working | ReasonKind::Orphaned | ReasonKind::Queued);
-    json!(reasons.iter().find(|reason| of_log(reason.kind)).map(|reason| why(reason, hides)))
+    json!(reasons.iter().find(|reason| of_log(reason.kind)).map(|reason| reason_json(reason, hides)))
 }

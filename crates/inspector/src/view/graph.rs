@@ -13,7 +13,7 @@ use crate::redact::Redaction;
 /// The appearance of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Look {
+pub(crate) enum NodeAppearance {
     /// The run has not reached it.
     Plain,
     /// Its last visit succeeded.
@@ -30,7 +30,7 @@ pub(crate) enum Look {
     Skipped,
 }
 
-impl Look {
+impl NodeAppearance {
     /// Returns the appearance of an ended activation. A run continues after many failures, and none of them appears as success.
     pub(crate) fn of(past: &PastActivation) -> Self {
         match past.verdict.as_ref().map(|verdict| verdict.outcome.as_str()) {
@@ -54,11 +54,11 @@ impl Look {
 
 /// A node with its status.
 #[derive(Debug, Serialize)]
-pub(crate) struct Node {
+pub(crate) struct ViewNode {
     name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     label: String,
-    look: Look,
+    look: NodeAppearance,
     visits: u32,
     /// How many attempts of the open visit have failed.
     #[serde(skip_serializing_if = "is_zero")]
@@ -76,7 +76,7 @@ pub(crate) struct Node {
 
 /// An edge with the number of times the run took it.
 #[derive(Debug, Serialize)]
-pub(crate) struct Edge {
+pub(crate) struct ViewEdge {
     from: String,
     to: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -86,7 +86,7 @@ pub(crate) struct Edge {
     taken: u32,
 }
 
-impl Edge {
+impl ViewEdge {
     /// An edge with known ends and nothing else.
     fn plain(from: &NodeName, to: &NodeName) -> Self {
         Self {
@@ -125,9 +125,9 @@ impl KnownGraph {
 
 /// A run's graph.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Graph {
-    pub(crate) nodes: Vec<Node>,
-    pub(crate) edges: Vec<Edge>,
+pub(crate) struct RunGraph {
+    pub(crate) nodes: Vec<ViewNode>,
+    pub(crate) edges: Vec<ViewEdge>,
     /// Whether the edges of nodes that the run has not reached are known, too.
     pub(crate) whole: bool,
     #[serde(skip)]
@@ -139,7 +139,7 @@ fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 
-impl Graph {
+impl RunGraph {
     /// Combines the activations of a run with the known graph.
     pub(crate) fn of(
         now: &Checkpoint,
@@ -154,7 +154,7 @@ impl Graph {
                 graph.node(&node.name).label.clone_from(&node.label);
             }
             for edge in &outline.edges {
-                graph.edges.push(Edge {
+                graph.edges.push(ViewEdge {
                     from: edge.from.clone(),
                     to: edge.to.clone(),
                     kind: edge.kind.clone(),
@@ -174,19 +174,19 @@ impl Graph {
             graph.edges.iter().map(|edge| (edge.from.clone(), edge.to.clone())).collect();
         for (from, to) in &known.edges {
             if drawn.insert((from.to_string(), to.to_string())) {
-                graph.edges.push(Edge::plain(from, to));
+                graph.edges.push(ViewEdge::plain(from, to));
             }
         }
         graph.color(now, phases, hides);
         graph
     }
 
-    fn node(&mut self, name: &str) -> &mut Node {
+    fn node(&mut self, name: &str) -> &mut ViewNode {
         let at = *self.places.entry(name.to_owned()).or_insert_with(|| {
-            self.nodes.push(Node {
+            self.nodes.push(ViewNode {
                 name: name.to_owned(),
                 label: String::new(),
-                look: Look::Plain,
+                look: NodeAppearance::Plain,
                 visits: 0,
                 failed: 0,
                 why: String::new(),
@@ -205,13 +205,17 @@ impl Graph {
         }
         for past in &now.history {
             let node = self.node(past.node.as_str());
-            node.look = Look::of(past);
-            node.why = if node.look == Look::Done { String::new() } else { hides.cut(reason(past), SHORT) };
+            node.look = NodeAppearance::of(past);
+            node.why = if node.look == NodeAppearance::Done {
+                String::new()
+            } else {
+                hides.cut(reason(past), SHORT)
+            };
             for to in &past.led_to {
                 self.node(to.as_str());
                 let ends = (past.node.to_string(), to.to_string());
                 let at = *by_ends.entry(ends).or_insert_with(|| {
-                    self.edges.push(Edge::plain(&past.node, to));
+                    self.edges.push(ViewEdge::plain(&past.node, to));
                     self.edges.len() - 1
                 });
                 self.edges[at].taken += 1;
@@ -221,11 +225,11 @@ impl Graph {
             self.node(name.as_str()).visits = *visits;
         }
         for name in &now.skipped {
-            self.node(name.as_str()).look = Look::Skipped;
+            self.node(name.as_str()).look = NodeAppearance::Skipped;
         }
         for waiting in &now.waiting {
             let node = self.node(waiting.at.as_str());
-            node.look = Look::Waiting;
+            node.look = NodeAppearance::Waiting;
             node.doing = Some("waits for other branches");
             node.joins.push(format!("{}@{}", waiting.from, waiting.visit));
         }
@@ -235,7 +239,7 @@ impl Graph {
         for (pending, phase) in open {
             let node = self.node(pending.node.as_str());
             node.failed = pending.failed;
-            node.look = Look::of_phase(*phase);
+            node.look = NodeAppearance::of_phase(*phase);
             let is_told_by_look = matches!(phase, ActivationPhase::Stopped | ActivationPhase::Running);
             node.doing = (!is_told_by_look).then_some(phase.as_str());
         }

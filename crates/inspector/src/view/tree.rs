@@ -111,8 +111,8 @@ fn kind(value: &Value) -> &'static str {
 
 /// Counts the bytes of a value as JSON without writing it.
 pub(crate) fn bytes(value: &Value) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
+    struct ByteCounter(usize);
+    impl std::io::Write for ByteCounter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0 += bytes.len();
             Ok(bytes.len())
@@ -121,7 +121,7 @@ pub(crate) fn bytes(value: &Value) -> usize {
             Ok(())
         }
     }
-    let mut count = Count(0);
+    let mut count = ByteCounter(0);
     // A value is always JSON, and counting never fails.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
@@ -129,8 +129,8 @@ pub(crate) fn bytes(value: &Value) -> usize {
 
 /// Writes as much of a value as a preview needs.
 fn beginning(value: &Value) -> String {
-    struct First(Vec<u8>);
-    impl std::io::Write for First {
+    struct PreviewWriter(Vec<u8>);
+    impl std::io::Write for PreviewWriter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             if self.0.len() > 2_000 {
                 return Err(std::io::ErrorKind::WriteZero.into());
@@ -142,7 +142,7 @@ fn beginning(value: &Value) -> String {
             Ok(())
         }
     }
-    let mut first = First(Vec::new());
+    let mut first = PreviewWriter(Vec::new());
     // It ends early deliberately.
     let _ = serde_json::to_writer(&mut first, value);
     String::from_utf8_lossy(&first.0).into_owned()

@@ -22,12 +22,12 @@ pub(crate) fn why_unreadable(error: &Error, hides: &Redaction) -> String {
 
 /// The unreadable runs of one answer.
 #[derive(Debug, Default)]
-pub(crate) struct Unreadable {
+pub(crate) struct UnreadableList {
     count: usize,
     named: Vec<Value>,
 }
 
-impl Unreadable {
+impl UnreadableList {
     pub(crate) fn add(&mut self, run: &RunKey, why: &str) {
         self.count += 1;
         if self.named.len() < NAMED {

@@ -8,7 +8,7 @@ use super::text::LONG;
 use crate::redact::Redaction;
 
 /// Writes a reason: the predicate of a sentence about the run, and the time at the end of the sentence.
-pub(crate) fn why(reason: &RunReason, hides: &Redaction) -> Value {
+pub(crate) fn reason_json(reason: &RunReason, hides: &Redaction) -> Value {
     json!({
         "kind": reason.kind,
         "text": hides.cut(&reason.text, LONG),

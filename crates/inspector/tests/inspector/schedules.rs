@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use ferrata_core::TenantId;
 use ferrata_inspector::Viewer;
 use ferrata_queue::RuntimeQueueExt as _;
-use ferrata_schedule::Schedules as _;
+use ferrata_schedule::RuntimeScheduleExt as _;
 use serde_json::{Value, json};
 
 use super::support::{World, act, input, pay, read, send};

@@ -3,18 +3,18 @@
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, LitStr, Path, Token, Type};
 
-use crate::rename::Rule;
+use crate::rename::RenameRule;
 use crate::serde_attr::{each, skip};
 use crate::suggest::nearest;
 
 /// `#[answer(...)]` on a type, a variant or a field.
-pub(super) struct Options {
+pub(super) struct AnswerOptions {
     /// A type that accepts the same JSON.
     pub(super) like: Option<Type>,
     pub(super) krate: Path,
 }
 
-impl Options {
+impl AnswerOptions {
     pub(super) fn read(attrs: &[Attribute]) -> syn::Result<Self> {
         let mut options = Self { like: None, krate: syn::parse_quote!(::ferrata) };
         for attr in attrs.iter().filter(|attr| attr.path().is_ident("answer")) {
@@ -40,11 +40,11 @@ impl Options {
 
 /// The serde attributes of a type.
 #[derive(Default)]
-pub(super) struct Container {
+pub(super) struct AnswerContainer {
     /// The rename rule for the fields of a struct, or the variants of an enum.
-    pub(super) rule: Rule,
+    pub(super) rule: RenameRule,
     /// The rename rule for the fields of an enum's variants.
-    pub(super) field_rule: Rule,
+    pub(super) field_rule: RenameRule,
     pub(super) tag: Option<LitStr>,
     pub(super) content: Option<LitStr>,
     pub(super) is_untagged: bool,
@@ -55,7 +55,7 @@ pub(super) struct Container {
     pub(super) is_closed: bool,
 }
 
-impl Container {
+impl AnswerContainer {
     pub(super) fn read(attrs: &[Attribute]) -> syn::Result<Self> {
         let mut container = Self::default();
         each(attrs, |meta| {
@@ -91,7 +91,7 @@ impl Container {
 pub(super) struct Part {
     pub(super) rename: Option<String>,
     /// The rename rule for the fields of a variant.
-    pub(super) rule: Option<Rule>,
+    pub(super) rule: Option<RenameRule>,
     pub(super) is_skipped: bool,
     pub(super) has_default: bool,
     /// Whether a function reads it instead of its type.
@@ -161,8 +161,8 @@ fn word(meta: &ParseNestedMeta<'_>) -> String {
     meta.path.get_ident().map(ToString::to_string).unwrap_or_default()
 }
 
-fn rule(meta: &ParseNestedMeta<'_>) -> syn::Result<Rule> {
-    read_name(meta)?.map_or(Ok(Rule::default()), |text| Rule::parse(&text))
+fn rule(meta: &ParseNestedMeta<'_>) -> syn::Result<RenameRule> {
+    read_name(meta)?.map_or(Ok(RenameRule::default()), |text| RenameRule::parse(&text))
 }
 
 /// Reads `key = "name"`, or the name to read by of `key(serialize = "name", deserialize = "name")`.

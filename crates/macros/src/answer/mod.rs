@@ -8,11 +8,11 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DataEnum, DeriveInput, Field, Fields, GenericParam, Path, Type};
 
-use crate::rename::Rule;
-use attrs::{Container, Options, Part};
+use crate::rename::RenameRule;
+use attrs::{AnswerContainer, AnswerOptions, Part};
 
 pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
-    let options = Options::read(&input.attrs)?;
+    let options = AnswerOptions::read(&input.attrs)?;
     if let Some(lifetime) = input.generics.lifetimes().next() {
         return Err(syn::Error::new(
             lifetime.span(),
@@ -20,8 +20,8 @@ pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
         ));
     }
     let krate = &options.krate;
-    let body = Writer { krate }.body(input, options.like.as_ref())?;
-    let Body { shape, optional } = body;
+    let body = ShapeWriter { krate }.body(input, options.like.as_ref())?;
+    let ShapeBody { shape, optional } = body;
     let mut generics = input.generics.clone();
     for param in &mut generics.params {
         if let GenericParam::Type(param) = param {
@@ -47,37 +47,37 @@ pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
 }
 
 /// The code for a shape, and the type on whose fields the optionality of this type's fields depends.
-struct Body {
+struct ShapeBody {
     shape: TokenStream,
     optional: Option<Type>,
 }
 
-impl Body {
+impl ShapeBody {
     fn new(shape: TokenStream) -> Self {
         Self { shape, optional: None }
     }
 }
 
 /// Generates code for types, according to the container's attributes.
-struct Writer<'a> {
+struct ShapeWriter<'a> {
     krate: &'a Path,
 }
 
-impl Writer<'_> {
-    fn body(&self, input: &DeriveInput, like: Option<&Type>) -> syn::Result<Body> {
+impl ShapeWriter<'_> {
+    fn body(&self, input: &DeriveInput, like: Option<&Type>) -> syn::Result<ShapeBody> {
         if let Some(ty) = like {
-            return Ok(Body { shape: self.of(ty), optional: Some(ty.clone()) });
+            return Ok(ShapeBody { shape: self.of(ty), optional: Some(ty.clone()) });
         }
-        let container = Container::read(&input.attrs)?;
+        let container = AnswerContainer::read(&input.attrs)?;
         if let Some(ty) = &container.from {
-            return Ok(Body { shape: self.of(ty), optional: Some(ty.clone()) });
+            return Ok(ShapeBody { shape: self.of(ty), optional: Some(ty.clone()) });
         }
         match &input.data {
             Data::Struct(data) if container.is_transparent => {
                 for field in &data.fields {
-                    let read = Read::new(field)?;
+                    let read = ReadField::new(field)?;
                     if !read.is_skipped() && !read.part.has_default && !is_phantom(&field.ty) {
-                        return Ok(Body { shape: self.of(&read.ty), optional: Some(read.ty) });
+                        return Ok(ShapeBody { shape: self.of(&read.ty), optional: Some(read.ty) });
                     }
                 }
                 Err(syn::Error::new(input.ident.span(), "a transparent type needs a field that is read"))
@@ -85,9 +85,9 @@ impl Writer<'_> {
             Data::Struct(data) => {
                 let shape =
                     self.fields(&data.fields, container.rule, container.has_default, container.is_closed)?;
-                Ok(Body::new(shape))
+                Ok(ShapeBody::new(shape))
             }
-            Data::Enum(data) => self.variants(data, &container).map(Body::new),
+            Data::Enum(data) => self.variants(data, &container).map(ShapeBody::new),
             Data::Union(_) => Err(syn::Error::new(input.ident.span(), "serde reads no unions; use an enum")),
         }
     }
@@ -97,7 +97,7 @@ impl Writer<'_> {
         quote_spanned!(ty.span()=> __shapes.of::<#ty>())
     }
 
-    fn variants(&self, data: &DataEnum, container: &Container) -> syn::Result<TokenStream> {
+    fn variants(&self, data: &DataEnum, container: &AnswerContainer) -> syn::Result<TokenStream> {
         let krate = self.krate;
         let mut variants = Vec::new();
         for variant in &data.variants {
@@ -122,7 +122,7 @@ impl Writer<'_> {
                         }
                         // The content is optional like a field.
                         Fields::Unnamed(fields) if fields.unnamed.len() == 1 => {
-                            let Read { ty, .. } = Read::new(&fields.unnamed[0])?;
+                            let ReadField { ty, .. } = ReadField::new(&fields.unnamed[0])?;
                             quote_spanned!(ty.span()=> __shapes.field::<#ty>(#content))
                         }
                         _ => {
@@ -156,7 +156,7 @@ impl Writer<'_> {
     fn fields(
         &self,
         fields: &Fields,
-        rule: Rule,
+        rule: RenameRule,
         has_defaults: bool,
         is_closed: bool,
     ) -> syn::Result<TokenStream> {
@@ -164,13 +164,13 @@ impl Writer<'_> {
         match fields {
             Fields::Unit => Ok(quote!(__shapes.of::<()>())),
             Fields::Unnamed(fields) if fields.unnamed.len() == 1 => {
-                let read = Read::new(&fields.unnamed[0])?;
+                let read = ReadField::new(&fields.unnamed[0])?;
                 Ok(if read.is_skipped() { quote!(__shapes.of::<()>()) } else { self.of(&read.ty) })
             }
             Fields::Unnamed(fields) => {
                 let (mut elements, mut least) = (Vec::new(), 0);
                 for field in &fields.unnamed {
-                    let read = Read::new(field)?;
+                    let read = ReadField::new(field)?;
                     if read.is_skipped() {
                         continue;
                     }
@@ -184,7 +184,7 @@ impl Writer<'_> {
             Fields::Named(fields) => {
                 let mut named = Vec::new();
                 for field in &fields.named {
-                    let read = Read::new(field)?;
+                    let read = ReadField::new(field)?;
                     if read.is_skipped() {
                         continue;
                     }
@@ -213,15 +213,15 @@ impl Writer<'_> {
 }
 
 /// A deserialized field.
-struct Read {
+struct ReadField {
     part: Part,
     /// Its type, or one that accepts the same JSON.
     ty: Type,
 }
 
-impl Read {
+impl ReadField {
     fn new(field: &Field) -> syn::Result<Self> {
-        let like = Options::read(&field.attrs)?.like;
+        let like = AnswerOptions::read(&field.attrs)?.like;
         let part = Part::read(&field.attrs, like.is_some())?;
         Ok(Self { part, ty: like.unwrap_or_else(|| field.ty.clone()) })
     }
@@ -236,7 +236,7 @@ fn is_unit(fields: &Fields) -> syn::Result<bool> {
     match fields {
         Fields::Unit => Ok(true),
         Fields::Unnamed(fields) if fields.unnamed.len() == 1 => {
-            Ok(Read::new(&fields.unnamed[0])?.is_skipped())
+            Ok(ReadField::new(&fields.unnamed[0])?.is_skipped())
         }
         _ => Ok(false),
     }

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::recorded::RecordedStarts;
 use super::seen::DwellTimes;
-use super::{QueueCommand, closed};
+use super::{QueueCommand, closed_error};
 use crate::cell::BY;
 use crate::ledger::{
     ExpiredStart, FoundRun, OverStart, QueueOp, QueueState, ReplacedStart, SlotHolder, SlotKind, StartId,
@@ -51,7 +51,7 @@ pub(super) fn all_due(ledger: &QueueState) -> Vec<(String, DueAction)> {
         };
         Some((id.clone(), act))
     });
-    let late = ledger.late.iter().map(|(id, late)| (id.clone(), DueAction::Cancel { late: late.clone() }));
+    let late = ledger.expired.iter().map(|(id, late)| (id.clone(), DueAction::Cancel { late: late.clone() }));
     let replaced = ledger.replaced.iter().map(|(id, replaced)| {
         let replaced = Box::new(replaced.clone());
         (id.clone(), DueAction::Replace { replaced })
@@ -61,7 +61,7 @@ pub(super) fn all_due(ledger: &QueueState) -> Vec<(String, DueAction)> {
 
 impl DueAction {
     /// Performs the action and records it. The next check retries a failed action.
-    pub(super) async fn carry_out(self, watch: HolderWatch, id: String) {
+    pub(super) async fn execute(self, watch: HolderWatch, id: String) {
         let HolderWatch { runtime, commands, seen, .. } = &watch;
         let note = |op| drop(commands.send(QueueCommand::Do { op, reply: None }));
         match self {
@@ -75,7 +75,7 @@ impl DueAction {
                         if seen.for_longer(&id, held.at, runtime.pace().look.saturating_mul(WOKEN)) =>
                     {
                         let head = runtime.head(&held.run).await;
-                        if head.is_ok_and(|head| !may_rest_yet(&held, head.as_ref())) {
+                        if head.is_ok_and(|head| !may_still_rest(&held, head.as_ref())) {
                             note(QueueOp::Gone { id, seen: held });
                         }
                     }
@@ -87,13 +87,13 @@ impl DueAction {
             }
             Self::Begin { held } => {
                 let recorded = watch.recorded_starts(&id, &held);
-                match begin(runtime, &id, &held, commands).await {
+                match start_granted_run(runtime, &id, &held, commands).await {
                     Ok(BeginResult::Begun(run)) => note(QueueOp::Begun { id, at: held.at, run }),
                     Ok(BeginResult::Ended { life, ended_at }) => {
                         drop(commands.send(QueueCommand::Ended { id, life, ended_at }));
                     }
                     Err(error) if error.kind() == ErrorKind::NotFound => {
-                        if let Some(op) = watch.over_starts(id, *held, &recorded, None).await {
+                        if let Some(op) = watch.remove_over_starts(id, *held, &recorded, None).await {
                             note(op);
                         }
                     }
@@ -105,13 +105,13 @@ impl DueAction {
                 }
             }
             Self::Replace { replaced } => {
-                if let Some(op) = watch.supersede(id, &replaced).await {
+                if let Some(op) = watch.cancel_replaced(id, &replaced).await {
                     note(op);
                 }
             }
             Self::Cancel { late: ExpiredStart { run, at } } => {
                 let cancelled = async {
-                    let head = due(runtime, &id, &run, at, commands).await?.head();
+                    let head = confirm_due(runtime, &id, &run, at, commands).await?.head();
                     runtime.cancel(&run, "its turn did not come by its deadline").by(BY).at(head).await
                 };
                 match cancelled.await {
@@ -145,13 +145,13 @@ enum BeginResult {
 }
 
 /// Unpauses a run that was granted a slot, unless it is not on hold for its queue.
-async fn begin(
+async fn start_granted_run(
     runtime: &Runtime,
     id: &str,
     held: &SlotHolder,
     commands: &UnboundedSender<QueueCommand>,
 ) -> Result<BeginResult> {
-    let head = due(runtime, id, &held.run, held.at, commands).await?;
+    let head = confirm_due(runtime, id, &held.run, held.at, commands).await?;
     if head.status.is_finished() {
         return Ok(BeginResult::Ended { life: StartId::of(&head.facts), ended_at: head.seq });
     }
@@ -174,7 +174,7 @@ async fn begin(
 
 /// Reads the head of the run, then confirms with the queue that the action is still due since that moment. Read the head first. After a long stall
 /// the run may have ended and a new run may have its id.
-async fn due(
+async fn confirm_due(
     runtime: &Runtime,
     id: &str,
     run: &RunKey,
@@ -186,7 +186,7 @@ async fn due(
     let (reply, said) = oneshot::channel();
     // The task of the queue ends with the runtime alone.
     let _ = commands.send(QueueCommand::IsDue { id: id.to_owned(), at, reply });
-    match said.await.map_err(|_| closed())?? {
+    match said.await.map_err(|_| closed_error())?? {
         true => Ok(head),
         false => Err(Error::new(ErrorKind::Conflict, "it is not due any more").with_run(run)),
     }
@@ -210,8 +210,8 @@ impl HolderWatch {
             let Ok(head) = self.runtime.head(&held.run).await else { continue };
             let woken = self.runtime.pace().look.saturating_mul(WOKEN);
             let op = match held.kind {
-                SlotKind::Run => self.over_starts(id, held, &recorded, head.as_ref()).await,
-                SlotKind::Node => is_gone(&id, &held, head.as_ref(), woken, &self.seen)
+                SlotKind::Run => self.remove_over_starts(id, held, &recorded, head.as_ref()).await,
+                SlotKind::Node => is_slot_unused(&id, &held, head.as_ref(), woken, &self.seen)
                     .then(|| QueueOp::Gone { id, seen: Box::new(held) }),
             };
             if let Some(op) = op {
@@ -242,7 +242,7 @@ impl HolderWatch {
 
     /// Returns the operation that removes starts from a slot if they are over, and adds the start of the run on record. A start without a run stays,
     /// unless `recorded` names it.
-    async fn over_starts(
+    async fn remove_over_starts(
         &self,
         id: String,
         held: SlotHolder,
@@ -294,7 +294,7 @@ impl HolderWatch {
     }
 
     /// Cancels a run in whose place another is, as soon as that is recorded: a crash loses none of the two.
-    async fn supersede(&self, id: String, replaced: &ReplacedStart) -> Option<QueueOp> {
+    async fn cancel_replaced(&self, id: String, replaced: &ReplacedStart) -> Option<QueueOp> {
         let Self { runtime, commands, seen, .. } = self;
         let ReplacedStart { waiting, by, at } = replaced;
         let is_over = seen.for_longer(&id, *at, MISSING);
@@ -309,7 +309,7 @@ impl HolderWatch {
         }
         let reason = format!("the start of {by} has taken its place");
         let cancelled = async {
-            let head = due(runtime, &id, run, *at, commands).await?.head();
+            let head = confirm_due(runtime, &id, run, *at, commands).await?.head();
             runtime.cancel(run, reason).by(BY).at(head).await
         };
         match cancelled.await {
@@ -326,7 +326,7 @@ impl HolderWatch {
 
 /// Returns whether a node that announced its rest to the queue may still record it: its process counts as dead, but may only be suspended. The
 /// next claim of the run settles it. Without its entry nothing would wake the run.
-fn may_rest_yet(held: &SlotHolder, head: Option<&RunHead>) -> bool {
+fn may_still_rest(held: &SlotHolder, head: Option<&RunHead>) -> bool {
     head.is_some_and(|head| {
         let is_lost = head.status == RunStatus::InProgress && head.owner.is_some() && !head.owner_alive;
         is_lost && head.epoch == held.epoch
@@ -334,7 +334,13 @@ fn may_rest_yet(held: &SlotHolder, head: Option<&RunHead>) -> bool {
 }
 
 /// Returns whether the slot of a node is no longer in use.
-fn is_gone(id: &str, held: &SlotHolder, head: Option<&RunHead>, woken: Duration, seen: &DwellTimes) -> bool {
+fn is_slot_unused(
+    id: &str,
+    held: &SlotHolder,
+    head: Option<&RunHead>,
+    woken: Duration,
+    seen: &DwellTimes,
+) -> bool {
     let Some(head) = head else { return true };
     match &held.question {
         _ if head.status.is_finished() => true,

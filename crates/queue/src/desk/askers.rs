@@ -16,7 +16,7 @@ pub(crate) type RequestKey = (String, Epoch, u32);
 pub(super) struct AttemptRequests(Mutex<BTreeSet<RequestKey>>);
 
 impl AttemptRequests {
-    fn all(&self) -> MutexGuard<'_, BTreeSet<RequestKey>> {
+    fn lock_requests(&self) -> MutexGuard<'_, BTreeSet<RequestKey>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -31,15 +31,15 @@ pub(crate) struct AttemptRequestGuard {
 impl AttemptRequestGuard {
     /// Registers a slot request; returns `None` if the attempt already has the slot or waits for it.
     pub(crate) fn new(desk: &Arc<QueueHandle>, asked: RequestKey) -> Option<Arc<Self>> {
-        let is_new = desk.askers.all().insert(asked.clone());
+        let is_new = desk.askers.lock_requests().insert(asked.clone());
         is_new.then(|| Arc::new(Self { desk: Arc::clone(desk), asked }))
     }
 
     /// Sends the command that releases the slot, and returns whether it did. It sends nothing if a later attempt has requested the slot, because
     /// the slot then belongs to that attempt.
-    pub(crate) fn leave(&self, command: QueueCommand) -> bool {
+    pub(crate) fn release(&self, command: QueueCommand) -> bool {
         // Until it is sent, no later attempt asks.
-        let all = self.desk.askers.all();
+        let all = self.desk.askers.lock_requests();
         let is_last = self.is_last_of(&all);
         if is_last {
             self.desk.send(command);
@@ -49,7 +49,7 @@ impl AttemptRequestGuard {
 
     /// Returns whether no later attempt has requested the slot.
     pub(crate) fn is_last(&self) -> bool {
-        self.is_last_of(&self.desk.askers.all())
+        self.is_last_of(&self.desk.askers.lock_requests())
     }
 
     fn is_last_of(&self, all: &BTreeSet<RequestKey>) -> bool {
@@ -60,6 +60,6 @@ impl AttemptRequestGuard {
 
 impl Drop for AttemptRequestGuard {
     fn drop(&mut self) {
-        self.desk.askers.all().remove(&self.asked);
+        self.desk.askers.lock_requests().remove(&self.asked);
     }
 }

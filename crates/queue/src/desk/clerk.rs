@@ -12,7 +12,7 @@ use ferrata_core::store::Notices;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, Result, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::looks::noticed;
+use self::looks::wait_for_notice;
 use super::acts::{self, HolderWatch};
 use super::recorded::RecordedStarts;
 use super::report::QueueReporter;
@@ -20,7 +20,7 @@ use super::scan::HeldScan;
 use super::seen::DwellTimes;
 use super::starts::LatestStarts;
 use super::{EnqueueReply, QueueCommand, Tags};
-use crate::cell::{BY, current, run_of};
+use crate::cell::{BY, load_current, run_of};
 use crate::ledger::{OpResult, OverStart, QueueOp, QueueState, SlotHolder, SlotKind};
 use crate::tasks::spawn;
 
@@ -51,36 +51,36 @@ pub(super) struct QueueActor {
     ledger: Option<QueueState>,
     clock: Arc<dyn Clock>,
     pace: PollIntervals,
-    me: ExecutorId,
-    asked: mpsc::UnboundedReceiver<QueueCommand>,
+    executor: ExecutorId,
+    command_receiver: mpsc::UnboundedReceiver<QueueCommand>,
     commands: mpsc::WeakUnboundedSender<QueueCommand>,
     notices: Option<Notices>,
     changes: watch::Sender<u64>,
     /// The places that nodes of this process hold or wait for.
-    mine: HashMap<String, LocalSlot>,
+    local_slots: HashMap<String, LocalSlot>,
     starts: LatestStarts,
     /// Operations without a waiting caller, retried until they succeed.
-    owed: Vec<QueueOp>,
+    pending_ops: Vec<QueueOp>,
     /// When to look again though nothing happens.
-    next: Option<Timestamp>,
+    next_check: Option<Timestamp>,
     /// Entries that this process granted since the last action.
-    given: HashSet<String>,
+    granted: HashSet<String>,
     /// Time of the last action for each entry.
-    acted: HashMap<String, Duration>,
+    acted_at: HashMap<String, Duration>,
     /// Id of the holder that was checked last.
-    looked_after: String,
+    checked_holder: String,
     /// The process that was checked last.
     checked_executor: Option<ExecutorId>,
-    is_looking_after: Arc<AtomicBool>,
-    seen: DwellTimes,
-    recorded: RecordedStarts,
+    is_checking_holders: Arc<AtomicBool>,
+    dwell_times: DwellTimes,
+    recorded_starts: RecordedStarts,
     scan: HeldScan,
-    looks: u32,
+    poll_count: u32,
     /// Time of the last holder check.
-    looked: Duration,
+    checked_at: Duration,
     report: QueueReporter,
-    records: u32,
-    fails: bool,
+    record_count: u32,
+    is_failing: bool,
 }
 
 impl QueueActor {
@@ -98,55 +98,55 @@ impl QueueActor {
             ledger: None,
             clock: Arc::clone(runtime.clock()),
             pace: runtime.pace(),
-            me: runtime.executor(),
-            asked,
+            executor: runtime.executor(),
+            command_receiver: asked,
             commands,
             notices: runtime.store().subscribe(),
             changes,
-            mine: HashMap::new(),
+            local_slots: HashMap::new(),
             starts: LatestStarts::default(),
-            owed: Vec::new(),
-            next: None,
-            given: HashSet::new(),
-            acted: HashMap::new(),
-            looked_after: String::new(),
+            pending_ops: Vec::new(),
+            next_check: None,
+            granted: HashSet::new(),
+            acted_at: HashMap::new(),
+            checked_holder: String::new(),
             checked_executor: None,
-            is_looking_after: Arc::default(),
-            seen: DwellTimes::new(Arc::clone(runtime.clock())),
-            recorded,
+            is_checking_holders: Arc::default(),
+            dwell_times: DwellTimes::new(Arc::clone(runtime.clock())),
+            recorded_starts: recorded,
             scan: HeldScan::new(name),
-            looks: 0,
-            looked: Duration::ZERO,
+            poll_count: 0,
+            checked_at: Duration::ZERO,
             report: QueueReporter::default(),
-            records: 0,
-            fails: false,
+            record_count: 0,
+            is_failing: false,
         })
     }
 
     /// Works until the runtime is dropped.
-    pub(super) async fn work(mut self, weak: WeakRuntime) {
+    pub(super) async fn run(mut self, weak: WeakRuntime) {
         let mut looked = self.clock.monotonic();
         loop {
-            let due = looked.saturating_add(self.interval());
-            let pause = self.pause(due);
+            let due = looked.saturating_add(self.poll_interval());
+            let pause = self.poll_pause(due);
             let clock = Arc::clone(&self.clock);
             let mut commands = Vec::new();
             let mut is_look = tokio::select! {
                 biased;
-                command = self.asked.recv() => match command {
+                command = self.command_receiver.recv() => match command {
                     Some(command) => {
                         commands.push(command);
                         false
                     }
                     None => return,
                 },
-                () = noticed(&mut self.notices, &self.cell) => true,
+                () = wait_for_notice(&mut self.notices, &self.cell) => true,
                 () = clock.sleep(pause) => true,
             };
             // Yield, so that concurrent starts and ends get into the same record.
             tokio::task::yield_now().await;
             while commands.len() < TOGETHER
-                && let Ok(command) = self.asked.try_recv()
+                && let Ok(command) = self.command_receiver.try_recv()
             {
                 commands.push(command);
             }
@@ -160,9 +160,9 @@ impl QueueActor {
                 // The code below reads later changes.
                 let _ = self.cell.is_current(&runtime).await;
             }
-            self.serve(&runtime, commands, is_look).await;
+            self.serve_commands(&runtime, commands, is_look).await;
             if is_look {
-                self.look_after(&runtime);
+                self.check_holders(&runtime);
             }
             drop(runtime);
         }
@@ -175,9 +175,9 @@ impl QueueActor {
 
     /// Writes the requests of callers in one record, and replies with the results. Without a check, the clerk sends no notice of a mere question:
     /// its caller would see a change, and ask again.
-    async fn serve(&mut self, runtime: &Runtime, commands: Vec<QueueCommand>, is_look: bool) {
-        self.starts.forget();
-        let mut ops = std::mem::take(&mut self.owed);
+    async fn serve_commands(&mut self, runtime: &Runtime, commands: Vec<QueueCommand>, is_look: bool) {
+        self.starts.remove_ended();
+        let mut ops = std::mem::take(&mut self.pending_ops);
         let (owed, mut replies, mut watchers, mut tags) = (ops.len(), Vec::new(), Vec::new(), Vec::new());
         let mut scans = Vec::new();
         for command in commands {
@@ -187,7 +187,7 @@ impl QueueActor {
                     ops.push(QueueOp::Ask(ask));
                 }
                 QueueCommand::Start { ask, reply } => {
-                    self.starts.begin(&ask.id);
+                    self.starts.note_start(&ask.id);
                     replies.push(ReplyTarget::Starter { id: ask.id.clone(), reply });
                     ops.push(QueueOp::Ask(ask));
                 }
@@ -209,7 +209,7 @@ impl QueueActor {
                 }
                 QueueCommand::Do { op, reply } => {
                     if let QueueOp::LeaveNode { id, .. } | QueueOp::Rest { id, .. } = &op {
-                        self.mine.remove(id);
+                        self.local_slots.remove(id);
                     }
                     replies.push(reply.map_or(ReplyTarget::Nobody, ReplyTarget::Caller));
                     ops.push(op);
@@ -224,15 +224,15 @@ impl QueueActor {
         }
         match self.write(runtime, &ops).await {
             Ok((said, is_changed)) => {
-                self.fails = false;
+                self.is_failing = false;
                 let mut unheard = Vec::new();
                 for (reply, said) in replies.into_iter().zip(said.into_iter().skip(owed)) {
                     unheard.extend(self.reply(reply, said));
                 }
                 // A node that was dropped leaves, unless it has asked again meanwhile: what there is then is of that.
-                unheard.retain(|id| !self.mine.contains_key(id));
-                let leave = |id| QueueOp::LeaveNode { id, executor: self.me };
-                self.owed.extend(unheard.into_iter().map(leave));
+                unheard.retain(|id| !self.local_slots.contains_key(id));
+                let leave = |id| QueueOp::LeaveNode { id, executor: self.executor };
+                self.pending_ops.extend(unheard.into_iter().map(leave));
                 for (id, at, reply) in watchers {
                     let is_so = at.map_or_else(|| self.is_held_back(&id), |at| self.is_due(&id, at));
                     // The caller may be gone.
@@ -243,10 +243,10 @@ impl QueueActor {
                     // The scan ends with the runtime.
                     drop(reply.send(self.find_missing(held)));
                 }
-                self.tell();
-                self.act(runtime);
+                self.notify_waiters();
+                self.run_due_actions(runtime);
                 if let Some(ledger) = &self.ledger {
-                    self.report.tell(runtime, &*self.clock, &self.name, ledger, self.pace.look);
+                    self.report.report_status(runtime, &*self.clock, &self.name, ledger, self.pace.look);
                 }
                 if is_look || is_changed || !ops.is_empty() {
                     self.changes.send_modify(|count| *count = count.wrapping_add(1));
@@ -254,17 +254,17 @@ impl QueueActor {
             }
             Err(error) => {
                 if error.kind() == ErrorKind::NotFound {
-                    self.report.gone(runtime, &self.name);
+                    self.report.report_removed(runtime, &self.name);
                 }
-                let again = || again(&error, &self.cell);
+                let again = || copy_error(&error, &self.cell);
                 tags.into_iter().for_each(|reply| drop(reply.send(Err(again()))));
-                self.fail(&error, ops, owed, replies, watchers);
+                self.reply_failure(&error, ops, owed, replies, watchers);
             }
         }
     }
 
     /// Replies that no operation is known to have succeeded. Operations without a waiting caller are retried later.
-    fn fail(
+    fn reply_failure(
         &mut self,
         error: &Error,
         ops: Vec<QueueOp>,
@@ -273,18 +273,18 @@ impl QueueActor {
         watchers: Vec<(String, Option<Timestamp>, oneshot::Sender<Result<bool>>)>,
     ) {
         let is_missing = error.kind() == ErrorKind::NotFound;
-        if !self.fails && !is_missing {
+        if !self.is_failing && !is_missing {
             tracing::warn!(queue = self.name, %error, "a queue cannot be changed; trying again");
         }
-        self.fails = true;
+        self.is_failing = true;
         self.forget();
-        let again = || again(error, &self.cell);
+        let again = || copy_error(error, &self.cell);
         let mut ops = ops.into_iter();
-        self.owed.extend(ops.by_ref().take(owed));
+        self.pending_ops.extend(ops.by_ref().take(owed));
         for (reply, op) in replies.into_iter().zip(ops) {
             // The caller may be gone.
             match reply {
-                ReplyTarget::Nobody => self.owed.push(op),
+                ReplyTarget::Nobody => self.pending_ops.push(op),
                 ReplyTarget::Caller(reply) | ReplyTarget::Node { reply, .. } => {
                     drop(reply.send(Err(again())))
                 }
@@ -296,7 +296,7 @@ impl QueueActor {
         }
         if is_missing {
             // It was purged, and all places with it.
-            self.owed.clear();
+            self.pending_ops.clear();
         }
     }
 
@@ -305,16 +305,16 @@ impl QueueActor {
         let mut is_changed = false;
         loop {
             let known = self.ledger.take();
-            let (ledger, has_news) = current(runtime, &self.name, &mut self.cell, known).await?;
+            let (ledger, has_news) = load_current(runtime, &self.name, &mut self.cell, known).await?;
             if has_news {
                 is_changed = true;
-                self.report.outdate();
+                self.report.mark_outdated();
             }
             let ledger = self.ledger.insert(ledger);
             let now = self.clock.now();
             let said = ops.iter().map(|op| ledger.apply(op.clone(), now)).collect();
-            self.next = ledger.grant(now);
-            let patch = ledger.patch()?;
+            self.next_check = ledger.grant(now);
+            let patch = ledger.take_patch()?;
             if patch.is_empty() {
                 // A reply without a record is valid only if no record was appended since.
                 if ops.is_empty() || self.cell.is_current(runtime).await? {
@@ -324,11 +324,11 @@ impl QueueActor {
             }
             match self.cell.append(runtime, patch, BY).await {
                 Ok(()) => {
-                    self.report.outdate();
-                    self.given.extend(ledger.take_given());
-                    self.records += 1;
-                    if self.records >= RECORDS {
-                        self.records = 0;
+                    self.report.mark_outdated();
+                    self.granted.extend(ledger.take_given());
+                    self.record_count += 1;
+                    if self.record_count >= RECORDS {
+                        self.record_count = 0;
                         self.prune(runtime);
                     }
                     return Ok((said, true));
@@ -358,7 +358,7 @@ impl QueueActor {
             ReplyTarget::Caller(reply) => drop(reply.send(Ok(said))),
             ReplyTarget::Starter { id, reply } => {
                 let entered = self.ledger.as_mut().and_then(|ledger| ledger.take_entered(&id));
-                let entered = entered.map(|entered| self.starts.enter(id, entered));
+                let entered = entered.map(|entered| self.starts.note_undo(id, entered));
                 drop(reply.send(Ok(EnqueueReply { said, tags: self.tags(), entered })));
             }
             ReplyTarget::Node { id, reply, turn } => {
@@ -373,7 +373,7 @@ impl QueueActor {
                 if reply.send(Ok(said)).is_err() {
                     return Some(id);
                 }
-                self.mine.insert(id, mine);
+                self.local_slots.insert(id, mine);
             }
         }
         None
@@ -386,7 +386,7 @@ impl QueueActor {
     fn is_held_back(&self, id: &str) -> bool {
         self.ledger.as_ref().is_some_and(|ledger| {
             ledger.waiting.contains_key(id)
-                || ledger.late.contains_key(id)
+                || ledger.expired.contains_key(id)
                 || ledger.replaced.contains_key(id)
                 || ledger.held.get(id).is_some_and(|held| held.on_hold)
         })
@@ -396,56 +396,58 @@ impl QueueActor {
     fn is_due(&self, id: &str, at: Timestamp) -> bool {
         self.ledger.as_ref().is_some_and(|ledger| {
             ledger.held.get(id).is_some_and(|held| held.on_hold && held.at == at)
-                || ledger.late.get(id).is_some_and(|late| late.at == at)
+                || ledger.expired.get(id).is_some_and(|late| late.at == at)
                 || ledger.replaced.get(id).is_some_and(|replaced| replaced.at == at)
         })
     }
 
     /// Notifies nodes of this process that got a slot or whose entry is gone, and releases slots that no node wants.
-    fn tell(&mut self) {
+    fn notify_waiters(&mut self) {
         let Some(ledger) = &self.ledger else { return };
         let is_known = |id: &String| ledger.waiting.contains_key(id) || ledger.held.contains_key(id);
         // A node whose sender is gone asks again.
-        self.mine.retain(|id, mine| matches!(mine, LocalSlot::Holds) || is_known(id));
+        self.local_slots.retain(|id, mine| matches!(mine, LocalSlot::Holds) || is_known(id));
         for (id, held) in ledger.held.iter() {
-            if held.kind != SlotKind::Node || held.executor != self.me || held.question.is_some() {
+            if held.kind != SlotKind::Node || held.executor != self.executor || held.question.is_some() {
                 continue;
             }
-            let is_wanted = match self.mine.remove(id) {
+            let is_wanted = match self.local_slots.remove(id) {
                 Some(LocalSlot::Holds) => true,
                 // Not if the node was dropped while it waited.
                 Some(LocalSlot::Waits(turn)) => turn.send(()).is_ok(),
                 None => false,
             };
             match is_wanted {
-                true => drop(self.mine.insert(id.clone(), LocalSlot::Holds)),
-                false => self.owed.push(QueueOp::LeaveNode { id: id.clone(), executor: self.me }),
+                true => drop(self.local_slots.insert(id.clone(), LocalSlot::Holds)),
+                false => {
+                    self.pending_ops.push(QueueOp::LeaveNode { id: id.clone(), executor: self.executor })
+                }
             }
         }
     }
 
     /// Wakes idle runs and starts held runs that got a slot; cancels runs that missed their deadline.
-    fn act(&mut self, runtime: &Runtime) {
+    fn run_due_actions(&mut self, runtime: &Runtime) {
         let Some(ledger) = &self.ledger else { return };
         let (now, look) = (self.clock.monotonic(), self.pace.look);
-        self.acted.retain(|_, at| now.saturating_sub(*at) < look);
+        self.acted_at.retain(|_, at| now.saturating_sub(*at) < look);
         for (id, act) in acts::all_due(ledger) {
             // The process that granted the slot acts first, and others only if it does not.
-            let is_new = |held: &SlotHolder| !self.seen.for_longer(&id, held.at, look);
-            let is_others = !self.given.contains(&id) && ledger.held.get(&id).is_some_and(is_new);
-            if is_others || self.acted.contains_key(&id) {
+            let is_new = |held: &SlotHolder| !self.dwell_times.for_longer(&id, held.at, look);
+            let is_others = !self.granted.contains(&id) && ledger.held.get(&id).is_some_and(is_new);
+            if is_others || self.acted_at.contains_key(&id) {
                 continue;
             }
-            self.acted.insert(id.clone(), now);
+            self.acted_at.insert(id.clone(), now);
             if let Some(watch) = self.holder_watch(runtime) {
-                spawn(act.carry_out(watch, id));
+                spawn(act.execute(watch, id));
             }
         }
-        self.given.clear();
+        self.granted.clear();
     }
 }
 
 /// Says to one of several what failed.
-fn again(error: &Error, cell: &StateCell) -> Error {
+fn copy_error(error: &Error, cell: &StateCell) -> Error {
     Error::new(error.kind(), error.message().to_owned()).with_run(cell.run())
 }

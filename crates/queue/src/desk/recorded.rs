@@ -13,12 +13,12 @@ const MAX_STARTS: usize = 4_096;
 pub(super) struct RecordedStarts(Arc<Mutex<HashMap<String, StartId>>>);
 
 impl RecordedStarts {
-    fn all(&self) -> MutexGuard<'_, HashMap<String, StartId>> {
+    fn lock_starts(&self) -> MutexGuard<'_, HashMap<String, StartId>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn add(&self, id: &str, start: StartId) {
-        let mut all = self.all();
+        let mut all = self.lock_starts();
         if all.len() >= MAX_STARTS && !all.contains_key(id) {
             all.clear();
         }
@@ -26,11 +26,11 @@ impl RecordedStarts {
     }
 
     pub(super) fn has(&self, id: &str, start: StartId) -> bool {
-        self.all().get(id) == Some(&start)
+        self.lock_starts().get(id) == Some(&start)
     }
 
     /// Removes the starts of entries that are gone.
     pub(super) fn retain(&self, is_entry: impl Fn(&str) -> bool) {
-        self.all().retain(|id, _| is_entry(id));
+        self.lock_starts().retain(|id, _| is_entry(id));
     }
 }

@@ -26,12 +26,12 @@ struct QueueSummary {
 
 impl QueueReporter {
     /// Notes that the queue was changed.
-    pub(super) fn outdate(&mut self) {
+    pub(super) fn mark_outdated(&mut self) {
         self.summary = None;
     }
 
     /// Tells how the queue stands, once each `look`: it may change often.
-    pub(super) fn tell(
+    pub(super) fn report_status(
         &mut self,
         runtime: &Runtime,
         clock: &dyn Clock,
@@ -45,11 +45,11 @@ impl QueueReporter {
         }
         self.told = Some(since);
         let summary = self.summary.get_or_insert_with(|| {
-            runtime.report_waits(name, waits(name, ledger, now));
+            runtime.report_waits(name, list_waits(name, ledger, now));
             QueueSummary {
                 waiting: ledger.waiting.len(),
                 held: ledger.held.values().map(|held| held.places as usize).sum(),
-                earliest: ledger.waiting.values().map(begins).min(),
+                earliest: ledger.waiting.values().map(waiting_since).min(),
             }
         });
         let oldest = summary.earliest.map_or(Duration::ZERO, |earliest| now.since(earliest));
@@ -57,28 +57,28 @@ impl QueueReporter {
     }
 
     /// Tells that there is no such queue any more.
-    pub(super) fn gone(&mut self, runtime: &Runtime, name: &str) {
-        self.outdate();
+    pub(super) fn report_removed(&mut self, runtime: &Runtime, name: &str) {
+        self.mark_outdated();
         runtime.report_waits(name, []);
         runtime.report_queue(name, 0, 0, Duration::ZERO);
     }
 }
 
 /// Since when one waits: one that is to begin later does not wait yet.
-fn begins(one: &SlotWaiter) -> Timestamp {
+fn waiting_since(one: &SlotWaiter) -> Timestamp {
     one.not_before.map_or(one.since, |at| at.max(one.since))
 }
 
 /// Says of the first in the line what each waits for, and behind how many.
-fn waits(name: &str, ledger: &QueueState, now: Timestamp) -> Vec<(RunKey, Timestamp, Error)> {
-    let lacks = ledger.lacks(now);
+fn list_waits(name: &str, ledger: &QueueState, now: Timestamp) -> Vec<(RunKey, Timestamp, Error)> {
+    let lacks = ledger.unserved_tags(now);
     let lacks = match lacks.is_empty() {
         true => String::new(),
         false => format!(": a place is free, and no process with the tags `{}` gives it", lacks.join(",")),
     };
-    let line = ledger.front(TOLD, now).into_iter().enumerate();
+    let line = ledger.first_waiters(TOLD, now).into_iter().enumerate();
     let told = line.map(|(before, (_, waiting))| {
-        let begins = begins(waiting);
+        let begins = waiting_since(waiting);
         let place = match before {
             0 => "as the next".to_owned(),
             before => format!("behind {before}"),

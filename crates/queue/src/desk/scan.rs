@@ -11,7 +11,7 @@ use ferrata_core::{Epoch, RecordId, Result, RunKey, Timestamp};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
-use super::{QueueCommand, id_of};
+use super::{QueueCommand, entry_id};
 use crate::cell::{DEADLINE, KEY, NOT_BEFORE, PRIORITY, QUEUE};
 use crate::ledger::{FoundRun, QueueOp, SlotKind, SlotRequest, SlotWaiter, StartId};
 
@@ -43,23 +43,23 @@ impl HeldScan {
         Self { queue: queue.into(), state: Arc::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, ScanState> {
+    fn lock_state(&self) -> MutexGuard<'_, ScanState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether the last page had another one after it.
     pub(super) fn is_unfinished(&self) -> bool {
-        self.state().cursor.is_some()
+        self.lock_state().cursor.is_some()
     }
 
     /// Returns whether a page may be read; the caller then calls [`read_page`](Self::read_page).
     pub(super) fn begin(&self) -> bool {
-        !std::mem::replace(&mut self.state().is_reading, true)
+        !std::mem::replace(&mut self.lock_state().is_reading, true)
     }
 
     /// Reads the next page, and requests a slot for each run on it that is on hold and not in the queue. A later scan retries failures.
     pub(super) async fn read_page(&self, runtime: &Runtime, commands: &UnboundedSender<QueueCommand>) {
-        let cursor = self.state().cursor.take();
+        let cursor = self.lock_state().cursor.take();
         let page = runtime.runs().label(QUEUE, &*self.queue).status(RunStatus::Interrupted).oldest_first();
         let page = page.limit(PAGE).after(cursor).await;
         match page {
@@ -68,15 +68,15 @@ impl HeldScan {
                 let held = page.items.into_iter().filter(|head| queue_of(&head.facts).is_some()).collect();
                 let _ = commands.send(QueueCommand::FindMissing { held, reply });
                 for head in missing.await.unwrap_or_default() {
-                    self.enter(runtime, &head, commands).await;
+                    self.enter_head(runtime, &head, commands).await;
                 }
-                self.state().cursor = page.next;
+                self.lock_state().cursor = page.next;
             }
             Err(error) => {
                 tracing::debug!(queue = &*self.queue, %error, "cannot list the runs on hold; will retry")
             }
         }
-        self.state().is_reading = false;
+        self.lock_state().is_reading = false;
     }
 
     /// Asks for a slot for a run that this process has left on hold.
@@ -87,14 +87,14 @@ impl HeldScan {
         commands: &UnboundedSender<QueueCommand>,
     ) {
         match runtime.head(run).await {
-            Ok(Some(head)) => self.enter(runtime, &head, commands).await,
+            Ok(Some(head)) => self.enter_head(runtime, &head, commands).await,
             Ok(None) => {}
             Err(error) => tracing::debug!(%run, %error, "cannot read a run on hold; a scan will"),
         }
     }
 
-    async fn enter(&self, runtime: &Runtime, head: &RunHead, commands: &UnboundedSender<QueueCommand>) {
-        if self.state().others.get(&head.run) == Some(&head.id) {
+    async fn enter_head(&self, runtime: &Runtime, head: &RunHead, commands: &UnboundedSender<QueueCommand>) {
+        if self.lock_state().others.get(&head.run) == Some(&head.id) {
             return;
         }
         match self.find_hold(runtime, head).await {
@@ -102,7 +102,7 @@ impl HeldScan {
                 drop(commands.send(QueueCommand::Do { op: QueueOp::Ask(Box::new(ask)), reply: None }))
             }
             Ok(None) => {
-                let mut state = self.state();
+                let mut state = self.lock_state();
                 if state.others.len() >= MAX_JUDGED {
                     state.others.clear();
                 }
@@ -145,7 +145,7 @@ impl HeldScan {
             alive: Some(FoundRun { start, at: now.index }),
         };
         waiting.is_of(vec![start]);
-        let (id, doubts) = (id_of(&head.run), Vec::new());
+        let (id, doubts) = (entry_id(&head.run), Vec::new());
         Ok(Some(SlotRequest { id, waiting, once: None, debounce: None, doubts, is_on_record: true }))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use ferrata_core::runtime::Runtime;
 use ferrata_core::{ExecutorId, RunKey, Timestamp};
 
-use super::{QueueCommand, QueueHandle, give_back_as};
+use super::{QueueCommand, QueueHandle, release_slot_of_head};
 use crate::ledger::{EnqueueUndo, FoundRun, OverStart, QueueOp, StartId};
 
 /// Maximum number of runs with recorded doubtful starts.
@@ -19,12 +19,12 @@ pub(super) struct LatestStarts(HashMap<String, Weak<EnqueueUndo>>);
 
 impl LatestStarts {
     /// Notes that a run is started.
-    pub(super) fn begin(&mut self, id: &str) {
+    pub(super) fn note_start(&mut self, id: &str) {
         self.0.remove(id);
     }
 
     /// Notes what the last start of a run has entered.
-    pub(super) fn enter(&mut self, id: String, entered: EnqueueUndo) -> Arc<EnqueueUndo> {
+    pub(super) fn note_undo(&mut self, id: String, entered: EnqueueUndo) -> Arc<EnqueueUndo> {
         let entered = Arc::new(entered);
         self.0.insert(id, Arc::downgrade(&entered));
         entered
@@ -36,7 +36,7 @@ impl LatestStarts {
     }
 
     /// Forgets the starts that have come to their ends.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn remove_ended(&mut self) {
         self.0.retain(|_, entered| entered.strong_count() > 0);
     }
 }
@@ -56,13 +56,13 @@ struct StartIdState {
 }
 
 impl StartIds {
-    fn known(&self) -> MutexGuard<'_, StartIdState> {
+    fn lock_state(&self) -> MutexGuard<'_, StartIdState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a new unique start of a run, and the starts whose entries it takes over.
-    pub(super) fn next(&self, id: &str, by: ExecutorId, since: Timestamp) -> (StartId, Vec<StartId>) {
-        let mut known = self.known();
+    pub(super) fn next_start(&self, id: &str, by: ExecutorId, since: Timestamp) -> (StartId, Vec<StartId>) {
+        let mut known = self.lock_state();
         if since > known.latest {
             known.latest = since;
             known.since.clear();
@@ -75,8 +75,8 @@ impl StartIds {
     }
 
     /// Records starts with unknown outcome: the next start of the run takes over their entries. If there are too many, the queue resolves the rest.
-    pub(super) fn doubt(&self, id: String, lives: Vec<StartId>) {
-        let mut known = self.known();
+    pub(super) fn add_unknown(&self, id: String, lives: Vec<StartId>) {
+        let mut known = self.lock_state();
         if known.doubts.len() >= MANY {
             known.doubts.clear();
         }
@@ -95,22 +95,27 @@ pub(crate) struct PendingStart {
 
 impl PendingStart {
     pub(crate) fn new(desk: &Arc<QueueHandle>, id: &str, by: ExecutorId, since: Timestamp) -> Self {
-        let (life, doubts) = desk.lives.next(id, by, since);
+        let (life, doubts) = desk.lives.next_start(id, by, since);
         Self { desk: Arc::clone(desk), id: id.to_owned(), life, doubts, is_settled: false }
     }
 
-    pub(crate) fn life(&self) -> StartId {
+    pub(crate) fn start_id(&self) -> StartId {
         self.life
     }
 
     /// Returns the starts whose entries it takes over.
-    pub(crate) fn doubts(&self) -> Vec<StartId> {
+    pub(crate) fn replaced_starts(&self) -> Vec<StartId> {
         self.doubts.clone()
     }
 
     /// Assigns the entry to the run on record, which another start may have recorded, and releases the slot of a run that has ended. A start
     /// that found the run of another one is not remembered by its key of `once`.
-    pub(crate) async fn found(mut self, runtime: &Runtime, run: &RunKey, entered: Option<Arc<EnqueueUndo>>) {
+    pub(crate) async fn assign_found(
+        mut self,
+        runtime: &Runtime,
+        run: &RunKey,
+        entered: Option<Arc<EnqueueUndo>>,
+    ) {
         // The queue resolves unreadable runs.
         let Ok(head) = runtime.head(run).await else { return };
         self.is_settled = true;
@@ -122,34 +127,34 @@ impl PendingStart {
                 self.desk.send(QueueCommand::Do { op: QueueOp::UndoOnce(entered), reply: None });
             }
             let found = head.as_ref().filter(|head| !head.status.is_finished()).and_then(FoundRun::of_holder);
-            self.leave(found);
+            self.leave_entry(found);
         }
         if let Some(head) = head {
             if let Some(start) = StartId::of(&head.facts) {
                 self.desk.note_recorded(&self.id, start);
             }
-            give_back_as(runtime, &head).await;
+            release_slot_of_head(runtime, &head).await;
         }
     }
 
     /// Takes it out of its entry: it records nothing.
-    pub(crate) fn refused(mut self) {
+    pub(crate) fn withdraw(mut self) {
         self.is_settled = true;
-        self.leave(None);
+        self.leave_entry(None);
     }
 
     /// Notes that its run is on record.
-    pub(crate) fn recorded(self) {
+    pub(crate) fn confirm_recorded(self) {
         self.desk.note_recorded(&self.id, self.life);
-        self.settled();
+        self.confirm_outcome();
     }
 
     /// Marks the outcome as known.
-    pub(crate) fn settled(mut self) {
+    pub(crate) fn confirm_outcome(mut self) {
         self.is_settled = true;
     }
 
-    fn leave(&self, found: Option<FoundRun>) {
+    fn leave_entry(&self, found: Option<FoundRun>) {
         let op =
             QueueOp::Settle { id: self.id.clone(), gone: vec![OverStart::without_run(self.life)], found };
         self.desk.send(QueueCommand::Do { op, reply: None });
@@ -161,7 +166,7 @@ impl Drop for PendingStart {
         if !self.is_settled {
             let mut lives = std::mem::take(&mut self.doubts);
             lives.push(self.life);
-            self.desk.lives.doubt(std::mem::take(&mut self.id), lives);
+            self.desk.lives.add_unknown(std::mem::take(&mut self.id), lives);
         }
     }
 }
@@ -179,7 +184,7 @@ mod tests {
         let mut all = HashSet::new();
         for ms in [5, 5, 6, 5, 6, 6, 4, 5, 6, 7, 7] {
             for id in ["run:one", "run:two"] {
-                let (life, _) = lives.next(id, me, Timestamp::from_unix_ms(ms));
+                let (life, _) = lives.next_start(id, me, Timestamp::from_unix_ms(ms));
                 assert!(all.insert((id, life.to_string())), "{life} is a second time");
                 assert_eq!(life.to_string().parse(), Ok(life));
             }
@@ -196,9 +201,9 @@ mod tests {
     fn a_start_takes_the_places_of_those_in_doubt_once() {
         let (lives, me) =
             (StartIds::default(), ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default())));
-        let next = || lives.next("run:one", me, Timestamp::from_unix_ms(1));
+        let next = || lives.next_start("run:one", me, Timestamp::from_unix_ms(1));
         let (one, _) = next();
-        lives.doubt("run:one".to_owned(), vec![one]);
+        lives.add_unknown("run:one".to_owned(), vec![one]);
         assert_eq!(next().1, [one]);
         assert_eq!(next().1, []);
     }

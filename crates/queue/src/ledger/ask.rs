@@ -11,15 +11,15 @@ use super::{EnqueueUndo, OpResult, QueueState, SlotKind, SlotRequest, SlotWaiter
 const LATEST_CLAIM: Duration = Duration::from_secs(10);
 
 impl QueueState {
-    pub(super) fn ask(&mut self, ask: SlotRequest, now: Timestamp) -> OpResult {
+    pub(super) fn request_slot(&mut self, ask: SlotRequest, now: Timestamp) -> OpResult {
         let SlotRequest { id, mut waiting, once, debounce, doubts, is_on_record } = ask;
-        if let Some((executor, epoch)) = self.asked_by(&id) {
+        if let Some((executor, epoch)) = self.last_requester(&id) {
             if epoch > waiting.epoch {
                 return OpResult::Stale(executor, epoch);
             }
-            return match self.hands_back(&id, &waiting, is_on_record, now) {
+            return match self.returned_slot_start(&id, &waiting, is_on_record, now) {
                 Some(since) => self.enter_again(&id, waiting, since, now),
-                None => self.ask_for_entry(&id, &waiting, &doubts),
+                None => self.answer_entry_request(&id, &waiting, &doubts),
             };
         }
         if let Some(replaced) = self.replaced.get(&id) {
@@ -37,24 +37,24 @@ impl QueueState {
         {
             return said;
         }
-        let bytes = self.bytes() + line::weight(&line::slot(&id, &waiting), &waiting);
-        if bytes > self.room {
-            return OpResult::NoRoom { bytes, room: self.room };
+        let bytes = self.bytes() + line::stored_size(&line::waiter_key(&id, &waiting), &waiting);
+        if bytes > self.max_bytes {
+            return OpResult::NoRoom { bytes, room: self.max_bytes };
         }
         let (run, kind) = (waiting.run.clone(), waiting.kind);
-        let before = debounce.as_ref().and_then(|debounce| self.waiting.debounced(&debounce.key));
+        let before = debounce.as_ref().and_then(|debounce| self.waiting.debounced_run(&debounce.key));
         if let Some(debounce) = &debounce {
             self.delay(&mut waiting, debounce, before.as_deref(), now);
         }
         // It has another deadline now, and its run may be on record, on hold.
-        let late = self.late.remove(&id);
-        self.enter(id.clone(), waiting);
+        let late = self.expired.remove(&id);
+        self.insert_waiter(id.clone(), waiting);
         self.grant(now);
         let most = (self.settings.max_waiting as usize).saturating_add(usize::from(before.is_some()));
         if !self.held.contains_key(&id) && self.waiting.len() > most {
-            self.leave(&id);
+            self.remove_entry(&id);
             if let Some(late) = late {
-                self.late.insert(&id, late);
+                self.expired.insert(&id, late);
             }
             return OpResult::Full(self.waiting.len());
         }
@@ -64,7 +64,7 @@ impl QueueState {
         let once = once.map(|(key, ms)| self.note_once(key, ms, &run, now));
         let is_in = self.held.contains_key(&id) && late.is_none() && !is_on_record;
         if kind == SlotKind::Run && !is_on_record {
-            self.entered.push((id.clone(), EnqueueUndo::new(run, now, late, once, before)));
+            self.undos.push((id.clone(), EnqueueUndo::new(run, now, late, once, before)));
         }
         if !is_in {
             return OpResult::Waits;
@@ -75,10 +75,15 @@ impl QueueState {
     }
 
     /// Answers a request of one who holds a slot or waits for one.
-    fn ask_for_entry(&mut self, id: &str, waiting: &SlotWaiter, doubts: &[super::StartId]) -> OpResult {
-        self.join(id, &waiting.all_lives(), doubts);
+    fn answer_entry_request(
+        &mut self,
+        id: &str,
+        waiting: &SlotWaiter,
+        doubts: &[super::StartId],
+    ) -> OpResult {
+        self.add_start(id, &waiting.all_starts(), doubts);
         self.mark_alive(id, waiting.alive);
-        self.ask_again(id, waiting, None);
+        self.repeat_request(id, waiting, None);
         let is_in = self.held.get(id).is_some_and(|held| !held.on_hold);
         if is_in { OpResult::Granted } else { OpResult::Waits }
     }
@@ -92,15 +97,15 @@ impl QueueState {
         now: Timestamp,
     ) -> OpResult {
         let kind = waiting.kind;
-        if let Some(mut starts) = self.lives(id).filter(|_| kind == SlotKind::Run) {
+        if let Some(mut starts) = self.starts_of(id).filter(|_| kind == SlotKind::Run) {
             // Other starts of the run that are in progress stay.
-            let own = waiting.all_lives();
+            let own = waiting.all_starts();
             starts.extend(own.into_iter().filter(|own| !starts.contains(own)).collect::<Vec<_>>());
             waiting.is_of(starts);
         }
-        self.leave(id);
+        self.remove_entry(id);
         waiting.since = since;
-        self.enter(id.to_owned(), waiting);
+        self.insert_waiter(id.to_owned(), waiting);
         self.grant(now);
         match kind == SlotKind::Node && self.held.contains_key(id) {
             true => OpResult::Granted,
@@ -111,7 +116,13 @@ impl QueueState {
     /// Returns the start of the wait of a repeated request that hands back its slot. A run on hold has ended since it was granted the slot. A node
     /// in another claim of its run counts as another start at the rate. A woken node takes the slot that it was granted, unless it is too late to
     /// count as started then.
-    fn hands_back(&self, id: &str, by: &SlotWaiter, is_on_record: bool, now: Timestamp) -> Option<Timestamp> {
+    fn returned_slot_start(
+        &self,
+        id: &str,
+        by: &SlotWaiter,
+        is_on_record: bool,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
         let held = self.held.get(id).filter(|held| held.kind == by.kind)?;
         match held.kind {
             SlotKind::Run => {
@@ -132,13 +143,13 @@ impl QueueState {
     }
 
     /// Returns which process asked last for one who holds a place or waits for one, and in which epoch of the run.
-    pub(super) fn asked_by(&self, id: &str) -> Option<(ExecutorId, Epoch)> {
+    pub(super) fn last_requester(&self, id: &str) -> Option<(ExecutorId, Epoch)> {
         let holder = self.held.get(id).map(|held| (held.executor, held.epoch));
         holder.or_else(|| self.waiting.get(id).map(|waiting| (waiting.executor, waiting.epoch)))
     }
 
     /// Takes in that one who holds a place or waits for one asks for it again, or rests with this question.
-    pub(super) fn ask_again(&mut self, id: &str, by: &SlotWaiter, question: Option<String>) {
+    pub(super) fn repeat_request(&mut self, id: &str, by: &SlotWaiter, question: Option<String>) {
         let (executor, epoch) = (by.executor, by.epoch);
         if let Some(held) = self.held.get(id) {
             if (held.executor, held.epoch, &held.question) != (executor, epoch, &question)
@@ -153,7 +164,7 @@ impl QueueState {
             && (known.executor, known.epoch, &known.question) != (executor, epoch, &question)
         {
             self.waiting.update(id, |known| {
-                let lives = known.all_lives();
+                let lives = known.all_starts();
                 (known.executor, known.epoch, known.question) = (executor, epoch, question);
                 known.is_of(lives);
             });

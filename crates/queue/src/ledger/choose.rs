@@ -28,20 +28,20 @@ impl QueueState {
     pub(crate) fn grant(&mut self, now: Timestamp) -> Option<Timestamp> {
         self.drop_late(now);
         let settings = self.effective();
-        self.mistrust(&settings, now);
-        self.waiting.advance(now);
+        self.bound_clock_skew(&settings, now);
+        self.waiting.advance_time(now);
         let next = loop {
-            match self.turn(&settings, self.takes, now) {
-                NextGrant::Of(id) => self.give(&id, &settings, now),
+            match self.next_grant(&settings, self.scope, now) {
+                NextGrant::Of(id) => self.grant_slot(&id, &settings, now),
                 NextGrant::Not(next) => break next,
             }
         };
-        self.keys.forget(now);
+        self.keys.remove_idle(now);
         [next, self.waiting.deadline()].into_iter().flatten().min()
     }
 
     /// Takes back what a clock has said that was ahead: more than any starts could have come to, or any provider asked for.
-    fn mistrust(&mut self, settings: &QueueSettings, now: Timestamp) {
+    fn bound_clock_skew(&mut self, settings: &QueueSettings, now: Timestamp) {
         let most = |rate: Option<RateLimit>| {
             rate.map_or(i64::MAX, |rate| {
                 let ahead = rate.interval().saturating_mul(i64::from(rate.burst));
@@ -50,37 +50,37 @@ impl QueueState {
         };
         let most_of_key = most(settings.rate_per_key);
         if settings.rate_per_key.is_some() {
-            self.keys.mistrust(most_of_key);
+            self.keys.bound_rates(most_of_key);
         }
-        if self.pulse.next > most(settings.rate) {
-            self.pulse.next = most(settings.rate);
-            self.touched.pulse = true;
+        if self.grants.next > most(settings.rate) {
+            self.grants.next = most(settings.rate);
+            self.dirty.pulse = true;
         }
-        if self.pulse.closed_until.is_some_and(|until| until.since(now) > MOST_AHEAD) {
-            self.pulse.closed_until = None;
-            self.touched.pulse = true;
+        if self.grants.closed_until.is_some_and(|until| until.since(now) > MOST_AHEAD) {
+            self.grants.closed_until = None;
+            self.dirty.pulse = true;
         }
     }
 
     /// Takes out those whose deadline is over.
     fn drop_late(&mut self, now: Timestamp) {
-        while let Some(id) = self.waiting.late(now) {
+        while let Some(id) = self.waiting.first_expired(now) {
             let run = self.waiting.get(&id).filter(|waiting| waiting.kind == SlotKind::Run);
             let run = run.map(|waiting| waiting.run.clone());
-            self.leave(&id);
+            self.remove_entry(&id);
             if let Some(run) = run {
-                self.late.insert(&id, ExpiredStart { run, at: now });
+                self.expired.insert(&id, ExpiredStart { run, at: now });
             }
         }
     }
 
     /// Returns the tags of the queue if the turn of a run has come and no process gave it its place: none has them, or has looked yet.
-    pub(crate) fn lacks(&self, now: Timestamp) -> Vec<String> {
+    pub(crate) fn unserved_tags(&self, now: Timestamp) -> Vec<String> {
         let settings = self.effective();
         if settings.tags.is_empty() {
             return Vec::new();
         }
-        match self.turn(&settings, GrantScope::All, now) {
+        match self.next_grant(&settings, GrantScope::All, now) {
             NextGrant::Of(id) if self.waiting.get(&id).is_some_and(|one| one.kind == SlotKind::Run) => {
                 settings.tags.into_iter().collect()
             }
@@ -88,7 +88,7 @@ impl QueueState {
         }
     }
 
-    fn turn(&self, settings: &QueueSettings, takes: GrantScope, now: Timestamp) -> NextGrant {
+    fn next_grant(&self, settings: &QueueSettings, takes: GrantScope, now: Timestamp) -> NextGrant {
         if self.overrides.paused.is_some() || self.waiting.is_empty() {
             return NextGrant::Not(None);
         }
@@ -96,8 +96,8 @@ impl QueueState {
         if free == 0 {
             return NextGrant::Not(None);
         }
-        let closed = self.pulse.closed_until.filter(|until| *until > now);
-        let open = [closed, opens(settings.rate, self.pulse.next, now)].into_iter().flatten().max();
+        let closed = self.grants.closed_until.filter(|until| *until > now);
+        let open = [closed, rate_opens_at(settings.rate, self.grants.next, now)].into_iter().flatten().max();
         if open.is_some() {
             return NextGrant::Not(open);
         }
@@ -110,8 +110,8 @@ impl QueueState {
             if settings.at_once.is_some_and(|most| waiting.places > most) {
                 return None;
             }
-            let note = self.keys.note(&waiting.key);
-            if let Some(opens) = opens(settings.rate_per_key, note.map_or(0, |note| note.next), now) {
+            let note = self.keys.key_note(&waiting.key);
+            if let Some(opens) = rate_opens_at(settings.rate_per_key, note.map_or(0, |note| note.next), now) {
                 next = [next, Some(opens)].into_iter().flatten().min();
                 return None;
             }
@@ -120,7 +120,8 @@ impl QueueState {
                 settings.at_once_per_key.is_none_or(|most| places.saturating_add(waiting.places) <= most);
             may_have.then(|| note.map_or(0, |note| note.turn))
         };
-        match self.waiting.first(now, |priority, since| level(priority, since, settings, now), turn) {
+        match self.waiting.first(now, |priority, since| priority_level(priority, since, settings, now), turn)
+        {
             // No waiter overtakes a request for more slots than are free: otherwise that request could wait forever.
             Some((_, waiting)) if waiting.places > free => NextGrant::Not(next),
             Some((id, _)) => NextGrant::Of(id.clone()),
@@ -129,12 +130,12 @@ impl QueueState {
     }
 
     /// Returns the waiters in their current order.
-    pub(crate) fn line(&self, now: Timestamp) -> Vec<(&String, &SlotWaiter)> {
-        self.front(usize::MAX, now)
+    pub(crate) fn waiters_in_order(&self, now: Timestamp) -> Vec<(&String, &SlotWaiter)> {
+        self.first_waiters(usize::MAX, now)
     }
 
     /// Returns the first `most` waiters in their current order, and sorts only those.
-    pub(crate) fn front(&self, most: usize, now: Timestamp) -> Vec<(&String, &SlotWaiter)> {
+    pub(crate) fn first_waiters(&self, most: usize, now: Timestamp) -> Vec<(&String, &SlotWaiter)> {
         let settings = self.effective();
         let mut line: Vec<_> = self.waiting.iter().collect();
         if line.len() > most {
@@ -153,27 +154,29 @@ impl QueueState {
         settings: &QueueSettings,
         now: Timestamp,
     ) -> Rank<'a> {
-        let turn = self.keys.note(&waiting.key).map_or(0, |note| note.turn);
-        (Reverse(level(waiting.priority, waiting.since, settings, now)), turn, waiting.since, id)
+        let turn = self.keys.key_note(&waiting.key).map_or(0, |note| note.turn);
+        (Reverse(priority_level(waiting.priority, waiting.since, settings, now)), turn, waiting.since, id)
     }
 
-    fn give(&mut self, id: &str, settings: &QueueSettings, now: Timestamp) {
+    fn grant_slot(&mut self, id: &str, settings: &QueueSettings, now: Timestamp) {
         let Some(waiting) = self.waiting.remove(id) else { return };
-        let lives = waiting.all_lives();
+        let lives = waiting.all_starts();
         let SlotWaiter { run, kind, places, key, executor, epoch, question, alive, .. } = waiting;
         self.in_use = self.in_use.saturating_add(places);
-        self.keys.hold(&key, places);
+        self.keys.count_slots(&key, places);
         let is_noted = settings.rate_per_key.is_some() || self.keys.take_turns();
         if settings.rate.is_some() || is_noted {
-            self.pulse.turn += 1;
-            self.pulse.next = after(settings.rate, self.pulse.next, now);
-            self.touched.pulse = true;
+            self.grants.turn += 1;
+            self.grants.next = next_opening_after(settings.rate, self.grants.next, now);
+            self.dirty.pulse = true;
         }
         if is_noted {
-            self.keys.serve(&key, self.pulse.turn, |next| after(settings.rate_per_key, next, now));
+            self.keys.record_turn(&key, self.grants.turn, |next| {
+                next_opening_after(settings.rate_per_key, next, now)
+            });
         }
         let on_hold = kind == SlotKind::Run;
-        self.given.push(id.to_owned());
+        self.granted.push(id.to_owned());
         let held = SlotHolder {
             run,
             kind,
@@ -193,7 +196,7 @@ impl QueueState {
 }
 
 /// How urgent one of a priority is that waits since a moment.
-fn level(priority: i32, since: Timestamp, settings: &QueueSettings, now: Timestamp) -> i64 {
+fn priority_level(priority: i32, since: Timestamp, settings: &QueueSettings, now: Timestamp) -> i64 {
     let waited = now.since(since).as_millis() / u128::from(settings.ageing_ms.max(1));
     i64::from(priority).saturating_add(i64::try_from(waited).unwrap_or(i64::MAX))
 }
@@ -203,7 +206,7 @@ pub(super) fn micros(now: Timestamp) -> i64 {
 }
 
 /// Returns when a rate allows the next grant, if not now. `next` is when the next would be due if starts were spread evenly.
-fn opens(rate: Option<RateLimit>, next: i64, now: Timestamp) -> Option<Timestamp> {
+fn rate_opens_at(rate: Option<RateLimit>, next: i64, now: Timestamp) -> Option<Timestamp> {
     let rate = rate?;
     let ahead = rate.interval().saturating_mul(i64::from(rate.burst.saturating_sub(1)));
     let at = next.saturating_sub(ahead);
@@ -212,6 +215,6 @@ fn opens(rate: Option<RateLimit>, next: i64, now: Timestamp) -> Option<Timestamp
 }
 
 /// Returns `next` after a start now.
-fn after(rate: Option<RateLimit>, next: i64, now: Timestamp) -> i64 {
+fn next_opening_after(rate: Option<RateLimit>, next: i64, now: Timestamp) -> i64 {
     rate.map_or(0, |rate| next.max(micros(now)).saturating_add(rate.interval()))
 }

@@ -53,7 +53,7 @@ impl QueueState {
     /// Takes one out of the line in whose place another run is.
     pub(super) fn replace(&mut self, id: &str, by: &RunKey, now: Timestamp) {
         let Some(waiting) = self.waiting.get(id).cloned() else { return };
-        self.leave(id);
+        self.remove_entry(id);
         // Whom it has replaced before is in the place of the same run now.
         let earlier = self.replaced.iter().filter(|(_, replaced)| replaced.by == waiting.run);
         let earlier: Vec<String> = earlier.map(|(id, _)| id.clone()).collect();
@@ -83,13 +83,13 @@ impl QueueState {
         };
         self.replaced.remove(id);
         let key = replaced.waiting.debounced.as_ref().map(|one| one.key.clone()).unwrap_or_default();
-        let other = self.waiting.debounced(&key);
-        self.enter(id.to_owned(), replaced.waiting.clone());
+        let other = self.waiting.debounced_run(&key);
+        self.insert_waiter(id.to_owned(), replaced.waiting.clone());
         // The later one of two stays, and one that is missing does not.
         let Some(other) = other else { return };
         let Some(waiting) = self.waiting.get(&other).cloned() else { return };
         if waiting.run == *by {
-            self.leave(&other);
+            self.remove_entry(&other);
         } else if waiting.since < replaced.waiting.since {
             self.replace(&other, &replaced.waiting.run, now);
         } else {

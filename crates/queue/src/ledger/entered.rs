@@ -50,20 +50,20 @@ impl EnqueueUndo {
 impl QueueState {
     /// Takes back what a start has entered. Where another start of the same run has come since, the entry is of that one.
     pub(super) fn take_back(&mut self, id: &str, life: StartId, entered: &EnqueueUndo, now: Timestamp) {
-        let is_late = self.late.get(id).is_some_and(|late| late.at == entered.at);
-        let is_its = match self.lives(id) {
+        let is_late = self.expired.get(id).is_some_and(|late| late.at == entered.at);
+        let is_its = match self.starts_of(id) {
             Some(lives) => lives == [life],
             // An earlier program does not keep which starts stand in it.
-            None => self.asked_by(id).is_some_and(|(by, _)| by == life.by),
+            None => self.last_requester(id).is_some_and(|(by, _)| by == life.by),
         };
         if !is_late && !is_its {
-            self.settle(id, &[OverStart::without_run(life)], None);
+            self.resolve_starts(id, &[OverStart::without_run(life)], None);
             return;
         }
-        self.leave(id);
-        self.late.remove(id);
+        self.remove_entry(id);
+        self.expired.remove(id);
         if let Some(late) = &entered.late {
-            self.late.insert(id, late.clone());
+            self.expired.insert(id, late.clone());
         }
         self.undo_once(entered);
         if let Some(before) = &entered.replaced {

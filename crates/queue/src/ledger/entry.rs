@@ -138,7 +138,7 @@ fn optional(one: Option<&String>) -> usize {
 }
 
 /// Returns the size of starts: each has a process, a time and a number.
-fn lives(lives: &[StartId], alive: Option<FoundRun>) -> usize {
+fn starts_size(lives: &[StartId], alive: Option<FoundRun>) -> usize {
     lives.len() * 96 + alive.map_or(0, |_| 160)
 }
 
@@ -156,7 +156,7 @@ impl StoredSize for SlotWaiter {
             + FIELDS
             + optional(self.question.as_ref())
             + debounced
-            + lives(&self.lives, self.alive)
+            + starts_size(&self.lives, self.alive)
     }
 }
 
@@ -166,7 +166,7 @@ impl StoredSize for SlotHolder {
             + text(&self.key)
             + FIELDS
             + optional(self.question.as_ref())
-            + lives(&self.lives, self.alive)
+            + starts_size(&self.lives, self.alive)
     }
 }
 

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use super::entry::{SlotHolder, StoredSize};
 use super::keys::KeyNote;
-use super::line::{RUN, WaiterKey, slot};
+use super::line::{RUN, WaiterKey, waiter_key};
 use super::store::{
-    HELD, KEYS, LATE, OVERRIDES, PULSE, REPLACED, SEEN, SETTINGS, WAITING, entry, executor_of, plain,
-    run_named,
+    HELD, KEYS, LATE, OVERRIDES, PULSE, REPLACED, SEEN, SETTINGS, WAITING, entry, executor_of,
+    read_plain_run, run_named,
 };
 use super::table::TrackedMap;
 use super::{DirtyFlags, QueueState, SlotWaiter};
@@ -28,7 +28,7 @@ impl QueueState {
     /// # Errors
     ///
     /// As [`read`](Self::read).
-    pub(crate) fn follow(mut self, changes: &[Op]) -> Result<Option<Self>> {
+    pub(crate) fn apply_changes(mut self, changes: &[Op]) -> Result<Option<Self>> {
         // A waiter that is still to be moved would be lost.
         if self.waiting.is_touched() {
             return Ok(None);
@@ -40,17 +40,17 @@ impl QueueState {
         }
         for touched in [
             self.held.take_touched(),
-            self.late.take_touched(),
+            self.expired.take_touched(),
             self.replaced.take_touched(),
             self.keys.notes().take_touched(),
-            self.seen.take_touched(),
+            self.once_entries.take_touched(),
         ] {
             drop(touched);
         }
         drop(self.waiting.take_touched());
-        self.touched = DirtyFlags::default();
-        self.given.clear();
-        self.entered.clear();
+        self.dirty = DirtyFlags::default();
+        self.granted.clear();
+        self.undos.clear();
         Ok(Some(self))
     }
 
@@ -60,7 +60,7 @@ impl QueueState {
             Op::Set(channel, value) => match channel.as_str() {
                 SETTINGS => self.settings = entry(channel, value)?,
                 OVERRIDES => self.overrides = entry(channel, value)?,
-                PULSE => self.pulse = entry(channel, value)?,
+                PULSE => self.grants = entry(channel, value)?,
                 _ => {
                     let Some(entries) = value.as_object() else { return Ok(false) };
                     return Ok(self.empty(channel)? && self.merge(channel, entries)?);
@@ -68,7 +68,7 @@ impl QueueState {
             },
             Op::Remove(channel, ids) if ids.is_empty() => match channel.as_str() {
                 OVERRIDES => self.overrides = Default::default(),
-                PULSE => self.pulse = Default::default(),
+                PULSE => self.grants = Default::default(),
                 _ => return self.empty(channel),
             },
             Op::Remove(channel, ids) => {
@@ -98,10 +98,10 @@ impl QueueState {
     fn empty(&mut self, channel: &str) -> Result<bool> {
         let ids: Vec<String> = match channel {
             HELD => self.held.keys().cloned().collect(),
-            LATE => self.late.keys().cloned().collect(),
+            LATE => self.expired.keys().cloned().collect(),
             REPLACED => self.replaced.keys().cloned().collect(),
             KEYS => self.keys.notes().keys().cloned().collect(),
-            SEEN => self.seen.keys().cloned().collect(),
+            SEEN => self.once_entries.keys().cloned().collect(),
             WAITING => self.waiting.keys().cloned().collect(),
             _ => match executor_of(channel)? {
                 Some(executor) => self.waiting.plain_of(executor),
@@ -121,19 +121,19 @@ impl QueueState {
             HELD => {
                 if let Some(held) = self.held.remove(id) {
                     self.in_use = self.in_use.saturating_sub(held.places);
-                    self.keys.leave(&held.key, held.places);
+                    self.keys.count_departure(&held.key, held.places);
                 }
                 if let EntryChange::Is(value) = fate {
                     let held: SlotHolder = entry(channel, value)?;
                     self.in_use = self.in_use.saturating_add(held.places);
-                    self.keys.enter(&held.key);
-                    self.keys.hold(&held.key, held.places);
+                    self.keys.count_stored_entry(&held.key);
+                    self.keys.count_slots(&held.key, held.places);
                     self.held.insert(id, held);
                 }
             }
-            LATE => put(&mut self.late, channel, id, fate)?,
-            REPLACED => put(&mut self.replaced, channel, id, fate)?,
-            SEEN => put(&mut self.seen, channel, id, fate)?,
+            LATE => put_entry(&mut self.expired, channel, id, fate)?,
+            REPLACED => put_entry(&mut self.replaced, channel, id, fate)?,
+            SEEN => put_entry(&mut self.once_entries, channel, id, fate)?,
             KEYS => {
                 let note: Option<KeyNote> = match fate {
                     EntryChange::Is(value) => Some(entry(channel, value)?),
@@ -142,13 +142,13 @@ impl QueueState {
                 self.keys.note_is(id, note);
             }
             WAITING => match fate {
-                EntryChange::Gone => self.gone(id, &WaiterKey::Other(id.to_owned())),
+                EntryChange::Gone => self.remove_waiter_at(id, &WaiterKey::Other(id.to_owned())),
                 EntryChange::Is(value) => {
                     let waiting: SlotWaiter = entry(channel, value)?;
-                    if slot(id, &waiting) != WaiterKey::Other(id.to_owned()) {
+                    if waiter_key(id, &waiting) != WaiterKey::Other(id.to_owned()) {
                         return Ok(false);
                     }
-                    self.stands(id.to_owned(), waiting);
+                    self.insert_waiter_at(id.to_owned(), waiting);
                 }
             },
             _ => {
@@ -168,37 +168,37 @@ impl QueueState {
     ) -> Result<()> {
         match fate {
             EntryChange::Is(value) => {
-                let waiting = plain(channel, executor, name, value)?;
-                self.stands(format!("{RUN}{}", waiting.run), waiting);
+                let waiting = read_plain_run(channel, executor, name, value)?;
+                self.insert_waiter_at(format!("{RUN}{}", waiting.run), waiting);
             }
             EntryChange::Gone => {
                 let id = format!("{RUN}{}", run_named(channel, name)?);
-                self.gone(&id, &WaiterKey::Plain(executor, name.to_owned()));
+                self.remove_waiter_at(&id, &WaiterKey::Plain(executor, name.to_owned()));
             }
         }
         Ok(())
     }
 
     /// Takes one out of the line, if this is where he is stored: he may have been put elsewhere before.
-    fn gone(&mut self, id: &str, at: &WaiterKey) {
-        if self.waiting.get(id).is_some_and(|waiting| slot(id, waiting) == *at)
+    fn remove_waiter_at(&mut self, id: &str, at: &WaiterKey) {
+        if self.waiting.get(id).is_some_and(|waiting| waiter_key(id, waiting) == *at)
             && let Some(waiting) = self.waiting.remove(id)
         {
-            self.keys.leave(&waiting.key, 0);
+            self.keys.count_departure(&waiting.key, 0);
         }
     }
 
-    fn stands(&mut self, id: String, waiting: SlotWaiter) {
+    fn insert_waiter_at(&mut self, id: String, waiting: SlotWaiter) {
         if let Some(before) = self.waiting.remove(&id) {
-            self.keys.leave(&before.key, 0);
+            self.keys.count_departure(&before.key, 0);
         }
-        self.keys.enter(&waiting.key);
+        self.keys.count_stored_entry(&waiting.key);
         self.waiting.insert(id, waiting);
     }
 }
 
 /// Puts an entry in, or takes it out.
-fn put<T: DeserializeOwned + StoredSize>(
+fn put_entry<T: DeserializeOwned + StoredSize>(
     table: &mut TrackedMap<T>,
     channel: &str,
     id: &str,

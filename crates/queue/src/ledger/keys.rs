@@ -25,7 +25,7 @@ fn is_zero(next: &i64) -> bool {
 
 /// The stored state of a key, and its numbers of holders and waiters.
 #[derive(Clone, Copy, Debug, Default)]
-struct KeyUsage {
+struct KeyCounts {
     places: u32,
     entries: usize,
 }
@@ -35,7 +35,7 @@ struct KeyUsage {
 pub(crate) struct KeyTable {
     notes: TrackedMap<KeyNote>,
     /// Of keys that have an entry.
-    loads: HashMap<String, KeyUsage>,
+    loads: HashMap<String, KeyCounts>,
     /// The keys with a note and without an entry.
     idle: BTreeSet<String>,
 }
@@ -61,7 +61,7 @@ impl KeyTable {
         !self.notes.is_empty()
     }
 
-    pub(super) fn note(&self, key: &str) -> Option<&KeyNote> {
+    pub(super) fn key_note(&self, key: &str) -> Option<&KeyNote> {
         self.notes.get(key)
     }
 
@@ -85,7 +85,7 @@ impl KeyTable {
     }
 
     /// Takes in that one of this key came at this turn. A key that was not there is served after those that were, once each.
-    pub(super) fn come(&mut self, key: &str, turn: u64) {
+    pub(super) fn count_arrival(&mut self, key: &str, turn: u64) {
         if !key.is_empty() || self.take_turns() {
             // Waiters without a key take turns from now on, too.
             let keyless = self.loads.contains_key("").then_some("");
@@ -95,30 +95,30 @@ impl KeyTable {
                 }
             }
         }
-        self.enter(key);
+        self.count_stored_entry(key);
     }
 
     /// Counts an entry with this key, whose state is stored.
-    pub(super) fn enter(&mut self, key: &str) {
+    pub(super) fn count_stored_entry(&mut self, key: &str) {
         self.idle.remove(key);
         self.loads.entry(key.to_owned()).or_default().entries += 1;
     }
 
     /// Counts slots that were granted to an entry with this key.
-    pub(super) fn hold(&mut self, key: &str, places: u32) {
+    pub(super) fn count_slots(&mut self, key: &str, places: u32) {
         if let Some(load) = self.loads.get_mut(key) {
             load.places = load.places.saturating_add(places);
         }
     }
 
     /// Takes in that a key had a turn, and when its next may be.
-    pub(super) fn serve(&mut self, key: &str, turn: u64, next: impl FnOnce(i64) -> i64) {
+    pub(super) fn record_turn(&mut self, key: &str, turn: u64, next: impl FnOnce(i64) -> i64) {
         let before = self.notes.get(key).map_or(0, |note| note.next);
         self.notes.insert(key, KeyNote { turn, next: next(before) });
     }
 
     /// Takes in that one of this key is not there any more, and gave back so many places.
-    pub(super) fn leave(&mut self, key: &str, places: u32) {
+    pub(super) fn count_departure(&mut self, key: &str, places: u32) {
         let Some(load) = self.loads.get_mut(key) else { return };
         load.places = load.places.saturating_sub(places);
         load.entries = load.entries.saturating_sub(1);
@@ -132,13 +132,13 @@ impl KeyTable {
 
     /// Everything that is known, in one order.
     #[cfg(test)]
-    pub(super) fn picture(&self) -> String {
+    pub(super) fn debug_text(&self) -> String {
         let loads: BTreeMap<_, _> = self.loads.iter().collect();
         format!("{:?} {loads:?} {:?}", *self.notes, self.idle)
     }
 
     /// Has no key wait longer for its rate than until then.
-    pub(super) fn mistrust(&mut self, most: i64) {
+    pub(super) fn bound_rates(&mut self, most: i64) {
         let ahead = self.notes.iter().filter(|(_, note)| note.next > most);
         let ahead: Vec<String> = ahead.map(|(key, _)| key.clone()).collect();
         for key in ahead {
@@ -147,7 +147,7 @@ impl KeyTable {
     }
 
     /// Removes keys without slots and waiters whose rate allows a grant.
-    pub(super) fn forget(&mut self, now: Timestamp) {
+    pub(super) fn remove_idle(&mut self, now: Timestamp) {
         let (now, notes) = (micros(now), &mut self.notes);
         self.idle.retain(|key| {
             let is_over = notes.get(key).is_none_or(|note| note.next <= now);

@@ -105,22 +105,22 @@ impl From<StartId> for String {
 
 impl SlotWaiter {
     /// The default start of an entry, so an entry of a long line takes no more bytes.
-    fn first_life(&self) -> StartId {
+    fn first_start(&self) -> StartId {
         StartId { by: self.executor, since: self.since, nth: 0 }
     }
 
     /// Returns the starts of a run that stand in it; none for a node.
-    pub(super) fn all_lives(&self) -> Vec<StartId> {
+    pub(super) fn all_starts(&self) -> Vec<StartId> {
         match self.kind {
             SlotKind::Node => Vec::new(),
-            SlotKind::Run if self.lives.is_empty() => vec![self.first_life()],
+            SlotKind::Run if self.lives.is_empty() => vec![self.first_start()],
             SlotKind::Run => self.lives.clone(),
         }
     }
 
     /// Says which starts of a run stand in it.
     pub(crate) fn is_of(&mut self, lives: Vec<StartId>) {
-        self.lives = if lives == [self.first_life()] { Vec::new() } else { lives };
+        self.lives = if lives == [self.first_start()] { Vec::new() } else { lives };
     }
 }
 
@@ -138,20 +138,20 @@ impl SlotHolder {
 
 impl QueueState {
     /// Returns the starts that stand in the entry of a run; `None` if there is no entry, or it stands for any.
-    pub(super) fn lives(&self, id: &str) -> Option<Vec<StartId>> {
+    pub(super) fn starts_of(&self, id: &str) -> Option<Vec<StartId>> {
         let lives = match self.held.get(id) {
             Some(held) => held.lives.clone(),
-            None => self.waiting.get(id)?.all_lives(),
+            None => self.waiting.get(id)?.all_starts(),
         };
         (!lives.is_empty()).then_some(lives)
     }
 
     /// Removes ended starts from an entry, and inserts the one whose run is on record and has not ended. Removing the last start removes the entry.
     /// A start stays if its run was revived after the recorded end.
-    pub(super) fn settle(&mut self, id: &str, gone: &[OverStart], found: Option<FoundRun>) {
-        let Some(before) = self.lives(id) else { return };
+    pub(super) fn resolve_starts(&mut self, id: &str, gone: &[OverStart], found: Option<FoundRun>) {
+        let Some(before) = self.starts_of(id) else { return };
         let mut lives = before.clone();
-        let alive = self.alive(id);
+        let alive = self.running_start(id);
         let is_over = |life: &StartId| {
             let revived = |ended_at| alive.is_some_and(|alive| alive.start == *life && alive.at >= ended_at);
             gone.iter().any(|over| over.start == *life && !revived(over.ended_at))
@@ -162,15 +162,15 @@ impl QueueState {
             self.mark_alive(id, Some(found));
         }
         if lives.is_empty() {
-            self.leave(id);
+            self.remove_entry(id);
         } else if lives != before {
             self.set_lives(id, lives);
         }
     }
 
     /// Has another start stand in an entry, in the place of those of its process that were in doubt before.
-    pub(super) fn join(&mut self, id: &str, lives: &[StartId], doubts: &[StartId]) {
-        if let Some(before) = self.lives(id) {
+    pub(super) fn add_start(&mut self, id: &str, lives: &[StartId], doubts: &[StartId]) {
+        if let Some(before) = self.starts_of(id) {
             let mut all = before.clone();
             all.retain(|life| !doubts.contains(life));
             all.extend(lives.iter().filter(|life| !before.contains(life)));
@@ -180,7 +180,7 @@ impl QueueState {
         }
     }
 
-    fn alive(&self, id: &str) -> Option<FoundRun> {
+    fn running_start(&self, id: &str) -> Option<FoundRun> {
         match self.held.get(id) {
             Some(held) => held.alive,
             None => self.waiting.get(id)?.alive,
@@ -190,7 +190,7 @@ impl QueueState {
     /// Notes that a run of an entry has not ended at this record.
     pub(super) fn mark_alive(&mut self, id: &str, found: Option<FoundRun>) {
         let Some(found) = found else { return };
-        if self.alive(id).is_some_and(|alive| alive.start == found.start && alive.at >= found.at) {
+        if self.running_start(id).is_some_and(|alive| alive.start == found.start && alive.at >= found.at) {
             return;
         }
         if self.held.contains_key(id) {

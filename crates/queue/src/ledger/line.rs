@@ -63,7 +63,7 @@ impl WaitQueue {
     pub(super) fn new(stored: impl IntoIterator<Item = (String, WaiterKey, SlotWaiter)>) -> Self {
         let (mut line, mut misplaced) = (Self::default(), BTreeMap::new());
         for (id, at, waiting) in stored {
-            let slot = slot(&id, &waiting);
+            let slot = waiter_key(&id, &waiting);
             if slot != at {
                 misplaced.extend([(slot, id.clone()), (at, id.clone())]);
             }
@@ -83,15 +83,15 @@ impl WaitQueue {
         if let Some(at) = waiting.deadline {
             self.deadlines.insert((at, id.clone()));
         }
-        if let Some(key) = by_others(&waiting) {
+        if let Some(key) = other_requester(&waiting) {
             self.debounced.insert((key.to_owned(), id.clone()));
         }
         match waiting.not_before {
             Some(at) => drop(self.later.insert((at, id.clone()))),
-            None => self.line_up(&id, &waiting),
+            None => self.index_waiter(&id, &waiting),
         }
-        let slot = slot(&id, &waiting);
-        self.bytes += weight(&slot, &waiting);
+        let slot = waiter_key(&id, &waiting);
+        self.bytes += stored_size(&slot, &waiting);
         if let WaiterKey::Plain(executor, _) = &slot {
             *self.plain.entry(*executor).or_default() += 1;
         }
@@ -104,14 +104,14 @@ impl WaitQueue {
         if let Some(at) = waiting.deadline {
             self.deadlines.remove(&(at, id.clone()));
         }
-        if let Some(key) = by_others(&waiting) {
+        if let Some(key) = other_requester(&waiting) {
             self.debounced.remove(&(key.to_owned(), id.clone()));
         }
         if !waiting.not_before.is_some_and(|at| self.later.remove(&(at, id.clone()))) {
-            self.step_out(&id, &waiting);
+            self.unindex_waiter(&id, &waiting);
         }
-        let slot = slot(&id, &waiting);
-        self.bytes -= weight(&slot, &waiting);
+        let slot = waiter_key(&id, &waiting);
+        self.bytes -= stored_size(&slot, &waiting);
         if let WaiterKey::Plain(executor, _) = &slot
             && let Some(plain) = self.plain.get_mut(executor)
         {
@@ -132,11 +132,11 @@ impl WaitQueue {
         }
     }
 
-    fn line_up(&mut self, id: &str, waiting: &SlotWaiter) {
+    fn index_waiter(&mut self, id: &str, waiting: &SlotWaiter) {
         self.change_class(waiting, |members| members.insert((waiting.since, id.to_owned())));
     }
 
-    fn step_out(&mut self, id: &str, waiting: &SlotWaiter) {
+    fn unindex_waiter(&mut self, id: &str, waiting: &SlotWaiter) {
         self.change_class(waiting, |members| members.remove(&(waiting.since, id.to_owned())));
     }
 
@@ -177,13 +177,13 @@ impl WaitQueue {
     }
 
     /// Takes in what time it is: those whose time has come stand in the order from now on.
-    pub(super) fn advance(&mut self, now: Timestamp) {
+    pub(super) fn advance_time(&mut self, now: Timestamp) {
         while let Some((at, _)) = self.later.first()
             && *at <= now
             && let Some((_, id)) = self.later.pop_first()
         {
             if let Some(waiting) = self.waiting.get(&id).cloned() {
-                self.line_up(&id, &waiting);
+                self.index_waiter(&id, &waiting);
             }
         }
     }
@@ -244,12 +244,12 @@ impl WaitQueue {
     }
 
     /// Returns one whose deadline is over.
-    pub(super) fn late(&self, now: Timestamp) -> Option<String> {
+    pub(super) fn first_expired(&self, now: Timestamp) -> Option<String> {
         self.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, id)| id.clone())
     }
 
     /// Returns the run whose place others may take that come by this key.
-    pub(super) fn debounced(&self, key: &str) -> Option<String> {
+    pub(super) fn debounced_run(&self, key: &str) -> Option<String> {
         let from = (key.to_owned(), String::new());
         self.debounced.range(from..).next().filter(|(other, _)| other == key).map(|(_, id)| id.clone())
     }
@@ -259,7 +259,7 @@ impl WaitQueue {
         let touched = std::mem::take(&mut self.touched);
         let now = |slot: &WaiterKey, id: &String| {
             let (id, waiting) = self.waiting.get_key_value(id)?;
-            (self::slot(id, waiting) == *slot).then_some(waiting)
+            (self::waiter_key(id, waiting) == *slot).then_some(waiting)
         };
         touched
             .into_iter()
@@ -272,7 +272,7 @@ impl WaitQueue {
 
     /// Returns the content of the indexes, in a fixed order.
     #[cfg(test)]
-    pub(super) fn picture(&self) -> String {
+    pub(super) fn debug_text(&self) -> String {
         let classes: BTreeMap<_, _> = self.classes.iter().collect();
         let parts = (&self.heads, &self.later, &self.deadlines, &self.debounced, &self.plain);
         format!("{classes:?} {parts:?}")
@@ -288,7 +288,7 @@ impl WaitQueue {
         if !self.has_plain(&executor) {
             return Vec::new();
         }
-        let named = |(id, waiting): (&String, &SlotWaiter)| match slot(id, waiting) {
+        let named = |(id, waiting): (&String, &SlotWaiter)| match waiter_key(id, waiting) {
             WaiterKey::Plain(of, name) if of == executor => Some(name),
             _ => None,
         };
@@ -314,7 +314,7 @@ fn keep_better<'a>(
 }
 
 /// How many bytes one who waits takes in the state at the most.
-pub(super) fn weight(slot: &WaiterKey, waiting: &SlotWaiter) -> usize {
+pub(super) fn stored_size(slot: &WaiterKey, waiting: &SlotWaiter) -> usize {
     match slot {
         // A moment in milliseconds; with a key and a priority, a list of the three.
         WaiterKey::Plain(_, run) if is_bare(waiting) => text(run) + 14,
@@ -337,11 +337,11 @@ fn has_come(waiting: &SlotWaiter, now: Timestamp) -> bool {
     waiting.not_before.is_none_or(|at| at <= now)
 }
 
-fn by_others(waiting: &SlotWaiter) -> Option<&str> {
+fn other_requester(waiting: &SlotWaiter) -> Option<&str> {
     waiting.debounced.as_ref().filter(|_| waiting.kind == SlotKind::Run).map(|one| one.key.as_str())
 }
 
-pub(super) fn slot(id: &str, waiting: &SlotWaiter) -> WaiterKey {
+pub(super) fn waiter_key(id: &str, waiting: &SlotWaiter) -> WaiterKey {
     match id.strip_prefix(RUN) {
         // Short if the run has the default tenant.
         Some(run) if waiting.is_plain() && waiting.run.to_string() == run => {

@@ -33,51 +33,55 @@ impl QueueState {
         run: &RunKey,
         now: Timestamp,
     ) -> Option<OpResult> {
-        self.forget_keys(now);
+        self.remove_expired_keys(now);
         let window = Duration::from_millis(ms);
-        match self.seen.get(key) {
+        match self.once_entries.get(key) {
             Some(seen) if seen.run != *run && seen.at.plus(window) > now => {
                 let (before, until) = (seen.run.clone(), seen.at.plus(window));
                 if seen.until < until {
-                    self.seen.update(key, |seen| seen.until = until);
+                    self.once_entries.update(key, |seen| seen.until = until);
                 }
                 Some(OpResult::Before(before))
             }
-            None if self.seen.len() >= MAX_KEYS => Some(OpResult::Seen(MAX_KEYS)),
+            None if self.once_entries.len() >= MAX_KEYS => Some(OpResult::Seen(MAX_KEYS)),
             _ => None,
         }
     }
 
     /// Records that a run is started by this key. Returns what takes that back.
     pub(super) fn note_once(&mut self, key: String, ms: u64, run: &RunKey, now: Timestamp) -> OnceUndo {
-        let before = self.seen.get(&key).cloned();
+        let before = self.once_entries.get(&key).cloned();
         let until =
             now.plus(Duration::from_millis(ms)).max(before.as_ref().map_or(now, |before| before.until));
         let noted = OnceEntry { run: run.clone(), at: now, until };
-        self.seen.insert(&key, noted.clone());
+        self.once_entries.insert(&key, noted.clone());
         OnceUndo { key, noted, before }
     }
 
     /// Takes back the key of a start that started nothing, unless another start has come by it since.
     pub(super) fn undo_once(&mut self, entered: &EnqueueUndo) {
         if let Some(OnceUndo { key, noted, before }) = entered.once()
-            && self.seen.get(key) == Some(noted)
+            && self.once_entries.get(key) == Some(noted)
         {
-            self.seen.remove(key);
+            self.once_entries.remove(key);
             if let Some(before) = before {
-                self.seen.insert(key, before.clone());
+                self.once_entries.insert(key, before.clone());
             }
         }
     }
 
-    fn forget_keys(&mut self, now: Timestamp) {
-        if self.seen.len() <= MAX_EXPIRED_KEYS {
+    fn remove_expired_keys(&mut self, now: Timestamp) {
+        if self.once_entries.len() <= MAX_EXPIRED_KEYS {
             return;
         }
-        let expired: Vec<String> =
-            self.seen.iter().filter(|(_, seen)| seen.until <= now).map(|(key, _)| key.clone()).collect();
+        let expired: Vec<String> = self
+            .once_entries
+            .iter()
+            .filter(|(_, seen)| seen.until <= now)
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in expired {
-            self.seen.remove(&key);
+            self.once_entries.remove(&key);
         }
     }
 }

@@ -45,20 +45,20 @@ impl QueueState {
     pub(crate) fn read(channels: &Channels) -> Result<Self> {
         let mut ledger = Self::new(read(channels, SETTINGS)?);
         ledger.overrides = read_or_default(channels, OVERRIDES)?;
-        ledger.pulse = read_or_default(channels, PULSE)?;
+        ledger.grants = read_or_default(channels, PULSE)?;
         ledger.held = table(channels, HELD)?;
         ledger.waiting = line(channels)?;
-        ledger.late = table(channels, LATE)?;
+        ledger.expired = table(channels, LATE)?;
         ledger.replaced = table(channels, REPLACED)?;
         ledger.keys = KeyTable::new(read_or_default(channels, KEYS)?);
-        ledger.seen = table(channels, SEEN)?;
+        ledger.once_entries = table(channels, SEEN)?;
         for held in ledger.held.values() {
             ledger.in_use = ledger.in_use.saturating_add(held.places);
-            ledger.keys.enter(&held.key);
-            ledger.keys.hold(&held.key, held.places);
+            ledger.keys.count_stored_entry(&held.key);
+            ledger.keys.count_slots(&held.key, held.places);
         }
         for waiting in ledger.waiting.values() {
-            ledger.keys.enter(&waiting.key);
+            ledger.keys.count_stored_entry(&waiting.key);
         }
         Ok(ledger)
     }
@@ -68,7 +68,7 @@ impl QueueState {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if it cannot be stored.
-    pub(crate) fn first(&self) -> Result<Context> {
+    pub(crate) fn initial_state(&self) -> Result<Context> {
         let mut state = Context::new();
         state.set(SETTINGS, &self.settings)?;
         Ok(state)
@@ -79,8 +79,8 @@ impl QueueState {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if it cannot be stored.
-    pub(crate) fn patch(&mut self) -> Result<Patch> {
-        let touched: DirtyFlags = std::mem::take(&mut self.touched);
+    pub(crate) fn take_patch(&mut self) -> Result<Patch> {
+        let touched: DirtyFlags = std::mem::take(&mut self.dirty);
         let mut ops = Vec::new();
         if touched.settings {
             ops.push(PatchOp::Set(SETTINGS.to_owned(), to_value(&self.settings)?));
@@ -89,14 +89,14 @@ impl QueueState {
             ops.push(PatchOp::Set(OVERRIDES.to_owned(), to_value(&self.overrides)?));
         }
         if touched.pulse {
-            ops.push(PatchOp::Set(PULSE.to_owned(), to_value(&self.pulse)?));
+            ops.push(PatchOp::Set(PULSE.to_owned(), to_value(&self.grants)?));
         }
         entries(&mut ops, HELD, &mut self.held)?;
-        those_who_wait(&mut ops, &mut self.waiting)?;
-        entries(&mut ops, LATE, &mut self.late)?;
+        write_waiters(&mut ops, &mut self.waiting)?;
+        entries(&mut ops, LATE, &mut self.expired)?;
         entries(&mut ops, REPLACED, &mut self.replaced)?;
         entries(&mut ops, KEYS, self.keys.notes())?;
-        entries(&mut ops, SEEN, &mut self.seen)?;
+        entries(&mut ops, SEEN, &mut self.once_entries)?;
         Patch::from_ops(&ops)
     }
 }
@@ -109,7 +109,7 @@ struct ChannelChange {
 }
 
 impl ChannelChange {
-    fn note(&mut self, name: String, entry: Option<Value>) {
+    fn record_change(&mut self, name: String, entry: Option<Value>) {
         match entry {
             Some(entry) => drop(self.put.insert(name, entry)),
             None => self.gone.push(name),
@@ -136,14 +136,14 @@ fn entries<T: Serialize + StoredSize>(
     let mut change = ChannelChange::default();
     for id in table.take_touched() {
         let entry = table.get(&id).map(to_value).transpose()?;
-        change.note(id, entry);
+        change.record_change(id, entry);
     }
     change.push_to(ops, channel);
     Ok(())
 }
 
 /// As [`entries`], with the plain runs of each process in a channel of their own, which goes with the last of them.
-fn those_who_wait(ops: &mut Vec<PatchOp>, line: &mut WaitQueue) -> Result<()> {
+fn write_waiters(ops: &mut Vec<PatchOp>, line: &mut WaitQueue) -> Result<()> {
     let (mut others, mut plain) = (ChannelChange::default(), BTreeMap::<ExecutorId, ChannelChange>::new());
     for (slot, waiting) in line.take_touched() {
         match slot {
@@ -152,9 +152,12 @@ fn those_who_wait(ops: &mut Vec<PatchOp>, line: &mut WaitQueue) -> Result<()> {
                     true => PlainWaiter::Since(waiting.since),
                     false => PlainWaiter::For(waiting.since, waiting.key.clone(), waiting.priority),
                 });
-                plain.entry(executor).or_default().note(run, entry.map(|one| to_value(&one)).transpose()?);
+                plain
+                    .entry(executor)
+                    .or_default()
+                    .record_change(run, entry.map(|one| to_value(&one)).transpose()?);
             }
-            WaiterKey::Other(id) => others.note(id, waiting.map(to_value).transpose()?),
+            WaiterKey::Other(id) => others.record_change(id, waiting.map(to_value).transpose()?),
         }
     }
     others.push_to(ops, WAITING);
@@ -179,8 +182,8 @@ fn line(channels: &Channels) -> Result<WaitQueue> {
         others.into_iter().map(|(id, one)| (id.clone(), WaiterKey::Other(id), one)).collect();
     for (channel, runs) in channels {
         let Some(executor) = executor_of(channel)? else { continue };
-        for (name, one) in runs.as_object().ok_or_else(|| newer(channel))? {
-            let waiting = plain(channel, executor, name, one)?;
+        for (name, one) in runs.as_object().ok_or_else(|| newer_format_error(channel))? {
+            let waiting = read_plain_run(channel, executor, name, one)?;
             all.push((format!("{RUN}{}", waiting.run), WaiterKey::Plain(executor, name.clone()), waiting));
         }
     }
@@ -190,11 +193,16 @@ fn line(channels: &Channels) -> Result<WaitQueue> {
 /// Returns whose plain runs a channel holds; none if it holds something else.
 pub(super) fn executor_of(channel: &str) -> Result<Option<ExecutorId>> {
     let executor = channel.strip_prefix(PLAIN).map(|executor| serde_json::from_value(executor.into()));
-    executor.transpose().map_err(|source| newer(channel).with_source(source))
+    executor.transpose().map_err(|source| newer_format_error(channel).with_source(source))
 }
 
 /// Reads a plain run that waits.
-pub(super) fn plain(channel: &str, executor: ExecutorId, name: &str, one: &Value) -> Result<SlotWaiter> {
+pub(super) fn read_plain_run(
+    channel: &str,
+    executor: ExecutorId,
+    name: &str,
+    one: &Value,
+) -> Result<SlotWaiter> {
     let (since, key, priority) = match entry(channel, one)? {
         PlainWaiter::Since(since) => (since, String::new(), 0),
         PlainWaiter::For(since, key, priority) => (since, key, priority),
@@ -225,12 +233,12 @@ pub(super) fn run_named(channel: &str, name: &str) -> Result<RunKey> {
         }
         None => RunKey::try_from(name),
     };
-    named.map_err(|source| newer(channel).with_source(source))
+    named.map_err(|source| newer_format_error(channel).with_source(source))
 }
 
 /// Reads an entry of a channel, or what is all of it.
 pub(super) fn entry<T: DeserializeOwned>(channel: &str, value: &Value) -> Result<T> {
-    T::deserialize(value).map_err(|source| newer(channel).with_source(source))
+    T::deserialize(value).map_err(|source| newer_format_error(channel).with_source(source))
 }
 
 fn to_value(value: &impl Serialize) -> Result<Value> {
@@ -238,7 +246,7 @@ fn to_value(value: &impl Serialize) -> Result<Value> {
         .map_err(|source| Error::new(ErrorKind::Invalid, "the queue cannot be stored").with_source(source))
 }
 
-fn newer(channel: &str) -> Error {
+fn newer_format_error(channel: &str) -> Error {
     let message = format!("its channel `{channel}` is no queue's, or was written by a newer program");
     Error::new(ErrorKind::Unsupported, message)
 }

@@ -220,7 +220,7 @@ proptest! {
         let mut settings = QueueSettings::new();
         (settings.at_once, settings.at_once_per_key, settings.ageing_ms) = (Some(3), Some(3), 1_000);
         let (mut ledger, mut model) = (QueueState::new(settings), Model::default());
-        let mut stored = Channels::from_json(ledger.first().unwrap().to_channels_json().unwrap().get()).unwrap();
+        let mut stored = Channels::from_json(ledger.initial_state().unwrap().to_channels_json().unwrap().get()).unwrap();
         let (me, other, mut now, mut places, mut paused) = (executor(), executor(), START, 3, false);
         for step in steps {
             let at = Timestamp::from_unix_ms(now);
@@ -319,7 +319,7 @@ proptest! {
             prop_assert!(next.is_none_or(|next| next > at), "it is to look again at {:?}, and now is {:?}", next, at);
 
             // What is stored is what is known.
-            let patch = ledger.patch().unwrap();
+            let patch = ledger.take_patch().unwrap();
             stored.apply(&patch).unwrap();
             let mut read = QueueState::read(&stored).unwrap();
             prop_assert_eq!(&*read.held, &*ledger.held);
@@ -327,7 +327,7 @@ proptest! {
             prop_assert_eq!(&*read.replaced, &*ledger.replaced);
             let keys = |ledger: &mut QueueState| format!("{:?}", **ledger.keys.notes());
             prop_assert_eq!(keys(&mut read), keys(&mut ledger));
-            prop_assert_eq!(&read.pulse, &ledger.pulse);
+            prop_assert_eq!(&read.grants, &ledger.grants);
             prop_assert_eq!(read.in_use, ledger.in_use);
             prop_assert_eq!(read.waiting.deadline(), ledger.waiting.deadline());
             prop_assert_eq!(read.bytes(), ledger.bytes());
@@ -542,9 +542,9 @@ fn a_start_whose_place_nothing_takes_stands_in_the_line_again() {
     assert_eq!(ledger.waiting.keys().collect::<Vec<_>>(), ["run:default/run-002"]);
     assert_eq!(stored(&ledger), [("run:default/run-001".to_owned(), run(2))]);
     // What is stored is what is known.
-    let first = QueueState::new(QueueSettings::new()).first().unwrap();
+    let first = QueueState::new(QueueSettings::new()).initial_state().unwrap();
     let mut channels = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
-    channels.apply(&ledger.patch().unwrap()).unwrap();
+    channels.apply(&ledger.take_patch().unwrap()).unwrap();
     let read = QueueState::read(&channels).unwrap();
     assert_eq!((&*read.waiting, &*read.replaced), (&*ledger.waiting, &*ledger.replaced));
 

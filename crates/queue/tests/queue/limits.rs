@@ -118,7 +118,7 @@ async fn rate_holds_after_crash_of_waiting_nodes() {
         };
         let (doomed, other) =
             (world.process_with(set).await.unwrap(), world.process_with(set).await.unwrap());
-        let api = other.queue("api").rate_of(rate).declare().await.unwrap();
+        let api = other.queue("api").rate_limit(rate).declare().await.unwrap();
         for n in 0..40 {
             world.pass(doomed.start(&graph, Context::new()).id(format!("r{n}"))).await.unwrap();
         }
@@ -149,7 +149,7 @@ async fn restarted_node_asks_rate_again() {
     let (doomed, other) = (world.process_with(set).await.unwrap(), world.process_with(set).await.unwrap());
     other.serve(&graph).unwrap();
     let rate = RateLimit::new(1, 60 * MOMENT);
-    let gpu = other.queue("gpu").rate_of(rate).declare().await.unwrap();
+    let gpu = other.queue("gpu").rate_limit(rate).declare().await.unwrap();
     world.pass(doomed.start(&graph, Context::new()).id("one")).await.unwrap();
     world.pass_for(Duration::from_secs(1)).await;
     assert_eq!(witness.came().len(), 1);

@@ -94,8 +94,8 @@ async fn a_run_that_no_process_may_take_says_what_is_missing() {
     assert!(run.is_waiting().await.unwrap());
     let lacks = async |process: &Runtime| {
         let mut overview = QueueOverview::new();
-        overview.look(process).await.unwrap();
-        let mut standings = overview.standings(run.run(), process.clock().now());
+        overview.refresh(process).await.unwrap();
+        let mut standings = overview.memberships(run.run(), process.clock().now());
         (standings.len() == 1).then(|| standings.remove(0).lacks)
     };
     assert_eq!(lacks(&plain).await, Some(vec!["eu".to_owned(), "gpu".to_owned()]));

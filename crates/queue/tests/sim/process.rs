@@ -128,7 +128,7 @@ impl Process {
             loop {
                 let rate = RateLimit::new(CALLS, PERIOD).burst(BURST);
                 let declared = async {
-                    let mail = runtime.queue("mail").ageing(Duration::from_secs(20));
+                    let mail = runtime.queue("mail").aging(Duration::from_secs(20));
                     let mail = match edition {
                         Edition::This => mail.at_once(MAILS).at_once_per_key(MAILS_PER_KEY),
                         Edition::Next => {
@@ -137,7 +137,7 @@ impl Process {
                     };
                     mail.declare().await?;
                     runtime.queue("gpu").at_once(GPUS).declare().await?;
-                    runtime.queue("api").at_once(1).rate_of(rate).declare().await
+                    runtime.queue("api").at_once(1).rate_limit(rate).declare().await
                 };
                 match declared.await {
                     Ok(_) => break,

@@ -442,7 +442,7 @@ impl World {
         let read = async {
             let runtime = Runtime::builder_with(Arc::clone(&self.store)).operator();
             let mut overview = QueueOverview::new();
-            overview.look(&runtime).await.unwrap();
+            overview.refresh(&runtime).await.unwrap();
             let statuses = overview.statuses(self.clock.now());
             statuses.len() == 3 && statuses.iter().all(|one| one.held.is_empty() && one.waiting == 0)
         };

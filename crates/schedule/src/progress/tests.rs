@@ -79,12 +79,12 @@ proptest! {
             if progress.due.is_empty() {
                 let planned = times.after(progress.decided.unwrap()).unwrap();
                 now = now.max(planned);
-                progress.come_due(&definition, &times, planned, now);
+                progress.add_due(&definition, &times, planned, now);
             }
             started.push(progress.due[0]);
             let began = now;
             now = now.plus(MINUTE * *run);
-            progress.ended(&definition, &times, TickEnd::Completed, RunSpan { began, ended: now });
+            progress.record_end(&definition, &times, TickEnd::Completed, RunSpan { began, ended: now });
         }
         let ticks: Vec<_> = times.iter(Timestamp::from_unix_ms(0)).take(200).collect();
         let mut runs = minutes.iter().map(|run| MINUTE * *run).chain(std::iter::repeat(Duration::ZERO));
@@ -112,13 +112,13 @@ proptest! {
                 let planned = times.after(progress.decided.unwrap()).unwrap();
                 now = now.max(definition.start_of(planned));
                 now = if is_away { now.plus(MINUTE * away) } else { now };
-                progress.come_due(&definition, &times, planned, now);
+                progress.add_due(&definition, &times, planned, now);
             }
             if let Some(&tick) = progress.due.front() {
                 started.push(tick);
                 let began = if is_lost { now.plus(MINUTE * lost) } else { now };
                 now = began.plus(MINUTE * run);
-                progress.ended(&definition, &times, TickEnd::Completed, RunSpan { began, ended: now });
+                progress.record_end(&definition, &times, TickEnd::Completed, RunSpan { began, ended: now });
             }
             let decided = progress.decided.unwrap();
             let all = times.iter(Timestamp::from_unix_ms(0)).take_while(|tick| *tick <= decided).count() as u64;
@@ -142,7 +142,7 @@ fn the_last_of_very_many_ticks_are_those_of_a_walk() {
     let from = Timestamp::from_unix_ms(0);
     let mut progress = Progress { decided: Some(from), ..Progress::default() };
     let now = from.plus(MINUTE * 300);
-    progress.come_due(&definition, &times, times.after(from).unwrap(), now);
+    progress.add_due(&definition, &times, times.after(from).unwrap(), now);
     let come: Vec<_> = times.iter(from).take_while(|tick| definition.start_of(*tick) <= now).collect();
     assert!(come.len() > 2_000);
     assert_eq!(progress.due.make_contiguous(), &come[come.len() - 1_000..]);

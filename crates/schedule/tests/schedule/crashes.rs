@@ -4,7 +4,7 @@
 use ferrata_core::record::RunStatus;
 use ferrata_core::state::Context;
 use ferrata_core::testing::{Fault, Process};
-use ferrata_schedule::{CatchUp, Overlap, Progress, Schedule, Schedules, TickEnd};
+use ferrata_schedule::{CatchUp, Overlap, Progress, RuntimeScheduleExt, Schedule, TickEnd};
 
 use crate::support::{DAY, HOUR, day, mortal, report, runs, slow, text, world};
 

@@ -8,7 +8,7 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::testing::World;
-use ferrata_schedule::{CatchUp, Overlap, Schedules, TickEnd};
+use ferrata_schedule::{CatchUp, Overlap, RuntimeScheduleExt, TickEnd};
 
 use crate::support::{DAY, HOUR, MINUTE, calm, day, lively, mortal, report, runs, slow, text, ticks, world};
 

@@ -4,7 +4,7 @@ use ferrata_core::ErrorKind;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
-use ferrata_schedule::{CatchUp, Overlap, Schedule, Schedules};
+use ferrata_schedule::{CatchUp, Overlap, RuntimeScheduleExt, Schedule};
 
 use crate::support::{DAY, HOUR, MINUTE, calm, day, mortal, report, runs, slow, text, ticks, world};
 

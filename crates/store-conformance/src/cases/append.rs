@@ -2,10 +2,10 @@
 
 use ferrata_store::ErrorKind;
 
-use crate::stage::{Log, Stage, append_one, expect_refusal, is_kept, is_kept_at_head, ok};
+use crate::stage::{Log, TestStage, append_one, expect_refusal, is_kept, is_kept_at_head, ok};
 
 /// A run exists from its first append on, with the head and the facts that came with it.
-pub(crate) async fn a_run_begins_with_its_first_append(stage: Stage) {
+pub(crate) async fn a_run_begins_with_its_first_append(stage: TestStage) {
     let mut log = stage.log("r-1");
     is_kept_at_head(&*stage.store(), &log).await;
     log.write(&*stage.store(), 1).await;
@@ -13,7 +13,7 @@ pub(crate) async fn a_run_begins_with_its_first_append(stage: Stage) {
 }
 
 /// Each append adds its records after the head, and only them.
-pub(crate) async fn records_follow_each_other(stage: Stage) {
+pub(crate) async fn records_follow_each_other(stage: TestStage) {
     let mut log = stage.log("r-1");
     for count in [1, 1, 2, 1, 5, 3] {
         log.write(&*stage.store(), count).await;
@@ -22,7 +22,7 @@ pub(crate) async fn records_follow_each_other(stage: Stage) {
 }
 
 /// A batch has one result for each entry, in the order of the entries.
-pub(crate) async fn each_entry_has_its_result_in_order(stage: Stage) {
+pub(crate) async fn each_entry_has_its_result_in_order(stage: TestStage) {
     let store = stage.store();
     let old = stage.written("old", 2).await;
     let stale = stage.written("stale", 1).await;
@@ -55,7 +55,7 @@ pub(crate) async fn each_entry_has_its_result_in_order(stage: Stage) {
 }
 
 /// A refusal of one run never harms another of the same batch.
-pub(crate) async fn a_refused_entry_harms_no_other(stage: Stage) {
+pub(crate) async fn a_refused_entry_harms_no_other(stage: TestStage) {
     let store = stage.store();
     let mut kept = stage.written("kept", 1).await;
     let mut begun = stage.log("begun");
@@ -77,7 +77,7 @@ pub(crate) async fn a_refused_entry_harms_no_other(stage: Stage) {
 }
 
 /// When the store refuses an entry, it writes none of its records.
-pub(crate) async fn a_refused_entry_is_not_written_in_part(stage: Stage) {
+pub(crate) async fn a_refused_entry_is_not_written_in_part(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 3).await;
     let behind = log.next(4);
@@ -97,7 +97,7 @@ pub(crate) async fn a_refused_entry_is_not_written_in_part(stage: Stage) {
 }
 
 /// A run that stands in a batch twice is refused from its second entry on; the first counts.
-pub(crate) async fn a_run_twice_in_a_batch_counts_once(stage: Stage) {
+pub(crate) async fn a_run_twice_in_a_batch_counts_once(stage: TestStage) {
     let store = stage.store();
     let mut old = stage.written("old", 1).await;
     let mut new = stage.log("new");
@@ -119,7 +119,7 @@ pub(crate) async fn a_run_twice_in_a_batch_counts_once(stage: Stage) {
 }
 
 /// That holds also when the first entry of the run was refused.
-pub(crate) async fn a_run_refused_in_a_batch_has_no_second_try(stage: Stage) {
+pub(crate) async fn a_run_refused_in_a_batch_has_no_second_try(stage: TestStage) {
     let store = stage.store();
     let mut behind = stage.written("old", 1).await;
     let late = behind.next(1);
@@ -139,13 +139,13 @@ pub(crate) async fn a_run_refused_in_a_batch_has_no_second_try(stage: Stage) {
 }
 
 /// A batch without entries is a batch without results.
-pub(crate) async fn an_empty_batch_has_no_results(stage: Stage) {
+pub(crate) async fn an_empty_batch_has_no_results(stage: TestStage) {
     let results = stage.store().append(Vec::new()).await;
     assert!(results.is_empty(), "no entry, no result: {results:?}");
 }
 
 /// An entry may hold a thousand records; the store keeps all of them, in order.
-pub(crate) async fn an_entry_of_a_thousand_records_is_kept_whole(stage: Stage) {
+pub(crate) async fn an_entry_of_a_thousand_records_is_kept_whole(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.log("long");
     log.write(&*store, 1_000).await;
@@ -157,7 +157,7 @@ pub(crate) async fn an_entry_of_a_thousand_records_is_kept_whole(stage: Stage) {
 }
 
 /// A batch may hold two hundred runs; the store keeps each.
-pub(crate) async fn a_batch_of_two_hundred_runs_is_kept(stage: Stage) {
+pub(crate) async fn a_batch_of_two_hundred_runs_is_kept(stage: TestStage) {
     let store = stage.store();
     let mut logs: Vec<Log> = (0..stage.times(200, 40)).map(|n| stage.log(&format!("r-{n}"))).collect();
     for count in [1, 2] {

@@ -2,10 +2,10 @@
 
 use ferrata_store::{ErrorKind, FORMAT, RunAppend, Seq, check_append};
 
-use crate::stage::{Log, Stage, append_one, expect_refusal, is_kept};
+use crate::stage::{Log, TestStage, append_one, expect_refusal, is_kept};
 
 /// Checks that the store refuses an entry with the same kind as `check_append`, and writes nothing.
-async fn is_refused(stage: &Stage, log: &Log, entry: RunAppend, what: &str) {
+async fn is_refused(stage: &TestStage, log: &Log, entry: RunAppend, what: &str) {
     let store = stage.store();
     let kind = check_append(&entry).expect_err("the suite itself breaks a rule here").kind();
     let mut kinds = vec![kind];
@@ -19,7 +19,7 @@ async fn is_refused(stage: &Stage, log: &Log, entry: RunAppend, what: &str) {
 }
 
 /// An entry must have at least one record.
-pub(crate) async fn an_entry_without_records_is_refused(stage: Stage) {
+pub(crate) async fn an_entry_without_records_is_refused(stage: TestStage) {
     let log = stage.written("r-1", 2).await;
     is_refused(&stage, &log, log.next(0), "an append of nothing").await;
     let new = stage.log("r-2");
@@ -27,7 +27,7 @@ pub(crate) async fn an_entry_without_records_is_refused(stage: Stage) {
 }
 
 /// Facts come with the first append of a run and with no other.
-pub(crate) async fn facts_belong_to_the_first_append(stage: Stage) {
+pub(crate) async fn facts_belong_to_the_first_append(stage: TestStage) {
     let log = stage.written("r-1", 2).await;
     let entry = RunAppend { facts: Some(log.facts.clone()), ..log.next(1) };
     is_refused(&stage, &log, entry, "an append with facts").await;
@@ -38,7 +38,7 @@ pub(crate) async fn facts_belong_to_the_first_append(stage: Stage) {
 /// Records are numbered on from the expected head, without a gap.
 ///
 /// Guarantees: FORMAT-2.
-pub(crate) async fn records_must_be_numbered_densely(stage: Stage) {
+pub(crate) async fn records_must_be_numbered_densely(stage: TestStage) {
     let log = stage.written("r-1", 3).await;
     for place in 0..3 {
         for shift in [-1, 1, 7] {
@@ -57,7 +57,7 @@ pub(crate) async fn records_must_be_numbered_densely(stage: Stage) {
 /// Each record names the one before it.
 ///
 /// Guarantees: FORMAT-2.
-pub(crate) async fn records_must_name_the_one_before(stage: Stage) {
+pub(crate) async fn records_must_name_the_one_before(stage: TestStage) {
     let log = stage.written("r-1", 3).await;
     let strange = log.records[0].header.id;
     for place in 0..3 {
@@ -76,7 +76,7 @@ pub(crate) async fn records_must_name_the_one_before(stage: Stage) {
 /// The length and the checksum in the header are those of the body.
 ///
 /// Guarantees: FORMAT-2.
-pub(crate) async fn records_must_be_sealed(stage: Stage) {
+pub(crate) async fn records_must_be_sealed(stage: TestStage) {
     let log = stage.written("r-1", 3).await;
     for place in 0..2 {
         let mut entry = log.next(2);
@@ -89,14 +89,14 @@ pub(crate) async fn records_must_be_sealed(stage: Stage) {
 }
 
 /// A run begins with a base.
-pub(crate) async fn a_run_must_begin_with_a_base(stage: Stage) {
+pub(crate) async fn a_run_must_begin_with_a_base(stage: TestStage) {
     let new = stage.log("r-1");
     let entry = new.next_with(2, |header| header.base = header.seq.get() == 1);
     is_refused(&stage, &new, entry, "a first record that is no base").await;
 }
 
 /// The store does not write a format that this version cannot read.
-pub(crate) async fn a_newer_format_is_not_written(stage: Stage) {
+pub(crate) async fn a_newer_format_is_not_written(stage: TestStage) {
     let log = stage.written("r-1", 2).await;
     let entry = log.next_with(1, |header| header.format = FORMAT + 1);
     is_refused(&stage, &log, entry, "a record of a newer format").await;

@@ -8,7 +8,7 @@ use ferrata_store::{
 };
 
 use crate::stage::{
-    Log, Stage, Store, append_one, appended, every_run, facts, is_kept, is_kept_at_head, ok, together,
+    Log, Store, TestStage, append_one, appended, every_run, facts, is_kept, is_kept_at_head, ok, together,
 };
 
 /// Sends each append from its own task and instance, and returns the one that won, after checking that the others lost.
@@ -42,7 +42,7 @@ fn is_lost_to(result: Result<HeadRef>, head: Option<HeadRef>) {
     assert_eq!(actual, Some(head), "the head that won is the actual one");
 }
 
-pub(super) async fn instances(stage: &Stage, count: usize) -> Vec<Store> {
+pub(super) async fn instances(stage: &TestStage, count: usize) -> Vec<Store> {
     let mut stores = vec![stage.store()];
     while stores.len() < count {
         stores.push(stage.another().await);
@@ -51,7 +51,7 @@ pub(super) async fn instances(stage: &Stage, count: usize) -> Vec<Store> {
 }
 
 /// Of two instances that append after the same head, exactly one succeeds, and the log stays one line.
-pub(crate) async fn one_of_two_writers_wins(stage: Stage) {
+pub(crate) async fn one_of_two_writers_wins(stage: TestStage) {
     let stores = instances(&stage, 2).await;
     let mut log = stage.written("r-1", 1).await;
     for round in 0..20 {
@@ -63,7 +63,7 @@ pub(crate) async fn one_of_two_writers_wins(stage: Stage) {
 }
 
 /// The same for a start: of several, one makes the run.
-pub(crate) async fn one_of_many_starts_wins(stage: Stage) {
+pub(crate) async fn one_of_many_starts_wins(stage: TestStage) {
     let stores = instances(&stage, 4).await;
     for round in 0..5 {
         let run = format!("r-{round}");
@@ -82,7 +82,7 @@ pub(crate) async fn one_of_many_starts_wins(stage: Stage) {
 /// Sixteen writers that each try until they have written ten records make one line of all of them.
 ///
 /// Guarantees: RUN-3.
-pub(crate) async fn sixteen_writers_make_one_line(stage: Stage) {
+pub(crate) async fn sixteen_writers_make_one_line(stage: TestStage) {
     const WRITERS: usize = 16;
     let each = stage.times(10, 2);
     let stores = instances(&stage, 4).await;
@@ -117,7 +117,7 @@ pub(crate) async fn sixteen_writers_make_one_line(stage: Stage) {
 }
 
 /// A hundred runs grow at once, each undisturbed by the others.
-pub(crate) async fn a_hundred_runs_grow_at_once(stage: Stage) {
+pub(crate) async fn a_hundred_runs_grow_at_once(stage: TestStage) {
     let runs = stage.times(100, 20);
     let tasks = (0..runs).map(|n| {
         let (store, mut log) = (stage.store(), stage.log(&format!("r-{n}")));
@@ -136,7 +136,7 @@ pub(crate) async fn a_hundred_runs_grow_at_once(stage: Stage) {
 }
 
 /// Appends go on while another instance prunes; both find what they need.
-pub(crate) async fn appends_go_on_while_pruning(stage: Stage) {
+pub(crate) async fn appends_go_on_while_pruning(stage: TestStage) {
     let (writer, pruner) = (stage.store(), stage.another().await);
     let log = stage.written("r-1", 1).await;
     let key = log.key.clone();
@@ -168,7 +168,7 @@ pub(crate) async fn appends_go_on_while_pruning(stage: Stage) {
 }
 
 /// A purge during appends ends the life of the run: the writer is refused from then on, and nothing is left.
-pub(crate) async fn a_purge_during_appends_ends_the_run(stage: Stage) {
+pub(crate) async fn a_purge_during_appends_ends_the_run(stage: TestStage) {
     let (writer, purger) = (stage.store(), stage.another().await);
     for round in 0..5 {
         let log = stage.written(&format!("r-{round}"), 1).await;
@@ -215,7 +215,7 @@ pub(crate) async fn a_purge_during_appends_ends_the_run(stage: Stage) {
 /// Of an append and a purge that expect the same head, exactly one succeeds, and the other gets an error.
 ///
 /// Guarantees: PURGE-2.
-pub(crate) async fn of_an_append_and_a_purge_of_one_head_one_wins(stage: Stage) {
+pub(crate) async fn of_an_append_and_a_purge_of_one_head_one_wins(stage: TestStage) {
     let (writer, purger) = (stage.store(), stage.another().await);
     for round in 0..12 {
         let mut log = stage.written(&format!("r-{round}"), 2).await;

@@ -2,7 +2,7 @@
 
 use ferrata_store::{CheckpointStore, ErrorKind, HeadRef, RunAppend};
 
-use crate::stage::{Log, Stage, append_one, expect_refusal, is_kept};
+use crate::stage::{Log, TestStage, append_one, expect_refusal, is_kept};
 
 /// Checks that an append is refused for the head it expects, and that the refusal names the head there is.
 pub(super) async fn is_a_conflict(
@@ -17,7 +17,7 @@ pub(super) async fn is_a_conflict(
 }
 
 /// An append after a record that is no longer the last is refused.
-pub(crate) async fn an_append_behind_the_head_is_a_conflict(stage: Stage) {
+pub(crate) async fn an_append_behind_the_head_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.log("r-1");
     let mut behind = vec![log.next(1)];
@@ -33,7 +33,7 @@ pub(crate) async fn an_append_behind_the_head_is_a_conflict(stage: Stage) {
 }
 
 /// The position alone is not enough: the record there must have the expected id.
-pub(crate) async fn an_append_after_another_record_of_that_number_is_a_conflict(stage: Stage) {
+pub(crate) async fn an_append_after_another_record_of_that_number_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 3).await;
     // Another line of events, as far as this one: same numbers, other ids.
@@ -46,7 +46,7 @@ pub(crate) async fn an_append_after_another_record_of_that_number_is_a_conflict(
 }
 
 /// An append after a record yet to come is refused, so that no hole is left.
-pub(crate) async fn an_append_beyond_the_head_is_a_conflict(stage: Stage) {
+pub(crate) async fn an_append_beyond_the_head_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 3).await;
     let mut ahead: Log = log.clone();
@@ -56,7 +56,7 @@ pub(crate) async fn an_append_beyond_the_head_is_a_conflict(stage: Stage) {
 }
 
 /// An append to a run that does not exist is refused, and the refusal says that there is none.
-pub(crate) async fn an_append_to_a_missing_run_is_a_conflict(stage: Stage) {
+pub(crate) async fn an_append_to_a_missing_run_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let mut never = stage.log("r-1");
     never.took(&never.next(3));
@@ -66,7 +66,7 @@ pub(crate) async fn an_append_to_a_missing_run_is_a_conflict(stage: Stage) {
 }
 
 /// Starting a run that exists is refused.
-pub(crate) async fn starting_a_run_that_exists_is_a_conflict(stage: Stage) {
+pub(crate) async fn starting_a_run_that_exists_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.log("r-1");
     for _ in 0..2 {

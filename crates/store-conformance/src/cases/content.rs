@@ -7,7 +7,7 @@ use ferrata_store::{
     Seq, Timestamp, Visit,
 };
 
-use crate::stage::{Stage, appended, facts, is_kept, is_kept_at_head, key_in, ok};
+use crate::stage::{TestStage, appended, facts, is_kept, is_kept_at_head, key_in, ok};
 
 /// The largest number that every tool on the way keeps exactly, JSON readers with floating-point numbers included.
 const LARGE: i64 = (1 << 53) - 1;
@@ -15,7 +15,7 @@ const LARGE: i64 = (1 << 53) - 1;
 /// Bodies are bytes; a store never looks into them.
 ///
 /// Guarantees: FORMAT-1.
-pub(crate) async fn bodies_are_kept_byte_for_byte(stage: Stage) {
+pub(crate) async fn bodies_are_kept_byte_for_byte(stage: TestStage) {
     let every_byte: Vec<u8> = (0..=255).collect();
     let bodies: [&[u8]; 22] = [
         b"",
@@ -56,7 +56,7 @@ pub(crate) async fn bodies_are_kept_byte_for_byte(stage: Stage) {
 }
 
 /// The store keeps an incompressible body of one mebibyte.
-pub(crate) async fn a_body_of_a_mebibyte_is_kept(stage: Stage) {
+pub(crate) async fn a_body_of_a_mebibyte_is_kept(stage: TestStage) {
     let mut word = 1_u32;
     let body: Vec<u8> = std::iter::repeat_with(|| {
         // A linear congruential generator (Numerical Recipes), whose upper byte repeats only after 2³² steps.
@@ -76,7 +76,7 @@ pub(crate) async fn a_body_of_a_mebibyte_is_kept(stage: Stage) {
 /// The store returns every field of a header unchanged, whatever its value.
 ///
 /// Guarantees: CUSTOM-STORE-4, FORMAT-1.
-pub(crate) async fn headers_are_kept_field_for_field(stage: Stage) {
+pub(crate) async fn headers_are_kept_field_for_field(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 1).await;
     let owner = stage.executor();
@@ -114,7 +114,7 @@ pub(crate) async fn headers_are_kept_field_for_field(stage: Stage) {
 /// The store returns every field of a run's facts unchanged, whatever its value.
 ///
 /// Guarantees: FORMAT-1.
-pub(crate) async fn facts_are_kept_field_for_field(stage: Stage) {
+pub(crate) async fn facts_are_kept_field_for_field(stage: TestStage) {
     let store = stage.store();
     let mut labels = Labels::default();
     for (n, text) in super::HOSTILE_TEXTS.iter().enumerate() {
@@ -143,7 +143,7 @@ pub(crate) async fn facts_are_kept_field_for_field(stage: Stage) {
 }
 
 /// A caller that changes a loaded record changes a copy.
-pub(crate) async fn what_was_loaded_can_be_changed_without_harm(stage: Stage) {
+pub(crate) async fn what_was_loaded_can_be_changed_without_harm(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 6).await;
     for _ in 0..3 {

@@ -3,10 +3,12 @@
 use ferrata_store::{At, Error, ErrorKind, HeaderRange, Order, Page, Record, Result, RunQuery, Seq};
 
 use crate::factory::Damage;
-use crate::stage::{Log, Stage, append_one, every_run, expect_refusal, is_kept, is_kept_at_head, ok, query};
+use crate::stage::{
+    Log, TestStage, append_one, every_run, expect_refusal, is_kept, is_kept_at_head, ok, query,
+};
 
 /// Writes a log to be damaged, between two that are not: nine records with bases at 0, 4 and 8.
-async fn three(stage: &Stage) -> [Log; 3] {
+async fn three(stage: &TestStage) -> [Log; 3] {
     [stage.written("a", 9).await, stage.written("b", 9).await, stage.written("c", 9).await]
 }
 
@@ -20,7 +22,7 @@ fn is_refused(result: Result<Option<Vec<Record>>>, kind: ErrorKind, log: &Log, s
 }
 
 /// Checks that the runs around a damaged one are all there: read, written and listed.
-async fn others_go_on(stage: &Stage, others: [&mut Log; 2]) {
+async fn others_go_on(stage: &TestStage, others: [&mut Log; 2]) {
     let store = stage.store();
     for log in others {
         is_kept(&*store, log).await;
@@ -37,7 +39,7 @@ async fn others_go_on(stage: &Stage, others: [&mut Log; 2]) {
 }
 
 /// Checks that a caller can purge an unreadable run and reuse its id.
-async fn can_be_purged(stage: &Stage, log: &Log) {
+async fn can_be_purged(stage: &TestStage, log: &Log) {
     let store = stage.store();
     ok(store.purge(&log.key, None).await, "purging a run that cannot be read");
     let mut log = log.clone();
@@ -48,7 +50,7 @@ async fn can_be_purged(stage: &Stage, log: &Log) {
 }
 
 /// Checks each call on an unreadable run: it returns the reason or its readable part, never that the run does not exist.
-async fn is_not_empty(stage: &Stage, log: &Log, kind: ErrorKind) {
+async fn is_not_empty(stage: &TestStage, log: &Log, kind: ErrorKind) {
     let store = stage.store();
     let is_reason = |error: &Error| assert_eq!(error.kind(), kind, "{error:?}");
     match store.head(&log.key).await {
@@ -73,7 +75,7 @@ async fn is_not_empty(stage: &Stage, log: &Log, kind: ErrorKind) {
 }
 
 /// Checks that a purge with an expected head removes all of an unreadable run, or fails and removes nothing.
-async fn is_purged_or_kept(stage: &Stage, log: &Log, kind: ErrorKind) {
+async fn is_purged_or_kept(stage: &TestStage, log: &Log, kind: ErrorKind) {
     let store = stage.store();
     let [.., before, last] = &log.records[..] else { panic!("the log is long enough") };
     let other = store.purge(&log.key, Some(before.header.head())).await;
@@ -91,7 +93,7 @@ async fn is_purged_or_kept(stage: &Stage, log: &Log, kind: ErrorKind) {
 }
 
 /// Checks that an append to an unreadable run is complete, or fails and writes nothing.
-async fn is_written_or_refused(stage: &Stage, log: &Log, kind: ErrorKind) {
+async fn is_written_or_refused(stage: &TestStage, log: &Log, kind: ErrorKind) {
     let store = stage.store();
     let mut behind = log.clone();
     behind.records.pop();
@@ -114,7 +116,7 @@ async fn is_written_or_refused(stage: &Stage, log: &Log, kind: ErrorKind) {
 }
 
 /// Checks that an unreadable run in the middle of a batch harms no other entry.
-async fn others_are_written_beside(stage: &Stage, [a, log, b]: [&mut Log; 3], kind: ErrorKind) {
+async fn others_are_written_beside(stage: &TestStage, [a, log, b]: [&mut Log; 3], kind: ErrorKind) {
     let store = stage.store();
     let batch = vec![a.next(2), log.next(1), b.next(1), stage.log("new").next(1)];
     let results = store.append(batch.clone()).await;
@@ -135,7 +137,7 @@ async fn others_are_written_beside(stage: &Stage, [a, log, b]: [&mut Log; 3], ki
 }
 
 /// A record whose body was changed is `Corrupt` wherever it is needed.
-pub(crate) async fn a_changed_body_is_corrupt(mut stage: Stage) {
+pub(crate) async fn a_changed_body_is_corrupt(mut stage: TestStage) {
     // The head, a record in the middle, and bases.
     for (n, seq) in [8_u64, 6, 4, 0].into_iter().enumerate() {
         let log = stage.written(&format!("r-{n}"), 9).await;
@@ -158,14 +160,14 @@ pub(crate) async fn a_changed_body_is_corrupt(mut stage: Stage) {
 }
 
 /// Damage to one run harms no other: the store reads, writes and lists the others.
-pub(crate) async fn a_changed_body_harms_no_other_run(stage: Stage) {
+pub(crate) async fn a_changed_body_harms_no_other_run(stage: TestStage) {
     let [mut before, log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::Body(Seq::new(8))).await;
     others_go_on(&stage, [&mut before, &mut after]).await;
 }
 
 /// A damaged run can be purged.
-pub(crate) async fn a_damaged_run_can_be_purged(stage: Stage) {
+pub(crate) async fn a_damaged_run_can_be_purged(stage: TestStage) {
     let [mut before, log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::Body(Seq::new(4))).await;
     can_be_purged(&stage, &log).await;
@@ -173,28 +175,28 @@ pub(crate) async fn a_damaged_run_can_be_purged(stage: Stage) {
 }
 
 /// A purge that expects the head of a damaged run removes it, or is refused and removes nothing.
-pub(crate) async fn a_refused_purge_of_a_damaged_run_removes_nothing(stage: Stage) {
+pub(crate) async fn a_refused_purge_of_a_damaged_run_removes_nothing(stage: TestStage) {
     let log = stage.written("r-1", 9).await;
     let stage = stage.damaged(&log, Damage::Body(Seq::new(8))).await;
     is_purged_or_kept(&stage, &log, ErrorKind::Corrupt).await;
 }
 
 /// An append to a damaged run fails and writes nothing, or succeeds if the head is readable.
-pub(crate) async fn a_refused_append_to_a_damaged_run_writes_nothing(stage: Stage) {
+pub(crate) async fn a_refused_append_to_a_damaged_run_writes_nothing(stage: TestStage) {
     let log = stage.written("r-1", 9).await;
     let stage = stage.damaged(&log, Damage::Body(Seq::new(8))).await;
     is_written_or_refused(&stage, &log, ErrorKind::Corrupt).await;
 }
 
 /// A damaged run in a batch harms no other entry.
-pub(crate) async fn a_damaged_run_in_a_batch_harms_no_other_entry(stage: Stage) {
+pub(crate) async fn a_damaged_run_in_a_batch_harms_no_other_entry(stage: TestStage) {
     let [mut before, mut log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::Body(Seq::new(8))).await;
     others_are_written_beside(&stage, [&mut before, &mut log, &mut after], ErrorKind::Corrupt).await;
 }
 
 /// A missing record leaves a hole, which is `Corrupt`, not a shorter log.
-pub(crate) async fn a_missing_record_is_corrupt(stage: Stage) {
+pub(crate) async fn a_missing_record_is_corrupt(stage: TestStage) {
     let [mut before, log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::Gone(Seq::new(6))).await;
     let store = stage.store();
@@ -211,7 +213,7 @@ pub(crate) async fn a_missing_record_is_corrupt(stage: Stage) {
 /// A run without the base it needs is `Corrupt`, never empty.
 ///
 /// Guarantees: FORMAT-8.
-pub(crate) async fn a_missing_base_is_corrupt(stage: Stage) {
+pub(crate) async fn a_missing_base_is_corrupt(stage: TestStage) {
     let mut log = stage.log("r-1");
     log.write_with(&*stage.store(), 5, |header| header.base = header.seq.get() == 0).await;
     let stage = stage.damaged(&log, Damage::Gone(Seq::new(0))).await;
@@ -225,7 +227,7 @@ pub(crate) async fn a_missing_base_is_corrupt(stage: Stage) {
 }
 
 /// A last record that was cut off is no record: the log ends before it, or is `Corrupt`.
-pub(crate) async fn a_torn_tail_is_cut_off_or_corrupt(stage: Stage) {
+pub(crate) async fn a_torn_tail_is_cut_off_or_corrupt(stage: TestStage) {
     let [mut before, mut log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::Torn).await;
     let store = stage.store();
@@ -247,7 +249,7 @@ pub(crate) async fn a_torn_tail_is_cut_off_or_corrupt(stage: Stage) {
 /// A record of a newer format is `Unsupported`: neither read wrongly nor taken for damage.
 ///
 /// Guarantees: FORMAT-8.
-pub(crate) async fn a_newer_format_is_unsupported(mut stage: Stage) {
+pub(crate) async fn a_newer_format_is_unsupported(mut stage: TestStage) {
     for (run, seq) in [("r-1", 8), ("r-2", 6)] {
         let mut log = stage.log(run);
         log.write_with(&*stage.store(), 9, |header| header.base = [0, 4].contains(&header.seq.get())).await;
@@ -262,7 +264,7 @@ pub(crate) async fn a_newer_format_is_unsupported(mut stage: Stage) {
 }
 
 /// A run of a newer format harms no other, and can be purged.
-pub(crate) async fn a_newer_format_harms_no_other_run(stage: Stage) {
+pub(crate) async fn a_newer_format_harms_no_other_run(stage: TestStage) {
     let [mut before, log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::NewerFormat(Seq::new(8))).await;
     others_go_on(&stage, [&mut before, &mut after]).await;
@@ -271,21 +273,21 @@ pub(crate) async fn a_newer_format_harms_no_other_run(stage: Stage) {
 }
 
 /// A purge that expects the head of a run of a newer format removes it, or is refused and removes nothing.
-pub(crate) async fn a_refused_purge_of_a_newer_format_removes_nothing(stage: Stage) {
+pub(crate) async fn a_refused_purge_of_a_newer_format_removes_nothing(stage: TestStage) {
     let log = stage.written("r-1", 9).await;
     let stage = stage.damaged(&log, Damage::NewerFormat(Seq::new(8))).await;
     is_purged_or_kept(&stage, &log, ErrorKind::Unsupported).await;
 }
 
 /// An append to a run of a newer format fails and writes nothing, or succeeds if the head is readable.
-pub(crate) async fn a_refused_append_to_a_newer_format_writes_nothing(stage: Stage) {
+pub(crate) async fn a_refused_append_to_a_newer_format_writes_nothing(stage: TestStage) {
     let log = stage.written("r-1", 9).await;
     let stage = stage.damaged(&log, Damage::NewerFormat(Seq::new(8))).await;
     is_written_or_refused(&stage, &log, ErrorKind::Unsupported).await;
 }
 
 /// A run of a newer format in a batch harms no other entry.
-pub(crate) async fn a_newer_format_in_a_batch_harms_no_other_entry(stage: Stage) {
+pub(crate) async fn a_newer_format_in_a_batch_harms_no_other_entry(stage: TestStage) {
     let [mut before, mut log, mut after] = three(&stage).await;
     let stage = stage.damaged(&log, Damage::NewerFormat(Seq::new(8))).await;
     others_are_written_beside(&stage, [&mut before, &mut log, &mut after], ErrorKind::Unsupported).await;

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use ferrata_store::{PruneCut, Seq};
 
-use crate::stage::{Log, Stage, appended, is_kept, is_kept_at_head, ok};
+use crate::stage::{Log, TestStage, appended, is_kept, is_kept_at_head, ok};
 
 /// Polls a call this often, letting others go on in between, and drops it.
 pub(crate) async fn drop_after<T>(polls: usize, call: impl Future<Output = T>) {
@@ -24,7 +24,7 @@ pub(crate) async fn drop_after<T>(polls: usize, call: impl Future<Output = T>) {
 const POLLS: usize = 12;
 
 /// An append that was dropped is there whole or not at all, and the same records again settle it.
-pub(crate) async fn a_dropped_append_is_done_or_not_done(stage: Stage) {
+pub(crate) async fn a_dropped_append_is_done_or_not_done(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 1).await;
     for polls in 0..POLLS {
@@ -41,7 +41,7 @@ pub(crate) async fn a_dropped_append_is_done_or_not_done(stage: Stage) {
 }
 
 /// The same for a start, and for a batch.
-pub(crate) async fn a_dropped_start_is_done_or_not_done(stage: Stage) {
+pub(crate) async fn a_dropped_start_is_done_or_not_done(stage: TestStage) {
     let store = stage.store();
     for polls in 0..POLLS {
         let mut logs: Vec<Log> = (0..3).map(|n| stage.log(&format!("r-{polls}-{n}"))).collect();
@@ -63,7 +63,7 @@ pub(crate) async fn a_dropped_start_is_done_or_not_done(stage: Stage) {
 }
 
 /// A prune that was dropped can be called again, and leaves the log as one that was not.
-pub(crate) async fn a_dropped_prune_can_be_called_again(stage: Stage) {
+pub(crate) async fn a_dropped_prune_can_be_called_again(stage: TestStage) {
     let store = stage.store();
     for polls in 0..POLLS {
         let mut log = stage.written(&format!("r-{polls}"), 11).await;
@@ -79,7 +79,7 @@ pub(crate) async fn a_dropped_prune_can_be_called_again(stage: Stage) {
 }
 
 /// A purge that was dropped can be called again, and the id can be used again after it.
-pub(crate) async fn a_dropped_purge_can_be_called_again(stage: Stage) {
+pub(crate) async fn a_dropped_purge_can_be_called_again(stage: TestStage) {
     let store = stage.store();
     for polls in 0..POLLS {
         let run = format!("r-{polls}");
@@ -94,7 +94,7 @@ pub(crate) async fn a_dropped_purge_can_be_called_again(stage: Stage) {
 }
 
 /// A purge that expects a head and was dropped removes nothing of the next life of the run, also if it arrives later.
-pub(crate) async fn a_dropped_purge_that_expects_a_head_spares_the_next_life(stage: Stage) {
+pub(crate) async fn a_dropped_purge_that_expects_a_head_spares_the_next_life(stage: TestStage) {
     let store = stage.store();
     for polls in 0..POLLS {
         let mut log = stage.written(&format!("r-{polls}"), 11).await;

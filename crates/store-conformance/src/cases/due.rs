@@ -5,39 +5,39 @@ use std::time::Duration;
 use ferrata_store::{ExecutorId, Order, RecordHeader, RunFilter, RunKey, RunStatus, Timestamp};
 
 use super::heartbeat::{LONG, SHORT, owned};
-use crate::stage::{Log, Stage, every_run, key, ok, query};
+use crate::stage::{Log, TestStage, every_run, key, ok, query};
 
 /// Times that have come, and that have not, whatever the store's clock says within reason: 1970 and the year 9999.
 const PAST: i64 = 1_000;
 const FUTURE: i64 = 253_370_764_800_000;
 
-async fn listed(stage: &Stage, filter: RunFilter) -> Vec<RunKey> {
+async fn listed(stage: &TestStage, filter: RunFilter) -> Vec<RunKey> {
     let query = query(|query| query.filter = filter);
     let heads = every_run(&*stage.store(), &query, Order::OldestFirst, 2).await;
     heads.into_iter().map(|head| head.run).collect()
 }
 
 /// Checks that a filter lists exactly these runs, in order.
-async fn lists(stage: &Stage, filter: RunFilter, expected: &[&str]) {
+async fn lists(stage: &TestStage, filter: RunFilter, expected: &[&str]) {
     let expected: Vec<_> = expected.iter().map(|run| key(run)).collect();
     assert_eq!(listed(stage, filter).await, expected, "the runs that are {filter:?}");
 }
 
 /// Starts a run with one more record of this shape.
-async fn shaped(stage: &Stage, run: &str, shape: impl Fn(&mut RecordHeader)) -> Log {
+async fn shaped(stage: &TestStage, run: &str, shape: impl Fn(&mut RecordHeader)) -> Log {
     let mut log = stage.log(run);
     log.write_with(&*stage.store(), 1, shape).await;
     log
 }
 
-async fn living(stage: &Stage) -> ExecutorId {
+async fn living(stage: &TestStage) -> ExecutorId {
     let executor = stage.executor();
     ok(stage.store().heartbeat(&executor, LONG).await, "a heartbeat");
     executor
 }
 
 /// In progress, and its owner's heartbeat has expired or there is no owner: the run is orphaned.
-pub(crate) async fn a_run_without_living_owner_is_orphaned(stage: Stage) {
+pub(crate) async fn a_run_without_living_owner_is_orphaned(stage: TestStage) {
     let alive = living(&stage).await;
     owned(&stage, "a", Some(alive)).await;
     owned(&stage, "b", Some(stage.executor())).await;
@@ -47,7 +47,7 @@ pub(crate) async fn a_run_without_living_owner_is_orphaned(stage: Stage) {
 }
 
 /// A run that is not in progress waits for a caller, not for an executor.
-pub(crate) async fn only_a_run_in_progress_is_orphaned(stage: Stage) {
+pub(crate) async fn only_a_run_in_progress_is_orphaned(stage: TestStage) {
     for status in RunStatus::ALL {
         shaped(&stage, &format!("{status}"), |header| header.status = status).await;
     }
@@ -55,7 +55,7 @@ pub(crate) async fn only_a_run_in_progress_is_orphaned(stage: Stage) {
 }
 
 /// A run that is to be woken is not an orphan; it becomes due.
-pub(crate) async fn a_run_to_be_woken_is_not_orphaned(stage: Stage) {
+pub(crate) async fn a_run_to_be_woken_is_not_orphaned(stage: TestStage) {
     for (run, wake) in [("a", None), ("b", Some(PAST)), ("c", Some(FUTURE))] {
         shaped(&stage, run, |header| header.wake_at = wake.map(Timestamp::from_unix_ms)).await;
     }
@@ -63,7 +63,7 @@ pub(crate) async fn a_run_to_be_woken_is_not_orphaned(stage: Stage) {
 }
 
 /// A run whose wake-up time has come, by the store's clock, is due.
-pub(crate) async fn a_run_whose_time_has_come_is_due(stage: Stage) {
+pub(crate) async fn a_run_whose_time_has_come_is_due(stage: TestStage) {
     for (run, wake) in
         [("a", None), ("b", Some(PAST)), ("c", Some(FUTURE)), ("d", Some(0)), ("e", Some(-PAST))]
     {
@@ -74,7 +74,7 @@ pub(crate) async fn a_run_whose_time_has_come_is_due(stage: Stage) {
 
 /// A run in whatever status is due when its time has come: one that waits for an answer has a deadline, and one that has ended
 /// has something to deliver.
-pub(crate) async fn a_run_in_any_status_may_be_due(stage: Stage) {
+pub(crate) async fn a_run_in_any_status_may_be_due(stage: TestStage) {
     let mut expected = Vec::new();
     for status in RunStatus::ALL {
         let shape = |header: &mut RecordHeader| {
@@ -90,7 +90,7 @@ pub(crate) async fn a_run_in_any_status_may_be_due(stage: Stage) {
 }
 
 /// A finished run that was woken and has nothing left to deliver is not due any more.
-pub(crate) async fn a_finished_run_that_has_delivered_is_not_due(stage: Stage) {
+pub(crate) async fn a_finished_run_that_has_delivered_is_not_due(stage: TestStage) {
     let shape = |wake: Option<i64>| {
         move |header: &mut RecordHeader| {
             header.status = RunStatus::Completed;
@@ -105,7 +105,7 @@ pub(crate) async fn a_finished_run_that_has_delivered_is_not_due(stage: Stage) {
 }
 
 /// A run with a living owner is woken by it, not by others.
-pub(crate) async fn a_run_of_a_living_owner_is_not_due(stage: Stage) {
+pub(crate) async fn a_run_of_a_living_owner_is_not_due(stage: TestStage) {
     let alive = living(&stage).await;
     for (run, owner) in [("a", Some(alive)), ("b", Some(stage.executor())), ("c", None)] {
         let shape = |header: &mut RecordHeader| {
@@ -118,7 +118,7 @@ pub(crate) async fn a_run_of_a_living_owner_is_not_due(stage: Stage) {
 }
 
 /// When an owner's heartbeat expires, its runs are orphaned or due.
-pub(crate) async fn an_owner_that_expires_leaves_its_runs(stage: Stage) {
+pub(crate) async fn an_owner_that_expires_leaves_its_runs(stage: TestStage) {
     let owner = stage.executor();
     ok(stage.store().heartbeat(&owner, LONG).await, "a heartbeat");
     let orphan = owned(&stage, "a", Some(owner)).await;
@@ -139,7 +139,7 @@ pub(crate) async fn an_owner_that_expires_leaves_its_runs(stage: Stage) {
 }
 
 /// A released run has no owner any more, so others may go on at once, although its owner lives.
-pub(crate) async fn a_released_run_is_orphaned_at_once(stage: Stage) {
+pub(crate) async fn a_released_run_is_orphaned_at_once(stage: TestStage) {
     let owner = living(&stage).await;
     let mut log = owned(&stage, "a", Some(owner)).await;
     lists(&stage, RunFilter::Orphaned, &[]).await;
@@ -151,7 +151,7 @@ pub(crate) async fn a_released_run_is_orphaned_at_once(stage: Stage) {
 }
 
 /// Owner and wake-up of an older record do not count.
-pub(crate) async fn only_the_head_says_who_owns_and_when_to_wake(stage: Stage) {
+pub(crate) async fn only_the_head_says_who_owns_and_when_to_wake(stage: TestStage) {
     let mut log = shaped(&stage, "a", |header| header.wake_at = Some(Timestamp::from_unix_ms(PAST))).await;
     lists(&stage, RunFilter::Due, &["a"]).await;
     log.write_with(&*stage.store(), 1, |header| header.wake_at = Some(Timestamp::from_unix_ms(FUTURE))).await;
@@ -162,7 +162,7 @@ pub(crate) async fn only_the_head_says_who_owns_and_when_to_wake(stage: Stage) {
 }
 
 /// A run becomes due when the store's clock reaches its time, not before.
-pub(crate) async fn a_run_becomes_due_when_its_time_comes(stage: Stage) {
+pub(crate) async fn a_run_becomes_due_when_its_time_comes(stage: TestStage) {
     let now = stage.advance(Duration::ZERO).await;
     let wake = now.plus(Duration::from_secs(60));
     shaped(&stage, "a", |header| header.wake_at = Some(wake)).await;

@@ -3,10 +3,10 @@
 use ferrata_store::{Order, PruneCut, RunQuery, Seq};
 
 use super::conflict::is_a_conflict;
-use crate::stage::{Stage, appended, every_run, facts, is_kept, is_kept_at_head, label, ok};
+use crate::stage::{TestStage, appended, every_run, facts, is_kept, is_kept_at_head, label, ok};
 
 /// Acknowledged records exist after all instances are closed, and the log continues from them.
-pub(crate) async fn what_was_acknowledged_is_there_after_reopening(mut stage: Stage) {
+pub(crate) async fn what_was_acknowledged_is_there_after_reopening(mut stage: TestStage) {
     let mut logs = Vec::new();
     for n in 0..3 {
         let said = label(facts("w", n), "k", "v");
@@ -27,7 +27,7 @@ pub(crate) async fn what_was_acknowledged_is_there_after_reopening(mut stage: St
 }
 
 /// A reply that was lost with its process is settled by the next one.
-pub(crate) async fn a_repeat_after_reopening_is_ok(stage: Stage) {
+pub(crate) async fn a_repeat_after_reopening_is_ok(stage: TestStage) {
     let mut log = stage.written("r-1", 2).await;
     let behind = log.next(1);
     let append = log.next(3);
@@ -40,7 +40,7 @@ pub(crate) async fn a_repeat_after_reopening_is_ok(stage: Stage) {
 }
 
 /// The next process does not find pruned or purged records, either.
-pub(crate) async fn what_was_removed_is_gone_after_reopening(stage: Stage) {
+pub(crate) async fn what_was_removed_is_gone_after_reopening(stage: TestStage) {
     let mut logs =
         [stage.written("r-1", 9).await, stage.written("r-2", 7).await, stage.written("r-3", 5).await];
     let base = logs[1].as_base(6);

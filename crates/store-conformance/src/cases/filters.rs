@@ -3,22 +3,22 @@
 use ferrata_store::{Order, Parent, RunFacts, RunKey, RunQuery, RunStatus, Timestamp, WorkflowName};
 
 use super::HOSTILE_TEXTS;
-use crate::stage::{Log, Stage, every_run, facts, key, key_in, label, query, tenant};
+use crate::stage::{Log, TestStage, every_run, facts, key, key_in, label, query, tenant};
 
 /// Starts a run with these facts.
-async fn started(stage: &Stage, key: RunKey, facts: RunFacts) -> Log {
+async fn started(stage: &TestStage, key: RunKey, facts: RunFacts) -> Log {
     let mut log = stage.log_of(key).with_facts(facts);
     log.write(&*stage.store(), 1).await;
     log
 }
 
 /// Checks that a query lists exactly these runs of the default tenant, in order, whatever the size of the pages.
-async fn lists(stage: &Stage, query: &RunQuery, expected: &[&str]) {
+async fn lists(stage: &TestStage, query: &RunQuery, expected: &[&str]) {
     let expected: Vec<_> = expected.iter().map(|run| key(run)).collect();
     lists_keys(stage, query, &expected).await;
 }
 
-async fn lists_keys(stage: &Stage, query: &RunQuery, expected: &[RunKey]) {
+async fn lists_keys(stage: &TestStage, query: &RunQuery, expected: &[RunKey]) {
     for limit in [1, 2, 100] {
         let listed = every_run(&*stage.store(), query, Order::OldestFirst, limit).await;
         let listed: Vec<_> = listed.into_iter().map(|head| head.run).collect();
@@ -27,7 +27,7 @@ async fn lists_keys(stage: &Stage, query: &RunQuery, expected: &[RunKey]) {
 }
 
 /// Only runs of this tenant.
-pub(crate) async fn runs_can_be_listed_by_tenant(stage: Stage) {
+pub(crate) async fn runs_can_be_listed_by_tenant(stage: TestStage) {
     let keys = [key_in("a", "r-1"), key_in("A", "r-1"), key_in("ab", "r-1"), key_in("a", "r-2")];
     for (n, key) in (0..).zip(&keys) {
         started(&stage, key.clone(), facts("w", n)).await;
@@ -40,7 +40,7 @@ pub(crate) async fn runs_can_be_listed_by_tenant(stage: Stage) {
 }
 
 /// Only runs of this workflow.
-pub(crate) async fn runs_can_be_listed_by_workflow(stage: Stage) {
+pub(crate) async fn runs_can_be_listed_by_workflow(stage: TestStage) {
     for (n, (run, workflow)) in
         (0..).zip([("r-1", "review"), ("r-2", "Review"), ("r-3", "review2"), ("r-4", "review")])
     {
@@ -54,7 +54,7 @@ pub(crate) async fn runs_can_be_listed_by_workflow(stage: Stage) {
 }
 
 /// Only runs for this user, whose name means nothing to the store.
-pub(crate) async fn runs_can_be_listed_by_user(stage: Stage) {
+pub(crate) async fn runs_can_be_listed_by_user(stage: TestStage) {
     let of = |user: &str| query(|query| query.user = Some(user.to_owned()));
     let said = |n, user: &str| facts("w", n).with_user(user).expect("the suite's users are valid");
     started(&stage, key("nobody"), facts("w", 0)).await;
@@ -80,7 +80,7 @@ pub(crate) async fn runs_can_be_listed_by_user(stage: Stage) {
 }
 
 /// Only runs in one of these statuses; none means any.
-pub(crate) async fn runs_can_be_listed_by_status(stage: Stage) {
+pub(crate) async fn runs_can_be_listed_by_status(stage: TestStage) {
     for (n, status) in (0..).zip(RunStatus::ALL) {
         let mut log = started(&stage, key(&format!("r-{n}")), facts("w", n)).await;
         log.write_with(&*stage.store(), 1, |header| header.status = status).await;
@@ -95,7 +95,7 @@ pub(crate) async fn runs_can_be_listed_by_status(stage: Stage) {
 }
 
 /// Only runs with all of these labels, key and value.
-pub(crate) async fn runs_can_be_listed_by_labels(stage: Stage) {
+pub(crate) async fn runs_can_be_listed_by_labels(stage: TestStage) {
     let labelled = |n, labels: &[(&str, &str)]| {
         labels.iter().fold(facts("w", n), |facts, (key, value)| label(facts, key, value))
     };
@@ -121,7 +121,7 @@ pub(crate) async fn runs_can_be_listed_by_labels(stage: Stage) {
 }
 
 /// Labels are compared as they are: nothing in them means anything to the store.
-pub(crate) async fn labels_are_taken_literally(stage: Stage) {
+pub(crate) async fn labels_are_taken_literally(stage: TestStage) {
     let with = |key: &str, value: &str| {
         let labels = vec![(key.to_owned(), value.to_owned())];
         query(|query| query.labels = labels)
@@ -147,7 +147,7 @@ pub(crate) async fn labels_are_taken_literally(stage: Stage) {
 }
 
 /// Only runs created at this time or later.
-pub(crate) async fn runs_can_be_listed_from_a_time_of_creation(stage: Stage) {
+pub(crate) async fn runs_can_be_listed_from_a_time_of_creation(stage: TestStage) {
     for (run, created) in [("r-1", -5), ("r-2", 0), ("r-3", 10), ("r-4", 10), ("r-5", 11)] {
         started(&stage, key(run), facts("w", created)).await;
     }
@@ -160,7 +160,7 @@ pub(crate) async fn runs_can_be_listed_from_a_time_of_creation(stage: Stage) {
 }
 
 /// Only runs created before this time.
-pub(crate) async fn runs_can_be_listed_up_to_a_time_of_creation(stage: Stage) {
+pub(crate) async fn runs_can_be_listed_up_to_a_time_of_creation(stage: TestStage) {
     for (run, created) in [("r-1", -5), ("r-2", 0), ("r-3", 10), ("r-4", 10), ("r-5", 11)] {
         started(&stage, key(run), facts("w", created)).await;
     }
@@ -175,7 +175,7 @@ pub(crate) async fn runs_can_be_listed_up_to_a_time_of_creation(stage: Stage) {
 }
 
 /// Only direct forks of this run, of this tenant.
-pub(crate) async fn runs_can_be_listed_by_parent(stage: Stage) {
+pub(crate) async fn runs_can_be_listed_by_parent(stage: TestStage) {
     let root = started(&stage, key("root"), facts("w", 0)).await;
     let at = root.head().expect("the root was written");
     let fork = |run: RunKey| Parent { run, at };
@@ -191,7 +191,7 @@ pub(crate) async fn runs_can_be_listed_by_parent(stage: Stage) {
 }
 
 /// Only runs that this executor owns now.
-pub(crate) async fn runs_can_be_listed_by_owner(stage: Stage) {
+pub(crate) async fn runs_can_be_listed_by_owner(stage: TestStage) {
     let (one, two) = (stage.executor(), stage.executor());
     let mut logs = Vec::new();
     for (n, owner) in (0..).zip([Some(one), Some(two), None, Some(one)]) {
@@ -210,7 +210,7 @@ pub(crate) async fn runs_can_be_listed_by_owner(stage: Stage) {
 }
 
 /// Several conditions must all be met.
-pub(crate) async fn several_conditions_are_all_met(stage: Stage) {
+pub(crate) async fn several_conditions_are_all_met(stage: TestStage) {
     // Each run but the first and the last differs from the query in exactly one condition.
     let owner = stage.executor();
     let root = started(&stage, key("root"), facts("other", 0)).await;

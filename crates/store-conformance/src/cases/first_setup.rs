@@ -1,9 +1,9 @@
 //! The first setup: no instance has prepared the space before, and many do it at once.
 
-use crate::stage::{Stage, is_kept, ok, together};
+use crate::stage::{TestStage, is_kept, ok, together};
 
 /// Ten instances find a space that no instance has prepared; each prepares it and writes, and nothing is lost.
-pub(crate) async fn many_instances_prepare_a_space_at_once(stage: Stage) {
+pub(crate) async fn many_instances_prepare_a_space_at_once(stage: TestStage) {
     let mut stores = vec![stage.store()];
     while stores.len() < stage.times(10, 4) {
         stores.push(stage.unprepared().await);

@@ -4,7 +4,7 @@ use ferrata_store::{
     Anchor, CheckpointStore, ErrorKind, HeaderRange, Headers, PruneCut, RecordHeader, RunKey, Seq,
 };
 
-use crate::stage::{Stage, every_header, expect_refusal, key, ok};
+use crate::stage::{TestStage, every_header, expect_refusal, key, ok};
 
 async fn list(store: &dyn CheckpointStore, run: &RunKey, range: HeaderRange) -> Headers {
     ok(store.headers(run, range).await, "listing headers")
@@ -32,7 +32,7 @@ fn ends(limit: u32) -> [HeaderRange; 2] {
 }
 
 /// The headers are those of the records, in the order of their numbers, from either end.
-pub(crate) async fn headers_come_in_order_from_both_ends(stage: Stage) {
+pub(crate) async fn headers_come_in_order_from_both_ends(stage: TestStage) {
     let mut log = stage.log("r-1");
     stage.written("other", 3).await;
     for count in [1, 4, 8] {
@@ -45,7 +45,7 @@ pub(crate) async fn headers_come_in_order_from_both_ends(stage: Stage) {
 }
 
 /// A range holds no more than asked, and the ranges one after the other are the whole.
-pub(crate) async fn a_range_holds_no_more_than_asked(stage: Stage) {
+pub(crate) async fn a_range_holds_no_more_than_asked(stage: TestStage) {
     let log = stage.written("r-1", 11).await;
     for limit in [1, 2, 3, 10, 11, 12] {
         for start in ends(limit) {
@@ -56,7 +56,7 @@ pub(crate) async fn a_range_holds_no_more_than_asked(stage: Stage) {
 }
 
 /// A range that begins or ends in the middle holds the records next to that number.
-pub(crate) async fn a_range_begins_or_ends_where_asked(stage: Stage) {
+pub(crate) async fn a_range_begins_or_ends_where_asked(stage: TestStage) {
     let log = stage.written("r-1", 11).await;
     for seq in 0..11 {
         for limit in [1, 3, 50] {
@@ -75,7 +75,7 @@ pub(crate) async fn a_range_begins_or_ends_where_asked(stage: Stage) {
 }
 
 /// An answer holds a thousand headers at most, whatever the request; later answers hold the rest.
-pub(crate) async fn an_answer_holds_a_thousand_headers_at_most(stage: Stage) {
+pub(crate) async fn an_answer_holds_a_thousand_headers_at_most(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 1_101).await;
     for limit in [1_001, u32::MAX] {
@@ -89,7 +89,7 @@ pub(crate) async fn an_answer_holds_a_thousand_headers_at_most(stage: Stage) {
 }
 
 /// An answer names the stored records, so that its reader knows when there are no more.
-pub(crate) async fn an_answer_says_what_is_kept(stage: Stage) {
+pub(crate) async fn an_answer_says_what_is_kept(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 6).await;
     for cut in [0, 4] {
@@ -112,7 +112,7 @@ pub(crate) async fn an_answer_says_what_is_kept(stage: Stage) {
 }
 
 /// Records that are added meanwhile are not seen on the way to the oldest, and at the end of the other.
-pub(crate) async fn headers_go_on_while_records_are_added(stage: Stage) {
+pub(crate) async fn headers_go_on_while_records_are_added(stage: TestStage) {
     let store = stage.store();
     for (run, start) in ["r-1", "r-2"].into_iter().zip(ends(2)) {
         let mut log = stage.written(run, 7).await;
@@ -133,7 +133,7 @@ pub(crate) async fn headers_go_on_while_records_are_added(stage: Stage) {
 }
 
 /// Records that are pruned meanwhile are passed over; those that stay are seen once each.
-pub(crate) async fn headers_go_on_while_records_are_pruned(stage: Stage) {
+pub(crate) async fn headers_go_on_while_records_are_pruned(stage: TestStage) {
     let store = stage.store();
     for (run, start) in ["r-1", "r-2"].into_iter().zip(ends(2)) {
         let log = stage.written(run, 12).await;
@@ -160,7 +160,7 @@ pub(crate) async fn headers_go_on_while_records_are_pruned(stage: Stage) {
 }
 
 /// A range beyond the head, or before what was pruned, is empty.
-pub(crate) async fn a_range_of_nothing_is_empty(stage: Stage) {
+pub(crate) async fn a_range_of_nothing_is_empty(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 9).await;
     ok(store.prune(&log.key, PruneCut { at: Seq::new(4), base: None }).await, "pruning");
@@ -177,7 +177,7 @@ pub(crate) async fn a_range_of_nothing_is_empty(stage: Stage) {
 }
 
 /// A run that does not exist has no headers, which is not the same as none of a range.
-pub(crate) async fn headers_of_a_missing_run_are_not_found(stage: Stage) {
+pub(crate) async fn headers_of_a_missing_run_are_not_found(stage: TestStage) {
     stage.written("other", 2).await;
     for range in ends(50) {
         let listed = stage.store().headers(&key("missing"), range).await;
@@ -186,7 +186,7 @@ pub(crate) async fn headers_of_a_missing_run_are_not_found(stage: Stage) {
 }
 
 /// Every instance lists the same headers, and goes on where another one ended.
-pub(crate) async fn a_range_goes_on_in_every_instance(stage: Stage) {
+pub(crate) async fn a_range_goes_on_in_every_instance(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     let log = stage.written("r-1", 5).await;
     for (start, rest) in ends(2).into_iter().zip([&log.headers()[2..], &log.headers()[..3]]) {

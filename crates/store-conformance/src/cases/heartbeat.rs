@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ferrata_store::{CheckpointStore, ExecutorId};
 
-use crate::stage::{Log, Stage, Store, key_in, ok};
+use crate::stage::{Log, Store, TestStage, key_in, ok};
 
 /// A time to live that no property outlasts.
 pub(super) const LONG: Duration = Duration::from_secs(3_600);
@@ -13,7 +13,7 @@ pub(super) const LONG: Duration = Duration::from_secs(3_600);
 pub(super) const SHORT: Duration = Duration::from_millis(300);
 
 /// Starts a run of this owner.
-pub(super) async fn owned(stage: &Stage, run: &str, owner: Option<ExecutorId>) -> Log {
+pub(super) async fn owned(stage: &TestStage, run: &str, owner: Option<ExecutorId>) -> Log {
     let mut log = stage.log(run);
     log.write_with(&*stage.store(), 1, |header| header.owner = owner).await;
     log
@@ -40,7 +40,7 @@ async fn is_alive(store: &Store, log: &Log) -> bool {
 }
 
 /// After its heartbeat an owner is alive, in the run's head and in listings.
-pub(crate) async fn an_owner_is_alive_after_its_heartbeat(stage: Stage) {
+pub(crate) async fn an_owner_is_alive_after_its_heartbeat(stage: TestStage) {
     let store = stage.store();
     let owner = stage.executor();
     beat(&*store, owner, LONG).await;
@@ -55,13 +55,13 @@ pub(crate) async fn an_owner_is_alive_after_its_heartbeat(stage: Stage) {
 }
 
 /// An owner that never sent a heartbeat is not alive.
-pub(crate) async fn an_owner_without_heartbeat_is_not_alive(stage: Stage) {
+pub(crate) async fn an_owner_without_heartbeat_is_not_alive(stage: TestStage) {
     let log = owned(&stage, "r-1", Some(stage.executor())).await;
     assert!(!is_alive(&stage.store(), &log).await, "no executor sent a heartbeat");
 }
 
 /// A heartbeat is for its executor, not for another.
-pub(crate) async fn a_heartbeat_is_for_its_executor_alone(stage: Stage) {
+pub(crate) async fn a_heartbeat_is_for_its_executor_alone(stage: TestStage) {
     let (owner, other) = (stage.executor(), stage.executor());
     let log = owned(&stage, "r-1", Some(owner)).await;
     beat(&*stage.store(), other, LONG).await;
@@ -69,7 +69,7 @@ pub(crate) async fn a_heartbeat_is_for_its_executor_alone(stage: Stage) {
 }
 
 /// A run without an owner has none that is alive.
-pub(crate) async fn a_run_without_owner_has_none_alive(stage: Stage) {
+pub(crate) async fn a_run_without_owner_has_none_alive(stage: TestStage) {
     let owner = stage.executor();
     beat(&*stage.store(), owner, LONG).await;
     let mut log = owned(&stage, "r-1", Some(owner)).await;
@@ -80,7 +80,7 @@ pub(crate) async fn a_run_without_owner_has_none_alive(stage: Stage) {
 }
 
 /// A heartbeat counts for every run of its executor, whatever the tenant.
-pub(crate) async fn a_heartbeat_counts_for_every_run_of_its_executor(stage: Stage) {
+pub(crate) async fn a_heartbeat_counts_for_every_run_of_its_executor(stage: TestStage) {
     let store = stage.store();
     let owner = stage.executor();
     let mut logs = Vec::new();
@@ -96,7 +96,7 @@ pub(crate) async fn a_heartbeat_counts_for_every_run_of_its_executor(stage: Stag
 }
 
 /// A heartbeat expires when its time is over, by the store's clock.
-pub(crate) async fn a_heartbeat_expires(stage: Stage) {
+pub(crate) async fn a_heartbeat_expires(stage: TestStage) {
     let store = stage.store();
     let owner = stage.executor();
     let log = owned(&stage, "r-1", Some(owner)).await;
@@ -105,7 +105,7 @@ pub(crate) async fn a_heartbeat_expires(stage: Stage) {
 }
 
 /// A later heartbeat counts from its own time: an owner that goes on sending them stays alive.
-pub(crate) async fn a_later_heartbeat_replaces_a_shorter_one(stage: Stage) {
+pub(crate) async fn a_later_heartbeat_replaces_a_shorter_one(stage: TestStage) {
     let store = stage.store();
     let (owner, witness) = (stage.executor(), stage.executor());
     let log = owned(&stage, "r-1", Some(owner)).await;
@@ -119,7 +119,7 @@ pub(crate) async fn a_later_heartbeat_replaces_a_shorter_one(stage: Stage) {
 }
 
 /// A later heartbeat counts also if it ends earlier than the one before.
-pub(crate) async fn a_later_heartbeat_replaces_a_longer_one(stage: Stage) {
+pub(crate) async fn a_later_heartbeat_replaces_a_longer_one(stage: TestStage) {
     let store = stage.store();
     let owner = stage.executor();
     let log = owned(&stage, "r-1", Some(owner)).await;
@@ -129,7 +129,7 @@ pub(crate) async fn a_later_heartbeat_replaces_a_longer_one(stage: Stage) {
 }
 
 /// A time to live of zero says that the executor has ended, and a later heartbeat that it has not.
-pub(crate) async fn a_heartbeat_of_zero_ends_the_executor(stage: Stage) {
+pub(crate) async fn a_heartbeat_of_zero_ends_the_executor(stage: TestStage) {
     let store = stage.store();
     let owner = stage.executor();
     let log = owned(&stage, "r-1", Some(owner)).await;
@@ -144,7 +144,7 @@ pub(crate) async fn a_heartbeat_of_zero_ends_the_executor(stage: Stage) {
 }
 
 /// A time to live may have any representable length.
-pub(crate) async fn a_heartbeat_may_be_of_any_length(stage: Stage) {
+pub(crate) async fn a_heartbeat_may_be_of_any_length(stage: TestStage) {
     let store = stage.store();
     for (run, ttl) in [
         ("r-1", Duration::MAX),
@@ -159,7 +159,7 @@ pub(crate) async fn a_heartbeat_may_be_of_any_length(stage: Stage) {
 }
 
 /// Every instance agrees which executors are alive and which have ended.
-pub(crate) async fn a_heartbeat_counts_for_every_instance(stage: Stage) {
+pub(crate) async fn a_heartbeat_counts_for_every_instance(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     let owner = stage.executor();
     let log = owned(&stage, "r-1", Some(owner)).await;
@@ -170,7 +170,7 @@ pub(crate) async fn a_heartbeat_counts_for_every_instance(stage: Stage) {
 }
 
 /// A heartbeat lasts to its end and no longer, to the millisecond of the store's clock.
-pub(crate) async fn a_heartbeat_lasts_exactly_as_long_as_said(stage: Stage) {
+pub(crate) async fn a_heartbeat_lasts_exactly_as_long_as_said(stage: TestStage) {
     let store = stage.store();
     let owner = stage.executor();
     let log = owned(&stage, "r-1", Some(owner)).await;

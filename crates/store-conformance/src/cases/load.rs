@@ -2,10 +2,10 @@
 
 use ferrata_store::{At, ErrorKind, PruneCut, RecordHeader, RecordId, Seq, is_news};
 
-use crate::stage::{Log, Stage, expect_refusal, is_kept, is_kept_at_head, key, ok};
+use crate::stage::{Log, TestStage, expect_refusal, is_kept, is_kept_at_head, key, ok};
 
 /// Writes a log with bases at these positions, in appends of different lengths.
-async fn with_bases(stage: &Stage, run: &str, bases: &[u64]) -> Log {
+async fn with_bases(stage: &TestStage, run: &str, bases: &[u64]) -> Log {
     let mut log = stage.log(run);
     for count in [1, 2, 3, 1, 4] {
         let shape = |header: &mut RecordHeader| header.base = bases.contains(&header.seq.get());
@@ -19,7 +19,7 @@ const BASES: [&[u64]; 6] =
     [&[0], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10], &[0, 5], &[0, 1, 9, 10], &[0, 2, 3, 6], &[0, 10]];
 
 /// A run that does not exist loads as `None`, at every position.
-pub(crate) async fn a_missing_run_loads_as_none(stage: Stage) {
+pub(crate) async fn a_missing_run_loads_as_none(stage: TestStage) {
     let other = stage.written("other", 2).await;
     let id = other.records[0].header.id;
     for at in [At::Latest, At::Seq(Seq::new(0)), At::Seq(Seq::new(7)), At::Record(id)] {
@@ -29,14 +29,14 @@ pub(crate) async fn a_missing_run_loads_as_none(stage: Stage) {
 }
 
 /// A run that does not exist has no head.
-pub(crate) async fn a_missing_run_has_no_head(stage: Stage) {
+pub(crate) async fn a_missing_run_has_no_head(stage: TestStage) {
     stage.written("other", 2).await;
     let head = ok(stage.store().head(&key("missing")).await, "reading the head of a missing run");
     assert_eq!(head, None, "the head of a run that does not exist");
 }
 
 /// The head is the last record, after each append.
-pub(crate) async fn the_head_follows_each_append(stage: Stage) {
+pub(crate) async fn the_head_follows_each_append(stage: TestStage) {
     let mut log = stage.log("r-1");
     for count in [1, 1, 3, 2, 1] {
         log.write(&*stage.store(), count).await;
@@ -46,7 +46,7 @@ pub(crate) async fn the_head_follows_each_append(stage: Stage) {
 }
 
 /// At the head: from the newest base on.
-pub(crate) async fn loading_the_latest_starts_at_the_newest_base(stage: Stage) {
+pub(crate) async fn loading_the_latest_starts_at_the_newest_base(stage: TestStage) {
     for (n, bases) in BASES.into_iter().enumerate() {
         let log = with_bases(&stage, &format!("r-{n}"), bases).await;
         is_kept_at_head(&*stage.store(), &log).await;
@@ -54,7 +54,7 @@ pub(crate) async fn loading_the_latest_starts_at_the_newest_base(stage: Stage) {
 }
 
 /// At a number: from the newest base at or before it, up to and including it.
-pub(crate) async fn every_record_can_be_loaded_by_its_number(stage: Stage) {
+pub(crate) async fn every_record_can_be_loaded_by_its_number(stage: TestStage) {
     for (n, bases) in BASES.into_iter().enumerate() {
         let log = with_bases(&stage, &format!("r-{n}"), bases).await;
         for seq in 0..log.records.len() as u64 {
@@ -65,7 +65,7 @@ pub(crate) async fn every_record_can_be_loaded_by_its_number(stage: Stage) {
 }
 
 /// At an id: the same as at its number.
-pub(crate) async fn every_record_can_be_loaded_by_its_id(stage: Stage) {
+pub(crate) async fn every_record_can_be_loaded_by_its_id(stage: TestStage) {
     for (n, bases) in BASES.into_iter().enumerate() {
         let log = with_bases(&stage, &format!("r-{n}"), bases).await;
         for (seq, record) in log.records.iter().enumerate() {
@@ -77,7 +77,7 @@ pub(crate) async fn every_record_can_be_loaded_by_its_id(stage: Stage) {
 }
 
 /// After a known record: what came since, or all that a load returns.
-pub(crate) async fn what_came_since_is_loaded(stage: Stage) {
+pub(crate) async fn what_came_since_is_loaded(stage: TestStage) {
     for (n, bases) in BASES.into_iter().enumerate() {
         let log = with_bases(&stage, &format!("r-{n}"), bases).await;
         for (seq, record) in log.records.iter().enumerate() {
@@ -101,7 +101,7 @@ pub(crate) async fn what_came_since_is_loaded(stage: Stage) {
 }
 
 /// After a record that the run never had, or has no more: all of it, or all that came since.
-pub(crate) async fn of_what_is_not_known_any_more_all_is_loaded(stage: Stage) {
+pub(crate) async fn of_what_is_not_known_any_more_all_is_loaded(stage: TestStage) {
     let store = stage.store();
     // A life that is as long as the one before, a shorter, and a longer one.
     for (n, count) in [3, 1, 5].into_iter().enumerate() {
@@ -128,7 +128,7 @@ pub(crate) async fn of_what_is_not_known_any_more_all_is_loaded(stage: Stage) {
 }
 
 /// A number beyond the head is not found, which is not the same as a missing run.
-pub(crate) async fn a_number_beyond_the_head_is_not_found(stage: Stage) {
+pub(crate) async fn a_number_beyond_the_head_is_not_found(stage: TestStage) {
     let log = stage.written("r-1", 3).await;
     for seq in [3, 4, 1_000, u64::from(u32::MAX) + 1, i64::MAX as u64, u64::MAX] {
         let loaded = stage.store().load(&log.key, At::Seq(Seq::new(seq))).await;
@@ -138,7 +138,7 @@ pub(crate) async fn a_number_beyond_the_head_is_not_found(stage: Stage) {
 }
 
 /// An id that no record of this run has is not found, also when a record of another run has it.
-pub(crate) async fn an_id_of_no_record_is_not_found(stage: Stage) {
+pub(crate) async fn an_id_of_no_record_is_not_found(stage: TestStage) {
     let (log, other) = (stage.written("r-1", 3).await, stage.written("r-2", 3).await);
     let never = RecordId::from_uuid(*stage.executor().as_uuid());
     for id in [never, other.records[0].header.id, other.records[2].header.id] {
@@ -148,7 +148,7 @@ pub(crate) async fn an_id_of_no_record_is_not_found(stage: Stage) {
 }
 
 /// Reading changes nothing, however often.
-pub(crate) async fn reading_changes_nothing(stage: Stage) {
+pub(crate) async fn reading_changes_nothing(stage: TestStage) {
     let log = stage.written("r-1", 6).await;
     for _ in 0..3 {
         is_kept(&*stage.store(), &log).await;
@@ -156,7 +156,7 @@ pub(crate) async fn reading_changes_nothing(stage: Stage) {
 }
 
 /// Three hundred records after a base are loaded whole.
-pub(crate) async fn a_long_way_from_the_base_is_loaded_whole(stage: Stage) {
+pub(crate) async fn a_long_way_from_the_base_is_loaded_whole(stage: TestStage) {
     let mut log = stage.log("r-1");
     for count in [1, 100, 100, 100] {
         log.write_with(&*stage.store(), count, |header| header.base = header.seq.get() == 0).await;

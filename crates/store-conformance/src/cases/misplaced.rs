@@ -6,7 +6,9 @@ use ferrata_store::{
 };
 
 use crate::factory::Damage;
-use crate::stage::{Log, Stage, append_one, every_run, expect_refusal, is_kept, is_kept_at_head, ok, query};
+use crate::stage::{
+    Log, TestStage, append_one, every_run, expect_refusal, is_kept, is_kept_at_head, ok, query,
+};
 
 /// The allowed errors for a run with such damage.
 const REFUSALS: [ErrorKind; 1] = [ErrorKind::Corrupt];
@@ -99,7 +101,7 @@ async fn changes_are_refused(store: &dyn CheckpointStore, log: &mut Log) {
 }
 
 /// Writes two logs of nine records that change places, and one between them that does not.
-async fn swapped(stage: Stage) -> (Stage, [Log; 2], Log) {
+async fn swapped(stage: TestStage) -> (TestStage, [Log; 2], Log) {
     let first = stage.written("a", 9).await;
     let other = stage.written("b", 9).await;
     let second = stage.written("c", 9).await;
@@ -110,7 +112,7 @@ async fn swapped(stage: Stage) -> (Stage, [Log; 2], Log) {
 /// Records that stand under the name of another run are no answer to any call.
 ///
 /// Guarantees: SQLITE-11.
-pub(crate) async fn swapped_runs_answer_no_call_falsely(stage: Stage) {
+pub(crate) async fn swapped_runs_answer_no_call_falsely(stage: TestStage) {
     let (stage, mut logs, other) = swapped(stage).await;
     let store = stage.store();
     for log in &logs {
@@ -127,7 +129,7 @@ pub(crate) async fn swapped_runs_answer_no_call_falsely(stage: Stage) {
 }
 
 /// Runs that have changed places harm no other.
-pub(crate) async fn swapped_runs_harm_no_other_run(stage: Stage) {
+pub(crate) async fn swapped_runs_harm_no_other_run(stage: TestStage) {
     let (stage, [first, _], mut other) = swapped(stage).await;
     let store = stage.store();
     is_kept(&*store, &other).await;
@@ -143,7 +145,7 @@ pub(crate) async fn swapped_runs_harm_no_other_run(stage: Stage) {
 /// Runs that have changed places can be purged, each without harm to another, and their ids be used again.
 ///
 /// Guarantees: SQLITE-12.
-pub(crate) async fn swapped_runs_can_be_purged(stage: Stage) {
+pub(crate) async fn swapped_runs_can_be_purged(stage: TestStage) {
     let (stage, logs, other) = swapped(stage).await;
     let store = stage.store();
     for log in &logs {
@@ -162,7 +164,7 @@ pub(crate) async fn swapped_runs_can_be_purged(stage: Stage) {
 /// A log without its last record never loads as a shorter log.
 ///
 /// Guarantees: SQLITE-11.
-pub(crate) async fn missing_tail_is_never_a_shorter_log(mut stage: Stage) {
+pub(crate) async fn missing_tail_is_never_a_shorter_log(mut stage: TestStage) {
     // The last record is a base, is none, and is the second one.
     for (run, count) in [("a", 9), ("b", 7), ("c", 2)] {
         let log = stage.written(run, count).await;
@@ -179,7 +181,7 @@ pub(crate) async fn missing_tail_is_never_a_shorter_log(mut stage: Stage) {
 }
 
 /// The store appends nothing after a record that became last by damage, and reports no false head.
-pub(crate) async fn missing_tail_takes_no_other_end(stage: Stage) {
+pub(crate) async fn missing_tail_takes_no_other_end(stage: TestStage) {
     let [mut before, mut log] = [stage.written("a", 9).await, stage.written("b", 9).await];
     let stage = stage.damaged(&log, Damage::Tail).await;
     let store = stage.store();

@@ -2,7 +2,7 @@
 
 use ferrata_store::{Order, RunKey, RunQuery};
 
-use crate::stage::{Log, Stage, every_run, is_kept, is_kept_at_head, key_in, ok};
+use crate::stage::{Log, TestStage, every_run, is_kept, is_kept_at_head, key_in, ok};
 
 /// Valid ids that are easily mistaken: files of the store, temporary names, devices, options, numbers, separators, and each other's prefix or other
 /// case.
@@ -122,7 +122,7 @@ fn hostile_names() -> Vec<String> {
 }
 
 /// Writes a log of its own for each key, checks all, removes every second, and checks again.
-async fn are_all_distinct(stage: &Stage, keys: Vec<RunKey>) {
+async fn are_all_distinct(stage: &TestStage, keys: Vec<RunKey>) {
     let store = stage.store();
     let mut logs: Vec<Log> = keys.into_iter().map(|key| stage.log_of(key)).collect();
     let batch: Vec<_> = logs.iter().map(|log| log.next(1)).collect();
@@ -155,22 +155,22 @@ async fn are_all_distinct(stage: &Stage, keys: Vec<RunKey>) {
 }
 
 /// All of them, or every third.
-fn names_for(stage: &Stage) -> impl Iterator<Item = String> {
+fn names_for(stage: &TestStage) -> impl Iterator<Item = String> {
     hostile_names().into_iter().step_by(stage.times(1, 3))
 }
 
 /// Every valid run id is a run of its own.
-pub(crate) async fn every_valid_run_id_is_a_run_of_its_own(stage: Stage) {
+pub(crate) async fn every_valid_run_id_is_a_run_of_its_own(stage: TestStage) {
     are_all_distinct(&stage, names_for(&stage).map(|name| key_in("default", &name)).collect()).await;
 }
 
 /// Every valid tenant is one of its own.
-pub(crate) async fn every_valid_tenant_is_one_of_its_own(stage: Stage) {
+pub(crate) async fn every_valid_tenant_is_one_of_its_own(stage: TestStage) {
     are_all_distinct(&stage, names_for(&stage).map(|name| key_in(&name, "r-1")).collect()).await;
 }
 
 /// Tenant and run id are two parts: what ends one and begins the other is never mixed up.
-pub(crate) async fn tenant_and_run_id_do_not_run_together(stage: Stage) {
+pub(crate) async fn tenant_and_run_id_do_not_run_together(stage: TestStage) {
     let pairs = [
         ("a", "b:c"),
         ("a:b", "c"),
@@ -198,7 +198,7 @@ pub(crate) async fn tenant_and_run_id_do_not_run_together(stage: Stage) {
 }
 
 /// The same run id in two tenants is two runs, for every call.
-pub(crate) async fn the_same_run_id_in_two_tenants_is_two_runs(stage: Stage) {
+pub(crate) async fn the_same_run_id_in_two_tenants_is_two_runs(stage: TestStage) {
     let store = stage.store();
     let mut logs = ["acme", "umbrella"].map(|tenant| stage.log_of(key_in(tenant, "r-1")));
     for (log, count) in logs.iter_mut().zip([6, 9]) {

@@ -10,8 +10,8 @@ use ferrata_store::{
 use super::conflict::is_a_conflict;
 use super::readers::while_writing;
 use crate::stage::{
-    Log, Stage, Store, append_one, appended, every_run, expect_refusal, facts, is_kept, is_kept_at_head, ok,
-    overtaken, query,
+    Log, Store, TestStage, append_one, appended, every_run, expect_refusal, facts, is_kept, is_kept_at_head,
+    ok, overtaken, query,
 };
 
 /// How often a call is polled before others overtake it, at most.
@@ -21,13 +21,13 @@ const POLLS: usize = 24;
 const LENGTHS: [usize; 3] = [3, 11, 13];
 
 /// Two lives of one run: the first is there, the second is not.
-struct Lives {
+struct TwoLives {
     old: Log,
     new: Log,
 }
 
-impl Lives {
-    async fn begun(stage: &Stage, run: &str) -> Self {
+impl TwoLives {
+    async fn start(stage: &TestStage, run: &str) -> Self {
         Self { old: stage.written(run, 11).await, new: stage.log(run).with_facts(facts("another", 3)) }
     }
 
@@ -45,17 +45,17 @@ impl Lives {
 /// Makes a call on the first life that is overtaken by the end of it and the begin of the second, once after each poll that it asks for, and
 /// gives what it answered to `check`.
 async fn overtake<T, F>(
-    stage: &Stage,
+    stage: &TestStage,
     tag: usize,
     call: impl Fn(Store, &Log) -> F,
-    check: impl AsyncFn(&Store, Lives, Result<T>),
+    check: impl AsyncFn(&Store, TwoLives, Result<T>),
 ) where
     T: Send + 'static,
     F: Future<Output = Result<T>> + Send + 'static,
 {
     let (store, other) = (stage.store(), stage.another().await);
     for polls in 0..stage.times(POLLS, POLLS / 2) {
-        let mut lives = Lives::begun(stage, &format!("r-{tag}-{polls}")).await;
+        let mut lives = TwoLives::start(stage, &format!("r-{tag}-{polls}")).await;
         let call = call(Arc::clone(&store), &lives.old);
         let anew = lives.begin_anew(Arc::clone(&other), LENGTHS[polls % LENGTHS.len()]);
         let (answer, (), is_overtaken) = overtaken(polls, call, anew).await;
@@ -69,7 +69,7 @@ async fn overtake<T, F>(
 
 /// A look at a run.
 #[derive(Clone, Copy, Debug)]
-enum Look {
+enum ReadCall {
     Head,
     Load(At),
     Since(HeadRef),
@@ -87,9 +87,9 @@ enum RunView {
     Headers(Headers),
 }
 
-impl Look {
+impl ReadCall {
     /// The looks at the first life that the second may come after.
-    fn at(old: &Log) -> Vec<Self> {
+    fn all_before(old: &Log) -> Vec<Self> {
         let known = |place: usize| old.records[place].header.head();
         vec![
             Self::Head,
@@ -105,7 +105,7 @@ impl Look {
         ]
     }
 
-    async fn made(self, store: Store, run: RunKey) -> Result<RunView> {
+    async fn read(self, store: Store, run: RunKey) -> Result<RunView> {
         let records = |found: Option<Vec<Record>>| found.map_or(RunView::Nothing, RunView::Records);
         let head =
             |found: Option<RunHead>| found.map_or(RunView::Nothing, |head| RunView::Head(Box::new(head)));
@@ -128,22 +128,22 @@ impl Look {
 }
 
 /// A reader of a run that starts again sees all of one life or of the other, or no run.
-pub(crate) async fn a_look_sees_one_life_or_none(stage: Stage) {
+pub(crate) async fn a_look_sees_one_life_or_none(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
-    let looks = Look::at(&stage.written("looks", 11).await).len();
+    let looks = ReadCall::all_before(&stage.written("looks", 11).await).len();
     for place in 0..looks {
         for polls in 0..stage.times(POLLS, POLLS / 2) {
             let length = LENGTHS[polls % LENGTHS.len()];
-            let mut lives = Lives::begun(&stage, &format!("r-{place}-{polls}")).await;
-            let (look, run) = (Look::at(&lives.old)[place], lives.old.key.clone());
-            let before = ok(look.made(Arc::clone(&other), run.clone()).await, "looking at the first life");
+            let mut lives = TwoLives::start(&stage, &format!("r-{place}-{polls}")).await;
+            let (look, run) = (ReadCall::all_before(&lives.old)[place], lives.old.key.clone());
+            let before = ok(look.read(Arc::clone(&other), run.clone()).await, "looking at the first life");
             let all = RunView::Records(lives.old.loaded(10));
-            let call = look.made(Arc::clone(&store), run.clone());
+            let call = look.read(Arc::clone(&store), run.clone());
             let anew = lives.begin_anew(Arc::clone(&other), length);
             let (seen, (), is_overtaken) = overtaken(polls, call, anew).await;
             let seen = ok(seen, &format!("{look:?} while the run begins anew"));
-            let after = ok(look.made(Arc::clone(&store), run).await, "looking at the second life");
-            let is_all = matches!(look, Look::Since(_)) && seen == all;
+            let after = ok(look.read(Arc::clone(&store), run).await, "looking at the second life");
+            let is_all = matches!(look, ReadCall::Since(_)) && seen == all;
             assert!(
                 is_all || [&RunView::Nothing, &before, &after].contains(&&seen),
                 "{look:?} sees one life or none, and saw {seen:#?}, of {before:#?} and {after:#?}"
@@ -157,7 +157,7 @@ pub(crate) async fn a_look_sees_one_life_or_none(stage: Stage) {
 }
 
 /// The same with many readers of a run that starts again repeatedly.
-pub(crate) async fn readers_see_one_life_at_a_time(stage: Stage) {
+pub(crate) async fn readers_see_one_life_at_a_time(stage: TestStage) {
     let stores = super::concurrency::instances(&stage, 3).await;
     let mut lives = Vec::new();
     for n in 0..stage.times(30, 10) {
@@ -219,14 +219,14 @@ pub(crate) async fn readers_see_one_life_at_a_time(stage: Stage) {
 }
 
 /// Knowledge of the first life has no effect in the second, in any instance.
-pub(crate) async fn what_was_seen_of_one_life_changes_nothing_in_the_next(stage: Stage) {
+pub(crate) async fn what_was_seen_of_one_life_changes_nothing_in_the_next(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     for length in LENGTHS {
-        let mut lives = Lives::begun(&stage, &format!("r-{length}")).await;
+        let mut lives = TwoLives::start(&stage, &format!("r-{length}")).await;
         is_kept(&*store, &lives.old).await;
         let first = ok(store.headers(&lives.old.key, HeaderRange::oldest(2)).await, "listing headers");
         lives.begin_anew(Arc::clone(&other), length).await;
-        let Lives { old, mut new } = lives;
+        let TwoLives { old, mut new } = lives;
         let (run, head) = (&old.key, new.head());
 
         let next = HeaderRange::oldest(2).after(&first).expect("eleven records are more than two");
@@ -259,14 +259,14 @@ pub(crate) async fn what_was_seen_of_one_life_changes_nothing_in_the_next(stage:
 }
 
 /// Checks that exactly the second life is there, and that it goes on.
-async fn is_whole(store: &Store, lives: &mut Lives) {
+async fn is_whole(store: &Store, lives: &mut TwoLives) {
     is_kept_at_head(&**store, &lives.new).await;
     lives.new.write(&**store, 2).await;
     is_kept(&**store, &lives.new).await;
 }
 
 /// An append that the end of its run overtakes writes nothing to the next life; nor does a repeat.
-pub(crate) async fn an_append_spares_the_next_life(stage: Stage) {
+pub(crate) async fn an_append_spares_the_next_life(stage: TestStage) {
     let appends: [fn(&Log) -> RunAppend; 2] = [
         |old| old.next(2),
         |old| RunAppend {
@@ -293,7 +293,7 @@ pub(crate) async fn an_append_spares_the_next_life(stage: Stage) {
 }
 
 /// A purge that expects a head of the first life spares the second, whole.
-pub(crate) async fn a_purge_that_expects_a_head_spares_the_next_life(stage: Stage) {
+pub(crate) async fn a_purge_that_expects_a_head_spares_the_next_life(stage: TestStage) {
     let call = |store: Store, old: &Log| {
         let (run, head) = (old.key.clone(), old.head());
         async move { store.purge(&run, head).await }
@@ -308,7 +308,7 @@ pub(crate) async fn a_purge_that_expects_a_head_spares_the_next_life(stage: Stag
 }
 
 /// A purge that expects no head takes the second life whole, or spares it whole.
-pub(crate) async fn a_purge_takes_the_next_life_whole_or_spares_it(stage: Stage) {
+pub(crate) async fn a_purge_takes_the_next_life_whole_or_spares_it(stage: TestStage) {
     let call = |store: Store, old: &Log| {
         let run = old.key.clone();
         async move { store.purge(&run, None).await }
@@ -325,7 +325,7 @@ pub(crate) async fn a_purge_takes_the_next_life_whole_or_spares_it(stage: Stage)
 }
 
 /// A prune that is overtaken leaves the second life as it is; at a base it may cut it, if it has a base there.
-pub(crate) async fn a_prune_spares_the_next_life(stage: Stage) {
+pub(crate) async fn a_prune_spares_the_next_life(stage: TestStage) {
     for (n, (at, with_base)) in [(6, true), (8, true), (8, false)].into_iter().enumerate() {
         let call = move |store: Store, old: &Log| {
             let base = with_base.then(|| old.as_base(at));
@@ -348,7 +348,7 @@ pub(crate) async fn a_prune_spares_the_next_life(stage: Stage) {
 }
 
 /// Records of the first life are put in no place of the second.
-pub(crate) async fn resealing_spares_the_next_life(stage: Stage) {
+pub(crate) async fn resealing_spares_the_next_life(stage: TestStage) {
     if stage.store().resealing().is_none() {
         return;
     }

@@ -6,7 +6,7 @@ use ferrata_store::{
 };
 
 use super::conflict::is_a_conflict;
-use crate::stage::{Log, Stage, appended, expect_refusal, facts, is_kept, key, label, ok, query};
+use crate::stage::{Log, TestStage, appended, expect_refusal, facts, is_kept, key, label, ok, query};
 
 async fn prune(store: &dyn CheckpointStore, run: &RunKey, at: u64, base: Option<Record>) -> Result<Removed> {
     store.prune(run, PruneCut { at: Seq::new(at), base }).await
@@ -30,7 +30,7 @@ fn removed(log: &Log, at: u64) -> Removed {
 }
 
 /// At a record that is a base already: what is before it goes, and the call says how much that was.
-pub(crate) async fn pruning_at_a_base_drops_what_is_before_it(stage: Stage) {
+pub(crate) async fn pruning_at_a_base_drops_what_is_before_it(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 11).await;
     let other = stage.written("other", 11).await;
@@ -41,7 +41,7 @@ pub(crate) async fn pruning_at_a_base_drops_what_is_before_it(stage: Stage) {
 }
 
 /// At another record: the base given takes its place.
-pub(crate) async fn pruning_with_a_base_turns_the_record_into_it(stage: Stage) {
+pub(crate) async fn pruning_with_a_base_turns_the_record_into_it(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 11).await;
     let base = log.as_base(6);
@@ -53,7 +53,7 @@ pub(crate) async fn pruning_with_a_base_turns_the_record_into_it(stage: Stage) {
 }
 
 /// At the head: it stays the head, and is the only stored record.
-pub(crate) async fn pruning_at_the_head_keeps_the_head(stage: Stage) {
+pub(crate) async fn pruning_at_the_head_keeps_the_head(stage: TestStage) {
     let store = stage.store();
     for (run, count, needs_base) in [("r-1", 9, false), ("r-2", 8, true)] {
         let mut log = stage.written(run, count).await;
@@ -73,7 +73,7 @@ pub(crate) async fn pruning_at_the_head_keeps_the_head(stage: Stage) {
 }
 
 /// The same cut again is `Ok`, removes nothing and changes nothing.
-pub(crate) async fn pruning_again_removes_nothing(stage: Stage) {
+pub(crate) async fn pruning_again_removes_nothing(stage: TestStage) {
     let store = stage.store();
     for (run, at, needs_base) in [("r-1", 4, false), ("r-2", 6, true)] {
         let mut log = stage.written(run, 11).await;
@@ -88,7 +88,7 @@ pub(crate) async fn pruning_again_removes_nothing(stage: Stage) {
 }
 
 /// A cut at a removed record is `Ok`, too, because the record is already pruned.
-pub(crate) async fn pruning_what_is_pruned_is_ok(stage: Stage) {
+pub(crate) async fn pruning_what_is_pruned_is_ok(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 11).await;
     let whole = log.clone();
@@ -101,7 +101,7 @@ pub(crate) async fn pruning_what_is_pruned_is_ok(stage: Stage) {
 }
 
 /// A cut at the first record removes nothing.
-pub(crate) async fn pruning_at_the_first_record_removes_nothing(stage: Stage) {
+pub(crate) async fn pruning_at_the_first_record_removes_nothing(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 3).await;
     let done = ok(prune(&*store, &log.key, 0, None).await, "a cut at the first record");
@@ -110,7 +110,7 @@ pub(crate) async fn pruning_at_the_first_record_removes_nothing(stage: Stage) {
 }
 
 /// A log may be pruned again and again, further on.
-pub(crate) async fn pruning_goes_on_as_the_log_grows(stage: Stage) {
+pub(crate) async fn pruning_goes_on_as_the_log_grows(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 3).await;
     for at in [2, 4, 5, 9, 16] {
@@ -123,7 +123,7 @@ pub(crate) async fn pruning_goes_on_as_the_log_grows(stage: Stage) {
 }
 
 /// Records before the cut are not found, and the history starts at the cut.
-pub(crate) async fn what_was_pruned_is_not_found(stage: Stage) {
+pub(crate) async fn what_was_pruned_is_not_found(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 11).await;
     let gone = log.records[..8].to_vec();
@@ -141,7 +141,7 @@ pub(crate) async fn what_was_pruned_is_not_found(stage: Stage) {
 /// The facts of a run's start outlive its first record.
 ///
 /// Guarantees: FORMAT-3.
-pub(crate) async fn facts_outlive_pruning(stage: Stage) {
+pub(crate) async fn facts_outlive_pruning(stage: TestStage) {
     let store = stage.store();
     let said = label(facts("w", 77), "k", "v").with_user("somebody").expect("the user is valid");
     let mut log = stage.log("r-1").with_facts(said);
@@ -154,7 +154,7 @@ pub(crate) async fn facts_outlive_pruning(stage: Stage) {
 }
 
 /// Appends go on after pruning, from the same head and no other.
-pub(crate) async fn appends_go_on_after_pruning(stage: Stage) {
+pub(crate) async fn appends_go_on_after_pruning(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 6).await;
     let behind = log.next(1);
@@ -168,7 +168,7 @@ pub(crate) async fn appends_go_on_after_pruning(stage: Stage) {
 }
 
 /// A cut needs a run, and a record of it.
-pub(crate) async fn pruning_where_nothing_is_is_not_found(stage: Stage) {
+pub(crate) async fn pruning_where_nothing_is_is_not_found(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 3).await;
     let missing = prune(&*store, &key("missing"), 0, None).await;
@@ -181,7 +181,7 @@ pub(crate) async fn pruning_where_nothing_is_is_not_found(stage: Stage) {
 }
 
 /// A cut at a record that is no base needs one.
-pub(crate) async fn pruning_at_no_base_needs_one(stage: Stage) {
+pub(crate) async fn pruning_at_no_base_needs_one(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 7).await;
     for at in [1, 3, 5, 6] {
@@ -192,7 +192,7 @@ pub(crate) async fn pruning_at_no_base_needs_one(stage: Stage) {
 }
 
 /// The given record must be the record at the cut, turned into a base, and sealed.
-pub(crate) async fn pruning_with_another_record_is_refused(stage: Stage) {
+pub(crate) async fn pruning_with_another_record_is_refused(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 8).await;
     let (at, good) = (6, log.as_base(6));
@@ -222,7 +222,7 @@ pub(crate) async fn pruning_with_another_record_is_refused(stage: Stage) {
 }
 
 /// A stored base stays unchanged, even if the caller gives one.
-pub(crate) async fn a_base_stays_the_base_it_is(stage: Stage) {
+pub(crate) async fn a_base_stays_the_base_it_is(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 7).await;
     let base = log.as_base(4);

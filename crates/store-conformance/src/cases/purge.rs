@@ -4,7 +4,8 @@ use ferrata_store::{At, ErrorKind, HeaderRange, Order, Parent, PruneCut, Removed
 
 use super::conflict::is_a_conflict;
 use crate::stage::{
-    Log, Stage, appended, every_run, expect_refusal, facts, is_kept, is_kept_at_head, key, key_in, label, ok,
+    Log, TestStage, appended, every_run, expect_refusal, facts, is_kept, is_kept_at_head, key, key_in, label,
+    ok,
 };
 
 fn size(log: &Log) -> Removed {
@@ -15,19 +16,19 @@ fn size(log: &Log) -> Removed {
 }
 
 /// Purges what must succeed, and takes the log as empty.
-async fn purged(stage: &Stage, log: &mut Log) -> Removed {
+async fn purged(stage: &TestStage, log: &mut Log) -> Removed {
     let purged = ok(stage.store().purge(&log.key, None).await, "purging");
     log.records.clear();
     purged
 }
 
-async fn listed(stage: &Stage) -> Vec<RunKey> {
+async fn listed(stage: &TestStage) -> Vec<RunKey> {
     let heads = every_run(&*stage.store(), &RunQuery::default(), Order::OldestFirst, 10).await;
     heads.into_iter().map(|head| head.run).collect()
 }
 
 /// After a purge no call knows the run.
-pub(crate) async fn purging_leaves_no_trace(stage: Stage) {
+pub(crate) async fn purging_leaves_no_trace(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 6).await;
     let records = log.records.clone();
@@ -47,7 +48,7 @@ pub(crate) async fn purging_leaves_no_trace(stage: Stage) {
 }
 
 /// The purge returns the number of stored records that it removed, and no more.
-pub(crate) async fn purging_says_what_it_removed(stage: Stage) {
+pub(crate) async fn purging_says_what_it_removed(stage: TestStage) {
     let mut whole = stage.written("r-1", 6).await;
     let expected = size(&whole);
     assert_eq!(purged(&stage, &mut whole).await, expected, "a whole log");
@@ -60,7 +61,7 @@ pub(crate) async fn purging_says_what_it_removed(stage: Stage) {
 }
 
 /// Purging what does not exist is `Ok` and removes nothing.
-pub(crate) async fn purging_a_missing_run_removes_nothing(stage: Stage) {
+pub(crate) async fn purging_a_missing_run_removes_nothing(stage: TestStage) {
     let mut log = stage.written("r-1", 2).await;
     let never = ok(stage.store().purge(&key("missing"), None).await, "purging a run that never was");
     assert_eq!(never, Removed::default());
@@ -69,7 +70,7 @@ pub(crate) async fn purging_a_missing_run_removes_nothing(stage: Stage) {
 }
 
 /// Other runs stay: of other tenants, with names that begin alike, forks of it, and those with the same labels.
-pub(crate) async fn purging_one_run_leaves_others(stage: Stage) {
+pub(crate) async fn purging_one_run_leaves_others(stage: TestStage) {
     let store = stage.store();
     let said = || label(facts("w", 5), "k", "v");
     let mut log = stage.log("r-1").with_facts(said());
@@ -94,7 +95,7 @@ pub(crate) async fn purging_one_run_leaves_others(stage: Stage) {
 }
 
 /// The id can be used again, for a run that has nothing of the old one.
-pub(crate) async fn a_purged_id_can_be_used_again(stage: Stage) {
+pub(crate) async fn a_purged_id_can_be_used_again(stage: TestStage) {
     let store = stage.store();
     for (round, workflow) in (0..).zip(["first", "second", "third"]) {
         let said = label(facts(workflow, 100 - round), workflow, "yes");
@@ -114,7 +115,7 @@ pub(crate) async fn a_purged_id_can_be_used_again(stage: Stage) {
 }
 
 /// A writer of the old life is refused, before and after the new life begins, because it expects a record that is not there.
-pub(crate) async fn a_writer_of_the_old_life_is_refused(stage: Stage) {
+pub(crate) async fn a_writer_of_the_old_life_is_refused(stage: TestStage) {
     let store = stage.store();
     let mut old = stage.written("r-1", 3).await;
     let late = old.next(1);
@@ -131,7 +132,7 @@ pub(crate) async fn a_writer_of_the_old_life_is_refused(stage: Stage) {
 }
 
 /// The new life refuses a late start of the old one, and a repeat of an append that the old one acknowledged.
-pub(crate) async fn a_start_of_the_old_life_is_refused_in_the_new(stage: Stage) {
+pub(crate) async fn a_start_of_the_old_life_is_refused_in_the_new(stage: TestStage) {
     let store = stage.store();
     let mut old = stage.log("r-1");
     let start = old.next(1);
@@ -149,7 +150,7 @@ pub(crate) async fn a_start_of_the_old_life_is_refused_in_the_new(stage: Stage) 
 }
 
 /// All instances see the purge of one instance, and the run that it starts again.
-pub(crate) async fn a_purge_counts_for_every_instance(stage: Stage) {
+pub(crate) async fn a_purge_counts_for_every_instance(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     let mut old = stage.written("r-1", 5).await;
     is_kept(&*other, &old).await;
@@ -166,7 +167,7 @@ pub(crate) async fn a_purge_counts_for_every_instance(stage: Stage) {
 }
 
 /// A purge that expects another head is refused and removes nothing: one before the head, one after it, another of its number.
-pub(crate) async fn a_purge_that_expects_another_head_is_a_conflict(stage: Stage) {
+pub(crate) async fn a_purge_that_expects_another_head_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 2).await;
     let behind = log.head();
@@ -187,7 +188,7 @@ pub(crate) async fn a_purge_that_expects_another_head_is_a_conflict(stage: Stage
 }
 
 /// A purge that expects the head there is removes the run, pruned or not; asked again, there is nothing left to remove.
-pub(crate) async fn a_purge_that_expects_the_head_removes_the_run(stage: Stage) {
+pub(crate) async fn a_purge_that_expects_the_head_removes_the_run(stage: TestStage) {
     let store = stage.store();
     for (name, cut) in [("r-1", 0), ("r-2", 4)] {
         let mut log = stage.written(name, 6).await;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use ferrata_store::{At, ErrorKind, HeaderRange, Order as Listed, RunQuery, Seq};
 
 use super::concurrency::instances;
-use crate::stage::{Stage, Store, every_header, every_run, ok, together};
+use crate::stage::{Store, TestStage, every_header, every_run, ok, together};
 
 /// Runs a writer, and readers until it finishes.
 pub(super) async fn while_writing<F: Future<Output = ()> + Send + 'static>(
@@ -38,7 +38,7 @@ pub(super) async fn while_writing<F: Future<Output = ()> + Send + 'static>(
 }
 
 /// A reader that sees a head can load everything up to it, while the log grows in appends of several records.
-pub(crate) async fn what_a_head_names_can_be_loaded(stage: Stage) {
+pub(crate) async fn what_a_head_names_can_be_loaded(stage: TestStage) {
     let stores = instances(&stage, 3).await;
     let mut log = stage.written("r-1", 1).await;
     let (key, writer) = (log.key.clone(), stage.store());
@@ -71,7 +71,7 @@ pub(crate) async fn what_a_head_names_can_be_loaded(stage: Stage) {
 }
 
 /// An append of several records is seen whole or not at all.
-pub(crate) async fn an_append_is_seen_whole_or_not_at_all(stage: Stage) {
+pub(crate) async fn an_append_is_seen_whole_or_not_at_all(stage: TestStage) {
     const EACH: usize = 5;
     let stores = instances(&stage, 3).await;
     let mut log = stage.log("r-1");
@@ -98,7 +98,7 @@ pub(crate) async fn an_append_is_seen_whole_or_not_at_all(stage: Stage) {
 }
 
 /// A run that begins, or is purged, is there for a reader or is not: no reader takes it for damaged.
-pub(crate) async fn a_run_that_begins_or_goes_is_there_or_not(stage: Stage) {
+pub(crate) async fn a_run_that_begins_or_goes_is_there_or_not(stage: TestStage) {
     const EACH: usize = 2;
     let stores = instances(&stage, 3).await;
     let logs: Vec<_> = (0..30).map(|n| stage.log(&format!("r-{n}"))).collect();
@@ -135,7 +135,7 @@ pub(crate) async fn a_run_that_begins_or_goes_is_there_or_not(stage: Stage) {
 }
 
 /// A listing during writes has every run that is there throughout.
-pub(crate) async fn a_listing_during_writes_has_every_run(stage: Stage) {
+pub(crate) async fn a_listing_during_writes_has_every_run(stage: TestStage) {
     let stores = instances(&stage, 3).await;
     let mut logs = Vec::new();
     for n in 0..20 {

@@ -9,7 +9,7 @@ use ferrata_store::{
 };
 use tokio::task::JoinSet;
 
-use crate::stage::{Log, Stage, every_header, expect_refusal, is_kept, key, ok};
+use crate::stage::{Log, TestStage, every_header, expect_refusal, is_kept, key, ok};
 
 /// The record of a log in another envelope, whose length differs.
 fn anew(log: &Log, seq: u64) -> Record {
@@ -34,7 +34,7 @@ async fn resealed(resealing: &dyn Resealing, log: &mut Log, seqs: &[u64]) {
 }
 
 /// A resealed record is the same record for every reader, and the log continues from it: bases, the first, the head, and others.
-pub(crate) async fn the_same_record_in_another_envelope_takes_its_place(stage: Stage) {
+pub(crate) async fn the_same_record_in_another_envelope_takes_its_place(stage: TestStage) {
     let store = stage.store();
     let Some(resealing) = store.resealing() else { return };
     let mut log = stage.log("r-1");
@@ -61,7 +61,7 @@ pub(crate) async fn the_same_record_in_another_envelope_takes_its_place(stage: S
 }
 
 /// The store skips a record that no longer matches the stored one: another id, a base or none, pruned, or never written.
-pub(crate) async fn what_is_another_record_by_now_is_passed_over(stage: Stage) {
+pub(crate) async fn what_is_another_record_by_now_is_passed_over(stage: TestStage) {
     let store = stage.store();
     let Some(resealing) = store.resealing() else { return };
     let mut log = stage.written("r-1", 11).await;
@@ -91,7 +91,7 @@ pub(crate) async fn what_is_another_record_by_now_is_passed_over(stage: Stage) {
 }
 
 /// Records out of order, given twice or not sealed are refused, and so is a run that is not there.
-pub(crate) async fn what_is_out_of_order_or_not_sealed_is_refused(stage: Stage) {
+pub(crate) async fn what_is_out_of_order_or_not_sealed_is_refused(stage: TestStage) {
     let store = stage.store();
     let Some(resealing) = store.resealing() else { return };
     let log = stage.written("r-1", 5).await;
@@ -111,7 +111,7 @@ pub(crate) async fn what_is_out_of_order_or_not_sealed_is_refused(stage: Stage) 
 /// Appends of other instances go on meanwhile, and no record is lost.
 ///
 /// Guarantees: AT-REST-8.
-pub(crate) async fn appends_go_on_while_records_are_resealed(stage: Stage) {
+pub(crate) async fn appends_go_on_while_records_are_resealed(stage: TestStage) {
     if stage.store().resealing().is_none() {
         return;
     }
@@ -144,7 +144,7 @@ pub(crate) async fn appends_go_on_while_records_are_resealed(stage: Stage) {
 /// A reader in another instance finds each record meanwhile, in one envelope or the other.
 ///
 /// Guarantees: AT-REST-9, NATS-15.
-pub(crate) async fn readers_find_every_record_while_it_is_resealed(stage: Stage) {
+pub(crate) async fn readers_find_every_record_while_it_is_resealed(stage: TestStage) {
     if stage.store().resealing().is_none() {
         return;
     }

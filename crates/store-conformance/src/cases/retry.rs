@@ -3,12 +3,12 @@
 use ferrata_store::{ErrorKind, PruneCut, Record, RunAppend, RunStatus, Seq};
 
 use super::conflict::is_a_conflict;
-use crate::stage::{Stage, append_one, appended, expect_refusal, is_kept, ok, together};
+use crate::stage::{TestStage, append_one, appended, expect_refusal, is_kept, ok, together};
 
 /// A repeated append that is the end of the log is `Ok` again, and doubles nothing.
 ///
 /// Guarantees: DURABLE-8.
-pub(crate) async fn a_repeated_append_is_ok_and_written_once(stage: Stage) {
+pub(crate) async fn a_repeated_append_is_ok_and_written_once(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 2).await;
     for count in [1, 3, 6] {
@@ -25,7 +25,7 @@ pub(crate) async fn a_repeated_append_is_ok_and_written_once(stage: Stage) {
 }
 
 /// The same holds for the first append of a run.
-pub(crate) async fn a_repeated_start_is_ok_and_written_once(stage: Stage) {
+pub(crate) async fn a_repeated_start_is_ok_and_written_once(stage: TestStage) {
     let store = stage.store();
     for (run, count) in [("r-1", 1), ("r-2", 4)] {
         let mut log = stage.log(run);
@@ -40,7 +40,7 @@ pub(crate) async fn a_repeated_start_is_ok_and_written_once(stage: Stage) {
 }
 
 /// The last records of an append are the end of the log, too, whatever came with them.
-pub(crate) async fn the_end_of_the_log_is_ok_however_it_is_cut(stage: Stage) {
+pub(crate) async fn the_end_of_the_log_is_ok_however_it_is_cut(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 2).await;
     let append = log.next(4);
@@ -61,7 +61,7 @@ pub(crate) async fn the_end_of_the_log_is_ok_however_it_is_cut(stage: Stage) {
 }
 
 /// Once another writer has written, the same records are no longer the end of the log.
-pub(crate) async fn a_repeat_after_a_later_append_is_a_conflict(stage: Stage) {
+pub(crate) async fn a_repeat_after_a_later_append_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.log("r-1");
     for count in [2, 3] {
@@ -75,7 +75,7 @@ pub(crate) async fn a_repeat_after_a_later_append_is_a_conflict(stage: Stage) {
 }
 
 /// An id names one record; the same id with another body is not that record.
-pub(crate) async fn a_repeat_with_another_body_is_refused(stage: Stage) {
+pub(crate) async fn a_repeat_with_another_body_is_refused(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 1).await;
     let append = log.next(3);
@@ -94,7 +94,7 @@ pub(crate) async fn a_repeat_with_another_body_is_refused(stage: Stage) {
 }
 
 /// The same id with another header is not that record either.
-pub(crate) async fn a_repeat_with_another_header_is_refused(stage: Stage) {
+pub(crate) async fn a_repeat_with_another_header_is_refused(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 1).await;
     let append = log.next(2);
@@ -110,7 +110,7 @@ pub(crate) async fn a_repeat_with_another_header_is_refused(stage: Stage) {
 }
 
 /// A repeat that adds a record is another append, and its head is not the expected one.
-pub(crate) async fn a_repeat_that_adds_a_record_is_a_conflict(stage: Stage) {
+pub(crate) async fn a_repeat_that_adds_a_record_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let mut log = stage.written("r-1", 1).await;
     let append = log.next(2);
@@ -123,7 +123,7 @@ pub(crate) async fn a_repeat_that_adds_a_record_is_a_conflict(stage: Stage) {
 }
 
 /// Pruning between the lost reply and the retry does not make the retry another append.
-pub(crate) async fn a_repeat_after_pruning_is_ok(stage: Stage) {
+pub(crate) async fn a_repeat_after_pruning_is_ok(stage: TestStage) {
     let store = stage.store();
     // The cut goes through the middle of the append, at a base that was one already.
     let mut log = stage.written("r-1", 2).await;
@@ -151,7 +151,7 @@ pub(crate) async fn a_repeat_after_pruning_is_ok(stage: Stage) {
 }
 
 /// A caller can repeat a batch whose reply was lost: the store confirms the written entries and writes the others.
-pub(crate) async fn a_repeated_batch_settles_each_entry(stage: Stage) {
+pub(crate) async fn a_repeated_batch_settles_each_entry(stage: TestStage) {
     let store = stage.store();
     let mut logs = [stage.written("r-1", 1).await, stage.log("r-2"), stage.written("r-3", 2).await];
     let batch: Vec<_> = logs.iter().map(|log| log.next(2)).collect();
@@ -173,7 +173,7 @@ pub(crate) async fn a_repeated_batch_settles_each_entry(stage: Stage) {
 }
 
 /// A retry may come from another instance.
-pub(crate) async fn a_repeat_from_another_instance_is_ok(stage: Stage) {
+pub(crate) async fn a_repeat_from_another_instance_is_ok(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     let mut log = stage.log("r-1");
     for count in [1, 3] {
@@ -187,7 +187,7 @@ pub(crate) async fn a_repeat_from_another_instance_is_ok(stage: Stage) {
 }
 
 /// If several instances send the same records at the same time, the store writes them once and returns `Ok` to all.
-pub(crate) async fn repeats_at_the_same_time_are_written_once(stage: Stage) {
+pub(crate) async fn repeats_at_the_same_time_are_written_once(stage: TestStage) {
     let mut log = stage.log("r-1");
     let mut stores = vec![stage.store()];
     for _ in 0..3 {

@@ -4,7 +4,7 @@ use ferrata_store::{
     CheckpointStore, Cursor, ErrorKind, Order, Page, Paged, RunHead, RunKey, RunQuery, RunStatus, Timestamp,
 };
 
-use crate::stage::{Log, Stage, every_run, expect_refusal, facts, key_in, ok, query, tenant};
+use crate::stage::{Log, TestStage, every_run, expect_refusal, facts, key_in, ok, query, tenant};
 
 async fn page(store: &dyn CheckpointStore, query: &RunQuery, page: Page) -> Paged<RunHead> {
     ok(store.runs(query, page).await, "listing a page of runs")
@@ -15,14 +15,14 @@ fn keys(heads: &[RunHead]) -> Vec<RunKey> {
 }
 
 /// Starts a run in a tenant, created at this time.
-async fn started(stage: &Stage, tenant: &str, run: &str, created: i64) -> Log {
+async fn started(stage: &TestStage, tenant: &str, run: &str, created: i64) -> Log {
     let mut log = stage.log_of(key_in(tenant, run)).with_facts(facts("w", created));
     log.write(&*stage.store(), 1).await;
     log
 }
 
 /// Starts this many runs, `r-0` the oldest, and returns their keys in that order.
-async fn row(stage: &Stage, count: u32) -> Vec<RunKey> {
+async fn row(stage: &TestStage, count: u32) -> Vec<RunKey> {
     let logs: Vec<Log> =
         (0..count).map(|n| stage.log(&format!("r-{n}")).with_facts(facts("w", i64::from(n) * 10))).collect();
     for logs in logs.chunks(200) {
@@ -34,13 +34,13 @@ async fn row(stage: &Stage, count: u32) -> Vec<RunKey> {
 }
 
 /// A store without runs lists none.
-pub(crate) async fn an_empty_store_lists_no_runs(stage: Stage) {
+pub(crate) async fn an_empty_store_lists_no_runs(stage: TestStage) {
     let listed = page(&*stage.store(), &RunQuery::default(), Page::default()).await;
     assert_eq!(listed, Paged { items: Vec::new(), next: None });
 }
 
 /// A listing shows the current head of a run.
-pub(crate) async fn listed_heads_are_the_heads(stage: Stage) {
+pub(crate) async fn listed_heads_are_the_heads(stage: TestStage) {
     let store = stage.store();
     let mut logs = [started(&stage, "a", "r-1", 5).await, started(&stage, "b", "r-2", 6).await];
     for count in [0, 1, 4] {
@@ -58,7 +58,7 @@ pub(crate) async fn listed_heads_are_the_heads(stage: Stage) {
 }
 
 /// Runs are ordered by creation, then tenant, then run id, byte for byte; the newest first is the reverse.
-pub(crate) async fn runs_are_ordered_by_creation_then_tenant_then_id(stage: Stage) {
+pub(crate) async fn runs_are_ordered_by_creation_then_tenant_then_id(stage: TestStage) {
     // In the order they must have; started in another.
     let ordered = [
         ("z", "z", -1_000),
@@ -103,7 +103,7 @@ pub(crate) async fn runs_are_ordered_by_creation_then_tenant_then_id(stage: Stag
 }
 
 /// Later appends and the writer's clock do not move a run in listings.
-pub(crate) async fn an_append_does_not_move_a_run_in_listings(stage: Stage) {
+pub(crate) async fn an_append_does_not_move_a_run_in_listings(stage: TestStage) {
     let store = stage.store();
     let mut logs = [started(&stage, "t", "r-1", 1).await, started(&stage, "t", "r-2", 2).await];
     let expected = logs.each_ref().map(|log| log.key.clone());
@@ -118,7 +118,7 @@ pub(crate) async fn an_append_does_not_move_a_run_in_listings(stage: Stage) {
 }
 
 /// A page holds no more than asked, and the pages together are the whole.
-pub(crate) async fn a_page_of_runs_holds_no_more_than_asked(stage: Stage) {
+pub(crate) async fn a_page_of_runs_holds_no_more_than_asked(stage: TestStage) {
     let expected = row(&stage, 9).await;
     for limit in [1, 2, 3, 8, 9, 10] {
         let oldest = every_run(&*stage.store(), &RunQuery::default(), Order::OldestFirst, limit).await;
@@ -130,7 +130,7 @@ pub(crate) async fn a_page_of_runs_holds_no_more_than_asked(stage: Stage) {
 }
 
 /// A page holds a thousand runs at most, whatever the request; later pages hold the rest.
-pub(crate) async fn a_page_of_runs_holds_a_thousand_at_most(stage: Stage) {
+pub(crate) async fn a_page_of_runs_holds_a_thousand_at_most(stage: TestStage) {
     let expected = row(&stage, 1_050).await;
     let first = page(&*stage.store(), &RunQuery::default(), Page::first(u32::MAX)).await;
     assert!(first.items.len() <= Page::MAX as usize, "a page holds 1,000, not {}", first.items.len());
@@ -139,7 +139,7 @@ pub(crate) async fn a_page_of_runs_holds_a_thousand_at_most(stage: Stage) {
 }
 
 /// The page that holds the last run has no cursor, also when others follow that do not meet the query.
-pub(crate) async fn the_last_page_of_runs_has_no_cursor(stage: Stage) {
+pub(crate) async fn the_last_page_of_runs_has_no_cursor(stage: TestStage) {
     let store = stage.store();
     row(&stage, 6).await;
     for (tenant, run, created) in [("t", "x", 5), ("t", "y", 15), ("t", "z", 25)] {
@@ -163,7 +163,7 @@ pub(crate) async fn the_last_page_of_runs_has_no_cursor(stage: Stage) {
 }
 
 /// Runs that are started meanwhile do not disturb a listing: what is there throughout is seen exactly once.
-pub(crate) async fn pages_of_runs_go_on_while_runs_are_started(stage: Stage) {
+pub(crate) async fn pages_of_runs_go_on_while_runs_are_started(stage: TestStage) {
     let store = stage.store();
     let there = row(&stage, 9).await;
     for order in [Order::NewestFirst, Order::OldestFirst] {
@@ -194,7 +194,7 @@ pub(crate) async fn pages_of_runs_go_on_while_runs_are_started(stage: Stage) {
 }
 
 /// Runs that are purged meanwhile, even the one at the cursor, do not disturb a listing.
-pub(crate) async fn pages_of_runs_go_on_while_runs_are_purged(stage: Stage) {
+pub(crate) async fn pages_of_runs_go_on_while_runs_are_purged(stage: TestStage) {
     let store = stage.store();
     let there = row(&stage, 9).await;
     let first = page(&*store, &RunQuery::default(), Page::first(3).with_order(Order::OldestFirst)).await;
@@ -210,7 +210,7 @@ pub(crate) async fn pages_of_runs_go_on_while_runs_are_purged(stage: Stage) {
 }
 
 /// With each append a run moves to the listing of its status, and out of that of the one before.
-pub(crate) async fn a_run_moves_between_listings_with_its_status(stage: Stage) {
+pub(crate) async fn a_run_moves_between_listings_with_its_status(stage: TestStage) {
     let store = stage.store();
     let mut log = started(&stage, "t", "r-1", 1).await;
     let other = started(&stage, "t", "r-2", 2).await;
@@ -243,7 +243,7 @@ const NO_CURSORS: [&str; 9] =
     ["", "no cursor", "-1", "seq/", "run/", "1.5", "'; --", "99999999999999999999999", "\u{0}\u{7f}é"];
 
 /// In whichever order a store lists runs best, each is listed once, and in one of the two orders.
-pub(crate) async fn runs_in_any_order_are_listed_once_each(stage: Stage) {
+pub(crate) async fn runs_in_any_order_are_listed_once_each(stage: TestStage) {
     let there = row(&stage, 7).await;
     for limit in [1, 2, 3, 7, 10] {
         let mut found = keys(&every_run(&*stage.store(), &RunQuery::default(), Order::Any, limit).await);
@@ -255,7 +255,7 @@ pub(crate) async fn runs_in_any_order_are_listed_once_each(stage: Stage) {
 }
 
 /// A cursor that is not of this listing is refused; it is never taken for the first page.
-pub(crate) async fn a_foreign_cursor_of_runs_is_invalid(stage: Stage) {
+pub(crate) async fn a_foreign_cursor_of_runs_is_invalid(stage: TestStage) {
     let store = stage.store();
     row(&stage, 3).await;
     for cursor in NO_CURSORS.into_iter().map(Cursor::new) {
@@ -266,7 +266,7 @@ pub(crate) async fn a_foreign_cursor_of_runs_is_invalid(stage: Stage) {
 }
 
 /// A cursor works only with its own query and order. With others, a listing would omit runs or repeat them.
-pub(crate) async fn a_cursor_of_another_query_or_order_is_invalid(stage: Stage) {
+pub(crate) async fn a_cursor_of_another_query_or_order_is_invalid(stage: TestStage) {
     let store = stage.store();
     let there = row(&stage, 4).await;
     let tenant = there[0].tenant.clone();
@@ -299,7 +299,7 @@ pub(crate) async fn a_cursor_of_another_query_or_order_is_invalid(stage: Stage) 
 }
 
 /// A cursor is text that any instance understands.
-pub(crate) async fn a_cursor_of_runs_is_for_every_instance(stage: Stage) {
+pub(crate) async fn a_cursor_of_runs_is_for_every_instance(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     let there = row(&stage, 5).await;
     let first = page(&*store, &RunQuery::default(), Page::first(2).with_order(Order::OldestFirst)).await;

@@ -2,10 +2,10 @@
 
 use ferrata_store::{Clock, ErrorKind, HeadRef, MOST_SAID, Order, RunQuery, SystemClock, within};
 
-use crate::stage::{Stage, every_run, is_kept, ok, together};
+use crate::stage::{TestStage, every_run, is_kept, ok, together};
 
 /// A repeated setup is `Ok` and leaves the stored data unchanged.
-pub(crate) async fn setup_can_be_repeated(stage: Stage) {
+pub(crate) async fn setup_can_be_repeated(stage: TestStage) {
     let mut log = stage.written("r-1", 6).await;
     for _ in 0..3 {
         ok(stage.store().setup().await, "setting up again");
@@ -17,7 +17,7 @@ pub(crate) async fn setup_can_be_repeated(stage: Stage) {
 }
 
 /// Many instances may run setup at once, even while others write runs.
-pub(crate) async fn setup_is_safe_from_many_instances_at_once(stage: Stage) {
+pub(crate) async fn setup_is_safe_from_many_instances_at_once(stage: TestStage) {
     let mut stores = Vec::new();
     for _ in 0..10 {
         stores.push(stage.unprepared().await);
@@ -44,7 +44,7 @@ pub(crate) async fn setup_is_safe_from_many_instances_at_once(stage: Stage) {
 }
 
 /// The capabilities of a store are constant while it is open.
-pub(crate) async fn capabilities_are_constant(stage: Stage) {
+pub(crate) async fn capabilities_are_constant(stage: TestStage) {
     let store = stage.store();
     let before = store.capabilities();
     assert!(!before.name.is_empty(), "a store has a name");
@@ -58,7 +58,7 @@ pub(crate) async fn capabilities_are_constant(stage: Stage) {
 /// A store sends notices exactly if it says so.
 ///
 /// Guarantees: STORE-5.
-pub(crate) async fn notices_are_sent_as_announced(stage: Stage) {
+pub(crate) async fn notices_are_sent_as_announced(stage: TestStage) {
     for _ in 0..2 {
         let announced = stage.store().capabilities().notices;
         assert_eq!(stage.store().subscribe().is_some(), announced, "notices are as announced");
@@ -66,7 +66,7 @@ pub(crate) async fn notices_are_sent_as_announced(stage: Stage) {
 }
 
 /// Notices come when runs change. Single ones may be lost, so the runs are changed until one is noticed.
-pub(crate) async fn changes_are_noticed(stage: Stage) {
+pub(crate) async fn changes_are_noticed(stage: TestStage) {
     let mut notices = stage
         .store()
         .subscribe()
@@ -94,7 +94,7 @@ pub(crate) async fn changes_are_noticed(stage: Stage) {
 }
 
 /// Every listener receives the texts of every instance: whole, in order, and from the start of listening on. A store may have no relay.
-pub(crate) async fn what_is_said_is_heard_whole_and_in_order(stage: Stage) {
+pub(crate) async fn what_is_said_is_heard_whole_and_in_order(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     let (Some(relay), Some(far)) = (store.relay(), other.relay()) else {
         assert!(store.relay().is_none() && other.relay().is_none(), "a store that can say nothing never can");

@@ -7,7 +7,7 @@ use std::fmt;
 use ferrata_store::{CheckpointStore, ErrorKind, Transactions, check_append};
 
 use crate::cases::dropped::drop_after;
-use crate::stage::{Log, Stage, expect_refusal, is_kept_at_head, ok};
+use crate::stage::{Log, TestStage, expect_refusal, is_kept_at_head, ok};
 use crate::table::NestedEnd::{Commit, Drop, Forget, RollBack};
 use crate::table::TransactionStep::{self as Step, Insert, Nested};
 use crate::table::{StatementError, StatementErrors, StepResult, TransactionTable};
@@ -28,7 +28,7 @@ enum StoryEnd {
 }
 
 /// The steps that a node takes in its transaction, and how the run's commit ends.
-struct Story(&'static [Step], StoryEnd);
+struct TransactionStory(&'static [Step], StoryEnd);
 
 /// How many transactions a store has open at once, at most, as far as the suite asks.
 const MAX_OPEN: usize = 64;
@@ -40,16 +40,16 @@ const POLLS: usize = 12;
 const ROWS: u32 = 100;
 
 /// Shared state of a property's stories.
-struct Scene {
-    stage: Stage,
+struct StoryScene {
+    stage: TestStage,
     table: Box<dyn TransactionTable>,
     /// The committed rows of the table.
     kept: BTreeSet<u32>,
     count: u32,
 }
 
-impl Scene {
-    async fn new(stage: Stage) -> Self {
+impl StoryScene {
+    async fn new(stage: TestStage) -> Self {
         let table = stage.table().await;
         let kept = table.rows().await;
         assert_eq!(kept, BTreeSet::from([0]), "the table of a fresh space holds the number 0");
@@ -57,7 +57,7 @@ impl Scene {
     }
 
     /// Tells a story on a run of its own.
-    async fn tell(&mut self, Story(steps, ending): &Story) {
+    async fn run_story(&mut self, TransactionStory(steps, ending): &TransactionStory) {
         self.count += 1;
         let from = self.count * ROWS;
         let store = self.stage.store();
@@ -115,9 +115,9 @@ impl Scene {
         is_kept_at_head(&*store, &log).await;
     }
 
-    async fn tell_all(&mut self, stories: &[Story]) {
+    async fn run_stories(&mut self, stories: &[TransactionStory]) {
         for story in stories {
-            self.tell(story).await;
+            self.run_story(story).await;
         }
     }
 }
@@ -138,8 +138,8 @@ fn shifted(step: Step, by: u32) -> Step {
 }
 
 /// A node's rows and its record appear with the commit, and not earlier.
-pub(crate) async fn commit_keeps_rows_and_record(stage: Stage) {
-    let mut scene = Scene::new(stage).await;
+pub(crate) async fn commit_keeps_rows_and_record(stage: TestStage) {
+    let mut scene = StoryScene::new(stage).await;
     let store = scene.stage.store();
     let mut log = scene.stage.written("r", 1).await;
     for row in [1, 2] {
@@ -155,14 +155,14 @@ pub(crate) async fn commit_keeps_rows_and_record(stage: Stage) {
         assert_eq!(scene.table.rows().await, scene.kept, "the rows are there after the commit");
         is_kept_at_head(&*store, &log).await;
     }
-    scene.tell_all(&[Story(&[Insert(1), Insert(2)], StoryEnd::Committed(&[1, 2]))]).await;
+    scene.run_stories(&[TransactionStory(&[Insert(1), Insert(2)], StoryEnd::Committed(&[1, 2]))]).await;
 }
 
 /// A transaction that is dropped is rolled back, and gives back what it held.
 ///
 /// Guarantees: ONCE-1.
-pub(crate) async fn dropped_transaction_leaves_no_rows(stage: Stage) {
-    let scene = Scene::new(stage).await;
+pub(crate) async fn dropped_transaction_leaves_no_rows(stage: TestStage) {
+    let scene = StoryScene::new(stage).await;
     let store = scene.stage.store();
     let mut log = scene.stage.written("r", 1).await;
     let mut transaction = ok(transactions(&*store).begin(&log.key).await, "beginning a transaction");
@@ -176,8 +176,8 @@ pub(crate) async fn dropped_transaction_leaves_no_rows(stage: Stage) {
 /// Another writer was first: the commit is a conflict, and the rows are rolled back.
 ///
 /// Guarantees: ONCE-1.
-pub(crate) async fn conflict_at_commit_leaves_no_rows(stage: Stage) {
-    let scene = Scene::new(stage).await;
+pub(crate) async fn conflict_at_commit_leaves_no_rows(stage: TestStage) {
+    let scene = StoryScene::new(stage).await;
     let store = scene.stage.store();
     let mut log: Log = scene.stage.written("r", 1).await;
     let behind = log.next(1);
@@ -193,8 +193,8 @@ pub(crate) async fn conflict_at_commit_leaves_no_rows(stage: Stage) {
 }
 
 /// The commit refuses a record that the store does not take, and the rows are rolled back.
-pub(crate) async fn refused_record_leaves_no_rows(stage: Stage) {
-    let mut scene = Scene::new(stage).await;
+pub(crate) async fn refused_record_leaves_no_rows(stage: TestStage) {
+    let mut scene = StoryScene::new(stage).await;
     let store = scene.stage.store();
     let log = scene.stage.written("r", 2).await;
     let mut unsealed = log.next(1);
@@ -210,13 +210,13 @@ pub(crate) async fn refused_record_leaves_no_rows(stage: Stage) {
         assert_eq!(scene.table.rows().await, scene.kept, "{what} leaves no row");
         is_kept_at_head(&*store, &log).await;
     }
-    scene.tell(&Story(&[Insert(1)], StoryEnd::Committed(&[1]))).await;
+    scene.run_story(&TransactionStory(&[Insert(1)], StoryEnd::Committed(&[1]))).await;
 }
 
 /// A commit without an answer is done or not done: the log says which, and the rows agree. The next attempt of the node expects the same head, so
 /// that a commit which comes late meets its record, or the other way round.
-pub(crate) async fn unanswered_commit_keeps_rows_and_record(stage: Stage) {
-    let mut scene = Scene::new(stage).await;
+pub(crate) async fn unanswered_commit_keeps_rows_and_record(stage: TestStage) {
+    let mut scene = StoryScene::new(stage).await;
     let store = scene.stage.store();
     for polls in 0..POLLS {
         let row = 2 * u32::try_from(polls).expect("few") + 1;
@@ -242,8 +242,8 @@ pub(crate) async fn unanswered_commit_keeps_rows_and_record(stage: Stage) {
 }
 
 /// A transaction that cannot begin, for want of a connection or of the lock, is refused as one that may begin later.
-pub(crate) async fn begin_without_room_is_unavailable(stage: Stage) {
-    let mut scene = Scene::new(stage).await;
+pub(crate) async fn begin_without_room_is_unavailable(stage: TestStage) {
+    let mut scene = StoryScene::new(stage).await;
     let store = scene.stage.store();
     let log = scene.stage.written("r", 1).await;
     let mut open = Vec::new();
@@ -264,22 +264,22 @@ pub(crate) async fn begin_without_room_is_unavailable(stage: Stage) {
     assert!(!open.is_empty(), "the first transaction begins");
     drop(open);
     is_kept_at_head(&*store, &log).await;
-    scene.tell(&Story(&[Insert(1)], StoryEnd::Committed(&[1]))).await;
+    scene.run_story(&TransactionStory(&[Insert(1)], StoryEnd::Committed(&[1]))).await;
 }
 
 /// The connection is lost in the transaction: nothing is there, and the node may run again.
-pub(crate) async fn lost_connection_leaves_no_rows(stage: Stage) {
+pub(crate) async fn lost_connection_leaves_no_rows(stage: TestStage) {
     let stories = [
-        Story(&[Insert(1), Step::LoseConnection], StoryEnd::Lost),
-        Story(&[Insert(1), Step::LoseConnection, Insert(2)], StoryEnd::Lost),
-        Story(&[Step::LoseConnection], StoryEnd::Lost),
+        TransactionStory(&[Insert(1), Step::LoseConnection], StoryEnd::Lost),
+        TransactionStory(&[Insert(1), Step::LoseConnection, Insert(2)], StoryEnd::Lost),
+        TransactionStory(&[Step::LoseConnection], StoryEnd::Lost),
     ];
-    Scene::new(stage).await.tell_all(&stories).await;
+    StoryScene::new(stage).await.run_stories(&stories).await;
 }
 
 /// The store knows the errors of statements after which the same work may succeed in another transaction.
-pub(crate) async fn transient_errors_give_way(stage: Stage) {
-    let scene = Scene::new(stage).await;
+pub(crate) async fn transient_errors_give_way(stage: TestStage) {
+    let scene = StoryScene::new(stage).await;
     let store = scene.stage.store();
     let StatementErrors { transient, permanent } = scene.table.statement_errors().await;
     assert!(!transient.is_empty() && !permanent.is_empty(), "the table has errors of both kinds");
@@ -287,152 +287,158 @@ pub(crate) async fn transient_errors_give_way(stage: Stage) {
     for (error, is_transient) in errors.chain(permanent.into_iter().map(|error| (error, false))) {
         let what = error.to_string();
         assert_eq!(transactions(&*store).gave_way(&*error), is_transient, "gave way: {what}");
-        let wrapped = Wrapped(error);
+        let wrapped = WrappedError(error);
         assert_eq!(transactions(&*store).gave_way(&wrapped), is_transient, "gave way, as a cause: {what}");
     }
 }
 
 /// An error of a node with that of a statement as its cause.
 #[derive(Debug)]
-struct Wrapped(StatementError);
+struct WrappedError(StatementError);
 
-impl fmt::Display for Wrapped {
+impl fmt::Display for WrappedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the node failed")
     }
 }
 
-impl StdError for Wrapped {
+impl StdError for WrappedError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         Some(&*self.0)
     }
 }
 
 /// Savepoints, and transactions of the driver within the transaction, commit and roll back as requested.
-pub(crate) async fn nested_transactions_end_as_asked(stage: Stage) {
+pub(crate) async fn nested_transactions_end_as_asked(stage: TestStage) {
     let stories = [
-        Story(&[Insert(1), Step::Savepoint, Insert(2), Step::Release], StoryEnd::Committed(&[1, 2])),
-        Story(
+        TransactionStory(
+            &[Insert(1), Step::Savepoint, Insert(2), Step::Release],
+            StoryEnd::Committed(&[1, 2]),
+        ),
+        TransactionStory(
             &[Insert(1), Step::Savepoint, Insert(2), Step::RollBackTo, Step::Release, Insert(3)],
             StoryEnd::Committed(&[1, 3]),
         ),
-        Story(&[Insert(1), Nested(2, Commit), Insert(3)], StoryEnd::Committed(&[1, 2, 3])),
-        Story(&[Insert(1), Nested(2, RollBack), Insert(3)], StoryEnd::Committed(&[1, 3])),
-        Story(&[Insert(1), Nested(2, Drop), Insert(3)], StoryEnd::Committed(&[1, 3])),
-        Story(&[Insert(1), Nested(2, Drop)], StoryEnd::Committed(&[1])),
+        TransactionStory(&[Insert(1), Nested(2, Commit), Insert(3)], StoryEnd::Committed(&[1, 2, 3])),
+        TransactionStory(&[Insert(1), Nested(2, RollBack), Insert(3)], StoryEnd::Committed(&[1, 3])),
+        TransactionStory(&[Insert(1), Nested(2, Drop), Insert(3)], StoryEnd::Committed(&[1, 3])),
+        TransactionStory(&[Insert(1), Nested(2, Drop)], StoryEnd::Committed(&[1])),
     ];
-    Scene::new(stage).await.tell_all(&stories).await;
+    StoryScene::new(stage).await.run_stories(&stories).await;
 }
 
 /// A statement that the database refuses, and whose error the node passes over, costs itself or the whole transaction.
 ///
 /// Guarantees: ONCE-8.
-pub(crate) async fn refused_statement_leaves_all_or_nothing(stage: Stage) {
+pub(crate) async fn refused_statement_leaves_all_or_nothing(stage: TestStage) {
     use Step::{InsertRefused, Release, RollBackTo, Savepoint};
     let stories = [
-        Story(&[Insert(1), InsertRefused], StoryEnd::Either(&[1])),
-        Story(&[Insert(1), InsertRefused, Insert(2)], StoryEnd::Either(&[1, 2])),
-        Story(
+        TransactionStory(&[Insert(1), InsertRefused], StoryEnd::Either(&[1])),
+        TransactionStory(&[Insert(1), InsertRefused, Insert(2)], StoryEnd::Either(&[1, 2])),
+        TransactionStory(
             &[Insert(1), Savepoint, InsertRefused, RollBackTo, Release, Insert(2)],
             StoryEnd::Committed(&[1, 2]),
         ),
-        Story(&[Insert(1), Savepoint, InsertRefused, Insert(2)], StoryEnd::Either(&[1, 2])),
+        TransactionStory(&[Insert(1), Savepoint, InsertRefused, Insert(2)], StoryEnd::Either(&[1, 2])),
     ];
-    Scene::new(stage).await.tell_all(&stories).await;
+    StoryScene::new(stage).await.run_stories(&stories).await;
 }
 
 /// The database rolled the transaction back by itself, and the node went on as if nothing had been: in savepoints, or in a transaction that it
 /// began by a statement or by the driver. No such transaction is the run's.
 ///
 /// Guarantees: ONCE-8.
-pub(crate) async fn database_rollback_refuses_commit(stage: Stage) {
+pub(crate) async fn database_rollback_refuses_commit(stage: TestStage) {
     use Step::{Begin, BeginImmediate, LoseTransaction, Release, RollBackTo, Savepoint};
     let stories = [
-        Story(&[Insert(1), LoseTransaction], StoryEnd::Refused),
-        Story(&[Insert(1), LoseTransaction, Insert(2)], StoryEnd::Refused),
-        Story(&[Insert(1), LoseTransaction, Savepoint, Insert(2)], StoryEnd::Refused),
-        Story(&[Insert(1), LoseTransaction, Savepoint, Insert(2), Release], StoryEnd::Refused),
-        Story(&[Insert(1), LoseTransaction, Begin, Insert(2)], StoryEnd::Refused),
-        Story(&[Insert(1), LoseTransaction, BeginImmediate, Insert(2)], StoryEnd::Refused),
-        Story(
+        TransactionStory(&[Insert(1), LoseTransaction], StoryEnd::Refused),
+        TransactionStory(&[Insert(1), LoseTransaction, Insert(2)], StoryEnd::Refused),
+        TransactionStory(&[Insert(1), LoseTransaction, Savepoint, Insert(2)], StoryEnd::Refused),
+        TransactionStory(&[Insert(1), LoseTransaction, Savepoint, Insert(2), Release], StoryEnd::Refused),
+        TransactionStory(&[Insert(1), LoseTransaction, Begin, Insert(2)], StoryEnd::Refused),
+        TransactionStory(&[Insert(1), LoseTransaction, BeginImmediate, Insert(2)], StoryEnd::Refused),
+        TransactionStory(
             &[Insert(1), Savepoint, LoseTransaction, RollBackTo, Release, Savepoint, Insert(2), Release],
             StoryEnd::Refused,
         ),
-        Story(
+        TransactionStory(
             &[Insert(1), Savepoint, LoseTransaction, RollBackTo, Release, Savepoint, Insert(2)],
             StoryEnd::Refused,
         ),
-        Story(&[Insert(1), LoseTransaction, Nested(2, Commit)], StoryEnd::Refused),
-        Story(&[Insert(1), LoseTransaction, Nested(2, RollBack)], StoryEnd::Refused),
-        Story(&[Insert(1), LoseTransaction, Nested(2, Drop)], StoryEnd::Refused),
-        Story(&[Insert(1), LoseTransaction, Nested(2, Forget)], StoryEnd::Refused),
-        Story(&[Nested(1, Commit), LoseTransaction, Nested(2, Drop), Insert(3)], StoryEnd::Refused),
+        TransactionStory(&[Insert(1), LoseTransaction, Nested(2, Commit)], StoryEnd::Refused),
+        TransactionStory(&[Insert(1), LoseTransaction, Nested(2, RollBack)], StoryEnd::Refused),
+        TransactionStory(&[Insert(1), LoseTransaction, Nested(2, Drop)], StoryEnd::Refused),
+        TransactionStory(&[Insert(1), LoseTransaction, Nested(2, Forget)], StoryEnd::Refused),
+        TransactionStory(
+            &[Nested(1, Commit), LoseTransaction, Nested(2, Drop), Insert(3)],
+            StoryEnd::Refused,
+        ),
     ];
-    Scene::new(stage).await.tell_all(&stories).await;
+    StoryScene::new(stage).await.run_stories(&stories).await;
 }
 
 /// A database without room refuses a row of the node: the others are there with the record, or none of them.
 ///
 /// Guarantees: ONCE-8.
-pub(crate) async fn full_database_leaves_all_or_nothing(stage: Stage) {
+pub(crate) async fn full_database_leaves_all_or_nothing(stage: TestStage) {
     use Step::{InsertFull, Release, RollBackTo, Savepoint};
     let stories = [
-        Story(&[Insert(1), InsertFull(2)], StoryEnd::Either(&[1])),
-        Story(&[Insert(1), InsertFull(2), Insert(3)], StoryEnd::Either(&[1, 3])),
-        Story(
+        TransactionStory(&[Insert(1), InsertFull(2)], StoryEnd::Either(&[1])),
+        TransactionStory(&[Insert(1), InsertFull(2), Insert(3)], StoryEnd::Either(&[1, 3])),
+        TransactionStory(
             &[Insert(1), Savepoint, InsertFull(2), RollBackTo, Release, Insert(3)],
             StoryEnd::Either(&[1, 3]),
         ),
-        Story(
+        TransactionStory(
             &[Insert(1), Savepoint, InsertFull(2), RollBackTo, Release, Savepoint, Insert(3), Release],
             StoryEnd::Either(&[1, 3]),
         ),
     ];
-    Scene::new(stage).await.tell_all(&stories).await;
+    StoryScene::new(stage).await.run_stories(&stories).await;
 }
 
 /// A node that ends the transaction by a statement has no record in it, nor in one that it begins afterwards.
 ///
 /// Guarantees: ONCE-8.
-pub(crate) async fn ended_transaction_refuses_commit(stage: Stage) {
+pub(crate) async fn ended_transaction_refuses_commit(stage: TestStage) {
     use Step::{Begin, BeginImmediate, Commit, RollBack, Savepoint};
     let stories = [
-        Story(&[Insert(1), RollBack], StoryEnd::Ended),
-        Story(&[Insert(1), RollBack, Insert(2)], StoryEnd::Ended),
-        Story(&[Insert(1), RollBack, Begin, Insert(2)], StoryEnd::Ended),
-        Story(&[Insert(1), RollBack, BeginImmediate, Insert(2)], StoryEnd::Ended),
-        Story(&[Insert(1), RollBack, Begin, Savepoint, Insert(2)], StoryEnd::Ended),
-        Story(&[Insert(1), Commit], StoryEnd::Ended),
-        Story(&[Insert(1), Commit, Insert(2)], StoryEnd::Ended),
-        Story(&[Insert(1), Commit, Begin, Insert(2)], StoryEnd::Ended),
-        Story(&[Insert(1), Commit, BeginImmediate, Insert(2)], StoryEnd::Ended),
+        TransactionStory(&[Insert(1), RollBack], StoryEnd::Ended),
+        TransactionStory(&[Insert(1), RollBack, Insert(2)], StoryEnd::Ended),
+        TransactionStory(&[Insert(1), RollBack, Begin, Insert(2)], StoryEnd::Ended),
+        TransactionStory(&[Insert(1), RollBack, BeginImmediate, Insert(2)], StoryEnd::Ended),
+        TransactionStory(&[Insert(1), RollBack, Begin, Savepoint, Insert(2)], StoryEnd::Ended),
+        TransactionStory(&[Insert(1), Commit], StoryEnd::Ended),
+        TransactionStory(&[Insert(1), Commit, Insert(2)], StoryEnd::Ended),
+        TransactionStory(&[Insert(1), Commit, Begin, Insert(2)], StoryEnd::Ended),
+        TransactionStory(&[Insert(1), Commit, BeginImmediate, Insert(2)], StoryEnd::Ended),
     ];
-    Scene::new(stage).await.tell_all(&stories).await;
+    StoryScene::new(stage).await.run_stories(&stories).await;
 }
 
 /// A transaction of the driver that the node leaves open within the transaction: the driver would end it instead of the whole.
 ///
 /// Guarantees: ONCE-8.
-pub(crate) async fn open_nested_transaction_refuses_commit(stage: Stage) {
+pub(crate) async fn open_nested_transaction_refuses_commit(stage: TestStage) {
     let stories = [
-        Story(&[Insert(1), Nested(2, Forget)], StoryEnd::Refused),
-        Story(&[Insert(1), Nested(2, Forget), Insert(3)], StoryEnd::Refused),
-        Story(&[Insert(1), Step::Savepoint, Insert(2)], StoryEnd::Either(&[1, 2])),
+        TransactionStory(&[Insert(1), Nested(2, Forget)], StoryEnd::Refused),
+        TransactionStory(&[Insert(1), Nested(2, Forget), Insert(3)], StoryEnd::Refused),
+        TransactionStory(&[Insert(1), Step::Savepoint, Insert(2)], StoryEnd::Either(&[1, 2])),
     ];
-    Scene::new(stage).await.tell_all(&stories).await;
+    StoryScene::new(stage).await.run_stories(&stories).await;
 }
 
 /// Rows that a constraint refuses at the commit are the node's failure, and no damage of the store.
 ///
 /// Guarantees: ONCE-8.
-pub(crate) async fn deferred_constraint_refuses_commit(stage: Stage) {
+pub(crate) async fn deferred_constraint_refuses_commit(stage: TestStage) {
     let stories = [
-        Story(&[Insert(1), Step::ViolateAtCommit], StoryEnd::Refused),
-        Story(&[Nested(1, Commit), Step::ViolateAtCommit, Insert(2)], StoryEnd::Refused),
-        Story(
+        TransactionStory(&[Insert(1), Step::ViolateAtCommit], StoryEnd::Refused),
+        TransactionStory(&[Nested(1, Commit), Step::ViolateAtCommit, Insert(2)], StoryEnd::Refused),
+        TransactionStory(
             &[Insert(1), Step::Savepoint, Step::ViolateAtCommit, Step::RollBackTo, Step::Release],
             StoryEnd::Committed(&[1]),
         ),
     ];
-    Scene::new(stage).await.tell_all(&stories).await;
+    StoryScene::new(stage).await.run_stories(&stories).await;
 }

@@ -8,13 +8,13 @@ use ferrata_store::{
     Seq, Timestamp,
 };
 
-use super::chance::Chance;
-use super::oracle::{Life, Oracle};
-use crate::stage::{Log, Stage, Walk, every_header_or, facts, key_in};
+use super::chance::RandomChoices;
+use super::oracle::{ModelOracle, RunLife};
+use crate::stage::{Log, PageWalk, TestStage, every_header_or, facts, key_in};
 
 /// One call.
 #[derive(Debug)]
-pub(super) enum Call {
+pub(super) enum ModelCall {
     Setup,
     Append(Vec<RunAppend>),
     Load(RunKey, At),
@@ -31,32 +31,32 @@ pub(super) enum Call {
 /// The compared part of an answer.
 #[expect(clippy::large_enum_variant, reason = "one is made for each call of a test and looked at once")]
 #[derive(Debug, PartialEq)]
-pub(super) enum Answer {
-    Heads(Vec<Result<HeadRef, Refusal>>),
-    Records(Result<Option<Vec<Record>>, Refusal>),
-    Headers(Result<Vec<RecordHeader>, Refusal>),
-    Head(Result<Option<RunHead>, Refusal>),
-    Runs(Result<Vec<RunHead>, Refusal>),
+pub(super) enum CallAnswer {
+    Heads(Vec<Result<HeadRef, CallRefusal>>),
+    Records(Result<Option<Vec<Record>>, CallRefusal>),
+    Headers(Result<Vec<RecordHeader>, CallRefusal>),
+    Head(Result<Option<RunHead>, CallRefusal>),
+    Runs(Result<Vec<RunHead>, CallRefusal>),
     /// Number of records, and number of bytes if the contract defines it.
-    Removed(Result<(u64, Option<u64>), Refusal>),
-    Done(Result<(), Refusal>),
+    Removed(Result<(u64, Option<u64>), CallRefusal>),
+    Done(Result<(), CallRefusal>),
 }
 
 /// The compared part of an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct CallRefusal {
     pub(super) kind: ErrorKind,
     /// The head that a conflict names.
     pub(super) actual: Option<Option<HeadRef>>,
 }
 
-impl Refusal {
+impl CallRefusal {
     pub(super) fn of(kind: ErrorKind) -> Self {
         Self { kind, actual: None }
     }
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for CallRefusal {
     fn from(error: Error) -> Self {
         let kind = match error.kind() {
             // A record that is not sealed: the contract gives the one kind for the call and the other for the record.
@@ -83,7 +83,7 @@ pub(super) fn executors() -> Vec<ExecutorId> {
 /// Times of creation: two runs may have the same.
 const CREATED: [i64; 3] = [-7, 10, 1_600_000_000_000];
 
-impl Call {
+impl ModelCall {
     /// The name of each call.
     pub(super) const NAMES: [&str; 9] =
         ["setup", "append", "load", "headers", "head", "runs", "prune", "purge", "heartbeat"];
@@ -103,7 +103,7 @@ impl Call {
     }
 
     /// Draws a call that the state of things makes interesting.
-    pub(super) fn draw(chance: &mut Chance, oracle: &Oracle, stage: &Stage) -> Self {
+    pub(super) fn draw(chance: &mut RandomChoices, oracle: &ModelOracle, stage: &TestStage) -> Self {
         let run = chance.pick(&runs()).clone();
         let life = oracle.life(&run);
         let order = *chance.pick(&[Order::NewestFirst, Order::OldestFirst]);
@@ -143,57 +143,59 @@ impl Call {
     }
 
     /// Creates the call.
-    pub(super) async fn make(&self, store: &dyn CheckpointStore) -> Answer {
+    pub(super) async fn make(&self, store: &dyn CheckpointStore) -> CallAnswer {
         match self {
-            Self::Setup => Answer::Done(store.setup().await.map_err(Refusal::from)),
+            Self::Setup => CallAnswer::Done(store.setup().await.map_err(CallRefusal::from)),
             Self::Append(batch) => {
                 let results = store.append(batch.clone()).await;
-                Answer::Heads(results.into_iter().map(|result| result.map_err(Refusal::from)).collect())
+                CallAnswer::Heads(
+                    results.into_iter().map(|result| result.map_err(CallRefusal::from)).collect(),
+                )
             }
-            Self::Load(run, at) => Answer::Records(store.load(run, *at).await.map_err(Refusal::from)),
+            Self::Load(run, at) => CallAnswer::Records(store.load(run, *at).await.map_err(CallRefusal::from)),
             Self::Headers(run, range, is_walk) => {
                 let found = match is_walk {
                     true => every_header_or(store, run, *range).await,
                     false => store.headers(run, *range).await.map(|answer| answer.items),
                 };
-                Answer::Headers(found.map_err(Refusal::from))
+                CallAnswer::Headers(found.map_err(CallRefusal::from))
             }
-            Self::Head(run) => Answer::Head(store.head(run).await.map_err(Refusal::from)),
+            Self::Head(run) => CallAnswer::Head(store.head(run).await.map_err(CallRefusal::from)),
             Self::Runs(query, order, limit) => {
-                let (mut all, mut walk) = (Vec::new(), Walk::new(*order, *limit));
+                let (mut all, mut walk) = (Vec::new(), PageWalk::new(*order, *limit));
                 while let Some(page) = walk.next() {
                     match store.runs(query, page).await {
-                        Ok(page) => all.extend(walk.took(page)),
-                        Err(error) => return Answer::Runs(Err(error.into())),
+                        Ok(page) => all.extend(walk.take_page(page)),
+                        Err(error) => return CallAnswer::Runs(Err(error.into())),
                     }
                 }
-                Answer::Runs(Ok(all))
+                CallAnswer::Runs(Ok(all))
             }
             Self::Prune(run, cut) => {
                 let removed = store.prune(run, cut.clone()).await;
                 // A base may have replaced a body; the contract does not define whether that counts.
                 let is_said = cut.base.is_none();
                 let removed = removed.map(|removed| (removed.records, is_said.then_some(removed.bytes)));
-                Answer::Removed(removed.map_err(Refusal::from))
+                CallAnswer::Removed(removed.map_err(CallRefusal::from))
             }
             Self::Purge(run, expected) => {
                 let removed = store.purge(run, *expected).await;
-                Answer::Removed(
-                    removed.map(|removed| (removed.records, Some(removed.bytes))).map_err(Refusal::from),
+                CallAnswer::Removed(
+                    removed.map(|removed| (removed.records, Some(removed.bytes))).map_err(CallRefusal::from),
                 )
             }
             Self::Heartbeat(executor, ttl) => {
-                Answer::Done(store.heartbeat(executor, *ttl).await.map_err(Refusal::from))
+                CallAnswer::Done(store.heartbeat(executor, *ttl).await.map_err(CallRefusal::from))
             }
         }
     }
 }
 
 /// Draws an entry of a batch: mostly one that succeeds, and each way in which it may not.
-fn entry(chance: &mut Chance, oracle: &Oracle, stage: &Stage) -> RunAppend {
+fn entry(chance: &mut RandomChoices, oracle: &ModelOracle, stage: &TestStage) -> RunAppend {
     let run = chance.pick(&runs()).clone();
     let life = oracle.life(&run);
-    let mut log = stage.log_of(run).with_facts(said(chance));
+    let mut log = stage.log_of(run).with_facts(draw_facts(chance));
     if let Some(life) = life {
         log.records.clone_from(&life.written);
     }
@@ -215,13 +217,13 @@ fn entry(chance: &mut Chance, oracle: &Oracle, stage: &Stage) -> RunAppend {
         header.base = header.seq.get().is_multiple_of(every);
     });
     if (20..28).contains(&kind) {
-        spoil(chance, &mut entry);
+        break_rule(chance, &mut entry);
     }
     entry
 }
 
 /// Makes an append again that ends where the log ends, sometimes with a difference.
-fn repeat(chance: &mut Chance, life: &Life, log: &Log, count: usize) -> RunAppend {
+fn repeat(chance: &mut RandomChoices, life: &RunLife, log: &Log, count: usize) -> RunAppend {
     let from = log.records.len().saturating_sub(count);
     let mut before = log.clone();
     before.records.truncate(from);
@@ -245,7 +247,7 @@ fn repeat(chance: &mut Chance, life: &Life, log: &Log, count: usize) -> RunAppen
 }
 
 /// Breaks one of the rules that are checked before the head is.
-fn spoil(chance: &mut Chance, entry: &mut RunAppend) {
+fn break_rule(chance: &mut RandomChoices, entry: &mut RunAppend) {
     let last = entry.records.len() - 1;
     let header = &mut entry.records[last].header;
     match chance.below(5) {
@@ -258,7 +260,7 @@ fn spoil(chance: &mut Chance, entry: &mut RunAppend) {
 }
 
 /// Draws the facts of a new run.
-fn said(chance: &mut Chance) -> RunFacts {
+fn draw_facts(chance: &mut RandomChoices) -> RunFacts {
     let workflow = chance.pick(&["review", "publish"]);
     let said = facts(workflow, *chance.pick(&CREATED));
     let mut labels = Labels::default();
@@ -287,7 +289,7 @@ fn label_pool() -> Vec<(String, String)> {
     [("k", "v"), ("k", "w"), ("%", "'"), ("é", "")].map(|(k, v)| (k.to_owned(), v.to_owned())).into()
 }
 
-fn position(chance: &mut Chance, life: Option<&Life>) -> At {
+fn position(chance: &mut RandomChoices, life: Option<&RunLife>) -> At {
     let length = life.map_or(3, |life| life.written.len() + 2);
     let seq = chance.index(length);
     let id = life.and_then(|life| life.written.get(seq)).map(|record| record.header.id);
@@ -299,7 +301,7 @@ fn position(chance: &mut Chance, life: Option<&Life>) -> At {
     }
 }
 
-fn query(chance: &mut Chance) -> RunQuery {
+fn query(chance: &mut RandomChoices) -> RunQuery {
     let mut query = RunQuery::default();
     query.tenant = chance.maybe(&runs()).map(|run| run.tenant);
     query.workflow = chance.maybe(&["review", "publish"]).map(|name| facts(name, 0).workflow);
@@ -318,7 +320,7 @@ fn query(chance: &mut Chance) -> RunQuery {
 }
 
 /// Draws the head that a purge expects: none, the one there is, an older one.
-fn expected(chance: &mut Chance, life: Option<&Life>) -> Option<HeadRef> {
+fn expected(chance: &mut RandomChoices, life: Option<&RunLife>) -> Option<HeadRef> {
     let life = life.filter(|_| !chance.happens(40))?;
     let records = life.written.len();
     let place = if chance.happens(50) { records - 1 } else { chance.index(records) };
@@ -326,7 +328,7 @@ fn expected(chance: &mut Chance, life: Option<&Life>) -> Option<HeadRef> {
 }
 
 /// Draws a cut: at a base, at another record with or without a base, with a wrong one, beyond the head.
-fn cut(chance: &mut Chance, life: Option<&Life>) -> PruneCut {
+fn cut(chance: &mut RandomChoices, life: Option<&RunLife>) -> PruneCut {
     let Some(life) = life else { return PruneCut { at: Seq::new(0), base: None } };
     let seq = chance.index(life.written.len() + 1);
     let at = Seq::new(seq as u64);

@@ -2,9 +2,9 @@
 
 /// A stream of choices that is the same for the same seed: SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Debug)]
-pub(super) struct Chance(u64);
+pub(super) struct RandomChoices(u64);
 
-impl Chance {
+impl RandomChoices {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use ferrata_store::{At as StoreAt, CheckpointStore, HeaderRange};
 
-use self::calls::{Answer, Call, Refusal};
-use self::chance::Chance;
-use self::oracle::Oracle;
+use self::calls::{CallAnswer, CallRefusal, ModelCall};
+use self::chance::RandomChoices;
+use self::oracle::ModelOracle;
 use crate::factory::StoreFactory;
-use crate::stage::{Stage, ok};
+use crate::stage::{TestStage, ok};
 
 /// One run of the differential test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,24 +75,24 @@ impl ModelTest {
     /// Cancel safe, but what the space holds outside the process may be left.
     pub async fn run(self, factory: &dyn StoreFactory) {
         let space: Arc<dyn crate::factory::Space> = factory.fresh().await.into();
-        self.run_on(Stage::prepared(Arc::clone(&space)).await).await;
+        self.run_on(TestStage::prepared(Arc::clone(&space)).await).await;
         space.remove().await;
     }
 
-    pub(crate) async fn run_on(self, stage: Stage) {
+    pub(crate) async fn run_on(self, stage: TestStage) {
         let mut stores = vec![stage.store()];
         for _ in 1..self.instances {
             stores.push(stage.another().await);
         }
-        let mut chance = Chance::new(self.seed);
-        let mut oracle = Oracle::default();
+        let mut chance = RandomChoices::new(self.seed);
+        let mut oracle = ModelOracle::default();
         let mut succeeded = BTreeMap::new();
         for number in 0..self.calls {
             let store = chance.pick(&stores);
-            let call = Call::draw(&mut chance, &oracle, &stage);
+            let call = ModelCall::draw(&mut chance, &oracle, &stage);
             let wanted = oracle.answer(&call);
             let told = call.make(&**store).await;
-            let at = At { test: self, number, call: &call };
+            let at = TestPosition { test: self, number, call: &call };
             assert!(told == wanted, "{at}\n the store: {told:#?}\n the model: {wanted:#?}");
             if told.is_success() {
                 *succeeded.entry(call.name()).or_insert(0_u32) += 1;
@@ -102,7 +102,7 @@ impl ModelTest {
                 same_logs(&**store, &mut oracle, &at).await;
             }
         }
-        for name in Call::NAMES {
+        for name in ModelCall::NAMES {
             assert!(
                 succeeded.contains_key(name),
                 "seed {}: no {name} has succeeded in {} calls; make more of them",
@@ -114,7 +114,7 @@ impl ModelTest {
 }
 
 /// Removes what a test left, so that the next begins with nothing.
-pub(crate) async fn clear(stage: &Stage) {
+pub(crate) async fn clear(stage: &TestStage) {
     for run in calls::runs() {
         ok(stage.store().purge(&run, None).await, "purging what a test left");
     }
@@ -123,20 +123,20 @@ pub(crate) async fn clear(stage: &Stage) {
     }
 }
 
-async fn same_heads(store: &dyn CheckpointStore, oracle: &Oracle, at: &At<'_>) {
+async fn same_heads(store: &dyn CheckpointStore, oracle: &ModelOracle, at: &TestPosition<'_>) {
     for run in calls::runs() {
-        let told = store.head(&run).await.map_err(Refusal::from);
+        let told = store.head(&run).await.map_err(CallRefusal::from);
         let wanted = Ok(oracle.head(&run));
         assert!(told == wanted, "{at}\n the head of {run} after it: {told:#?}\n in the model: {wanted:#?}");
     }
 }
 
 /// Compares the whole logs of all runs.
-async fn same_logs(store: &dyn CheckpointStore, oracle: &mut Oracle, at: &At<'_>) {
+async fn same_logs(store: &dyn CheckpointStore, oracle: &mut ModelOracle, at: &TestPosition<'_>) {
     for run in calls::runs() {
         for look in [
-            Call::Headers(run.clone(), HeaderRange::oldest(50), true),
-            Call::Load(run.clone(), StoreAt::Latest),
+            ModelCall::Headers(run.clone(), HeaderRange::oldest(50), true),
+            ModelCall::Load(run.clone(), StoreAt::Latest),
         ] {
             let (wanted, told) = (oracle.answer(&look), look.make(store).await);
             assert!(told == wanted, "{at}\n {look:?} after it: {told:#?}\n in the model: {wanted:#?}");
@@ -145,13 +145,13 @@ async fn same_logs(store: &dyn CheckpointStore, oracle: &mut Oracle, at: &At<'_>
 }
 
 /// Where the test is, for the message of a failure.
-struct At<'a> {
+struct TestPosition<'a> {
     test: ModelTest,
     number: u32,
-    call: &'a Call,
+    call: &'a ModelCall,
 }
 
-impl fmt::Display for At<'_> {
+impl fmt::Display for TestPosition<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { test, number, call } = self;
         write!(
@@ -162,7 +162,7 @@ impl fmt::Display for At<'_> {
     }
 }
 
-impl Answer {
+impl CallAnswer {
     fn is_success(&self) -> bool {
         match self {
             Self::Heads(heads) => heads.iter().any(Result::is_ok),

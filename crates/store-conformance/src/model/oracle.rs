@@ -7,18 +7,18 @@ use ferrata_store::{
     RunAppend, RunFacts, RunFilter, RunHead, RunKey, RunQuery, RunStatus, Seq, Timestamp, check_append,
 };
 
-use super::calls::{Answer, Call, Refusal};
+use super::calls::{CallAnswer, CallRefusal, ModelCall};
 
 /// All runs, and who is alive. Heartbeats of the test last an hour or end at once, so that no time passes here.
 #[derive(Debug, Default)]
-pub(super) struct Oracle {
-    runs: BTreeMap<RunKey, Life>,
+pub(super) struct ModelOracle {
+    runs: BTreeMap<RunKey, RunLife>,
     alive: BTreeSet<ExecutorId>,
 }
 
 /// One life of a run: everything that was ever written in it, and what pruning did.
 #[derive(Debug)]
-pub(super) struct Life {
+pub(super) struct RunLife {
     facts: RunFacts,
     pub(super) written: Vec<Record>,
     /// Records that pruning turned into bases, by number.
@@ -26,7 +26,7 @@ pub(super) struct Life {
     pub(super) first: usize,
 }
 
-impl Life {
+impl RunLife {
     /// Returns the current record.
     pub(super) fn record(&self, seq: usize) -> &Record {
         self.rebased.get(&seq).unwrap_or(&self.written[seq])
@@ -41,53 +41,55 @@ impl Life {
     }
 }
 
-impl Oracle {
+impl ModelOracle {
     /// Answers a call, and remembers what it did.
-    pub(super) fn answer(&mut self, call: &Call) -> Answer {
+    pub(super) fn answer(&mut self, call: &ModelCall) -> CallAnswer {
         match call {
-            Call::Setup => Answer::Done(Ok(())),
-            Call::Append(batch) => Answer::Heads(self.append(batch)),
-            Call::Load(run, at) => Answer::Records(self.load(run, *at)),
-            Call::Headers(run, range, is_walk) => Answer::Headers(self.headers(run, *range, *is_walk)),
-            Call::Head(run) => Answer::Head(Ok(self.head(run))),
-            Call::Runs(query, order, _) => Answer::Runs(Ok(self.list(query, *order))),
-            Call::Prune(run, cut) => Answer::Removed(self.prune(run, cut)),
-            Call::Purge(run, expected) => Answer::Removed(self.purge(run, *expected)),
-            Call::Heartbeat(executor, ttl) => {
+            ModelCall::Setup => CallAnswer::Done(Ok(())),
+            ModelCall::Append(batch) => CallAnswer::Heads(self.append(batch)),
+            ModelCall::Load(run, at) => CallAnswer::Records(self.load(run, *at)),
+            ModelCall::Headers(run, range, is_walk) => {
+                CallAnswer::Headers(self.headers(run, *range, *is_walk))
+            }
+            ModelCall::Head(run) => CallAnswer::Head(Ok(self.head(run))),
+            ModelCall::Runs(query, order, _) => CallAnswer::Runs(Ok(self.list(query, *order))),
+            ModelCall::Prune(run, cut) => CallAnswer::Removed(self.prune(run, cut)),
+            ModelCall::Purge(run, expected) => CallAnswer::Removed(self.purge(run, *expected)),
+            ModelCall::Heartbeat(executor, ttl) => {
                 if ttl.is_zero() {
                     self.alive.remove(executor);
                 } else {
                     self.alive.insert(*executor);
                 }
-                Answer::Done(Ok(()))
+                CallAnswer::Done(Ok(()))
             }
         }
     }
 
-    pub(super) fn life(&self, run: &RunKey) -> Option<&Life> {
+    pub(super) fn life(&self, run: &RunKey) -> Option<&RunLife> {
         self.runs.get(run)
     }
 
-    fn append(&mut self, batch: &[RunAppend]) -> Vec<Result<HeadRef, Refusal>> {
+    fn append(&mut self, batch: &[RunAppend]) -> Vec<Result<HeadRef, CallRefusal>> {
         let mut named = BTreeSet::new();
         batch
             .iter()
             .map(|entry| match named.insert(&entry.run) {
                 true => self.append_one(entry),
-                false => Err(Refusal::of(ErrorKind::Invalid)),
+                false => Err(CallRefusal::of(ErrorKind::Invalid)),
             })
             .collect()
     }
 
-    fn append_one(&mut self, entry: &RunAppend) -> Result<HeadRef, Refusal> {
+    fn append_one(&mut self, entry: &RunAppend) -> Result<HeadRef, CallRefusal> {
         check_append(entry)?;
-        let actual = self.runs.get(&entry.run).map(Life::head);
+        let actual = self.runs.get(&entry.run).map(RunLife::head);
         let last = entry.records.last().map(|record| record.header.head());
         if actual == entry.expected {
             if let Some(life) = self.runs.get_mut(&entry.run) {
                 life.written.extend(entry.records.iter().cloned());
             } else {
-                let life = Life {
+                let life = RunLife {
                     facts: entry.facts.clone().expect("a start has facts"),
                     written: entry.records.clone(),
                     rebased: BTreeMap::new(),
@@ -100,18 +102,18 @@ impl Oracle {
         match self.runs.get(&entry.run) {
             // Written records stay written, whatever has been pruned since.
             Some(life) if life.written.ends_with(&entry.records) => Ok(life.head()),
-            _ => Err(Refusal { actual: Some(actual), ..Refusal::of(ErrorKind::Conflict) }),
+            _ => Err(CallRefusal { actual: Some(actual), ..CallRefusal::of(ErrorKind::Conflict) }),
         }
     }
 
-    fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, Refusal> {
+    fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, CallRefusal> {
         let Some(life) = self.runs.get(run) else { return Ok(None) };
         let is_meant = |record: &&Record| match at {
             At::Latest => record.header.head() == life.head(),
             At::Seq(seq) => record.header.seq == seq,
             At::Record(id) => record.header.id == id,
         };
-        let Some(end) = life.kept().find(is_meant) else { return Err(Refusal::of(ErrorKind::NotFound)) };
+        let Some(end) = life.kept().find(is_meant) else { return Err(CallRefusal::of(ErrorKind::NotFound)) };
         let mut needed: Vec<Record> = Vec::new();
         for record in life.kept().take_while(|record| record.header.seq <= end.header.seq) {
             if record.header.base {
@@ -122,8 +124,13 @@ impl Oracle {
         Ok(Some(needed))
     }
 
-    fn headers(&self, run: &RunKey, range: HeaderRange, is_walk: bool) -> Result<Vec<RecordHeader>, Refusal> {
-        let life = self.runs.get(run).ok_or(Refusal::of(ErrorKind::NotFound))?;
+    fn headers(
+        &self,
+        run: &RunKey,
+        range: HeaderRange,
+        is_walk: bool,
+    ) -> Result<Vec<RecordHeader>, CallRefusal> {
+        let life = self.runs.get(run).ok_or(CallRefusal::of(ErrorKind::NotFound))?;
         let mut headers: Vec<_> = life.kept().map(|record| record.header.clone()).collect();
         let limit = if is_walk { usize::MAX } else { range.limit() as usize };
         match range.anchor() {
@@ -156,9 +163,9 @@ impl Oracle {
         heads
     }
 
-    fn prune(&mut self, run: &RunKey, cut: &PruneCut) -> Result<(u64, Option<u64>), Refusal> {
-        let invalid = Refusal::of(ErrorKind::Invalid);
-        let not_found = Refusal::of(ErrorKind::NotFound);
+    fn prune(&mut self, run: &RunKey, cut: &PruneCut) -> Result<(u64, Option<u64>), CallRefusal> {
+        let invalid = CallRefusal::of(ErrorKind::Invalid);
+        let not_found = CallRefusal::of(ErrorKind::NotFound);
         let life = self.runs.get_mut(run).ok_or(not_found.clone())?;
         let at = usize::try_from(cut.at.get()).map_err(|_| not_found.clone())?;
         if at >= life.written.len() {
@@ -192,11 +199,11 @@ impl Oracle {
         Ok((gone.len() as u64, bytes))
     }
 
-    fn purge(&mut self, run: &RunKey, expected: Option<HeadRef>) -> Result<(u64, Option<u64>), Refusal> {
+    fn purge(&mut self, run: &RunKey, expected: Option<HeadRef>) -> Result<(u64, Option<u64>), CallRefusal> {
         let Some(life) = self.runs.get(run) else { return Ok((0, Some(0))) };
         if expected.is_some() && expected != Some(life.head()) {
             let actual = Some(Some(life.head()));
-            return Err(Refusal { actual, ..Refusal::of(ErrorKind::Conflict) });
+            return Err(CallRefusal { actual, ..CallRefusal::of(ErrorKind::Conflict) });
         }
         let bytes = life.kept().map(|record| record.body.len() as u64);
         let removed = (life.kept().count() as u64, Some(bytes.sum()));

@@ -84,9 +84,9 @@ pub(crate) async fn every_run(
     order: Order,
     limit: u32,
 ) -> Vec<RunHead> {
-    let (mut all, mut walk) = (Vec::new(), Walk::new(order, limit));
+    let (mut all, mut walk) = (Vec::new(), PageWalk::new(order, limit));
     while let Some(page) = walk.next() {
-        all.extend(walk.took(ok(store.runs(query, page).await, "listing runs")));
+        all.extend(walk.take_page(ok(store.runs(query, page).await, "listing runs")));
     }
     all
 }
@@ -95,12 +95,12 @@ pub(crate) async fn every_run(
 const MOST_PAGES: u32 = 3_000;
 
 /// A walk through all pages of a listing.
-pub(crate) struct Walk {
+pub(crate) struct PageWalk {
     next: Option<Page>,
     pages: u32,
 }
 
-impl Walk {
+impl PageWalk {
     pub(crate) fn new(order: Order, limit: u32) -> Self {
         Self { next: Some(Page::first(limit).with_order(order)), pages: 0 }
     }
@@ -111,7 +111,7 @@ impl Walk {
     }
 
     /// Takes a page that was fetched, and returns its entries.
-    pub(crate) fn took<T>(&mut self, Paged { items, next }: Paged<T>) -> Vec<T> {
+    pub(crate) fn take_page<T>(&mut self, Paged { items, next }: Paged<T>) -> Vec<T> {
         self.pages += 1;
         assert!(self.pages < MOST_PAGES, "a listing must come to its end; {MOST_PAGES} pages did not");
         let page = self.next.take().expect("only a page that was asked for is taken");

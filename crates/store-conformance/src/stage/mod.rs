@@ -15,7 +15,7 @@ use ferrata_store::{Clock, ExecutorId, IdSource, RunId, RunKey, SystemClock, Ten
 use tokio::task::JoinSet;
 
 pub(crate) use self::calls::{
-    Walk, append_one, appended, every_header, every_header_or, every_run, expect_refusal, is_kept,
+    PageWalk, append_one, appended, every_header, every_header_or, every_run, expect_refusal, is_kept,
     is_kept_at_head, ok,
 };
 pub(crate) use self::overtaken::overtaken;
@@ -25,7 +25,7 @@ use crate::table::TransactionTable;
 
 /// A store under test, as a property gets it.
 #[derive(Clone)]
-pub(crate) struct Stage {
+pub(crate) struct TestStage {
     space: Arc<dyn Space>,
     store: Arc<dyn CheckpointStore>,
     ids: Arc<SeqIds>,
@@ -40,7 +40,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// How long a condition may take that time brings about, on a machine that is busy with the other properties.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-impl Stage {
+impl TestStage {
     /// Opens a first instance on the space, without preparing it.
     pub(crate) async fn open(space: Arc<dyn Space>) -> Self {
         Self { store: space.open().await, space, ids: Arc::new(SeqIds::new(1)) }

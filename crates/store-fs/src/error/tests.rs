@@ -6,8 +6,8 @@ use ferrata_store::RecordId;
 
 use super::*;
 
-fn io(doing: FileOperation, source: io::Error) -> StoreError {
-    StoreError::io(doing, Path::new("/r/runs/t/a.jsonl"), source)
+fn io(doing: FileOperation, source: io::Error) -> FsStoreError {
+    FsStoreError::io(doing, Path::new("/r/runs/t/a.jsonl"), source)
 }
 
 #[test]
@@ -71,28 +71,32 @@ fn what_the_store_itself_finds_has_its_kind_and_its_record() {
     let source = || io::Error::from(io::ErrorKind::TimedOut);
     let refused = Error::new(ErrorKind::Invalid, "bad").with_seq(seq);
     let rows = [
-        (StoreError::Unsure { path: path(), source: source() }, ErrorKind::Indeterminate, None),
-        (StoreError::GivenUp, ErrorKind::Indeterminate, None),
-        (StoreError::Locked { path: path(), waited: Duration::from_secs(1) }, ErrorKind::Unavailable, None),
-        (StoreError::Restless { path: path() }, ErrorKind::Unavailable, None),
-        (StoreError::damaged(&path(), 9, "wrong"), ErrorKind::Corrupt, None),
-        (StoreError::damaged(&path(), 9, "wrong").with_seq(seq), ErrorKind::Corrupt, Some(seq)),
-        (StoreError::NewerLayout { path: path(), found: 2, known: 1 }, ErrorKind::Unsupported, None),
-        (StoreError::Unreleased { path: path() }, ErrorKind::Unsupported, None),
+        (FsStoreError::Unsure { path: path(), source: source() }, ErrorKind::Indeterminate, None),
+        (FsStoreError::GivenUp, ErrorKind::Indeterminate, None),
+        (FsStoreError::Locked { path: path(), waited: Duration::from_secs(1) }, ErrorKind::Unavailable, None),
+        (FsStoreError::Restless { path: path() }, ErrorKind::Unavailable, None),
+        (FsStoreError::damaged(&path(), 9, "wrong"), ErrorKind::Corrupt, None),
+        (FsStoreError::damaged(&path(), 9, "wrong").with_seq(seq), ErrorKind::Corrupt, Some(seq)),
+        (FsStoreError::NewerLayout { path: path(), found: 2, known: 1 }, ErrorKind::Unsupported, None),
+        (FsStoreError::Unreleased { path: path() }, ErrorKind::Unsupported, None),
         (
-            StoreError::NewerRecord { path: path(), seq: Some(seq), found: 2, known: 1 },
+            FsStoreError::NewerRecord { path: path(), seq: Some(seq), found: 2, known: 1 },
             ErrorKind::Unsupported,
             Some(seq),
         ),
-        (StoreError::FoldsCase { path: path() }, ErrorKind::Unsupported, None),
-        (StoreError::NoLocks { path: path() }, ErrorKind::Unsupported, None),
-        (StoreError::Conflict { expected: None, actual: Some(head) }, ErrorKind::Conflict, None),
-        (StoreError::NoRun, ErrorKind::NotFound, None),
-        (StoreError::NoRecord { at: At::Seq(seq), first: seq, last: seq }, ErrorKind::NotFound, Some(seq)),
-        (StoreError::NoRecord { at: At::Record(head.id), first: seq, last: seq }, ErrorKind::NotFound, None),
-        (StoreError::LargeBody { seq, len: 2, max: 1 }, ErrorKind::TooLarge, Some(seq)),
-        (StoreError::Cursor, ErrorKind::Invalid, None),
-        (StoreError::Refused(refused), ErrorKind::Invalid, Some(seq)),
+        (FsStoreError::FoldsCase { path: path() }, ErrorKind::Unsupported, None),
+        (FsStoreError::NoLocks { path: path() }, ErrorKind::Unsupported, None),
+        (FsStoreError::Conflict { expected: None, actual: Some(head) }, ErrorKind::Conflict, None),
+        (FsStoreError::NoRun, ErrorKind::NotFound, None),
+        (FsStoreError::NoRecord { at: At::Seq(seq), first: seq, last: seq }, ErrorKind::NotFound, Some(seq)),
+        (
+            FsStoreError::NoRecord { at: At::Record(head.id), first: seq, last: seq },
+            ErrorKind::NotFound,
+            None,
+        ),
+        (FsStoreError::LargeBody { seq, len: 2, max: 1 }, ErrorKind::TooLarge, Some(seq)),
+        (FsStoreError::Cursor, ErrorKind::Invalid, None),
+        (FsStoreError::Refused(refused), ErrorKind::Invalid, Some(seq)),
     ];
     let run = crate::tests::author::key("a");
     for (fault, kind, seq) in rows {
@@ -111,7 +115,7 @@ fn what_the_store_itself_finds_has_its_kind_and_its_record() {
 fn a_conflict_says_what_was_found() {
     let head = HeadRef { seq: Seq::new(7), id: crate::tests::author::fresh_id() };
     for (expected, actual) in [(Some(head), None), (None, Some(head)), (Some(head), Some(head))] {
-        let error = Error::from(StoreError::Conflict { expected, actual });
+        let error = Error::from(FsStoreError::Conflict { expected, actual });
         assert_eq!(error.actual_head(), Some(actual));
         let names_it = error.message().contains("record 7");
         assert!(names_it, "{error}");

@@ -13,7 +13,7 @@ pub(crate) const SECTOR: usize = 512;
 
 /// The contents of the first sector.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Heading {
+pub(crate) struct JournalHeading {
     journal: u64,
     /// The current lap: only groups since the journal last restarted from its beginning count.
     lap: u64,
@@ -50,7 +50,7 @@ struct EntryLine {
 
 /// The bytes of one append to one log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct JournalEntry<'a> {
     pub(crate) run: RunKey,
     pub(crate) behind: EntryAnchor,
     pub(crate) at: u64,
@@ -68,15 +68,15 @@ pub(crate) enum EntryAnchor {
 
 /// The entries of a group, before it has a place.
 #[derive(Debug, Default)]
-pub(crate) struct Group {
+pub(crate) struct EntryGroup {
     payload: Vec<u8>,
 }
 
 /// The contents of a journal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct JournalContents<'a> {
-    pub(crate) heading: Heading,
-    pub(crate) entries: Vec<Entry<'a>>,
+    pub(crate) heading: JournalHeading,
+    pub(crate) entries: Vec<JournalEntry<'a>>,
     /// The offset of an unreadable group that was acknowledged, or that a copy missed.
     pub(crate) gap: Option<usize>,
 }
@@ -84,7 +84,7 @@ pub(crate) struct JournalContents<'a> {
 /// The reason why a journal cannot be read, and the offset.
 pub(crate) type JournalDamage = (usize, Flaw);
 
-impl Heading {
+impl JournalHeading {
     pub(crate) fn new(lap: u64, inode: u64, boot: Option<&str>) -> Self {
         Self { journal: JOURNAL, lap, inode, boot: boot.map(str::to_owned) }
     }
@@ -120,8 +120,8 @@ impl Heading {
     }
 }
 
-impl Group {
-    pub(crate) fn add(&mut self, entry: &Entry<'_>) {
+impl EntryGroup {
+    pub(crate) fn add(&mut self, entry: &JournalEntry<'_>) {
         let (tenant, run) = (entry.run.tenant.clone(), entry.run.run.clone());
         let (after, made) = match entry.behind {
             EntryAnchor::Record(record) => (Some(record), None),
@@ -153,7 +153,7 @@ impl Group {
 /// The read ends at a group that a crash cut short and that was never acknowledged. An unreadable group that a later group marks as durable is a
 /// gap.
 pub(crate) fn read(bytes: &[u8]) -> Result<Option<JournalContents<'_>>, JournalDamage> {
-    let Some(heading) = Heading::read(bytes)? else { return Ok(None) };
+    let Some(heading) = JournalHeading::read(bytes)? else { return Ok(None) };
     let (mut entries, mut at) = (Vec::new(), SECTOR);
     while let Some((line, payload)) = group_at(bytes, at, heading.lap) {
         read_entries(payload, &mut entries).map_err(|flaw| (at, flaw))?;
@@ -180,7 +180,7 @@ fn end_of(at: usize, line: &GroupLine, payload: &[u8]) -> usize {
     (at + head.len() + payload.len()).next_multiple_of(SECTOR)
 }
 
-fn read_entries<'a>(mut payload: &'a [u8], entries: &mut Vec<Entry<'a>>) -> Result<(), Flaw> {
+fn read_entries<'a>(mut payload: &'a [u8], entries: &mut Vec<JournalEntry<'a>>) -> Result<(), Flaw> {
     while !payload.is_empty() {
         let line = line_at(payload, 0).ok_or_else(|| content("an entry has no end"))?;
         let said: EntryLine = read_line(check_sum(line)?)?;
@@ -192,7 +192,7 @@ fn read_entries<'a>(mut payload: &'a [u8], entries: &mut Vec<Entry<'a>>) -> Resu
             (None, Some(made)) => EntryAnchor::Nothing(made),
             _ => return Err(content("an entry says not what it stands behind")),
         };
-        entries.push(Entry { run, behind, at: said.at, bytes });
+        entries.push(JournalEntry { run, behind, at: said.at, bytes });
         payload = &rest[said.len..];
     }
     Ok(())
@@ -221,17 +221,17 @@ mod tests {
     use super::*;
     use crate::tests::author::{fresh_id, key};
 
-    fn entry(run: &str, at: u64, bytes: &'static [u8]) -> Entry<'static> {
+    fn entry(run: &str, at: u64, bytes: &'static [u8]) -> JournalEntry<'static> {
         let behind = if at == 0 { EntryAnchor::Nothing(1 << 60) } else { EntryAnchor::Record(fresh_id()) };
-        Entry { run: key(run), behind, at, bytes }
+        JournalEntry { run: key(run), behind, at, bytes }
     }
 
     /// A journal of some groups; each group was durable at the write of the next.
-    fn journal(groups: &[&[Entry<'_>]]) -> (Vec<u8>, Vec<usize>) {
-        let mut bytes = Heading::new(7, 1, Some("b")).sector();
+    fn journal(groups: &[&[JournalEntry<'_>]]) -> (Vec<u8>, Vec<usize>) {
+        let mut bytes = JournalHeading::new(7, 1, Some("b")).sector();
         let mut places = Vec::new();
         for entries in groups {
-            let mut group = Group::default();
+            let mut group = EntryGroup::default();
             entries.iter().for_each(|entry| group.add(entry));
             let at = bytes.len();
             let placed = group.placed(7, at, at);
@@ -291,11 +291,11 @@ mod tests {
     fn groups_of_another_lap_are_not_meant() {
         let (mut bytes, places) = journal(&[&[entry("a", 7, b"one\n")], &[entry("a", 11, b"two\n")]]);
         let group = |lap| {
-            let mut group = Group::default();
+            let mut group = EntryGroup::default();
             group.add(&entry("b", 3, b"new\n"));
             group.placed(lap, places[0], SECTOR)
         };
-        bytes[..SECTOR].copy_from_slice(&Heading::new(8, 1, None).sector());
+        bytes[..SECTOR].copy_from_slice(&JournalHeading::new(8, 1, None).sector());
         assert!(read(&bytes).unwrap().unwrap().entries.is_empty());
         let new = group(8);
         bytes[places[0]..places[0] + new.len()].copy_from_slice(&new);

@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use super::author::Author;
 use super::hasty::HastyDisk;
 use super::{append, folder, ids};
-use crate::disk::{Access, Disk};
-use crate::inner::Inner;
+use crate::disk::{Disk, FileAccess};
+use crate::inner::FsInner;
 use crate::{FsOptions, FsStore};
 
 /// A disk on which the folder of runs is away for one call, and back before the next.
@@ -41,7 +41,7 @@ impl FlickeringDisk {
 }
 
 impl Disk for FlickeringDisk {
-    fn open(&self, path: &Path, access: Access) -> io::Result<File> {
+    fn open(&self, path: &Path, access: FileAccess) -> io::Result<File> {
         self.call(path, || HastyDisk.open(path, access))
     }
 
@@ -110,13 +110,13 @@ fn moment_of_absence_purges_no_run() {
         let (directory, mut author) = settled();
         let root = directory.path().join("root");
         let disk = |calls| FlickeringDisk { runs: root.join("runs"), calls: AtomicUsize::new(calls) };
-        let open = |calls: usize| -> Inner {
+        let open = |calls: usize| -> FsInner {
             let folder = folder(&root, Arc::new(disk(calls)));
             folder.ready_to_read().unwrap();
             folder
         };
         let what = format!("away at call {calls}");
-        let is_away = |fault: crate::error::StoreError| {
+        let is_away = |fault: crate::error::FsStoreError| {
             let error = ferrata_store::Error::from(fault);
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}: {error:?}");
         };

@@ -10,8 +10,8 @@ use super::author::Author;
 use super::faulty::{FaultyDisk, Loss, Trouble};
 use super::{append, folder, ids, journaled, prune, purge, reopened};
 use crate::disk::Disk;
-use crate::error::StoreError;
-use crate::inner::Inner;
+use crate::error::FsStoreError;
+use crate::inner::FsInner;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -43,7 +43,7 @@ impl Step {
         }
     }
 
-    fn take(&self, folder: &Inner) -> Result<(), StoreError> {
+    fn take(&self, folder: &FsInner) -> Result<(), FsStoreError> {
         folder.ready_to_write()?;
         match self {
             Self::Append(entry) => append(folder, entry).map(|_| ()),
@@ -102,12 +102,12 @@ fn models(steps: &[Step]) -> Vec<Model> {
     models
 }
 
-fn take_until_death(folder: &Inner, steps: &[Step]) -> usize {
+fn take_until_death(folder: &FsInner, steps: &[Step]) -> usize {
     steps.iter().take_while(|step| step.take(folder).is_ok()).count()
 }
 
 /// Checks that each run is as `models` says after `done` steps, or, where `in_doubt` says so, after one more.
-fn check(folder: &Inner, steps: &[Step], models: &[Model], done: usize, in_doubt: bool) {
+fn check(folder: &FsInner, steps: &[Step], models: &[Model], done: usize, in_doubt: bool) {
     let mut visible = Vec::new();
     for name in ["a", "b"] {
         let run = Author::new(name).run;
@@ -152,7 +152,7 @@ fn whatever_the_call_of_a_journal_at_which_it_dies_what_was_acknowledged_is_ther
 }
 
 /// How a process opens the folder.
-type Open = fn(&Path, Arc<dyn Disk>) -> Inner;
+type Open = fn(&Path, Arc<dyn Disk>) -> FsInner;
 
 fn die_at_every_call(open: Open, least: usize) {
     let steps = story();

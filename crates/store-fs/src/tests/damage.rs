@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use super::author::Author;
 use super::hasty::HastyDisk;
 use super::{append, folder, ids, purge, reopened};
-use crate::error::StoreError;
-use crate::inner::Inner;
+use crate::error::FsStoreError;
+use crate::inner::FsInner;
 use crate::line;
 
 /// A folder with the run `r` of several appends, and the run `other`.
@@ -62,11 +62,11 @@ impl Place {
         self.folder().layout.log(&self.author.run)
     }
 
-    fn folder(&self) -> Inner {
+    fn folder(&self) -> FsInner {
         folder(self.directory.path(), Arc::new(HastyDisk))
     }
 
-    fn put(&self, log: &[u8]) -> Inner {
+    fn put(&self, log: &[u8]) -> FsInner {
         fs::write(self.path(), log).unwrap();
         self.folder()
     }
@@ -80,7 +80,7 @@ impl Place {
     }
 
     /// Checks that the other run can be read and is listed, and returns whether `r` is listed as well.
-    fn check_others(&self, folder: &Inner) -> bool {
+    fn check_others(&self, folder: &FsInner) -> bool {
         assert_eq!(ids(folder, &Author::new("other").run).unwrap().as_ref(), Some(&self.other));
         let listed = folder.runs(&RunQuery::default(), &Page::default()).unwrap().items;
         let mut names: Vec<_> = listed.iter().map(|head| head.run.run.as_str()).collect();
@@ -90,11 +90,11 @@ impl Place {
     }
 }
 
-fn kind(fault: StoreError) -> ErrorKind {
+fn kind(fault: FsStoreError) -> ErrorKind {
     Error::from(fault).kind()
 }
 
-fn check_unreadable(place: &Place, folder: &Inner, expected: ErrorKind) {
+fn check_unreadable(place: &Place, folder: &FsInner, expected: ErrorKind) {
     let run = &place.author.run;
     assert_eq!(kind(folder.load(run, At::Latest).unwrap_err()), expected);
     assert_eq!(kind(folder.headers(run, HeaderRange::newest(50)).unwrap_err()), expected);

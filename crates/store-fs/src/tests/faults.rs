@@ -12,22 +12,22 @@ use super::author::Author;
 use super::faulty::{FaultyDisk, Loss, Trouble};
 use super::{append, folder, ids, prune, purge, reopened};
 use crate::config::FsOptions;
-use crate::disk::{Access, Disk, RealDisk};
-use crate::error::StoreError;
-use crate::inner::Inner;
-use crate::journal::Limits;
-use crate::layout::Layout;
+use crate::disk::{Disk, FileAccess, RealDisk};
+use crate::error::FsStoreError;
+use crate::inner::FsInner;
+use crate::journal::JournalLimits;
+use crate::layout::FsLayout;
 
 const EIO: i32 = 5;
 
-fn kind(fault: StoreError) -> ErrorKind {
+fn kind(fault: FsStoreError) -> ErrorKind {
     Error::from(fault).kind()
 }
 
 struct Place {
     directory: tempfile::TempDir,
     disk: Arc<FaultyDisk>,
-    folder: Inner,
+    folder: FsInner,
     author: Author,
 }
 
@@ -111,7 +111,7 @@ fn a_log_that_is_copied_after_a_failed_sync_is_locked_before_it_is_written_to() 
     let ours = append(&place.folder, &place.author.clone().write(&["3"]));
     assert!(hears.recv().unwrap(), "nobody holds the copy, so the other process is not refused");
     let theirs = rival.records[0].header.head();
-    let is_refused = matches!(ours, Err(StoreError::Conflict { actual, .. }) if actual == Some(theirs));
+    let is_refused = matches!(ours, Err(FsStoreError::Conflict { actual, .. }) if actual == Some(theirs));
     assert!(is_refused, "{ours:?}");
     let left = ids(&reopened(&place.directory.path().join("store")), &place.author.run).unwrap().unwrap();
     assert_eq!(left.last(), Some(&theirs.id), "what was acknowledged is there");
@@ -139,9 +139,14 @@ fn an_append_found_in_the_log_is_synced_before_it_is_acknowledged() {
 fn a_lock_that_is_held_for_too_long_makes_writers_give_up_and_hinders_no_reader() {
     let directory = tempfile::tempdir().unwrap();
     let options = FsOptions::default().with_lock_wait(Duration::from_millis(20));
-    let layout = Layout::new(directory.path().into());
-    let folder =
-        Inner::new(Arc::new(RealDisk), layout, Arc::new(SystemClock::new()), options, Limits::default());
+    let layout = FsLayout::new(directory.path().into());
+    let folder = FsInner::new(
+        Arc::new(RealDisk),
+        layout,
+        Arc::new(SystemClock::new()),
+        options,
+        JournalLimits::default(),
+    );
     folder.set_up().unwrap();
     let mut author = Author::new("r");
     append(&folder, &author.write(&["0"])).unwrap();
@@ -175,7 +180,7 @@ impl Disk for Shifting {
         Ok(read)
     }
 
-    fn open(&self, path: &Path, access: Access) -> std::io::Result<File> {
+    fn open(&self, path: &Path, access: FileAccess) -> std::io::Result<File> {
         if self.is_gone { Err(std::io::ErrorKind::NotFound.into()) } else { RealDisk.open(path, access) }
     }
 
@@ -240,7 +245,7 @@ fn what_a_dead_process_left_of_making_a_run_is_written_over() {
     let folder = reopened(directory.path());
     folder.set_up().unwrap();
     let mut author = Author::new("r");
-    let unborn = folder.layout.unborn(&author.run);
+    let unborn = folder.layout.unnamed_log(&author.run);
     std::fs::create_dir(unborn.parent().unwrap()).unwrap();
     std::fs::write(&unborn, "half a line that is longer than what will be written".repeat(100)).unwrap();
     append(&folder, &author.write(&["0", "1"])).unwrap();
@@ -254,7 +259,7 @@ fn what_a_dead_process_left_of_making_a_run_is_written_over() {
 }
 
 /// Runs `work` on as many threads, each with an instance of its own, which begin together.
-fn at_once<T: Send>(root: &Path, threads: usize, work: impl Fn(usize, &Inner) -> T + Sync) -> Vec<T> {
+fn at_once<T: Send>(root: &Path, threads: usize, work: impl Fn(usize, &FsInner) -> T + Sync) -> Vec<T> {
     let barrier = Barrier::new(threads);
     let work = |number: usize| {
         let folder = reopened(root);
@@ -269,13 +274,13 @@ fn at_once<T: Send>(root: &Path, threads: usize, work: impl Fn(usize, &Inner) ->
 }
 
 /// The one who won, and what the others were told.
-fn winner(results: &[Result<HeadRef, StoreError>]) -> HeadRef {
+fn winner(results: &[Result<HeadRef, FsStoreError>]) -> HeadRef {
     let won: Vec<_> = results.iter().filter_map(|result| result.as_ref().ok()).collect();
     assert_eq!(won.len(), 1, "{results:?}");
     for result in results {
         if let Err(fault) = result {
             assert!(
-                matches!(fault, StoreError::Conflict { actual: Some(actual), .. } if actual == won[0]),
+                matches!(fault, FsStoreError::Conflict { actual: Some(actual), .. } if actual == won[0]),
                 "{fault:?}"
             );
         }
@@ -405,7 +410,7 @@ fn purging_while_others_append_and_read_leaves_whole_runs_or_none() {
                 }
                 1 | 2 => match append(folder, &author.clone().write(&["0", "1"])) {
                     Ok(head) => author.head = Some(head),
-                    Err(StoreError::Conflict { actual, .. }) => author.head = actual,
+                    Err(FsStoreError::Conflict { actual, .. }) => author.head = actual,
                     Err(fault) => panic!("{fault}"),
                 },
                 _ => {

@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-use crate::disk::{Access, Disk, RealDisk};
+use crate::disk::{Disk, FileAccess, RealDisk};
 
 /// What happens at the chosen call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,9 +267,9 @@ impl Stable {
 }
 
 impl Disk for FaultyDisk {
-    fn open(&self, path: &Path, access: Access) -> io::Result<File> {
+    fn open(&self, path: &Path, access: FileAccess) -> io::Result<File> {
         self.living()?;
-        if access == Access::Create && !path.exists() {
+        if access == FileAccess::Create && !path.exists() {
             self.whole("create", path, || {
                 self.rename_pending(path);
                 let file = RealDisk.open(path, access)?;

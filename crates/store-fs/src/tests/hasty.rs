@@ -4,13 +4,13 @@ use std::fs::{File, Metadata};
 use std::io;
 use std::path::Path;
 
-use crate::disk::{Access, Disk, RealDisk};
+use crate::disk::{Disk, FileAccess, RealDisk};
 
 #[derive(Debug)]
 pub(super) struct HastyDisk;
 
 impl Disk for HastyDisk {
-    fn open(&self, path: &Path, access: Access) -> io::Result<File> {
+    fn open(&self, path: &Path, access: FileAccess) -> io::Result<File> {
         RealDisk.open(path, access)
     }
 

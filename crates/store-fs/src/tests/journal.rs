@@ -12,27 +12,27 @@ use super::author::{Author, key};
 use super::faulty::{Chance, FaultyDisk, Loss};
 use super::hasty::HastyDisk;
 use super::{append, folder_with, ids, journaled, prune, purge};
-use crate::batch::Batch;
+use crate::batch::AppendBatch;
 use crate::caller::CallerGuard;
-use crate::error::StoreError;
-use crate::inner::Inner;
-use crate::journal::{self, Limits};
+use crate::error::FsStoreError;
+use crate::inner::FsInner;
+use crate::journal::{self, JournalLimits};
 
 /// Appends in a row; says also how many had to wait for another caller, and were given back.
-fn append_row(folder: &Inner, entries: &[RunAppend]) -> (Vec<Result<(), Error>>, usize) {
-    let (batch, waiting) = (Batch::new(entries.to_vec(), 64), CallerGuard::new());
+fn append_row(folder: &FsInner, entries: &[RunAppend]) -> (Vec<Result<(), Error>>, usize) {
+    let (batch, waiting) = (AppendBatch::new(entries.to_vec(), 64), CallerGuard::new());
     let later = folder.append_row(batch.next_row().unwrap(), &batch, &waiting.caller());
     (batch.results().into_iter().map(|done| done.map(|_| ())).collect(), later.len())
 }
 
 /// A folder with a journal, on a disk that no power is lost of.
-fn ready(place: &Path) -> Inner {
+fn ready(place: &Path) -> FsInner {
     let folder = journaled(place, Arc::new(HastyDisk));
     folder.ready_to_write().unwrap();
     folder
 }
 
-fn authors(folder: &Inner, number: usize) -> Vec<Author> {
+fn authors(folder: &FsInner, number: usize) -> Vec<Author> {
     (0..number)
         .map(|number| {
             let mut author = Author::new(&number.to_string());
@@ -46,7 +46,7 @@ fn authors(folder: &Inner, number: usize) -> Vec<Author> {
 fn a_row_is_synced_once_and_its_logs_when_the_journal_is_full() {
     let place = tempfile::tempdir().unwrap();
     let disk = Arc::new(FaultyDisk::new(&place.path().join("graves")));
-    let limits = Limits { step: 4_096, most: 16 << 10, longest: 4_000 };
+    let limits = JournalLimits { step: 4_096, most: 16 << 10, longest: 4_000 };
     let folder = folder_with(&place.path().join("store"), Arc::clone(&disk) as _, 0, limits);
     folder.ready_to_write().unwrap();
     let mut authors = authors(&folder, 8);
@@ -74,8 +74,8 @@ fn what_would_have_to_wait_is_given_back_and_the_rest_of_the_row_goes_on() {
     let mut authors = authors(&folder, 4);
     let row: Vec<_> = authors.iter_mut().map(|author| author.write(&["1"])).collect();
     // One run has a caller at work here, and one in another process.
-    let slot = folder.slots.of(&row[0].run);
-    let _turn = slot.turn();
+    let slot = folder.slots.slot_of(&row[0].run);
+    let _turn = slot.lock_turn();
     let other = fs::File::open(folder.layout.log(&row[1].run)).unwrap();
     other.try_lock().unwrap();
     // And one is gone.
@@ -103,7 +103,7 @@ struct Story<'a> {
     chance: Chance,
     seed: u64,
     disk: Arc<FaultyDisk>,
-    processes: [Option<Inner>; 2],
+    processes: [Option<FsInner>; 2],
     /// The ids that each run has, the oldest first, and its next writer.
     runs: BTreeMap<RunKey, (Vec<RecordId>, Author)>,
 }
@@ -118,7 +118,7 @@ impl<'a> Story<'a> {
         (0..16).filter(|_| self.chance.next()).count() * 31 % number
     }
 
-    fn process(&mut self) -> &Inner {
+    fn process(&mut self) -> &FsInner {
         let number = self.below(2);
         let (place, disk) = (self.place.join("store"), Arc::clone(&self.disk));
         let process = self.processes[number].get_or_insert_with(|| journaled(&place, disk as _));
@@ -262,15 +262,15 @@ fn a_record_in_another_envelope_keeps_it() {
     assert_eq!(loaded.iter().map(|record| &*record.body).collect::<Vec<_>>(), [&b"0"[..], b"7", b"2"]);
 }
 
-fn opened(place: &Path) -> Inner {
+fn opened(place: &Path) -> FsInner {
     journaled(&place.join("store"), Arc::new(HastyDisk))
 }
 
-fn the_journal(folder: &Inner) -> std::path::PathBuf {
+fn the_journal(folder: &FsInner) -> std::path::PathBuf {
     journal::all(folder.layout.journals()).unwrap().pop().unwrap()
 }
 
-fn kind(fault: StoreError) -> ErrorKind {
+fn kind(fault: FsStoreError) -> ErrorKind {
     Error::from(fault).kind()
 }
 
@@ -294,7 +294,7 @@ fn what_comes_back_after_it_was_gone_is_looked_into_again() {
     let folder = opened(place.path());
     folder.set_up().unwrap();
     fs::remove_dir_all(&store).unwrap();
-    assert_eq!(kind(folder.still_there(Ok(())).unwrap_err()), ErrorKind::Unavailable);
+    assert_eq!(kind(folder.check_still_there(Ok(())).unwrap_err()), ErrorKind::Unavailable);
     fs::rename(&away, &store).unwrap();
     folder.ready_to_write().unwrap();
     assert_eq!(ids(&folder, &author.run).unwrap(), Some(expected));
@@ -386,10 +386,10 @@ fn who_replaced_a_log_makes_nobody_forget_the_one_that_has_its_name_now() {
     let folder = journaled(&place.path().join("store"), Arc::clone(&disk) as _);
     folder.ready_to_write().unwrap();
     let first = authors(&folder, 1).pop().unwrap();
-    let gone = folder.slots.known(&first.run).unwrap();
+    let gone = folder.slots.cached_log(&first.run).unwrap();
     purge(&folder, &first.run).unwrap();
     authors(&folder, 1);
-    folder.journal.forget(&folder, &first.run, Some(gone.ident));
+    folder.journal.forget_log(&folder, &first.run, Some(gone.ident));
     let expected = ids(&folder, &first.run).unwrap();
     disk.lose(Loss::Content);
     drop(folder);
@@ -420,20 +420,20 @@ fn nothing_of_a_purged_run_or_a_record_that_was_dropped_is_left_in_a_journal() {
     assert!(!is_there());
     // What another process removes is gone within a minute.
     append(&folder, &second.write(&["\"Fowler\""])).unwrap();
-    folder.journal.age(&folder);
+    folder.journal.restart_if_old(&folder);
     assert!(is_there());
-    folder.journal.age(&folder_at(place.path(), 61));
+    folder.journal.restart_if_old(&folder_at(place.path(), 61));
     assert!(!is_there());
 }
 
 /// The same folder as it is after so many seconds.
-fn folder_at(place: &Path, seconds: u64) -> Inner {
+fn folder_at(place: &Path, seconds: u64) -> FsInner {
     let clock = ManualClock::default();
     let now = crate::clock::MachineClock::new();
     clock.advance(ferrata_store::Clock::monotonic(&now) + std::time::Duration::from_secs(seconds));
     let options = crate::config::FsOptions::default();
-    let layout = crate::layout::Layout::new(place.into());
-    Inner::new(Arc::new(HastyDisk), layout, Arc::new(clock), options, Limits::default())
+    let layout = crate::layout::FsLayout::new(place.into());
+    FsInner::new(Arc::new(HastyDisk), layout, Arc::new(clock), options, JournalLimits::default())
 }
 
 #[test]

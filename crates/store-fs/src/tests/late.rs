@@ -12,7 +12,7 @@ use super::{append, folder, ids, purge, reopened};
 use crate::caller::CallerGuard;
 use crate::config::FsOptions;
 use crate::disk::RealDisk;
-use crate::error::StoreError;
+use crate::error::FsStoreError;
 use crate::store::FsStore;
 
 /// Polls a call of a store once, drops it, and lets its thread go on only when `meanwhile` is done in another process, so to
@@ -22,8 +22,8 @@ fn late<T>(root: &Path, run: &RunKey, call: impl AsyncFnOnce(FsStore) -> T, mean
     let (disk, clock) = (Arc::new(RealDisk), Arc::new(SystemClock::new()));
     let store = FsStore::with_disk(root.into(), FsOptions::default(), disk, clock);
     let folder = store.inner();
-    let slot = folder.slots.of(run);
-    let turn = slot.turn();
+    let slot = folder.slots.slot_of(run);
+    let turn = slot.lock_turn();
     {
         let _entered = runtime.enter();
         let mut call = pin!(call(store));
@@ -79,8 +79,8 @@ fn a_start_that_comes_late_brings_no_purged_run_back() {
     other.set_up().unwrap();
     let start = author.write(&["0", "1"]);
     let folder = folder(root, Arc::new(RealDisk));
-    let slot = folder.slots.of(&run);
-    let (turn, waiting) = (slot.turn(), CallerGuard::new());
+    let slot = folder.slots.slot_of(&run);
+    let (turn, waiting) = (slot.lock_turn(), CallerGuard::new());
     let caller = waiting.caller();
     std::thread::scope(|threads| {
         let late = threads.spawn(|| folder.append(&start, &caller));
@@ -91,8 +91,8 @@ fn a_start_that_comes_late_brings_no_purged_run_back() {
         append(&other, &start).unwrap();
         purge(&other, &run).unwrap();
         drop((waiting, turn));
-        assert!(matches!(late.join().unwrap(), Err(StoreError::GivenUp)));
+        assert!(matches!(late.join().unwrap(), Err(FsStoreError::GivenUp)));
     });
     assert_eq!(ids(&reopened(root), &run).unwrap(), None);
-    assert!(!other.layout.unborn(&run).exists());
+    assert!(!other.layout.unnamed_log(&run).exists());
 }

@@ -13,9 +13,9 @@ use tempfile::TempDir;
 use super::author::Author;
 use super::hasty::HastyDisk;
 use super::{append, folder, prune};
-use crate::disk::{Access, Disk as _, RealDisk};
-use crate::error::StoreError;
-use crate::inner::Inner;
+use crate::disk::{Disk as _, FileAccess, RealDisk};
+use crate::error::FsStoreError;
+use crate::inner::FsInner;
 
 /// What no call of the store may change.
 const PRECIOUS: &str = "what another program keeps here";
@@ -23,7 +23,7 @@ const PRECIOUS: &str = "what another program keeps here";
 /// A folder that is set up, with a run, and a file outside of it.
 struct Scene {
     _directory: TempDir,
-    folder: Inner,
+    folder: FsInner,
     author: Author,
     precious: PathBuf,
 }
@@ -43,7 +43,7 @@ fn scene() -> Scene {
 const KINDS: [fn(&Path, &Path) -> std::io::Result<()>; 2] =
     [|to, at| symlink(to, at), |to, at| fs::hard_link(to, at)];
 
-fn is_refused<T: std::fmt::Debug>(done: Result<T, StoreError>, what: &str) {
+fn is_refused<T: std::fmt::Debug>(done: Result<T, FsStoreError>, what: &str) {
     let error = Error::from(done.expect_err(what));
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error:?}");
     assert!(
@@ -58,7 +58,7 @@ fn start_follows_no_link() {
     for link in KINDS {
         let Scene { folder, precious, .. } = &scene();
         let mut author = Author::new("new");
-        let unborn = folder.layout.unborn(&author.run);
+        let unborn = folder.layout.unnamed_log(&author.run);
         link(precious, &unborn).unwrap();
         is_refused(append(folder, &author.write(&["0"])), "a start");
         assert_eq!(fs::read_to_string(precious).unwrap(), PRECIOUS);
@@ -76,7 +76,7 @@ fn copy_follows_no_link() {
         let Scene { folder, author, precious, .. } = &mut scene();
         let copy = folder.layout.copy(&author.run);
         link(precious, &copy).unwrap();
-        folder.suspects().insert(author.run.clone());
+        folder.suspect_runs().insert(author.run.clone());
         append(folder, &author.clone().write(&["2"])).unwrap_err();
         assert_eq!(fs::read_to_string(&*precious).unwrap(), PRECIOUS);
         // What failed took the link away, as it takes away a copy that was not finished.
@@ -124,7 +124,7 @@ fn made_file_is_no_link() {
     let journal = folder.layout.root().join("journal");
     for link in KINDS {
         link(precious, &journal).unwrap();
-        RealDisk.open(&journal, Access::Create).unwrap_err();
+        RealDisk.open(&journal, FileAccess::Create).unwrap_err();
         fs::remove_file(&journal).unwrap();
     }
     assert_eq!(fs::read_to_string(precious).unwrap(), PRECIOUS);

@@ -21,56 +21,56 @@ use crate::caller::CallerGuard;
 use crate::clock::MachineClock;
 use crate::config::FsOptions;
 use crate::disk::Disk;
-use crate::error::StoreError;
-use crate::inner::Inner;
-use crate::journal::Limits;
-use crate::layout::Layout;
+use crate::error::FsStoreError;
+use crate::inner::FsInner;
+use crate::journal::JournalLimits;
+use crate::layout::FsLayout;
 
-fn folder(root: &Path, disk: Arc<dyn Disk>) -> Inner {
-    folder_with(root, disk, 16, Limits::default())
+fn folder(root: &Path, disk: Arc<dyn Disk>) -> FsInner {
+    folder_with(root, disk, 16, JournalLimits::default())
 }
 
 /// One that writes to a journal from its first append on, which is full after some.
-fn journaled(root: &Path, disk: Arc<dyn Disk>) -> Inner {
-    folder_with(root, disk, 0, Limits { step: 1_024, most: 8 * 512, longest: 4_000 })
+fn journaled(root: &Path, disk: Arc<dyn Disk>) -> FsInner {
+    folder_with(root, disk, 0, JournalLimits { step: 1_024, most: 8 * 512, longest: 4_000 })
 }
 
-fn folder_with(root: &Path, disk: Arc<dyn Disk>, journal_after: usize, limits: Limits) -> Inner {
+fn folder_with(root: &Path, disk: Arc<dyn Disk>, journal_after: usize, limits: JournalLimits) -> FsInner {
     let one = std::num::NonZeroUsize::MIN;
     let options = FsOptions::default()
         .with_lock_wait(std::time::Duration::from_secs(20))
         .with_parallel(one)
         .with_journal_after(journal_after);
-    Inner::new(disk, Layout::new(root.into()), Arc::new(MachineClock::new()), options, limits)
+    FsInner::new(disk, FsLayout::new(root.into()), Arc::new(MachineClock::new()), options, limits)
 }
 
 /// The folder as another process sees it.
-fn reopened(root: &Path) -> Inner {
+fn reopened(root: &Path) -> FsInner {
     let folder = folder(root, Arc::new(HastyDisk));
     folder.ready_to_read().expect("it can be read");
     folder
 }
 
 /// Appends for a caller that waits.
-fn append(folder: &Inner, entry: &RunAppend) -> Result<HeadRef, StoreError> {
+fn append(folder: &FsInner, entry: &RunAppend) -> Result<HeadRef, FsStoreError> {
     let waiting = CallerGuard::new();
     folder.append(entry, &waiting.caller())
 }
 
 /// Prunes for a caller that waits.
-fn prune(folder: &Inner, run: &RunKey, cut: &PruneCut) -> Result<Removed, StoreError> {
+fn prune(folder: &FsInner, run: &RunKey, cut: &PruneCut) -> Result<Removed, FsStoreError> {
     let waiting = CallerGuard::new();
     folder.prune(run, cut, &waiting.caller())
 }
 
 /// Purges, whatever the head is, for a caller that waits.
-fn purge(folder: &Inner, run: &RunKey) -> Result<Removed, StoreError> {
+fn purge(folder: &FsInner, run: &RunKey) -> Result<Removed, FsStoreError> {
     let waiting = CallerGuard::new();
     folder.purge(run, None, &waiting.caller())
 }
 
 /// The ids of all records, by way of the history and of loading each; `None` if there is no such run.
-fn ids(folder: &Inner, run: &RunKey) -> Result<Option<Vec<RecordId>>, StoreError> {
+fn ids(folder: &FsInner, run: &RunKey) -> Result<Option<Vec<RecordId>>, FsStoreError> {
     let Some(records) = folder.load(run, At::Latest)? else {
         return Ok(None);
     };

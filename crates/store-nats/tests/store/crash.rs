@@ -10,7 +10,10 @@ use ferrata_store::{
     RunStatus, Seq, SystemClock, within,
 };
 use ferrata_store_nats::NatsStore;
-use ferrata_test_servers::{Act, Cut, Fault, Nats, NatsOptions as Server, Place as In, Proxy, Trigger};
+use ferrata_test_servers::{
+    ConnectionCut, FaultEffect, FaultPosition as In, FaultTrigger, NatsServer, NatsServerOptions as Server,
+    Proxy, ProxyFault,
+};
 use futures_util::future::join_all;
 
 use crate::common::Place;
@@ -85,7 +88,7 @@ async fn story(process: &mut Process<'_>) -> [Log; 2] {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
-    let server = Nats::start(Server::default()).unwrap();
+    let server = NatsServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let url = proxy.url(&server.url());
     let mut happened = 0;
@@ -96,8 +99,9 @@ async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
             let place = Place::at(&server.url());
             // Notices go out by themselves and would spoil the count.
             let open = || NatsStore::from_url(&url, place.options().with_notices(false)).unwrap();
-            let act = if (request + n as u64).is_multiple_of(2) { Act::Close } else { Act::Reset };
-            proxy.arm(Trigger::Request(request), Fault { place: at, act });
+            let act =
+                if (request + n as u64).is_multiple_of(2) { FaultEffect::Close } else { FaultEffect::Reset };
+            proxy.arm(FaultTrigger::Request(request), ProxyFault { place: at, act });
             let dies = (request / 2 + n as u64).is_multiple_of(2);
             let mut process = Process { open: &open, store: open(), dies };
             let logs = story(&mut process).await;
@@ -119,7 +123,7 @@ async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_server_that_is_killed_under_load_loses_nothing_and_forks_nothing() {
-    let server = Nats::start(Server::default()).unwrap();
+    let server = NatsServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url());
     is_kept_under_load(
         || place.store(),
@@ -141,7 +145,7 @@ async fn a_server_that_is_killed_under_load_loses_nothing_and_forks_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn an_append_that_a_silent_server_was_given_is_in_doubt_and_found_again() {
-    let server = Nats::start(Server::default()).unwrap();
+    let server = NatsServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&proxy.url(&server.url()));
     let options = place.options().with_response_timeout(Duration::from_millis(300));
@@ -151,8 +155,8 @@ async fn an_append_that_a_silent_server_was_given_is_in_doubt_and_found_again() 
         let mut log = log_of(name);
         let append = log.next(1);
         if is_lost {
-            let reply = Fault { place: In::ReplyByte(0), act: Act::Reset };
-            proxy.arm(Trigger::containing("Nats-Expected-Last-Subject-Sequence"), reply);
+            let reply = ProxyFault { place: In::ReplyByte(0), act: FaultEffect::Reset };
+            proxy.arm(FaultTrigger::containing("Nats-Expected-Last-Subject-Sequence"), reply);
             assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
             assert_eq!(proxy.wait(1, PATIENCE).len(), 1);
         }
@@ -175,7 +179,7 @@ async fn an_append_that_a_silent_server_was_given_is_in_doubt_and_found_again() 
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn whatever_a_silent_server_is_given_every_call_comes_to_its_end() {
-    let server = Nats::start(Server::default()).unwrap();
+    let server = NatsServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url());
     let store = place.store_with(place.options().with_response_timeout(Duration::from_millis(500)));
     surely(async || store.setup().await).await.unwrap();
@@ -207,7 +211,7 @@ async fn whatever_a_silent_server_is_given_every_call_comes_to_its_end() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn however_many_wait_for_a_first_connection_each_waits_for_it_once() {
-    let server = Nats::start(Server::default()).unwrap();
+    let server = NatsServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url());
     surely(async || place.store().setup().await).await.unwrap();
     let store = place.store_with(place.options().with_connect_timeout(Duration::from_millis(500)));
@@ -228,14 +232,14 @@ async fn however_many_wait_for_a_first_connection_each_waits_for_it_once() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_process_without_a_connection_does_not_say_that_it_hears() {
-    let server = Nats::start(Server::default()).unwrap();
+    let server = NatsServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&server.url());
     let options = place.options().with_connect_timeout(Duration::from_millis(500));
     let (store, other) = (NatsStore::from_url(&proxy.url(&server.url()), options).unwrap(), place.store());
     drop(surely(async || store.relay().unwrap().hear().await).await.unwrap());
     proxy.refuse();
-    proxy.cut(Cut::Reset);
+    proxy.cut(ConnectionCut::Reset);
     assert_eq!(kind(store.relay().unwrap().hear().await), ErrorKind::Unavailable);
     proxy.accept().unwrap();
     let mut texts = surely(async || store.relay().unwrap().hear().await).await.unwrap();
@@ -249,7 +253,7 @@ async fn a_process_without_a_connection_does_not_say_that_it_hears() {
 #[test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 fn a_store_outlives_the_runtime_of_its_first_call() {
-    let server = Nats::start(Server::default()).unwrap();
+    let server = NatsServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url());
     let store = place.store();
     let mut log = log_of("r-1");

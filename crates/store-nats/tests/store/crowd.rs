@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, ErrorKind, Page, RunQuery, SystemClock, within};
-use ferrata_test_servers::{Nats, NatsOptions as Server};
+use ferrata_test_servers::{NatsServer, NatsServerOptions as Server};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -95,7 +95,7 @@ async fn a_store_tells_of_its_own_appends_once_and_with_their_head() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_program_that_listens_to_everything_keeps_no_process_from_hearing() {
-    let server = Nats::start(Server::default()).unwrap();
+    let server = NatsServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url());
     let client = place.client().await;
     let _everything = client.subscribe(">").await.unwrap();
@@ -163,7 +163,7 @@ async fn a_client_that_falls_behind_is_cut_off_and_reads_nothing_by_half() {
     let options = Server::default()
         .with_max_payload(1 << 20)
         .with_config("max_pending: 1500000\nwrite_deadline: \"1s\"");
-    let server = Nats::start(options).unwrap();
+    let server = NatsServer::start(options).unwrap();
     let place = Place::at(&server.url());
     let store = place.store();
     store.setup().await.unwrap();
@@ -190,7 +190,7 @@ async fn a_client_that_falls_behind_is_cut_off_and_reads_nothing_by_half() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn many_processes_that_connect_again_at_once_lose_and_double_nothing() {
-    let server = Nats::start(Server::default()).unwrap();
+    let server = NatsServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url());
     surely(async || place.store().setup().await).await.unwrap();
     let (is_over, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -221,7 +221,7 @@ async fn many_processes_that_connect_again_at_once_lose_and_double_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_server_without_room_refuses_and_goes_on_when_there_is_some() {
-    let server = Nats::start(Server::default().with_max_file_store(400_000)).unwrap();
+    let server = NatsServer::start(Server::default().with_max_file_store(400_000)).unwrap();
     let place = Place::at(&server.url());
     let store = place.store();
     store.setup().await.unwrap();

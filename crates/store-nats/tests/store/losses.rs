@@ -7,7 +7,7 @@ use std::path::Path;
 
 use ferrata_store::{CheckpointStore, ErrorKind, Page, RunQuery};
 use ferrata_store_nats::NatsStore;
-use ferrata_test_servers::{Nats, NatsOptions as Server, Proxy};
+use ferrata_test_servers::{NatsServer, NatsServerOptions as Server, Proxy};
 
 use crate::common::Place;
 use crate::surely::{append_one, is_kept, log_of, surely};
@@ -24,14 +24,14 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Keeps a copy of what a server has.
-fn save(server: &Nats) {
+fn save(server: &NatsServer) {
     server.stop().unwrap();
     copy(&server.folder().join("jetstream"), &server.folder().join("saved"));
     server.restart().unwrap();
 }
 
 /// Has a server come back with the copy.
-fn lose(server: &Nats) {
+fn lose(server: &NatsServer) {
     server.kill().unwrap();
     fs::remove_dir_all(server.folder().join("jetstream")).unwrap();
     copy(&server.folder().join("saved"), &server.folder().join("jetstream"));
@@ -42,7 +42,7 @@ fn lose(server: &Nats) {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn an_append_to_a_head_that_the_server_lost_is_refused_and_forks_no_log() {
-    let server = Nats::start(Server::default()).unwrap();
+    let server = NatsServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&server.url());
     // The second one is not connected again before its append is made.
@@ -85,7 +85,7 @@ async fn an_append_to_a_head_that_the_server_lost_is_refused_and_forks_no_log() 
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn a_listing_shows_no_run_that_the_server_lost_and_every_one_since() {
-    let server = Nats::start(Server::default()).unwrap();
+    let server = NatsServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url());
     let (lists, writes) = (place.store(), place.store());
     lists.setup().await.unwrap();

@@ -4,7 +4,7 @@
 use ferrata_store::testing::every_header;
 use ferrata_store::{At, CheckpointStore, ErrorKind, Page, PruneCut, Result, RunAppend, RunQuery, Seq};
 use ferrata_store_nats::{NatsOptions, NatsStore};
-use ferrata_test_servers::{Nats, NatsOptions as Server, Nobody};
+use ferrata_test_servers::{NatsServer, NatsServerOptions as Server, RefusingPort};
 use serde_json::{Value, json};
 
 use crate::common::{Place, api};
@@ -66,7 +66,7 @@ async fn setup_refuses_streams_that_could_lose_records() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn instances_that_set_up_at_once_all_write_at_once() {
-    let server = Nats::start(Server::default()).unwrap();
+    let server = NatsServer::start(Server::default()).unwrap();
     for _ in 0..12 {
         let mut instances = tokio::task::JoinSet::new();
         for place in std::iter::repeat_with(|| Place::at(&server.url())).take(5) {
@@ -108,7 +108,7 @@ async fn subjects_that_another_stream_takes_are_refused() {
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn streams_that_are_deleted_beside_it_do_not_fail_a_setup() {
-    let server = Nats::start(Server::default()).unwrap();
+    let server = NatsServer::start(Server::default()).unwrap();
     let comes_and_goes = async || {
         for _ in 0..40 {
             let place = Place::at(&server.url());
@@ -266,7 +266,7 @@ async fn a_reader_of_a_deleted_stream_reads_the_next_one() {
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn more_than_a_message_holds_is_too_large_and_nothing_is_written() {
-    let server = Nats::start(Server::default().with_max_payload(20_000)).unwrap();
+    let server = NatsServer::start(Server::default().with_max_payload(20_000)).unwrap();
     let place = Place::at(&server.url());
     let store = place.store();
     store.setup().await.unwrap();
@@ -283,12 +283,13 @@ async fn more_than_a_message_holds_is_too_large_and_nothing_is_written() {
 
 #[tokio::test]
 async fn servers_that_are_away_are_unavailable_and_a_user_that_is_refused_is_invalid() {
-    let nobody = Nobody::new().unwrap();
+    let nobody = RefusingPort::new().unwrap();
     let url = format!("nats://{}", nobody.address());
     let store = NatsStore::from_url(&url, NatsOptions::default()).unwrap();
     let append = log_of("r-1").next(1);
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Unavailable);
-    let closed = Nats::start(Server::default().with_config("authorization { token: \"secret\" }")).unwrap();
+    let closed =
+        NatsServer::start(Server::default().with_config("authorization { token: \"secret\" }")).unwrap();
     for user in ["", "wrong@", "wrong:wrong@"] {
         let url = closed.url().replace("://", &format!("://{user}"));
         let error = NatsStore::from_url(&url, NatsOptions::default()).unwrap().setup().await.unwrap_err();

@@ -4,7 +4,7 @@
 use ferrata_store::testing::Log;
 use ferrata_store::{CheckpointStore as _, ErrorKind, PruneCut, Record, Resealing as _, Seq};
 use ferrata_store_nats::NatsStore;
-use ferrata_test_servers::{Nats, NatsOptions as Server};
+use ferrata_test_servers::{NatsServer, NatsServerOptions as Server};
 use serde_json::json;
 
 use crate::common::{Place, api};
@@ -81,7 +81,7 @@ async fn old_messages_are_removed_once_all_of_their_records_stand_in_others() {
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn records_of_more_than_a_message_are_replaced_in_several() {
-    let server = Nats::start(Server::default().with_max_payload(20_000)).unwrap();
+    let server = NatsServer::start(Server::default().with_max_payload(20_000)).unwrap();
     let place = Place::at(&server.url());
     let store = place.store();
     store.setup().await.unwrap();
@@ -102,7 +102,7 @@ async fn records_of_more_than_a_message_are_replaced_in_several() {
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
 async fn records_whose_headers_are_longer_than_their_bodies_are_replaced() {
-    let server = Nats::start(Server::default().with_max_payload(20_000)).unwrap();
+    let server = NatsServer::start(Server::default().with_max_payload(20_000)).unwrap();
     let place = Place::at(&server.url());
     let store = place.store();
     store.setup().await.unwrap();

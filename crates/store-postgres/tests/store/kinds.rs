@@ -7,7 +7,7 @@ use crate::common::Schema;
 use crate::common::author::{Author, append, is_kept};
 use ferrata_store::{At, CheckpointStore, Error, ErrorKind, ExecutorId, HeaderRange, Page, Result, RunQuery};
 use ferrata_store_postgres::PostgresStore;
-use ferrata_test_servers::{Postgres, PostgresOptions};
+use ferrata_test_servers::{PostgresServer, PostgresServerOptions};
 
 /// Every code that the table of the store names, or that stands for its class, and what an append makes of it.
 const CODES: [(&str, ErrorKind, &str); 42] = [
@@ -268,8 +268,8 @@ async fn whoever_is_not_let_in_is_told_why() {
     std::fs::write(&hba, "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
         .unwrap();
     let path = hba.display().to_string();
-    let options = PostgresOptions::default().with_fsync(false).with_setting("hba_file", path);
-    let server = tokio::task::spawn_blocking(|| Postgres::start(options)).await.unwrap().unwrap();
+    let options = PostgresServerOptions::default().with_fsync(false).with_setting("hba_file", path);
+    let server = tokio::task::spawn_blocking(|| PostgresServer::start(options)).await.unwrap().unwrap();
     std::fs::remove_file(hba).unwrap();
     let schema = Schema::at(server.url());
     schema.store().setup().await.unwrap();

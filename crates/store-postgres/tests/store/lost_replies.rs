@@ -10,7 +10,7 @@ use ferrata_store::{
     At, CheckpointStore, ErrorKind, ExecutorId, PruneCut, RunAppend, Seq, SystemClock, within,
 };
 use ferrata_store_postgres::PostgresStore;
-use ferrata_test_servers::{Act, Fault, Place, Trigger};
+use ferrata_test_servers::{FaultEffect, FaultPosition, FaultTrigger, ProxyFault};
 
 /// Appends a batch, and what was not acknowledged again.
 async fn appended(store: &PostgresStore, batch: &[RunAppend]) {
@@ -179,8 +179,9 @@ async fn connections_that_go_silent_are_given_up_and_leave_no_hole_in_the_pool()
         // An append whose reply does not come is in doubt. The silence begins at the append itself: before it sends anything, the store asks a
         // connection that was idle for a second whether it is there, so an earlier silence might meet that question instead.
         let entry = author.next_as(1, SILENT, |_| ());
-        let fault = Fault { place: Place::RequestByte(0), act: Act::Delay(Duration::MAX) };
-        proxy.arm(Trigger::containing(SILENT), fault);
+        let fault =
+            ProxyFault { place: FaultPosition::RequestByte(0), act: FaultEffect::Delay(Duration::MAX) };
+        proxy.arm(FaultTrigger::containing(SILENT), fault);
         let mut first = tokio::task::JoinSet::new();
         first.spawn({
             let (store, entry) = (store.clone(), entry.clone());

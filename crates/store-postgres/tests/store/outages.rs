@@ -9,11 +9,11 @@ use crate::common::author::{Author, append, is_kept};
 use crate::common::{Schema, retried, until};
 use ferrata_store::{CheckpointStore, Clock as _, ErrorKind, RunAppend, SystemClock};
 use ferrata_store_postgres::PostgresStore;
-use ferrata_test_servers::{Postgres, PostgresOptions};
+use ferrata_test_servers::{PostgresServer, PostgresServerOptions};
 use tokio::task::{JoinSet, spawn_blocking};
 
-async fn start(options: PostgresOptions) -> Arc<Postgres> {
-    Arc::new(spawn_blocking(|| Postgres::start(options)).await.unwrap().unwrap())
+async fn start(options: PostgresServerOptions) -> Arc<PostgresServer> {
+    Arc::new(spawn_blocking(|| PostgresServer::start(options)).await.unwrap().unwrap())
 }
 
 /// Appends an entry until it is acknowledged, and counts how often it was not known whether it was written.
@@ -29,8 +29,8 @@ async fn settle(store: &PostgresStore, entry: &RunAppend, doubts: &AtomicU64) {
 
 /// Eight writers append to runs of their own, each record again until it is acknowledged, while the server goes down and
 /// comes back three times.
-async fn survives(go_down: fn(&Postgres)) {
-    let server = start(PostgresOptions::default()).await;
+async fn survives(go_down: fn(&PostgresServer)) {
+    let server = start(PostgresServerOptions::default()).await;
     let schema = Schema::at(server.url());
     let options = schema.options().with_acquire_timeout(Duration::from_secs(5));
     let store = PostgresStore::from_url(&schema.url, options).unwrap();
@@ -104,7 +104,7 @@ async fn a_server_that_is_stopped_under_load_loses_and_doubles_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
 async fn a_server_that_is_down_is_unavailable() {
-    let server = start(PostgresOptions::default().with_fsync(false)).await;
+    let server = start(PostgresServerOptions::default().with_fsync(false)).await;
     let schema = Schema::at(server.url());
     let options = schema.options().with_acquire_timeout(Duration::from_secs(1));
     let store = PostgresStore::from_url(&schema.url, options.with_connections(NonZeroU32::MIN)).unwrap();
@@ -139,7 +139,7 @@ async fn a_full_disk_is_named_and_survived() {
     let (folder, ballast) = (disk.join("postgres"), disk.join("ballast"));
     // What a run before this one left, if it failed.
     let _ = (std::fs::remove_dir_all(&folder), std::fs::remove_file(&ballast));
-    let options = PostgresOptions::default().with_dir(&folder).with_setting("max_wal_size", "32MB");
+    let options = PostgresServerOptions::default().with_dir(&folder).with_setting("max_wal_size", "32MB");
     let server = start(options.with_setting("min_wal_size", "32MB")).await;
     let schema = Schema::at(server.url());
     let store = schema.store();

@@ -11,7 +11,7 @@ use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_store::CheckpointStore;
 use ferrata_store_postgres::{Postgres, PostgresStore};
-use ferrata_test_servers::{Act, Fault, Place, Proxy, Trigger};
+use ferrata_test_servers::{FaultEffect, FaultPosition, FaultTrigger, Proxy, ProxyFault};
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _};
 
 /// What a node does at each of its statements.
@@ -199,9 +199,9 @@ async fn a_cut_at_the_commit_is_resolved_by_the_log() {
     let url = proxy.url(&schema.url);
     let mut cuts = 0;
     for word in ["BEGIN", "booked VALUES", "WITH moved", "COMMIT"] {
-        for place in Place::ALL {
+        for place in FaultPosition::ALL {
             let run = format!("{word}-{place:?}").replace([' ', '(', ')'], "-");
-            proxy.arm(Trigger::containing(word), Fault { place, act: Act::Reset });
+            proxy.arm(FaultTrigger::containing(word), ProxyFault { place, act: FaultEffect::Reset });
             is_booked_once(&schema, &url, plan.clone(), &run).await;
             cuts += 1 - proxy.disarm();
         }

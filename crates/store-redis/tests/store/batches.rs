@@ -7,11 +7,12 @@ use ferrata_store::testing::Log;
 use ferrata_store::{CheckpointStore, ErrorKind, HeadRef, Result, RunAppend, RunStatus};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{
-    Act, Fault, Place as In, Proxy, Redis, RedisCluster, RedisOptions as Server, Service, Trigger,
+    FaultEffect, FaultPosition as In, FaultTrigger, Proxy, ProxyFault, RedisCluster, RedisServer,
+    RedisServerOptions as Server, Service,
 };
 
 /// How often these servers ran a script.
-async fn scripts(servers: &[Redis]) -> u64 {
+async fn scripts(servers: &[RedisServer]) -> u64 {
     let mut sum = 0;
     for server in servers {
         let mut connection = connect(&server.url()).await;
@@ -49,7 +50,7 @@ async fn all_kept(store: &RedisStore, authors: &[Log]) {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn what_is_refused_harms_no_other_run_in_its_script() {
-    let server = Redis::start(Server::default()).unwrap();
+    let server = RedisServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url(), false);
     let (store, mut authors) = begun(&place, 12).await;
     let mut plain = connect(&server.url()).await;
@@ -100,7 +101,7 @@ async fn what_is_refused_harms_no_other_run_in_its_script() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_batch_whose_reply_is_lost_is_in_doubt_and_settled_by_a_repeat() {
-    let server = Redis::start(Server::default()).unwrap();
+    let server = RedisServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&proxy.url(&server.url()), false);
     let (store, mut authors) = begun(&place, 100).await;
@@ -114,7 +115,10 @@ async fn a_batch_whose_reply_is_lost_is_in_doubt_and_settled_by_a_repeat() {
                 author.next_as(1 + n % 2, b"{}", |header| header.status = status)
             })
             .collect();
-        proxy.arm(Trigger::containing(mark(&batch[0])), Fault { place: at, act: Act::Reset });
+        proxy.arm(
+            FaultTrigger::containing(mark(&batch[0])),
+            ProxyFault { place: at, act: FaultEffect::Reset },
+        );
         let results = store.append(batch.clone()).await;
         assert_eq!(proxy.done().len(), round + 1, "the connection was cut");
         let in_doubt = |result: &Result<HeadRef>| {
@@ -132,7 +136,7 @@ async fn a_batch_whose_reply_is_lost_is_in_doubt_and_settled_by_a_repeat() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_large_batch_is_divided_so_that_the_server_is_not_held() {
-    let server = Redis::start(Server::default()).unwrap();
+    let server = RedisServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url(), false);
     let (store, mut authors) = begun(&place, 200).await;
     for (body, runs, expected) in [(10, 200, 4), (300 << 10, 9, 3), (600 << 10, 3, 3), (10, 1, 1)] {

@@ -10,7 +10,7 @@ use crate::common::{Place, connect};
 use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, Clock, ErrorKind, RunStatus, SystemClock, within};
 use ferrata_store_redis::RedisStore;
-use ferrata_test_servers::{Redis, RedisCluster, RedisOptions as Server};
+use ferrata_test_servers::{RedisCluster, RedisServer, RedisServerOptions as Server};
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::io::copy_bidirectional;
@@ -24,14 +24,14 @@ struct Node {
 }
 
 impl Node {
-    async fn of(redis: &Redis) -> Self {
+    async fn of(redis: &RedisServer) -> Self {
         let mut connection = connect(&redis.url()).await;
         let id = redis::cmd("CLUSTER").arg("MYID").query_async(&mut connection).await.unwrap();
         Self { port: redis.port(), id, connection }
     }
 
     /// A server of no cluster.
-    async fn of_single(redis: &Redis) -> Self {
+    async fn of_single(redis: &RedisServer) -> Self {
         Self { port: redis.port(), id: String::new(), connection: connect(&redis.url()).await }
     }
 
@@ -312,9 +312,10 @@ async fn a_node_that_hangs_is_waited_for_once() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_record_is_acknowledged_when_the_replica_has_it() {
-    let primary = Redis::start(Server::default()).unwrap();
+    let primary = RedisServer::start(Server::default()).unwrap();
     let port = primary.port().to_string();
-    let replica = Redis::start(Server::default().with_args(["--replicaof", "127.0.0.1", &port])).unwrap();
+    let replica =
+        RedisServer::start(Server::default().with_args(["--replicaof", "127.0.0.1", &port])).unwrap();
     let place = Place::at(&primary.url(), false);
     // A replica that is at work answers late on a busy machine; one that is stopped never does.
     let store = place.store_with(place.options().with_replicas(1, Duration::from_secs(5)));
@@ -376,9 +377,10 @@ async fn a_record_is_acknowledged_when_the_replica_has_it() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn an_append_that_is_sent_again_with_its_script_is_acknowledged_by_its_replicas() {
-    let primary = Redis::start(Server::default()).unwrap();
+    let primary = RedisServer::start(Server::default()).unwrap();
     let port = primary.port().to_string();
-    let replica = Redis::start(Server::default().with_args(["--replicaof", "127.0.0.1", &port])).unwrap();
+    let replica =
+        RedisServer::start(Server::default().with_args(["--replicaof", "127.0.0.1", &port])).unwrap();
     let place = Place::at(&primary.url(), false);
     let store = place.store_with(place.options().with_replicas(1, Duration::from_secs(3)));
     let mut author = log_of("r-1");
@@ -430,7 +432,7 @@ async fn forwarder(to: Arc<AtomicU16>) -> String {
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_failover_behind_a_name_is_followed() {
     let (before, after) =
-        (Redis::start(Server::default()).unwrap(), Redis::start(Server::default()).unwrap());
+        (RedisServer::start(Server::default()).unwrap(), RedisServer::start(Server::default()).unwrap());
     let (mut first, mut second) = (Node::of_single(&before).await, Node::of_single(&after).await);
     let (first_port, second_port) = (before.port().to_string(), after.port().to_string());
     second.ask::<()>(&["REPLICAOF", "127.0.0.1", &first_port]).await.unwrap();
@@ -483,7 +485,7 @@ async fn a_server_with_tls_is_used_if_its_certificate_is_trusted() {
     assert!(made.status.success(), "{made:?}");
     let (key, cert) = (path("key"), path("cert"));
     let args = ["--tls-key-file", &key, "--tls-cert-file", &cert, "--tls-auth-clients", "no"];
-    let server = Redis::start(Server::default().with_args(args).with_tls_port()).unwrap();
+    let server = RedisServer::start(Server::default().with_args(args).with_tls_port()).unwrap();
     let place = Place::at(&server.url(), false);
     let url = server.tls_url().unwrap();
     let pem = std::fs::read(cert).unwrap();

@@ -15,7 +15,8 @@ use ferrata_store::{
 };
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{
-    Act, AppendFsync, Fault, Place as In, Proxy, Redis, RedisCluster, RedisOptions as Server, Trigger,
+    AppendFsync, FaultEffect, FaultPosition as In, FaultTrigger, Proxy, ProxyFault, RedisCluster,
+    RedisServer, RedisServerOptions as Server,
 };
 
 /// A process that goes on after an error with the same instance, or with another one that knows nothing.
@@ -84,7 +85,7 @@ async fn story(process: &mut Process<'_>) -> Vec<Log> {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
-    let server = Redis::start(Server::default()).unwrap();
+    let server = RedisServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let url = proxy.url(&server.url());
     // Whatever sends requests by itself would spoil the count.
@@ -105,7 +106,7 @@ async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
     let mut happened = 0;
     for (request, at, dies, act) in cuts(requests) {
         let place = Place::at(&server.url(), false);
-        proxy.arm(Trigger::Request(request), Fault { place: at, act });
+        proxy.arm(FaultTrigger::Request(request), ProxyFault { place: at, act });
         let what = format!("request {request}, {at:?}, dies: {dies}");
         happened += tell(&place, open(&place), dies, &proxy, (request, &what)).await;
     }
@@ -115,15 +116,15 @@ async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
 }
 
 /// Every place in every request, for a process that goes on and for one that dies.
-fn cuts(requests: u64) -> impl Iterator<Item = (u64, In, bool, Act)> {
-    let places = In::ALL.into_iter().zip([Act::Close, Act::Reset].into_iter().cycle());
+fn cuts(requests: u64) -> impl Iterator<Item = (u64, In, bool, FaultEffect)> {
+    let places = In::ALL.into_iter().zip([FaultEffect::Close, FaultEffect::Reset].into_iter().cycle());
     let both = places.flat_map(|(at, act)| {
-        let other = if act == Act::Close { Act::Reset } else { Act::Close };
+        let other = if act == FaultEffect::Close { FaultEffect::Reset } else { FaultEffect::Close };
         [(at, false, act), (at, true, other)]
     });
     let both: Vec<_> = both.collect();
     (1..=requests).flat_map(move |request| {
-        let of_request = move |(at, dies, act): (In, bool, Act)| (request, at, dies, act);
+        let of_request = move |(at, dies, act): (In, bool, FaultEffect)| (request, at, dies, act);
         both.clone().into_iter().map(of_request)
     })
 }
@@ -201,7 +202,7 @@ async fn a_connection_to_a_cluster_cut_at_any_request_loses_and_doubles_nothing(
         let turns = cuts(requests).filter(|(request, _, dies, _)| (request % 2 == 0) == *dies);
         for (request, at, dies, act) in turns {
             let place = place();
-            proxies[node].arm(Trigger::Request(request), Fault { place: at, act });
+            proxies[node].arm(FaultTrigger::Request(request), ProxyFault { place: at, act });
             let what = format!("node {node}, request {request}, {at:?}, dies: {dies}");
             most += 1;
             happened += tell(&place, open(&place), dies, &proxies[node], (request, &what)).await;
@@ -215,7 +216,7 @@ async fn a_connection_to_a_cluster_cut_at_any_request_loses_and_doubles_nothing(
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_lost_acknowledgement_is_in_doubt_and_found_by_record_id() {
-    let server = Redis::start(Server::default()).unwrap();
+    let server = RedisServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&server.url(), false);
     let store = RedisStore::from_url(&proxy.url(&server.url()), place.options()).unwrap();
@@ -225,7 +226,7 @@ async fn a_lost_acknowledgement_is_in_doubt_and_found_by_record_id() {
         let append = author.next(2);
         // The id stands in the append alone.
         let id = mark(&append);
-        proxy.arm(Trigger::containing(id), Fault { place: at, act: Act::Reset });
+        proxy.arm(FaultTrigger::containing(id), ProxyFault { place: at, act: FaultEffect::Reset });
         assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
         let head = place.store().head(&author.key).await.unwrap().map(|head| head.head());
         let last = append.records.last().map(|record| record.header.head());
@@ -237,7 +238,7 @@ async fn a_lost_acknowledgement_is_in_doubt_and_found_by_record_id() {
     // Somebody else goes on before the retry: then it is a conflict, and the records are there once.
     let append = author.next(1);
     let id = mark(&append);
-    proxy.arm(Trigger::containing(id), Fault { place: In::ReplyByte(0), act: Act::Reset });
+    proxy.arm(FaultTrigger::containing(id), ProxyFault { place: In::ReplyByte(0), act: FaultEffect::Reset });
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
     author.took(&append);
     author.write(&place.store(), 1).await;
@@ -249,7 +250,7 @@ async fn a_lost_acknowledgement_is_in_doubt_and_found_by_record_id() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_server_that_hangs_is_in_doubt_after_the_timeout_and_goes_on() {
-    let server = Redis::start(Server::default()).unwrap();
+    let server = RedisServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url(), false);
     let store = place.store_with(place.options().with_response_timeout(Duration::from_secs(5)));
     let mut author = log_of("r-1");
@@ -267,7 +268,7 @@ async fn a_server_that_hangs_is_in_doubt_after_the_timeout_and_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_server_killed_under_load_keeps_what_it_acknowledged() {
-    let server = Redis::start(Server::default().with_appendfsync(AppendFsync::Always)).unwrap();
+    let server = RedisServer::start(Server::default().with_appendfsync(AppendFsync::Always)).unwrap();
     let place = Place::at(&server.url(), false);
     let store = place.store();
     store.setup().await.unwrap();
@@ -309,7 +310,7 @@ async fn a_server_killed_under_load_keeps_what_it_acknowledged() {
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_file_cut_short_anywhere_holds_whole_appends() {
-    let server = Redis::start(Server::default().with_appendfsync(AppendFsync::Always)).unwrap();
+    let server = RedisServer::start(Server::default().with_appendfsync(AppendFsync::Always)).unwrap();
     let place = Place::at(&server.url(), false);
     let mut author = log_of("r-1");
     let mut ends = vec![0];

@@ -5,7 +5,10 @@ use crate::common::Place;
 use crate::common::author::eventually;
 use ferrata_store::{CheckpointStore, Relay, SystemClock, Texts, within};
 use ferrata_store_redis::RedisStore;
-use ferrata_test_servers::{Act, Fault, Place as In, Proxy, Redis, RedisOptions as Server, Trigger};
+use ferrata_test_servers::{
+    FaultEffect, FaultPosition as In, FaultTrigger, Proxy, ProxyFault, RedisServer,
+    RedisServerOptions as Server,
+};
 
 fn relay(store: &RedisStore) -> &dyn Relay {
     store.relay().unwrap()
@@ -22,7 +25,7 @@ async fn is_heard(mut texts: Texts, place: &Place) {
 #[test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 fn who_listens_outlives_the_runtime_that_began_it() {
-    let server = Redis::start(Server::default()).unwrap();
+    let server = RedisServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url(), false);
     let store = place.store();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -44,13 +47,16 @@ fn who_listens_outlives_the_runtime_that_began_it() {
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_listener_on_a_silent_network_begins_anew() {
-    let server = Redis::start(Server::default()).unwrap();
+    let server = RedisServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&server.url(), false);
     let options = place.options().with_connect_timeout(Duration::from_millis(500));
     let store = RedisStore::from_url(&proxy.url(&server.url()), options).unwrap();
     // The connection of what is listened on is the first.
-    proxy.arm(Trigger::Connection(1), Fault { place: In::RequestByte(0), act: Act::Delay(Duration::MAX) });
+    proxy.arm(
+        FaultTrigger::Connection(1),
+        ProxyFault { place: In::RequestByte(0), act: FaultEffect::Delay(Duration::MAX) },
+    );
     drop(relay(&store).hear().await);
     eventually("a listener", async || relay(&store).hear().await.is_ok()).await;
     assert_eq!(proxy.done().len(), 1, "the first connection was silent");
@@ -63,7 +69,7 @@ async fn a_listener_on_a_silent_network_begins_anew() {
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_listener_on_a_network_that_falls_silent_begins_anew() {
-    let server = Redis::start(Server::default()).unwrap();
+    let server = RedisServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&server.url(), false);
     let options = place.options().with_connect_timeout(Duration::from_millis(500));

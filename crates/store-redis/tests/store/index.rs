@@ -11,7 +11,10 @@ use ferrata_store::{
     RunQuery, RunStatus, Timestamp,
 };
 use ferrata_store_redis::RedisStore;
-use ferrata_test_servers::{Act, Fault, Place as In, Proxy, Redis, RedisOptions as Server, Service, Trigger};
+use ferrata_test_servers::{
+    FaultEffect, FaultPosition as In, FaultTrigger, Proxy, ProxyFault, RedisServer,
+    RedisServerOptions as Server, Service,
+};
 
 fn query(shape: impl FnOnce(&mut RunQuery)) -> RunQuery {
     let mut query = RunQuery::default();
@@ -191,13 +194,13 @@ async fn setup_repairs_when_it_is_due_and_not_before() {
 }
 
 struct Cut {
-    server: Redis,
+    server: RedisServer,
     proxy: Proxy,
 }
 
 impl Cut {
     fn new() -> Self {
-        let server = Redis::start(Server::default()).unwrap();
+        let server = RedisServer::start(Server::default()).unwrap();
         let proxy = Proxy::start(server.address()).unwrap();
         Self { server, proxy }
     }
@@ -229,7 +232,8 @@ async fn a_start_that_was_announced_and_never_written_is_not_listed_and_lapses()
     let mut author = log_of("r-1");
     let append = author.next(1);
     let id = mark(&append);
-    cut.proxy.arm(Trigger::containing(id), Fault { place: In::RequestByte(0), act: Act::Reset });
+    cut.proxy
+        .arm(FaultTrigger::containing(id), ProxyFault { place: In::RequestByte(0), act: FaultEffect::Reset });
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
     assert_eq!((size(&place, "all").await, size(&place, "s:in_progress").await), (1, 1), "it was announced");
     let patient = place.store();
@@ -243,7 +247,8 @@ async fn a_start_that_was_announced_and_never_written_is_not_listed_and_lapses()
     let other = log_of("r-2");
     let append = other.next(1);
     let id = mark(&append);
-    cut.proxy.arm(Trigger::containing(id), Fault { place: In::RequestByte(0), act: Act::Reset });
+    cut.proxy
+        .arm(FaultTrigger::containing(id), ProxyFault { place: In::RequestByte(0), act: FaultEffect::Reset });
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
     assert_eq!(size(&place, "all").await, 2);
     let hasty = place.store_with(place.options().with_stale_after(Duration::ZERO));
@@ -269,14 +274,15 @@ async fn a_reader_that_waits_long_gives_up_no_entry_that_was_young_when_it_looke
     let store = cut.through(&place);
     let append = log_of("r-1").next(1);
     let id = mark(&append);
-    cut.proxy.arm(Trigger::containing(id), Fault { place: In::RequestByte(0), act: Act::Reset });
+    cut.proxy
+        .arm(FaultTrigger::containing(id), ProxyFault { place: In::RequestByte(0), act: FaultEffect::Reset });
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
     assert_eq!(size(&place, "all").await, 1, "it was announced");
 
     let name = format!("{},{}", append.run.tenant, append.run.run);
     cut.proxy.arm(
-        Trigger::containing(name),
-        Fault { place: In::ReplyByte(0), act: Act::Delay(GRACE + GRACE / 8) },
+        FaultTrigger::containing(name),
+        ProxyFault { place: In::ReplyByte(0), act: FaultEffect::Delay(GRACE + GRACE / 8) },
     );
     assert!(listed(&reader, &RunQuery::default()).await.is_empty(), "there is no such run");
     assert_eq!(cut.proxy.done().len(), 2, "the look was answered late");
@@ -306,7 +312,10 @@ async fn a_place_that_was_not_given_up_is_not_believed_and_given_up_by_a_reader(
     let store = cut.through(&place);
     let mut author = log_of("r-1");
     author.write(&store, 1).await;
-    cut.proxy.arm(Trigger::containing("settle"), Fault { place: In::RequestByte(0), act: Act::Reset });
+    cut.proxy.arm(
+        FaultTrigger::containing("settle"),
+        ProxyFault { place: In::RequestByte(0), act: FaultEffect::Reset },
+    );
     // The record is written and acknowledged all the same.
     author.write_with(&store, 1, |header| header.status = RunStatus::Completed).await;
     assert_eq!(cut.proxy.done().len(), 1);
@@ -487,7 +496,10 @@ async fn an_entry_of_an_older_life_is_not_taken_for_the_new_one() {
     store.setup().await.unwrap();
     let mut author = log_of("r-1");
     author.write(&store, 1).await;
-    cut.proxy.arm(Trigger::containing("forget"), Fault { place: In::RequestByte(0), act: Act::Reset });
+    cut.proxy.arm(
+        FaultTrigger::containing("forget"),
+        ProxyFault { place: In::RequestByte(0), act: FaultEffect::Reset },
+    );
     assert_eq!(kind(store.purge(&author.key, None).await), ErrorKind::Unavailable);
     assert_eq!(size(&place, "all").await, 1, "the entry is still there");
     assert!(listed(&place.store(), &RunQuery::default()).await.is_empty(), "the run is not");

@@ -10,18 +10,18 @@ use ferrata_store::{
     RunStatus, Seq, SystemClock, Visit,
 };
 use ferrata_store_redis::RedisStore;
-use ferrata_test_servers::{Proxy, Redis, RedisOptions as Server};
+use ferrata_test_servers::{Proxy, RedisServer, RedisServerOptions as Server};
 
 /// A server whose requests are counted.
 struct Counted {
-    server: Redis,
+    server: RedisServer,
     proxy: Proxy,
     place: Place,
 }
 
 impl Counted {
     fn new() -> Self {
-        let server = Redis::start(Server::default()).unwrap();
+        let server = RedisServer::start(Server::default()).unwrap();
         let proxy = Proxy::start(server.address()).unwrap();
         let place = Place::at(&server.url(), false);
         Self { server, proxy, place }
@@ -251,7 +251,8 @@ async fn a_step_takes_no_more_memory_than_promised() {
         ("-2", [(0, 120), (100, 120), (300, 120), (1_000, 200), (4_000, 350)]),
         ("-4", [(0, 120), (100, 120), (300, 120), (1_000, 200), (4_000, 350)]),
     ] {
-        let server = Redis::start(Server::default().with_args(["--list-max-listpack-size", node])).unwrap();
+        let server =
+            RedisServer::start(Server::default().with_args(["--list-max-listpack-size", node])).unwrap();
         let place = Place::at(&server.url(), false);
         let store = place.store();
         for (size, goal) in goals {

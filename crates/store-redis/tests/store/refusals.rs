@@ -8,11 +8,11 @@ use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, Error, ErrorKind, ExecutorId, Page, Result, RunQuery};
 use ferrata_store_redis::{Persistence, RedisOptions, RedisStore};
 use ferrata_store_sharded::ShardedStore;
-use ferrata_test_servers::{AppendFsync, Redis, RedisCluster, RedisOptions as Server};
+use ferrata_test_servers::{AppendFsync, RedisCluster, RedisServer, RedisServerOptions as Server};
 
 /// Starts a server with these arguments.
-fn server(args: &[&str]) -> Redis {
-    Redis::start(Server::default().with_args(args.iter().copied())).unwrap()
+fn server(args: &[&str]) -> RedisServer {
+    RedisServer::start(Server::default().with_args(args.iter().copied())).unwrap()
 }
 
 /// Sends commands, given as words with bars between.
@@ -133,7 +133,7 @@ async fn a_server_that_reads_its_data_is_unavailable() {
     // Each command of its file takes it longer to read; it looks at its connections at every 1,024th.
     let slow = ["--key-load-delay", "300"];
     let options = Server::default().with_appendfsync(AppendFsync::Always).with_args(slow);
-    let server = Redis::start(options).unwrap();
+    let server = RedisServer::start(options).unwrap();
     let place = Place::at(&server.url(), false);
     let store = place.store();
     store.setup().await.unwrap();
@@ -173,7 +173,7 @@ async fn a_server_that_reads_its_data_is_unavailable() {
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_memory_that_fills_up_loses_and_halves_nothing() {
-    let server = Redis::start(Server::default().with_maxmemory(8_000_000)).unwrap();
+    let server = RedisServer::start(Server::default().with_maxmemory(8_000_000)).unwrap();
     let place = Place::at(&server.url(), false);
     let store = place.store();
     store.setup().await.unwrap();

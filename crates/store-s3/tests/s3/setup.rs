@@ -2,7 +2,7 @@
 
 use ferrata_store::{CheckpointStore as _, Error, ErrorKind};
 use ferrata_store_s3::{S3Options, S3Store};
-use ferrata_test_servers::Nobody;
+use ferrata_test_servers::RefusingPort;
 
 use crate::author::{is_kept, log_of, written};
 use crate::memory::{ACCESS_KEY, BUCKET, Fault, Habit, Memory, SECRET_KEY};
@@ -149,7 +149,7 @@ async fn refusals_reach_the_caller_as_what_they_are() {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_unavailable() {
     // Held, so that nobody else listens there meanwhile.
-    let nobody = Nobody::new().unwrap();
+    let nobody = RefusingPort::new().unwrap();
     let address = nobody.address();
     let client = client(&format!("http://{address}"), SECRET_KEY);
     let store = S3Store::with_client(client, BUCKET, "p", S3Options::default()).unwrap();

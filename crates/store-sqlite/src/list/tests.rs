@@ -5,12 +5,12 @@ use sqlx::Row as _;
 
 use super::*;
 use crate::config::SqliteOptions;
-use crate::db::Purpose;
+use crate::db::ConnectionPurpose;
 
 /// Returns the steps of the plan for a page of a query.
-async fn explained(db: &Db, asked: &RunQuery, order: Order, after: Option<&RunPlace>) -> Vec<String> {
-    let statement = statement(Columns::Heads, asked, order, after, 51, 1);
-    let mut opened = db.open(Purpose::Write).await.unwrap();
+async fn explained(db: &SqliteDb, asked: &RunQuery, order: Order, after: Option<&RunPlace>) -> Vec<String> {
+    let statement = statement(ListColumns::Heads, asked, order, after, 51, 1);
+    let mut opened = db.open(ConnectionPurpose::Write).await.unwrap();
     let rows = statement.explained().query().fetch_all(&mut opened.connection).await.unwrap();
     rows.iter().map(|row| row.get::<String, _>("detail")).collect()
 }
@@ -18,13 +18,13 @@ async fn explained(db: &Db, asked: &RunQuery, order: Order, after: Option<&RunPl
 #[tokio::test]
 async fn every_listing_is_answered_by_its_index() {
     let directory = tempfile::tempdir().unwrap();
-    let db = Db::new(directory.path().join("runs.db"), SqliteOptions::default());
-    let mut made = db.open(Purpose::SetUp).await.unwrap();
+    let db = SqliteDb::new(directory.path().join("runs.db"), SqliteOptions::default());
+    let mut made = db.open(ConnectionPurpose::SetUp).await.unwrap();
     let fill = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 500) \
         INSERT INTO ferrata_runs SELECT n, 't' || n % 5, 'r' || n, 0, \
             CASE n % 10 WHEN 0 THEN 'in_progress' WHEN 1 THEN 'failed' ELSE 'completed' END, '', NULL, n, 'w' || n % 7, NULL, NULL, '{}', 0 \
         FROM n;";
-    let script = Statement::new(crate::setup::LAYOUT).and(fill);
+    let script = SqlStatement::new(crate::setup::LAYOUT).and(fill);
     script.query().execute(&mut made.connection).await.unwrap();
 
     let run = RunKey::new(TenantId::new("t1").unwrap(), RunId::new("r").unwrap());

@@ -10,54 +10,54 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 
-use super::fault::{Act, FiredFault};
-use super::flow::Flow;
-use super::plan::Plan;
-use super::{Cut, RESET, SILENCE};
+use super::fault::{FaultEffect, FiredFault};
+use super::flow::ProxyFlow;
+use super::plan::ProxyPlan;
+use super::{ConnectionCut, RESET, SILENCE};
 use crate::wait;
 
 /// How long to read from a client after its connection was closed, so that it sees the end and not a reset.
 const LINGER: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct ProxyConnection {
     number: u64,
-    plan: Arc<Plan>,
+    plan: Arc<ProxyPlan>,
     client: TcpStream,
     server: TcpStream,
     /// From the client to the server.
-    up: Flow,
+    up: ProxyFlow,
     /// From the server to the client.
-    down: Flow,
+    down: ProxyFlow,
     /// The current or last request.
     request: u64,
     /// Whether the server has answered it, so that the next bytes of the client are another request.
     answered: bool,
     /// The end of a delay in which nothing passes.
-    held: Option<Hold>,
+    held: Option<FaultDelay>,
 }
 
 /// A delay.
 #[derive(Clone, Copy, Debug)]
-enum Hold {
+enum FaultDelay {
     Until(Instant),
     Forever,
 }
 
-impl Connection {
+impl ProxyConnection {
     /// Connects `client` with the server.
     pub(super) fn open(
         client: TcpStream,
         server: SocketAddr,
         number: u64,
-        plan: Arc<Plan>,
+        plan: Arc<ProxyPlan>,
     ) -> io::Result<Self> {
         let server = TcpStream::connect(server)?;
         for stream in [&client, &server] {
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;
         }
-        let (up, down) = (Flow::default(), Flow::default());
+        let (up, down) = (ProxyFlow::default(), ProxyFlow::default());
         Ok(Self { number, plan, client, server, up, down, request: 0, answered: true, held: None })
     }
 
@@ -68,25 +68,25 @@ impl Connection {
                 Ok(None) => {}
                 Ok(Some(end)) => break end,
                 // One side broke off; the other must see the same.
-                Err(_) => break Cut::Reset,
+                Err(_) => break ConnectionCut::Reset,
             }
         };
         match end {
-            Cut::Reset => {
+            ConnectionCut::Reset => {
                 for stream in [&self.client, &self.server] {
                     // Without a reset, it is closed.
                     let _ = set_socket_linger(stream, Some(Duration::ZERO));
                 }
             }
-            Cut::Close => close(&self.client, &self.server),
+            ConnectionCut::Close => close(&self.client, &self.server),
         }
     }
 
     /// Waits for work, and does it.
-    fn step(&mut self, control: &PipeReader) -> io::Result<Option<Cut>> {
+    fn step(&mut self, control: &PipeReader) -> io::Result<Option<ConnectionCut>> {
         let timeout = match self.held {
-            Some(Hold::Until(time)) => Some(time.saturating_duration_since(wait::now())),
-            Some(Hold::Forever) | None => None,
+            Some(FaultDelay::Until(time)) => Some(time.saturating_duration_since(wait::now())),
+            Some(FaultDelay::Forever) | None => None,
         };
         let passing = self.held.is_none();
         let (client, server) = if passing {
@@ -107,13 +107,13 @@ impl Connection {
             let mut word = [0];
             let said = matches!(control.take(1).read(&mut word), Ok(1));
             match word[0] {
-                SILENCE if said => self.held = Some(Hold::Forever),
-                RESET if said => return Ok(Some(Cut::Reset)),
-                _ => return Ok(Some(Cut::Close)),
+                SILENCE if said => self.held = Some(FaultDelay::Forever),
+                RESET if said => return Ok(Some(ConnectionCut::Reset)),
+                _ => return Ok(Some(ConnectionCut::Close)),
             }
             return Ok(None);
         }
-        if let Some(Hold::Until(time)) = self.held
+        if let Some(FaultDelay::Until(time)) = self.held
             && wait::now() >= time
         {
             self.held = None;
@@ -123,7 +123,7 @@ impl Connection {
         if self.held.is_none() { self.move_bytes() } else { Ok(None) }
     }
 
-    fn move_bytes(&mut self) -> io::Result<Option<Cut>> {
+    fn move_bytes(&mut self) -> io::Result<Option<ConnectionCut>> {
         // The server first: its answers so far belong to the previous request.
         if self.down.wants_more()
             && let Some(piece) = self.down.read(&self.server)?
@@ -138,17 +138,17 @@ impl Connection {
         if self.up.wants_more()
             && let Some(piece) = self.up.read(&self.client)?
         {
-            self.sort(&piece);
+            self.assign_request(&piece);
             self.up.push(piece);
         }
         if let Some(end) = self.finish(true)? {
             return Ok(Some(end));
         }
-        Ok((self.up.is_over() && self.down.is_over()).then_some(Cut::Close))
+        Ok((self.up.is_over() && self.down.is_over()).then_some(ConnectionCut::Close))
     }
 
     /// Assigns a piece to its request, and finds the fault for that.
-    fn sort(&mut self, piece: &[u8]) {
+    fn assign_request(&mut self, piece: &[u8]) {
         let begins = std::mem::replace(&mut self.answered, false);
         if begins {
             self.request = self.plan.request();
@@ -161,18 +161,19 @@ impl Connection {
     }
 
     /// Writes the pending bytes of one direction, and performs a due fault.
-    fn finish(&mut self, upwards: bool) -> io::Result<Option<Cut>> {
+    fn finish(&mut self, upwards: bool) -> io::Result<Option<ConnectionCut>> {
         let (flow, target) =
             if upwards { (&mut self.up, &self.server) } else { (&mut self.down, &self.client) };
         flow.write(target)?;
         let Some(done) = flow.due() else { return Ok(None) };
-        self.plan.tell(done);
+        self.plan.record_fired(done);
         Ok(match done.fault.act {
-            Act::Close => Some(Cut::Close),
-            Act::Reset => Some(Cut::Reset),
-            Act::Delay(time) => {
+            FaultEffect::Close => Some(ConnectionCut::Close),
+            FaultEffect::Reset => Some(ConnectionCut::Reset),
+            FaultEffect::Delay(time) => {
                 // A duration beyond the clock's range is never.
-                self.held = Some(wait::now().checked_add(time).map_or(Hold::Forever, Hold::Until));
+                self.held =
+                    Some(wait::now().checked_add(time).map_or(FaultDelay::Forever, FaultDelay::Until));
                 None
             }
         })
@@ -180,7 +181,7 @@ impl Connection {
 }
 
 /// The events to wait for on a stream that is the source of one flow and the target of another.
-fn interest(from: &Flow, to: &Flow) -> PollFlags {
+fn interest(from: &ProxyFlow, to: &ProxyFlow) -> PollFlags {
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::IN, from.wants_more());
     flags.set(PollFlags::OUT, to.has_more());

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::Cut;
+use super::ConnectionCut;
 
 /// The request of a fault, counted from the call that arms it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trigger {
+pub enum FaultTrigger {
     /// The n-th to begin, over all connections; 1 is the next.
     Request(u64),
     /// The first one of the n-th connection to be accepted; 1 is the next.
@@ -15,7 +15,7 @@ pub enum Trigger {
     Containing(Vec<u8>),
 }
 
-impl Trigger {
+impl FaultTrigger {
     /// The next request that contains these bytes.
     #[must_use]
     pub fn containing(bytes: impl Into<Vec<u8>>) -> Self {
@@ -25,7 +25,7 @@ impl Trigger {
 
 /// The position of a fault in a request or its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FaultPosition {
     /// When this many bytes of the client have reached the server, counted from the beginning of the request. 0 is before it.
     RequestByte(u64),
     /// When half of the client's bytes of one read have reached the server: during the request.
@@ -37,7 +37,7 @@ pub enum Place {
     HalfReply,
 }
 
-impl Place {
+impl FaultPosition {
     /// Before, during and after the request, and during its reply: the four positions of a lost connection.
     pub const ALL: [Self; 4] = [Self::RequestByte(0), Self::HalfRequest, Self::ReplyByte(0), Self::HalfReply];
 
@@ -48,7 +48,7 @@ impl Place {
 
 /// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum FaultEffect {
     /// The connection is closed cleanly, on both sides: the client reads its end.
     Close,
     /// The connection is reset, on both sides: the client's calls fail.
@@ -57,22 +57,22 @@ pub enum Act {
     Delay(Duration),
 }
 
-impl From<Cut> for Act {
-    fn from(cut: Cut) -> Self {
+impl From<ConnectionCut> for FaultEffect {
+    fn from(cut: ConnectionCut) -> Self {
         match cut {
-            Cut::Close => Self::Close,
-            Cut::Reset => Self::Reset,
+            ConnectionCut::Close => Self::Close,
+            ConnectionCut::Reset => Self::Reset,
         }
     }
 }
 
 /// A fault that happens once, to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct ProxyFault {
     /// The position.
-    pub place: Place,
+    pub place: FaultPosition,
     /// The effect.
-    pub act: Act,
+    pub act: FaultEffect,
 }
 
 /// A fault that has happened.
@@ -84,5 +84,5 @@ pub struct FiredFault {
     /// The number of the request, from 1 at the start of the proxy.
     pub request: u64,
     /// The fault.
-    pub fault: Fault,
+    pub fault: ProxyFault,
 }

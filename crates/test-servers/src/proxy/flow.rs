@@ -3,20 +3,20 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use super::fault::{FiredFault, Place};
+use super::fault::{FaultPosition, FiredFault};
 
 /// Size of one read; a request up to this size usually comes in one piece.
 const PIECE: usize = 64 * 1024;
 
 /// One direction.
 #[derive(Debug, Default)]
-pub(super) struct Flow {
+pub(super) struct ProxyFlow {
     /// Bytes that the target gets as soon as it accepts them.
     ready: Vec<u8>,
     /// Bytes that follow after the fault.
     held: Vec<u8>,
     /// A fault that waits for its byte.
-    watch: Option<Watch>,
+    watch: Option<FaultWatch>,
     /// A fault that happens when `ready` is written.
     due: Option<FiredFault>,
     /// The source has ended.
@@ -26,15 +26,15 @@ pub(super) struct Flow {
 }
 
 #[derive(Debug)]
-struct Watch {
+struct FaultWatch {
     done: FiredFault,
     passed: u64,
 }
 
-impl Flow {
+impl ProxyFlow {
     /// Sets a fault at its position, counted from the next read.
     pub(super) fn watch(&mut self, done: FiredFault) {
-        self.watch = Some(Watch { done, passed: 0 });
+        self.watch = Some(FaultWatch { done, passed: 0 });
     }
 
     /// Returns whether to read more: not while bytes are pending, so that a slow target slows its source.
@@ -74,8 +74,8 @@ impl Flow {
         if let Some(watch) = &mut self.watch {
             let length = piece.len();
             let left = match watch.done.fault.place {
-                Place::HalfRequest | Place::HalfReply => length / 2,
-                Place::RequestByte(byte) | Place::ReplyByte(byte) => {
+                FaultPosition::HalfRequest | FaultPosition::HalfReply => length / 2,
+                FaultPosition::RequestByte(byte) | FaultPosition::ReplyByte(byte) => {
                     usize::try_from(byte - watch.passed).unwrap_or(usize::MAX)
                 }
             };

@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-pub use self::fault::{Act, Fault, FiredFault, Place, Trigger};
+pub use self::fault::{FaultEffect, FaultPosition, FaultTrigger, FiredFault, ProxyFault};
 
-use self::connection::Connection;
-use self::plan::Plan;
+use self::connection::ProxyConnection;
+use self::plan::ProxyPlan;
 use crate::error::{Result, ServerError};
-use crate::port::{self, Port};
+use crate::port::{self, ReservedPort};
 
 /// Forwards connections on a port of 127.0.0.1 to a server, and performs the armed faults.
 ///
@@ -45,9 +45,9 @@ use crate::port::{self, Port};
 pub struct Proxy {
     address: SocketAddr,
     /// No other test uses this port, even while it refuses connections.
-    _port: Port,
+    _port: ReservedPort,
     upstream: SocketAddr,
-    plan: Arc<Plan>,
+    plan: Arc<ProxyPlan>,
     connections: Connections,
     listening: Mutex<Option<Thread>>,
 }
@@ -102,7 +102,7 @@ impl Proxy {
     /// Arms `fault`: it happens once, to the first later request that matches `trigger`.
     ///
     /// A direction of a connection has one fault at a time: a second for the same request replaces the first.
-    pub fn arm(&self, trigger: Trigger, fault: Fault) {
+    pub fn arm(&self, trigger: FaultTrigger, fault: ProxyFault) {
         self.plan.arm(trigger, fault);
     }
 
@@ -136,12 +136,12 @@ impl Proxy {
     }
 
     /// Ends every connection. New ones are accepted.
-    pub fn cut(&self, act: Cut) {
+    pub fn cut(&self, act: ConnectionCut) {
         let threads = std::mem::take(&mut *lock(&self.connections));
         for mut thread in threads {
             let word = match act {
-                Cut::Close => CLOSE,
-                Cut::Reset => RESET,
+                ConnectionCut::Close => CLOSE,
+                ConnectionCut::Reset => RESET,
             };
             // A connection that is gone needs no signal.
             let _ = thread.control.write_all(&[word]);
@@ -190,13 +190,13 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.refuse();
-        self.cut(Cut::Close);
+        self.cut(ConnectionCut::Close);
     }
 }
 
 /// How a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
+pub enum ConnectionCut {
     /// Cleanly: the client reads the end.
     Close,
     /// By a reset: the client's next call fails.
@@ -208,7 +208,7 @@ fn listen(
     listener: &TcpListener,
     control: &PipeReader,
     upstream: SocketAddr,
-    plan: &Arc<Plan>,
+    plan: &Arc<ProxyPlan>,
     connections: &Connections,
 ) {
     loop {
@@ -222,7 +222,9 @@ fn listen(
         let Ok((client, _)) = listener.accept() else { continue };
         // The server is down: the client, which the system has already accepted, is cut off.
         let number = plan.connection();
-        let Ok(connection) = Connection::open(client, upstream, number, Arc::clone(plan)) else { continue };
+        let Ok(connection) = ProxyConnection::open(client, upstream, number, Arc::clone(plan)) else {
+            continue;
+        };
         // The lock first: a running connection that is not listed would miss a cut or a silence.
         let mut connections = lock(connections);
         let thread = spawn(move |control| connection.run(&control));

@@ -3,31 +3,31 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::fault::{Fault, FiredFault, Trigger};
+use super::fault::{FaultTrigger, FiredFault, ProxyFault};
 use super::lock;
 
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    state: Mutex<State>,
+pub(super) struct ProxyPlan {
+    state: Mutex<PlanState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PlanState {
     connections: u64,
     requests: u64,
     /// With triggers that count from the start of the proxy.
-    armed: Vec<(Trigger, Fault)>,
+    armed: Vec<(FaultTrigger, ProxyFault)>,
     done: Vec<FiredFault>,
 }
 
-impl Plan {
-    pub(super) fn arm(&self, trigger: Trigger, fault: Fault) {
+impl ProxyPlan {
+    pub(super) fn arm(&self, trigger: FaultTrigger, fault: ProxyFault) {
         let mut state = lock(&self.state);
         let trigger = match trigger {
-            Trigger::Request(n) => Trigger::Request(state.requests.saturating_add(n)),
-            Trigger::Connection(n) => Trigger::Connection(state.connections.saturating_add(n)),
-            Trigger::Containing(bytes) => Trigger::Containing(bytes),
+            FaultTrigger::Request(n) => FaultTrigger::Request(state.requests.saturating_add(n)),
+            FaultTrigger::Connection(n) => FaultTrigger::Connection(state.connections.saturating_add(n)),
+            FaultTrigger::Containing(bytes) => FaultTrigger::Containing(bytes),
         };
         state.armed.push((trigger, fault));
     }
@@ -59,24 +59,30 @@ impl Plan {
     }
 
     /// Returns the fault for `piece` of a request, and disarms it.
-    pub(super) fn fault(&self, connection: u64, request: u64, begins: bool, piece: &[u8]) -> Option<Fault> {
+    pub(super) fn fault(
+        &self,
+        connection: u64,
+        request: u64,
+        begins: bool,
+        piece: &[u8],
+    ) -> Option<ProxyFault> {
         let mut state = lock(&self.state);
         let index = state.armed.iter().position(|(trigger, _)| match trigger {
-            Trigger::Request(n) => begins && *n == request,
-            Trigger::Connection(n) => begins && *n == connection,
-            Trigger::Containing(bytes) => contains(piece, bytes),
+            FaultTrigger::Request(n) => begins && *n == request,
+            FaultTrigger::Connection(n) => begins && *n == connection,
+            FaultTrigger::Containing(bytes) => contains(piece, bytes),
         })?;
         Some(state.armed.remove(index).1)
     }
 
-    pub(super) fn tell(&self, done: FiredFault) {
+    pub(super) fn record_fired(&self, done: FiredFault) {
         lock(&self.state).done.push(done);
         self.changed.notify_all();
     }
 
     pub(super) fn wait(&self, count: usize, time: Duration) -> Vec<FiredFault> {
         let state = lock(&self.state);
-        let too_few = |state: &mut State| state.done.len() < count;
+        let too_few = |state: &mut PlanState| state.done.len() < count;
         let waited = self.changed.wait_timeout_while(state, time, too_few);
         waited.unwrap_or_else(PoisonError::into_inner).0.done.clone()
     }
@@ -88,18 +94,18 @@ fn contains(piece: &[u8], bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Act, Place};
+    use super::super::{FaultEffect, FaultPosition};
     use super::*;
 
-    const FAULT: Fault = Fault { place: Place::HalfReply, act: Act::Close };
+    const FAULT: ProxyFault = ProxyFault { place: FaultPosition::HalfReply, act: FaultEffect::Close };
 
     #[test]
     fn triggers_count_from_when_they_are_armed_and_pull_once() {
-        let plan = Plan::default();
+        let plan = ProxyPlan::default();
         assert_eq!((plan.connection(), plan.request(), plan.request()), (1, 1, 2));
-        plan.arm(Trigger::Request(2), FAULT);
-        plan.arm(Trigger::Connection(1), FAULT);
-        plan.arm(Trigger::containing("SET"), FAULT);
+        plan.arm(FaultTrigger::Request(2), FAULT);
+        plan.arm(FaultTrigger::Connection(1), FAULT);
+        plan.arm(FaultTrigger::containing("SET"), FAULT);
         assert_eq!(plan.fault(1, plan.request(), true, b"GET"), None);
         let fourth = plan.request();
         assert_eq!(plan.fault(1, fourth, false, b"GET"), None, "goes on with a request, begins none");
@@ -107,7 +113,7 @@ mod tests {
         assert_eq!(plan.fault(1, fourth, true, b"GET"), None, "happened already");
         assert_eq!(plan.fault(1, 9, false, b"a SET b"), Some(FAULT));
         assert_eq!(plan.fault(2, 9, true, b"GET"), Some(FAULT));
-        plan.arm(Trigger::Request(1), FAULT);
+        plan.arm(FaultTrigger::Request(1), FAULT);
         assert_eq!((plan.disarm(), plan.disarm()), (1, 0));
     }
 }

@@ -4,7 +4,10 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use ferrata_test_servers::{Act, Cut, Fault, Nobody, Place, Proxy, Redis, RedisOptions, Trigger};
+use ferrata_test_servers::{
+    ConnectionCut, FaultEffect, FaultPosition, FaultTrigger, Proxy, ProxyFault, RedisServer,
+    RedisServerOptions, RefusingPort,
+};
 
 const SOON: Duration = Duration::from_secs(120);
 
@@ -66,8 +69,8 @@ fn call(stream: &mut TcpStream, line: &str) -> String {
     answer
 }
 
-fn close(place: Place) -> Fault {
-    Fault { place, act: Act::Close }
+fn close(place: FaultPosition) -> ProxyFault {
+    ProxyFault { place, act: FaultEffect::Close }
 }
 
 #[test]
@@ -116,18 +119,18 @@ fn the_end_of_one_direction_leaves_the_other_open() {
 #[test]
 fn a_connection_is_cut_at_each_place() {
     let cases = [
-        (Place::RequestByte(0), "a\n|", "A\n"),
-        (Place::HalfRequest, "a\nbcd|", "A\n"),
-        (Place::ReplyByte(0), "a\nbcdef\n|", "A\n"),
-        (Place::HalfReply, "a\nbcdef\n|", "A\nBCD"),
+        (FaultPosition::RequestByte(0), "a\n|", "A\n"),
+        (FaultPosition::HalfRequest, "a\nbcd|", "A\n"),
+        (FaultPosition::ReplyByte(0), "a\nbcdef\n|", "A\n"),
+        (FaultPosition::HalfReply, "a\nbcdef\n|", "A\nBCD"),
     ];
-    assert_eq!(cases.map(|(place, _, _)| place), Place::ALL);
+    assert_eq!(cases.map(|(place, _, _)| place), FaultPosition::ALL);
     for (place, at_server, at_client) in cases {
         let (server, received) = shouter();
         let proxy = Proxy::start(server).unwrap();
         let mut client = connect(&proxy);
         let mut answers = call(&mut client, "a\n");
-        proxy.arm(Trigger::Request(1), close(place));
+        proxy.arm(FaultTrigger::Request(1), close(place));
         answers += &call(&mut client, "bcdef\n");
         assert_eq!(answers, at_client, "{place:?}");
         assert_eq!(client.read(&mut [0]).unwrap(), 0, "{place:?}: not the end");
@@ -147,11 +150,11 @@ fn a_connection_is_cut_at_each_byte() {
     for byte in 0..=4 {
         let (server, received) = shouter();
         let proxy = Proxy::start(server).unwrap();
-        proxy.arm(Trigger::Connection(1), close(Place::RequestByte(byte)));
+        proxy.arm(FaultTrigger::Connection(1), close(FaultPosition::RequestByte(byte)));
         let answer = call(&mut connect(&proxy), "abcdef\n");
         received.expect(&format!("{}|", &"abcd"[..usize::try_from(byte).unwrap()]));
         assert_eq!(answer, "");
-        proxy.arm(Trigger::Request(1), close(Place::ReplyByte(byte)));
+        proxy.arm(FaultTrigger::Request(1), close(FaultPosition::ReplyByte(byte)));
         assert_eq!(call(&mut connect(&proxy), "xyzu\n").len() as u64, byte);
         assert_eq!(proxy.wait(2, SOON).len(), 2);
     }
@@ -162,7 +165,7 @@ fn a_request_in_pieces_is_one() {
     let (server, received) = shouter();
     let proxy = Proxy::start(server).unwrap();
     let mut client = connect(&proxy);
-    proxy.arm(Trigger::Request(1), close(Place::RequestByte(5)));
+    proxy.arm(FaultTrigger::Request(1), close(FaultPosition::RequestByte(5)));
     client.write_all(b"abc").unwrap();
     received.expect("abc");
     assert_eq!(call(&mut client, "def\n"), "");
@@ -174,12 +177,12 @@ fn a_request_in_pieces_is_one() {
 fn a_reset_is_an_error_and_a_close_is_none() {
     let (server, received) = shouter();
     let proxy = Proxy::start(server).unwrap();
-    for place in [Place::RequestByte(0), Place::ReplyByte(0)] {
+    for place in [FaultPosition::RequestByte(0), FaultPosition::ReplyByte(0)] {
         let mut client = connect(&proxy);
-        proxy.arm(Trigger::Request(1), Fault { place, act: Act::Reset });
+        proxy.arm(FaultTrigger::Request(1), ProxyFault { place, act: FaultEffect::Reset });
         client.write_all(b"a\n").unwrap();
         assert_eq!(client.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset, "{place:?}");
-        received.expect(if place == Place::RequestByte(0) { "|" } else { "|a\n|" });
+        received.expect(if place == FaultPosition::RequestByte(0) { "|" } else { "|a\n|" });
     }
 }
 
@@ -188,7 +191,7 @@ fn a_request_is_chosen_by_what_it_contains() {
     let (server, received) = shouter();
     let proxy = Proxy::start(server).unwrap();
     let (mut first, mut second) = (connect(&proxy), connect(&proxy));
-    proxy.arm(Trigger::containing("put"), close(Place::RequestByte(0)));
+    proxy.arm(FaultTrigger::containing("put"), close(FaultPosition::RequestByte(0)));
     assert_eq!(call(&mut first, "get\n"), "GET\n");
     assert_eq!(call(&mut second, "put\n"), "");
     received.expect("get\n|");
@@ -204,8 +207,8 @@ fn a_delay_ends() {
     let proxy = Proxy::start(server).unwrap();
     let mut client = connect(&proxy);
     let delay = Duration::from_millis(50);
-    for place in Place::ALL {
-        proxy.arm(Trigger::Request(1), Fault { place, act: Act::Delay(delay) });
+    for place in FaultPosition::ALL {
+        proxy.arm(FaultTrigger::Request(1), ProxyFault { place, act: FaultEffect::Delay(delay) });
         let start = Instant::now();
         assert_eq!(call(&mut client, "abcd\n"), "ABCD\n", "{place:?}");
         assert!(start.elapsed() >= delay, "{place:?}: {:?}", start.elapsed());
@@ -217,16 +220,16 @@ fn a_delay_ends() {
 #[test]
 fn a_stall_lasts_until_the_connection_is_cut() {
     let cases = [
-        (Place::RequestByte(0), "|", ""),
-        (Place::HalfRequest, "ab|", ""),
-        (Place::ReplyByte(0), "abcd\n|", ""),
-        (Place::HalfReply, "abcd\n|", "AB"),
+        (FaultPosition::RequestByte(0), "|", ""),
+        (FaultPosition::HalfRequest, "ab|", ""),
+        (FaultPosition::ReplyByte(0), "abcd\n|", ""),
+        (FaultPosition::HalfReply, "abcd\n|", "AB"),
     ];
     for (place, at_server, at_client) in cases {
         let (server, received) = shouter();
         let proxy = Proxy::start(server).unwrap();
         let mut client = connect(&proxy);
-        proxy.arm(Trigger::Request(1), Fault { place, act: Act::Delay(Duration::MAX) });
+        proxy.arm(FaultTrigger::Request(1), ProxyFault { place, act: FaultEffect::Delay(Duration::MAX) });
         client.write_all(b"abcd\n").unwrap();
         assert_eq!(proxy.wait(1, SOON).len(), 1, "{place:?}");
         let mut answer = vec![0; at_client.len()];
@@ -235,7 +238,7 @@ fn a_stall_lasts_until_the_connection_is_cut() {
         client.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let nothing = client.read(&mut [0]).unwrap_err().kind();
         assert!(matches!(nothing, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{place:?}: {nothing}");
-        proxy.cut(Cut::Close);
+        proxy.cut(ConnectionCut::Close);
         client.set_read_timeout(Some(SOON)).unwrap();
         assert_eq!(client.read(&mut [0]).unwrap(), 0, "{place:?}");
         received.expect(at_server);
@@ -254,13 +257,13 @@ fn new_connections_are_refused_until_they_are_accepted() {
     assert_eq!(call(&mut old, "b\n"), "B\n");
     proxy.accept().unwrap();
     assert_eq!(call(&mut connect(&proxy), "c\n"), "C\n");
-    proxy.cut(Cut::Reset);
+    proxy.cut(ConnectionCut::Reset);
     assert_eq!(old.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
 #[test]
 fn a_server_that_is_down_is_a_connection_that_ends() {
-    let nobody = Nobody::new().unwrap();
+    let nobody = RefusingPort::new().unwrap();
     let server = nobody.address();
     let proxy = Proxy::start(server).unwrap();
     assert_eq!(proxy.url(&format!("redis://{server}/1")), format!("redis://{}/1", proxy.address()));
@@ -270,16 +273,16 @@ fn a_server_that_is_down_is_a_connection_that_ends() {
 
 #[test]
 fn a_redis_did_what_was_asked_only_if_it_was_asked_in_full() {
-    let redis = Redis::start(RedisOptions::default()).unwrap();
+    let redis = RedisServer::start(RedisServerOptions::default()).unwrap();
     let proxy = Proxy::start(redis.address()).unwrap();
-    let counts = Place::ALL.map(|place| {
-        for act in [Act::Close, Act::Reset] {
-            proxy.arm(Trigger::containing("INCR"), Fault { place, act });
+    let counts = FaultPosition::ALL.map(|place| {
+        for act in [FaultEffect::Close, FaultEffect::Reset] {
+            proxy.arm(FaultTrigger::containing("INCR"), ProxyFault { place, act });
             let mut client = connect(&proxy);
             client.write_all(b"INCR key\r\n").unwrap();
             let mut answer = Vec::new();
             let ended = client.read_to_end(&mut answer);
-            assert_eq!(ended.is_ok(), act == Act::Close, "{place:?} {act:?}");
+            assert_eq!(ended.is_ok(), act == FaultEffect::Close, "{place:?} {act:?}");
             assert!(answer.len() < 4, "{place:?} {act:?}: the whole answer came");
         }
         call(&mut connect(&proxy), "GET key\r\n");

@@ -4,8 +4,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use ferrata_test_servers::{
-    AppendFsync, Moto, Nats, NatsOptions, Postgres, PostgresOptions, Redis, RedisCluster, RedisOptions,
-    Server, ServerError,
+    AppendFsync, MotoServer, NatsServer, NatsServerOptions, PostgresServer, PostgresServerOptions,
+    RedisCluster, RedisServer, RedisServerOptions, Server, ServerError,
 };
 
 /// How long a busy machine may take.
@@ -68,7 +68,8 @@ impl Sql {
 
 #[test]
 fn a_postgres_keeps_what_it_acknowledged_through_a_kill() {
-    let postgres = Postgres::start(PostgresOptions::default().with_setting("work_mem", "5MB")).unwrap();
+    let postgres =
+        PostgresServer::start(PostgresServerOptions::default().with_setting("work_mem", "5MB")).unwrap();
     let port = postgres.port();
     assert_eq!(postgres.url(), format!("postgres://postgres@127.0.0.1:{port}/postgres"));
     let mut sql = Sql::open(&postgres);
@@ -95,7 +96,7 @@ fn a_postgres_keeps_what_it_acknowledged_through_a_kill() {
 
 #[test]
 fn a_suspended_postgres_answers_nobody_until_it_is_resumed() {
-    let postgres = Postgres::start(PostgresOptions::default().with_fsync(false)).unwrap();
+    let postgres = PostgresServer::start(PostgresServerOptions::default().with_fsync(false)).unwrap();
     let mut sql = Sql::open(&postgres);
     assert_eq!(sql.ask("SHOW fsync").unwrap(), "off");
     postgres.suspend().unwrap();
@@ -117,25 +118,25 @@ fn a_given_folder_stays_with_the_data() {
     // The user that a server runs as may not look into a private folder of root.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).unwrap();
-    let options = PostgresOptions::default().with_fsync(false).with_dir(folder.path().join("kept"));
-    let first = Postgres::start(options.clone()).unwrap();
+    let options = PostgresServerOptions::default().with_fsync(false).with_dir(folder.path().join("kept"));
+    let first = PostgresServer::start(options.clone()).unwrap();
     Sql::open(&first).ask("CREATE TABLE kept (value text)").unwrap();
     drop(first);
-    let second = Postgres::start(options).unwrap();
+    let second = PostgresServer::start(options).unwrap();
     assert_eq!(Sql::open(&second).ask("SELECT count(*) FROM kept").unwrap(), "0");
 }
 
 #[test]
 fn a_setting_that_postgres_refuses_is_told_in_its_words() {
-    let options = PostgresOptions::default().with_setting("no_such_setting", "1");
-    let error = Postgres::start(options).unwrap_err().to_string();
+    let options = PostgresServerOptions::default().with_setting("no_such_setting", "1");
+    let error = PostgresServer::start(options).unwrap_err().to_string();
     assert!(error.contains("Postgres ended at its start") && error.contains("no_such_setting"), "{error}");
 }
 
 #[test]
 fn a_redis_keeps_its_appended_commands_through_a_kill() {
-    let options = RedisOptions::default().with_appendfsync(AppendFsync::Always);
-    let server = Redis::start(options).unwrap();
+    let options = RedisServerOptions::default().with_appendfsync(AppendFsync::Always);
+    let server = RedisServer::start(options).unwrap();
     let mut stream = connect(&server);
     assert_eq!(redis(&mut stream, "SET kept here"), "+OK");
     server.kill().unwrap();
@@ -155,8 +156,9 @@ fn a_redis_keeps_its_appended_commands_through_a_kill() {
 
 #[test]
 fn a_redis_is_as_its_options_say() {
-    let forgetful = RedisOptions::default().with_appendonly(false).with_args(["--requirepass", "secret"]);
-    let server = Redis::start(forgetful).unwrap();
+    let forgetful =
+        RedisServerOptions::default().with_appendonly(false).with_args(["--requirepass", "secret"]);
+    let server = RedisServer::start(forgetful).unwrap();
     let mut stream = connect(&server);
     assert!(redis(&mut stream, "PING").starts_with("-NOAUTH"));
     assert_eq!(redis(&mut stream, "AUTH secret"), "+OK");
@@ -167,7 +169,7 @@ fn a_redis_is_as_its_options_say() {
     assert_eq!(redis(&mut stream, "AUTH secret"), "+OK");
     assert_eq!(redis(&mut stream, "EXISTS lost"), ":0");
 
-    let full = Redis::start(RedisOptions::default().with_maxmemory(1)).unwrap();
+    let full = RedisServer::start(RedisServerOptions::default().with_maxmemory(1)).unwrap();
     assert!(redis(&mut connect(&full), "SET a b").starts_with("-OOM"));
 }
 
@@ -190,7 +192,7 @@ fn a_cluster_of_three_shares_all_slots_and_misses_a_killed_node() {
 
 #[test]
 fn a_moto_refuses_the_second_of_two_first_writes() {
-    let moto = Moto::start().unwrap();
+    let moto = MotoServer::start().unwrap();
     let put = |path: &str| {
         let mut stream = connect(&moto);
         let head = "Host: 127.0.0.1\r\nIf-None-Match: *\r\nContent-Length: 1\r\nConnection: close\r\n";
@@ -228,7 +230,7 @@ fn nats(server: &Server, lines: &str) -> (String, String) {
 
 #[test]
 fn a_nats_has_jetstream_and_comes_back_where_it_was() {
-    let server = Nats::start(NatsOptions::default().with_max_payload(4_096)).unwrap();
+    let server = NatsServer::start(NatsServerOptions::default().with_max_payload(4_096)).unwrap();
     for _ in 0..2 {
         let (info, answer) = nats(&server, "CONNECT {\"verbose\":false}\r\nPING\r\n");
         assert!(info.contains("\"jetstream\":true") && info.contains("\"max_payload\":4096"), "{info}");
@@ -239,10 +241,12 @@ fn a_nats_has_jetstream_and_comes_back_where_it_was() {
         server.restart().unwrap();
     }
     let closed =
-        Nats::start(NatsOptions::default().with_config("authorization { token: \"secret\" }")).unwrap();
+        NatsServer::start(NatsServerOptions::default().with_config("authorization { token: \"secret\" }"))
+            .unwrap();
     let (_, answer) = nats(&closed, "CONNECT {}\r\nPING\r\n");
     assert!(answer.contains("Authorization Violation"), "{answer}");
-    let error =
-        Nats::start(NatsOptions::default().with_config("no_such_setting: {")).unwrap_err().to_string();
+    let error = NatsServer::start(NatsServerOptions::default().with_config("no_such_setting: {"))
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("NATS ended at its start"), "{error}");
 }

@@ -100,7 +100,7 @@ fn servers_end_when_their_owner_is_interrupted() {
 #[test]
 fn servers_end_with_a_panic() {
     let folder = std::panic::catch_unwind(|| {
-        let redis = ferrata_test_servers::Redis::start(Default::default()).unwrap();
+        let redis = ferrata_test_servers::RedisServer::start(Default::default()).unwrap();
         let (folder, port) = (redis.folder().to_owned(), redis.port());
         std::panic::panic_any((folder, port));
     });

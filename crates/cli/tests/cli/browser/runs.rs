@@ -8,7 +8,7 @@ use ferrata::graph::{Effect, Graph, RetryPolicy};
 use ferrata::node::{NodeContext, NodeError};
 use ferrata::queue::{RateLimit, RuntimeQueueExt as _, StartQueueExt as _};
 use ferrata::record::Labels;
-use ferrata::schedule::Schedules as _;
+use ferrata::schedule::RuntimeScheduleExt as _;
 use ferrata::store::{At, RunAppend};
 use ferrata::{CheckpointStore, Context, RunKey, Runtime, Timestamp};
 use serde_json::json;
@@ -287,7 +287,7 @@ async fn queues(driver: &Runtime) {
         _ = driver.start(&letters, Context::new()).id(id).queue("mail").key("ann").await.unwrap();
     }
     let rate = RateLimit::new(100, Duration::from_secs(60)).burst(10);
-    let providers = driver.queue("providers").at_once(5).rate_of(rate).declare().await.unwrap();
+    let providers = driver.queue("providers").at_once(5).rate_limit(rate).declare().await.unwrap();
     providers.pause("the provider is down").await.unwrap();
     providers.set(|set| set.at_once = Some(2)).await.unwrap();
 }

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use ferrata_core::Error;
 
-use super::{Region, Regions, wrong};
+use super::{ForkRegion, ForkRegions, wrong};
 use crate::pipeline::Pipeline;
 
-impl Regions {
+impl ForkRegions {
     /// Refuses branches that overlap others only in part.
     pub(super) fn check_apart(&self, pipeline: &Pipeline) -> Result<(), Error> {
         let id = |at: usize| pipeline.nodes()[at].id();
@@ -21,11 +21,11 @@ impl Regions {
                     );
                     return Err(wrong(id(one.fan_in), &message));
                 }
-                let holds = |outer: &Region, inner: &Region| {
+                let holds = |outer: &ForkRegion, inner: &ForkRegion| {
                     [inner.fork, inner.fan_in].iter().all(|at| outer.nodes.contains(at))
                         && inner.nodes.is_subset(&outer.nodes)
                 };
-                let touch = |outer: &Region, inner: &Region| {
+                let touch = |outer: &ForkRegion, inner: &ForkRegion| {
                     [inner.fork].iter().chain(&inner.nodes).any(|at| outer.nodes.contains(at))
                 };
                 let (touching, nested) =
@@ -43,7 +43,7 @@ impl Regions {
     }
 
     /// Returns for each region the targets outside its branches: those of inner branches count for both.
-    pub(super) fn ways_out(&self) -> Vec<Vec<usize>> {
+    pub(super) fn outside_targets(&self) -> Vec<Vec<usize>> {
         let mut ways = vec![Vec::new(); self.all.len()];
         let mut inner_first: Vec<usize> = (0..self.all.len()).collect();
         inner_first.sort_by_key(|&at| self.all[at].nodes.len());
@@ -64,13 +64,13 @@ impl Regions {
     }
 
     /// Returns the targets of a node at which branches meet, other than its own edges.
-    pub(in crate::compile) fn left_to(&self, node: usize) -> &[usize] {
+    pub(in crate::compile) fn meeting_targets(&self, node: usize) -> &[usize] {
         let at = self.all.iter().position(|region| region.fan_in == node);
         at.map_or(&[], |at| &self.leaves[at])
     }
 
     /// Returns every route from one node to another, each once.
-    pub(in crate::compile) fn ways(&self) -> impl Iterator<Item = (usize, usize)> {
+    pub(in crate::compile) fn list_routes(&self) -> impl Iterator<Item = (usize, usize)> {
         self.next.iter().enumerate().flat_map(|(from, ways)| {
             let new = |at: &usize| !ways[..*at].contains(&ways[*at]);
             (0..ways.len()).filter(new).map(move |at| (from, ways[at]))
@@ -83,8 +83,8 @@ impl Regions {
     }
 
     /// Returns the fork on a route that leads into a branch from outside.
-    pub(in crate::compile) fn way_in(&self, from: usize, to: usize) -> Option<usize> {
-        let crosses = |region: &&Region| {
+    pub(in crate::compile) fn entered_fork(&self, from: usize, to: usize) -> Option<usize> {
+        let crosses = |region: &&ForkRegion| {
             region.nodes.contains(&to) && !region.nodes.contains(&from) && region.fork != from
         };
         let entered = self.all.iter().filter(crosses);

@@ -4,14 +4,14 @@ use std::collections::{HashSet, VecDeque};
 
 use ferrata_core::Error;
 
-use super::{FAN_IN, PARALLEL, Region, firsts, wrong};
+use super::{FAN_IN, ForkRegion, PARALLEL, firsts, wrong};
 use crate::pipeline::Pipeline;
 
 /// How many of the nearest nodes are checked as meeting points.
 const NEAREST: usize = 32;
 
 /// A pipeline for the search of a fork's branches.
-pub(super) struct Open<'a> {
+pub(super) struct OpenRegion<'a> {
     pub(super) pipeline: &'a Pipeline,
     pub(super) types: &'a [&'a str],
     pub(super) next: &'a [Vec<usize>],
@@ -22,12 +22,12 @@ pub(super) struct Open<'a> {
 }
 
 /// A possible meeting point.
-struct Candidate {
+struct MeetingCandidate {
     node: usize,
     far: usize,
 }
 
-impl Open<'_> {
+impl OpenRegion<'_> {
     /// Finds the branches of a fork with branches that end, or that have routes out of them.
     ///
     /// The branches meet at the fan-in that all of them reach, or at the nearest node that all reach. Branches that end without having met meet at
@@ -36,7 +36,7 @@ impl Open<'_> {
     /// # Errors
     ///
     /// Returns an error if the branches lead to different exits.
-    pub(super) fn region(&self, fork: usize) -> Result<Region, Error> {
+    pub(super) fn region(&self, fork: usize) -> Result<ForkRegion, Error> {
         let firsts = firsts(self.pipeline, self.types, fork)?;
         let not_in = |_: usize, to: usize| to != fork && !firsts.contains(&to);
         // Nodes that the run can reach without the fork: no branch of it includes them.
@@ -53,7 +53,7 @@ impl Open<'_> {
         };
         let reached = self.reach(&firsts, |from, to| is_in(from) && is_in(to));
         let nodes = (0..self.next.len()).filter(|&at| reached[at] && is_in(at)).collect();
-        Ok(Region { fork, fan_in, implicit: self.types[fan_in] != FAN_IN, nodes })
+        Ok(ForkRegion { fork, fan_in, implicit: self.types[fan_in] != FAN_IN, nodes })
     }
 
     /// Finds the node where the branches meet.
@@ -69,7 +69,8 @@ impl Open<'_> {
             }
         }
         let common = (0..self.next.len()).filter(|&at| by[at] == firsts.len() && !firsts.contains(&at));
-        let mut candidates: Vec<Candidate> = common.map(|node| Candidate { node, far: far[node] }).collect();
+        let mut candidates: Vec<MeetingCandidate> =
+            common.map(|node| MeetingCandidate { node, far: far[node] }).collect();
         candidates.sort_by_key(|candidate| (candidate.far, candidate.node));
         let forks: Vec<usize> = candidates
             .iter()

@@ -12,13 +12,13 @@ use crate::handler::{HandlerError, Stage};
 use crate::outcome::{StageOutcome, Status};
 
 /// The result of the work.
-pub(super) struct AttemptResult {
+pub(super) struct WorkResult {
     pub(super) outcome: StageOutcome,
     /// Whether no work was done.
     pub(super) not_done: bool,
 }
 
-impl From<StageOutcome> for AttemptResult {
+impl From<StageOutcome> for WorkResult {
     fn from(outcome: StageOutcome) -> Self {
         Self { outcome, not_done: false }
     }
@@ -31,7 +31,7 @@ impl StageNode {
     ///
     /// Returns an error to request another attempt from the runtime, which counts it durably and waits, or to ask about work that must not be
     /// repeated.
-    pub(super) async fn attempt(&self, stage: &Stage) -> Result<AttemptResult, NodeError> {
+    pub(super) async fn attempt(&self, stage: &Stage) -> Result<WorkResult, NodeError> {
         let last = stage.cx.attempt() >= self.attempts;
         let came = self.guarded(stage).await;
         let fails_again = |outcome: &StageOutcome| {
@@ -60,7 +60,7 @@ impl StageNode {
                 }))
             }
             Ok(mut outcome) if outcome.status == Status::Retry => {
-                if self.says("allow_partial") {
+                if self.has_attribute("allow_partial") {
                     outcome.status = Status::PartialSuccess;
                     outcome.notes = "retries exhausted, partial accepted".to_owned();
                 } else {
@@ -71,10 +71,10 @@ impl StageNode {
                         reason => format!("max retries exceeded: {reason}"),
                     };
                 }
-                Ok(AttemptResult { outcome, not_done: true })
+                Ok(WorkResult { outcome, not_done: true })
             }
             Ok(outcome) => Ok(outcome.into()),
-            Err(error) if error.is_no_status() && self.says("auto_status") => {
+            Err(error) if error.is_no_status() && self.has_attribute("auto_status") => {
                 Ok(StageOutcome::success().with_notes("auto-status: the handler gave no status").into())
             }
             Err(error) if error.is_transient() && !last => {
@@ -94,7 +94,7 @@ impl StageNode {
                         Some(printed) => printed.add_to(outcome, stage.node.id()),
                         None => outcome,
                     };
-                    Ok(AttemptResult { outcome, not_done: error.is_not_done() })
+                    Ok(WorkResult { outcome, not_done: error.is_not_done() })
                 }
             },
         }
@@ -128,9 +128,9 @@ impl StageNode {
         let stalled = async {
             let Some(stall) = self.stall else { return std::future::pending().await };
             loop {
-                let before = stage.pulse.beats();
+                let before = stage.pulse.activity_count();
                 stage.cx.clock().sleep(stall).await;
-                if stage.pulse.beats() == before {
+                if stage.pulse.activity_count() == before {
                     return;
                 }
             }

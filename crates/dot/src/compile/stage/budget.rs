@@ -22,7 +22,7 @@ pub(super) const USAGE: &str = "usage.";
 
 /// The maximum usage of a run.
 #[derive(Debug, Default)]
-pub(in crate::compile) struct Budget {
+pub(in crate::compile) struct RunBudget {
     cost: Option<f64>,
     tokens: Option<f64>,
     seconds: Option<f64>,
@@ -30,7 +30,7 @@ pub(in crate::compile) struct Budget {
     target: Option<String>,
 }
 
-impl Budget {
+impl RunBudget {
     pub(in crate::compile) fn of(pipeline: &Pipeline) -> Arc<Self> {
         let attributes = &pipeline.attributes;
         let number = |key: &str| attributes.get(key).and_then(Value::as_amount);
@@ -45,7 +45,7 @@ impl Budget {
     }
 
     /// Returns the exceeded limits.
-    fn over(&self, spent: &Usage) -> Option<String> {
+    fn exceeded_limits(&self, spent: &Usage) -> Option<String> {
         #[expect(clippy::cast_precision_loss, reason = "a limit of tokens is far below 2^53")]
         let tokens = spent.tokens as f64;
         let all = [
@@ -67,7 +67,7 @@ fn slot(number: u32) -> String {
 }
 
 /// Sums the reported usage.
-fn spent(state: &Context) -> Usage {
+fn sum_usage(state: &Context) -> Usage {
     let all = state.get_value(SPENT).and_then(Json::as_object);
     let read = |one: &Json| serde_json::from_value(one.clone()).unwrap_or_default();
     all.into_iter().flat_map(Map::values).map(read).fold(Usage::default(), Usage::plus)
@@ -79,7 +79,7 @@ impl StageNode {
     /// # Errors
     ///
     /// Returns an error if the budget is spent and the pipeline has no target for that.
-    pub(super) fn kept_from_work(
+    pub(super) fn outcome_over_budget(
         &self,
         state: &Context,
         earlier: Usage,
@@ -87,7 +87,7 @@ impl StageNode {
         if !self.works || !self.budget.is_set() || state.contains_key(BEYOND) {
             return Ok(None);
         }
-        let Some(why) = self.budget.over(&spent(state).plus(earlier)) else { return Ok(None) };
+        let Some(why) = self.budget.exceeded_limits(&sum_usage(state).plus(earlier)) else { return Ok(None) };
         if self.budget.target.is_none() {
             let message =
                 format!("{why}; `{}` was not begun: raise it, or set `budget_target`", self.node.id());
@@ -119,7 +119,7 @@ impl StageNode {
     /// # Errors
     ///
     /// Returns the reason of the refusal, or the error of the runtime.
-    pub(super) async fn or_kept<T>(
+    pub(super) async fn keep_usage_on_error<T>(
         &self,
         cx: &NodeContext,
         usage: Option<Usage>,
@@ -136,7 +136,7 @@ impl StageNode {
     /// # Errors
     ///
     /// Returns the error of the runtime.
-    pub(super) async fn earlier(&self, cx: &NodeContext) -> Result<Usage, NodeError> {
+    pub(super) async fn earlier_usage(&self, cx: &NodeContext) -> Result<Usage, NodeError> {
         let mut earlier = Usage::default();
         if !self.works || !self.budget.is_set() {
             return Ok(earlier);
@@ -161,7 +161,7 @@ impl StageNode {
         outcome: &mut StageOutcome,
     ) -> Option<(String, Json)> {
         let own = outcome.usage.unwrap_or_default();
-        let total = spent(state).plus(own);
+        let total = sum_usage(state).plus(own);
         if total == Usage::default() {
             return None;
         }
@@ -181,7 +181,7 @@ impl StageNode {
 }
 
 /// Adds to an update the usage of the node, and that the run continues beyond its budget.
-pub(super) fn counted(
+pub(super) fn add_usage(
     update: ContextUpdate,
     spent: Option<(String, Json)>,
     goes_beyond: bool,

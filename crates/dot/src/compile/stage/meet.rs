@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use ferrata_core::state::Context;
 
-use super::{Role, StageNode};
-use crate::compile::branch::{self, Results};
+use super::{NodeRole, StageNode};
+use crate::compile::branch::{self, BranchResults};
 use crate::compile::plan::RouteInput;
 use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Node;
 
 /// The branches that met at a node.
 pub(super) struct JoinedBranches {
-    pub(super) results: Results,
+    pub(super) results: BranchResults,
     fork: Arc<Node>,
     /// Their common outcome, if the node has work of its own.
     joint: Option<StageOutcome>,
@@ -20,11 +20,15 @@ pub(super) struct JoinedBranches {
 
 impl StageNode {
     /// Gathers the branches that met here; `None` at a node with work of its own that the run reached by another route.
-    pub(super) fn met(&self, state: &Context, arrived: Vec<RouteInput>) -> Option<JoinedBranches> {
-        let Role::FanIn { fork, order, implicit } = &self.role else { return None };
+    pub(super) fn gather_branches(
+        &self,
+        state: &Context,
+        arrived: Vec<RouteInput>,
+    ) -> Option<JoinedBranches> {
+        let NodeRole::FanIn { fork, order, implicit } = &self.role else { return None };
         let ours =
             |sent: &RouteInput| sent.branch.as_ref().is_some_and(|branch| branch::is_of(branch, fork.id()));
-        let results = Results::gather(state, arrived.into_iter().filter(ours).collect(), order);
+        let results = BranchResults::gather(state, arrived.into_iter().filter(ours).collect(), order);
         if *implicit && results.is_empty() {
             return None;
         }
@@ -37,20 +41,20 @@ impl JoinedBranches {
     /// Returns the context for the node.
     pub(super) fn shown_in(&self, context: &Context) -> Context {
         match &self.joint {
-            Some(joint) => Results::before(context, joint),
+            Some(joint) => BranchResults::before(context, joint),
             None => self.results.shown_in(context),
         }
     }
 
     /// Returns the next node of the run if a branch was abandoned for it.
-    pub(super) fn left_for(&self) -> Option<String> {
-        self.results.left_for().map(|(_, to)| to.to_owned())
+    pub(super) fn abandoned_for(&self) -> Option<String> {
+        self.results.abandoned_for().map(|(_, to)| to.to_owned())
     }
 
     /// Returns the outcome of the node without its work: if the branches failed, or if the run continues elsewhere. A routing node works even after a
     /// failure.
-    pub(super) fn instead(&self, decides: bool) -> Option<StageOutcome> {
-        if let Some((branch, to)) = self.results.left_for() {
+    pub(super) fn outcome_without_work(&self, decides: bool) -> Option<StageOutcome> {
+        if let Some((branch, to)) = self.results.abandoned_for() {
             let notes = format!("the branch of `{branch}` leads out to `{to}`");
             let status = if self.joint.is_some() { Status::Skipped } else { Status::Success };
             return Some(StageOutcome::new(status).with_notes(notes));
@@ -59,7 +63,7 @@ impl JoinedBranches {
     }
 
     /// Adds the results of the branches to an outcome.
-    pub(super) fn taken_in(&self, mut outcome: StageOutcome) -> StageOutcome {
+    pub(super) fn add_results(&self, mut outcome: StageOutcome) -> StageOutcome {
         match &self.joint {
             None if outcome.status == Status::Success => self.results.outcome(&self.fork, outcome),
             None => outcome,

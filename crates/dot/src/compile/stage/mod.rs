@@ -16,14 +16,14 @@ use ferrata_core::node::{Node as CoreNode, NodeContext, NodeError, NodeResult};
 use ferrata_core::state::{Context, ContextUpdate, Draft, Update};
 use serde_json::{Map, Value as Json, json};
 
-use self::attempt::AttemptResult;
-pub(super) use self::budget::Budget;
+use self::attempt::WorkResult;
+pub(super) use self::budget::RunBudget;
 use self::meet::JoinedBranches;
-use super::branch::{self, Limits, Results};
-use super::each::{self, Item};
-use super::leave::{ENDED, Joins, Rule, Watch, joins, settled};
-use super::plan::{Next, NodeTargets, RouteInput};
-use crate::fidelity::{Arrival, FidelityChoice};
+use super::branch::{self, BranchLimits, BranchResults};
+use super::each::{self, BranchItem};
+use super::leave::{BranchJoins, ENDED, JoinWatch, LeaveRule, joins, wait_until_settled};
+use super::plan::{NextStep, NodeTargets, RouteInput};
+use crate::fidelity::{EdgeArrival, FidelityChoice};
 use crate::handler::{ActivityCounter, AttemptOutput, Handler, Stage, WaitMark};
 use crate::outcome::{StageOutcome, Status, Usage};
 use crate::pipeline::{Node, Pipeline};
@@ -32,7 +32,7 @@ use crate::value::Value;
 
 /// The role of a node in the run besides its work.
 #[derive(Debug)]
-pub(super) enum Role {
+pub(super) enum NodeRole {
     /// It copies the graph's attributes into the context.
     Start {
         mirror: Arc<Map<String, Json>>,
@@ -63,41 +63,41 @@ pub(super) struct StageNode {
     pub(super) external: bool,
     pub(super) timeout: Option<Duration>,
     pub(super) stall: Option<Duration>,
-    pub(super) role: Role,
-    pub(super) limit: Option<Limit>,
+    pub(super) role: NodeRole,
+    pub(super) limit: Option<SiblingLimit>,
     /// Maximum number of visits without a wait, if it is in a loop and the pipeline sets no limit.
     pub(super) visits: Option<u32>,
     /// The rules for abandoning branches, by fork.
-    pub(super) rules: Arc<HashMap<String, Rule>>,
-    pub(super) joins: Arc<Joins>,
+    pub(super) rules: Arc<HashMap<String, LeaveRule>>,
+    pub(super) joins: Arc<BranchJoins>,
     /// Whether it records its result for later tasks.
     pub(super) told_of: bool,
     /// Whether it does more than route: only such nodes stop once the budget is spent.
     pub(super) works: bool,
-    pub(super) budget: Arc<Budget>,
+    pub(super) budget: Arc<RunBudget>,
 }
 
 /// How many sibling nodes may run concurrently.
-pub(super) struct Limit {
+pub(super) struct SiblingLimit {
     pub(super) most: usize,
-    pub(super) open: Arc<Limits>,
+    pub(super) open: Arc<BranchLimits>,
 }
 
 /// The arrival at a node.
 struct NodeArrival {
     branch: Option<String>,
     sent: Vec<RouteInput>,
-    by: Arrival,
+    by: EdgeArrival,
     /// The node in one of its branches for which a fork begins the branch.
     enter: Option<String>,
     /// The item of a branch, at its first node.
-    item: Option<Item>,
+    item: Option<BranchItem>,
 }
 
 #[async_trait]
 impl CoreNode<Context> for StageNode {
     async fn run(&self, cx: NodeContext, state: Draft<Context>) -> NodeResult<Context> {
-        let NodeArrival { branch, sent: arrived, by, enter, item } = self.arrived(&cx);
+        let NodeArrival { branch, sent: arrived, by, enter, item } = self.find_arrival(&cx);
         let mut context = branch::view(&state, branch.as_deref());
         if let Some(item) = &item {
             // A value from a context always fits into one.
@@ -107,7 +107,7 @@ impl CoreNode<Context> for StageNode {
         let visit = self.count_visit(&context)?;
         let context = Arc::new(context);
         let told = FidelityChoice::of(&self.node, &self.pipeline, &by);
-        let met = self.met(&state, arrived);
+        let met = self.gather_branches(&state, arrived);
         let seen = met.as_ref().map_or_else(|| Arc::clone(&context), |met| Arc::new(met.shown_in(&context)));
         let stage = Stage {
             cx: cx.clone(),
@@ -121,29 +121,29 @@ impl CoreNode<Context> for StageNode {
             is_expanded: false,
             wait_mark: WaitMark::default(),
         };
-        let settled_already = met.as_ref().and_then(|met| met.instead(self.ways.decides));
-        let mut goes = met.as_ref().and_then(JoinedBranches::left_for);
-        let earlier = self.earlier(&cx).await?;
+        let settled_already = met.as_ref().and_then(|met| met.outcome_without_work(self.ways.decides));
+        let mut goes = met.as_ref().and_then(JoinedBranches::abandoned_for);
+        let earlier = self.earlier_usage(&cx).await?;
         // A further attempt is already running, except that of a retried run.
         let kept = if cx.attempt() == 1 { earlier } else { Usage::default() };
         let settled_already = match settled_already {
-            None => self.kept_from_work(&state, kept)?.inspect(|_| goes = self.budget_target()),
+            None => self.outcome_over_budget(&state, kept)?.inspect(|_| goes = self.budget_target()),
             settled => settled,
         };
         let passed = settled_already.is_some();
-        let (AttemptResult { mut outcome, not_done }, left) = match self.left(&cx, &state, branch.as_deref())
-        {
-            None => (left_alone().into(), true),
-            Some(_) if settled_already.is_some() => {
-                (settled_already.unwrap_or_else(left_alone).into(), false)
-            }
-            Some(joins) => tokio::select! {
-                biased;
-                () = settled(joins) => (left_alone().into(), true),
-                outcome = self.work(&stage, branch.as_deref()) => (finished(&cx, outcome)?, false),
-            },
-        };
-        left::noted(&outcome).try_for_each(|artifact| cx.artifact(artifact))?;
+        let (WorkResult { mut outcome, not_done }, left) =
+            match self.settling_joins(&cx, &state, branch.as_deref()) {
+                None => (abandoned_outcome().into(), true),
+                Some(_) if settled_already.is_some() => {
+                    (settled_already.unwrap_or_else(abandoned_outcome).into(), false)
+                }
+                Some(joins) => tokio::select! {
+                    biased;
+                    () = wait_until_settled(joins) => (abandoned_outcome().into(), true),
+                    outcome = self.work(&stage, branch.as_deref()) => (classify_result(&cx, outcome)?, false),
+                },
+            };
+        left::listed_artifacts(&outcome).try_for_each(|artifact| cx.artifact(artifact))?;
         for suggested in &mut outcome.suggested_next_ids {
             // By its name in the file.
             if let Some(node) = self.pipeline.node(suggested) {
@@ -154,7 +154,7 @@ impl CoreNode<Context> for StageNode {
             outcome = before(&seen, outcome);
         }
         if let Some(met) = &met {
-            outcome = met.taken_in(outcome);
+            outcome = met.add_results(outcome);
         }
         let own = outcome.usage;
         outcome.usage =
@@ -165,7 +165,7 @@ impl CoreNode<Context> for StageNode {
         // A gate whose work was skipped was not missed.
         let passed = left || passed && goes.is_some();
         let changes = self.changes(&outcome, results.as_ref(), &mut after, passed, &told, &cx);
-        let mut changes = self.or_kept(&cx, own, changes).await?;
+        let mut changes = self.keep_usage_on_error(&cx, own, changes).await?;
         if self.ways.forks
             && outcome.status.is_success()
             && goes.is_none()
@@ -175,25 +175,25 @@ impl CoreNode<Context> for StageNode {
             after = Context::clone(&context);
             changes = self.changes(&outcome, results.as_ref(), &mut after, passed, &told, &cx)?;
         }
-        let mut sent = self.sent(&cx, &outcome, branch, left);
+        let mut sent = self.build_output(&cx, &outcome, branch, left);
         sent.goes = goes;
         sent.enter = enter.filter(|to| self.ways.entries.contains_key(to));
         let mut next = self.ways.next(&sent, &after);
-        if next == Next::Stuck {
+        if next == NextStep::Stuck {
             // The run cannot continue with this outcome of the work.
-            outcome.failure_reason = self.ways.tried(self.node.id(), &outcome);
+            outcome.failure_reason = self.ways.describe_conditions(self.node.id(), &outcome);
             outcome.status = Status::Fail;
             after = Context::clone(&context);
             changes = self.changes(&outcome, results.as_ref(), &mut after, left, &told, &cx)?;
-            sent = RouteInput { stuck: true, ..self.sent(&cx, &outcome, sent.branch, left) };
+            sent = RouteInput { stuck: true, ..self.build_output(&cx, &outcome, sent.branch, left) };
             next = self.ways.next(&sent, &after);
         }
-        sent.of_others = self.of_others(&outcome, &context);
-        sent.fork = matches!(next, Next::Fork | Next::Begin { .. });
+        sent.of_others = self.foreign_texts(&outcome, &context);
+        sent.fork = matches!(next, NextStep::Fork | NextStep::Begin { .. });
         self.detour(&next, &mut sent);
-        if self.goes_home(&next) && self.may_be_left(sent.branch.as_deref()) {
+        if self.ends_branch(&next) && self.may_abandon_siblings(sent.branch.as_deref()) {
             changes.set(ENDED, outcome.status.as_str());
-            sent.life = Some(life(&cx));
+            sent.life = Some(generation(&cx));
         }
         let has_waited = stage.wait_mark.is_set() && !left;
         self.add_visit(&mut changes, &context, visit, has_waited, results.as_ref());
@@ -204,8 +204,8 @@ impl CoreNode<Context> for StageNode {
         let beyond =
             passed && sent.leave.is_none() && sent.goes.is_some() && sent.goes == self.budget_target();
         let update = changes.into_update(sent.branch.as_deref());
-        let mut update = budget::counted(update, spent.clone(), beyond);
-        if next == Next::Fork
+        let mut update = budget::add_usage(update, spent.clone(), beyond);
+        if next == NextStep::Fork
             && let Ok((counts, _)) = self.ways.items(&after)
             && !counts.is_empty()
         {
@@ -213,15 +213,15 @@ impl CoreNode<Context> for StageNode {
             let join = branch::join(sent.branch.as_deref(), self.node.id(), &visit);
             update = update.set(each::key(&join), counts);
         }
-        for ended in results.iter().flat_map(Results::branches) {
+        for ended in results.iter().flat_map(BranchResults::branches) {
             update = update.remove(branch::channel(ended));
             if let Some((join, _)) = ended.rsplit_once('.') {
                 update = each::forget(update, join);
-                self.joins.close(&life(&cx), join);
+                self.joins.close(&generation(&cx), join);
             }
         }
         match next {
-            Next::Fail => {
+            NextStep::Fail => {
                 let reason = match &*outcome.failure_reason {
                     "" => "the node failed and said nothing about it",
                     reason => reason,
@@ -230,38 +230,41 @@ impl CoreNode<Context> for StageNode {
                 let failure = NodeError::new(reason.to_owned()).fatal();
                 Err(if not_done { failure.not_done() } else { failure })
             }
-            Next::Unmet { gate } => {
+            NextStep::Unmet { gate } => {
                 self.keep_usage(&cx, own).await?;
                 let message = format!(
                     "goal gate unsatisfied and no retry target: `{gate}` did not succeed; give it a `retry_target`"
                 );
                 Err(NodeError::new(message).fatal())
             }
-            Next::Edge { to, place, reason, restart, carries, .. } => {
-                self.tell(&cx, &to, &reason.to_string())?;
+            NextStep::Edge { to, place, reason, restart, carries, .. } => {
+                self.report_next(&cx, &to, &reason.to_string())?;
                 (sent.carries, sent.edge, sent.why) = (carries, place, Some(reason.to_string()));
                 if restart {
-                    let update = self.or_kept(&cx, own, self.afresh(&after, &outcome)).await?;
-                    let update = budget::counted(update, spent, beyond);
+                    let update =
+                        self.keep_usage_on_error(&cx, own, self.restart_update(&after, &outcome)).await?;
+                    let update = budget::add_usage(update, spent, beyond);
                     return Ok(finish(update, &outcome, RouteInput { restart: Some(to), ..sent }));
                 }
                 Ok(finish(update, &outcome, sent))
             }
-            Next::Jump { to, why } => {
-                self.tell(&cx, &to, why.as_str())?;
+            NextStep::Jump { to, why } => {
+                self.report_next(&cx, &to, why.as_str())?;
                 sent.why = Some(why.as_str().to_owned());
                 Ok(finish(update, &outcome, sent))
             }
-            Next::Fork | Next::Begin { .. } | Next::Skip { .. } | Next::End | Next::Stuck => {
-                Ok(finish(update, &outcome, sent))
-            }
+            NextStep::Fork
+            | NextStep::Begin { .. }
+            | NextStep::Skip { .. }
+            | NextStep::End
+            | NextStep::Stuck => Ok(finish(update, &outcome, sent)),
         }
     }
 }
 
 impl StageNode {
     /// Does the work once the limit of concurrent branches allows it.
-    async fn work(&self, stage: &Stage, branch: Option<&str>) -> Result<AttemptResult, NodeError> {
+    async fn work(&self, stage: &Stage, branch: Option<&str>) -> Result<WorkResult, NodeError> {
         let _room = match (&self.limit, branch) {
             // The semaphore is never closed, so it grants a permit eventually.
             (Some(limit), Some(branch)) => {
@@ -273,7 +276,7 @@ impl StageNode {
     }
 
     /// Returns the output of the node along its edges.
-    fn sent(
+    fn build_output(
         &self,
         cx: &NodeContext,
         outcome: &StageOutcome,
@@ -290,9 +293,14 @@ impl StageNode {
     }
 
     /// Finds the branch of the node from its arrival, and the edge that led to it.
-    fn arrived(&self, cx: &NodeContext) -> NodeArrival {
-        let mut arrived =
-            NodeArrival { branch: None, sent: Vec::new(), by: Arrival::default(), enter: None, item: None };
+    fn find_arrival(&self, cx: &NodeContext) -> NodeArrival {
+        let mut arrived = NodeArrival {
+            branch: None,
+            sent: Vec::new(),
+            by: EdgeArrival::default(),
+            enter: None,
+            item: None,
+        };
         for input in cx.inputs() {
             arrived.by.from = Some(input.from.to_string());
             let Ok(sent) = input.output::<RouteInput>() else { continue };
@@ -300,7 +308,7 @@ impl StageNode {
                 let mut edges = self.pipeline.edges().iter();
                 let edge =
                     edges.find(|edge| *edge.from == *input.from.as_str() && *edge.to == *self.node.id());
-                arrived.by = edge.map(Arrival::by).unwrap_or_default();
+                arrived.by = edge.map(EdgeArrival::by).unwrap_or_default();
             } else if let Some(carries) = &sent.carries {
                 arrived.by.fidelity.clone_from(&carries.fidelity);
                 arrived.by.thread.clone_from(&carries.thread_id);
@@ -320,7 +328,7 @@ impl StageNode {
             arrived.enter.clone_from(&sent.enter);
             arrived.sent.push(sent);
         }
-        if let Role::FanIn { fork, .. } = &self.role
+        if let NodeRole::FanIn { fork, .. } = &self.role
             && let Some(branch) = arrived.branch.take_if(|branch| branch::is_of(branch, fork.id()))
         {
             arrived.branch = branch::around(&branch).map(str::to_owned);
@@ -329,11 +337,16 @@ impl StageNode {
     }
 
     /// Returns the joins around the branch that may be settled while the node runs; `None` if one is already settled.
-    fn left(&self, cx: &NodeContext, state: &Context, branch: Option<&str>) -> Option<Vec<Watch>> {
+    fn settling_joins(
+        &self,
+        cx: &NodeContext,
+        state: &Context,
+        branch: Option<&str>,
+    ) -> Option<Vec<JoinWatch>> {
         let mut open = Vec::new();
         for (join, fork) in branch.iter().flat_map(|branch| joins(branch)) {
             let Some(rule) = self.rules.get(fork) else { continue };
-            let watched = self.joins.watch(cx, &life(cx), join);
+            let watched = self.joins.watch(cx, &generation(cx), join);
             if *watched.settled.borrow() || rule.is_settled(state, join) {
                 return None;
             }
@@ -343,48 +356,48 @@ impl StageNode {
     }
 
     /// Returns whether the branch ends here.
-    fn goes_home(&self, next: &Next) -> bool {
+    fn ends_branch(&self, next: &NextStep) -> bool {
         let to = match next {
-            Next::Edge { to, .. } | Next::Jump { to, .. } => to,
+            NextStep::Edge { to, .. } | NextStep::Jump { to, .. } => to,
             _ => return false,
         };
-        self.ways.home.as_deref() == Some(self.ways.by_way_of(to))
+        self.ways.home.as_deref() == Some(self.ways.waypoint_to(to))
     }
 
     /// Adds the target for the node on the way: out of a branch, or into one.
-    fn detour(&self, next: &Next, sent: &mut RouteInput) {
-        if let Next::Edge { to, .. } | Next::Jump { to, .. } = next {
+    fn detour(&self, next: &NextStep, sent: &mut RouteInput) {
+        if let NextStep::Edge { to, .. } | NextStep::Jump { to, .. } = next {
             sent.leave = Some(to.clone()).filter(|to| self.ways.home.is_some() && self.ways.out.contains(to));
             sent.enter = Some(to.clone()).filter(|to| self.ways.through.contains_key(to));
         }
     }
 
     /// Returns whether the sibling branches may be abandoned for the result of this one.
-    fn may_be_left(&self, branch: Option<&str>) -> bool {
+    fn may_abandon_siblings(&self, branch: Option<&str>) -> bool {
         let innermost = branch.and_then(|branch| joins(branch).last());
         innermost.is_some_and(|(_, fork)| self.rules.contains_key(fork))
     }
 
-    fn says(&self, key: &str) -> bool {
+    fn has_attribute(&self, key: &str) -> bool {
         self.node.attributes.get(key).and_then(Value::as_bool).unwrap_or(false)
     }
 
     /// Notifies subscribers of the next node and the reason.
-    fn tell(&self, cx: &NodeContext, to: &str, reason: &str) -> Result<(), NodeError> {
+    fn report_next(&self, cx: &NodeContext, to: &str, reason: &str) -> Result<(), NodeError> {
         let event = json!({"from": self.node.id(), "to": to, "reason": reason});
         cx.emit("edge.selected", event).map_err(NodeError::new)
     }
 }
 
 /// Returns the generation of the run.
-fn life(cx: &NodeContext) -> String {
+fn generation(cx: &NodeContext) -> String {
     let key = cx.idempotency_key();
     key.split_once(':').map_or(key.clone(), |(life, _)| life.to_owned())
 }
 
 /// Distinguishes the result of the work from an abort because the run is cancelled, or released to another process: a command that was killed for
 /// that has not failed.
-fn finished(cx: &NodeContext, came: Result<AttemptResult, NodeError>) -> Result<AttemptResult, NodeError> {
+fn classify_result(cx: &NodeContext, came: Result<WorkResult, NodeError>) -> Result<WorkResult, NodeError> {
     let done = matches!(&came, Ok(came) if came.outcome.status.is_success());
     if done || !cx.is_cancelled() {
         return came;
@@ -396,7 +409,7 @@ fn finished(cx: &NodeContext, came: Result<AttemptResult, NodeError>) -> Result<
 }
 
 /// Returns the outcome of a node whose branch no longer counts.
-fn left_alone() -> StageOutcome {
+fn abandoned_outcome() -> StageOutcome {
     StageOutcome::new(Status::Skipped).with_notes("left: the other branches have decided the join")
 }
 

@@ -28,7 +28,11 @@ impl StageNode {
     /// # Errors
     ///
     /// Returns an error if the same failure has returned as often as `loop_restart_signature_limit` allows.
-    pub(super) fn afresh(&self, after: &Context, outcome: &StageOutcome) -> Result<ContextUpdate, NodeError> {
+    pub(super) fn restart_update(
+        &self,
+        after: &Context,
+        outcome: &StageOutcome,
+    ) -> Result<ContextUpdate, NodeError> {
         let input: Map<String, Json> = after.get(INPUT).map_err(NodeError::new)?.unwrap_or_default();
         let mut update = Context::update();
         for (key, value) in after.iter() {

@@ -6,9 +6,9 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::state::{Context, ContextUpdate};
 use serde_json::{Map, Value as Json, json};
 
-use super::{Role, StageNode};
+use super::{NodeRole, StageNode};
 use crate::attribute::is_read_of_graph;
-use crate::compile::branch::{self, Results};
+use crate::compile::branch::{self, BranchResults};
 use crate::compile::plan::{GATES, gate_key};
 use crate::compile::stage::restart::INPUT;
 use crate::fidelity::{FidelityChoice, LAST, STAGES};
@@ -23,9 +23,9 @@ const KEPT: usize = 500;
 
 /// The changes of the context, by key; a key without a value is removed.
 #[derive(Default)]
-pub(super) struct Changes(Vec<(String, Option<Json>)>);
+pub(super) struct ContextChanges(Vec<(String, Option<Json>)>);
 
-impl Changes {
+impl ContextChanges {
     pub(super) fn set(&mut self, key: impl Into<String>, value: impl Into<Json>) {
         self.0.push((key.into(), Some(value.into())));
     }
@@ -52,14 +52,14 @@ impl StageNode {
     pub(super) fn changes(
         &self,
         outcome: &StageOutcome,
-        results: Option<&Results>,
+        results: Option<&BranchResults>,
         after: &mut Context,
         left: bool,
         told: &FidelityChoice,
         cx: &NodeContext,
-    ) -> Result<Changes, NodeError> {
-        let mut all = Changes::default();
-        if let Role::Start { mirror, keep_input } = &self.role {
+    ) -> Result<ContextChanges, NodeError> {
+        let mut all = ContextChanges::default();
+        if let NodeRole::Start { mirror, keep_input } = &self.role {
             if *keep_input {
                 let input: Map<String, Json> =
                     after.iter().map(|(key, value)| (key.to_owned(), value.clone())).collect();
@@ -91,7 +91,7 @@ impl StageNode {
             results.gates(GATES).into_iter().for_each(|(key, value)| all.set(key, value));
         }
         if self.told_of && !left {
-            all.set(format!("{STAGES}{}", self.node.id()), self.kept(outcome, after, cx));
+            all.set(format!("{STAGES}{}", self.node.id()), self.kept_result(outcome, after, cx));
             if self.handler.is_task() {
                 all.set(LAST, told.kept(&format!("{}:{}", self.node.id(), cx.visit())));
             }
@@ -105,7 +105,7 @@ impl StageNode {
         &self,
         mirror: &Map<String, Json>,
         input: &Context,
-        all: &mut Changes,
+        all: &mut ContextChanges,
     ) -> Result<(), NodeError> {
         let given = |key: &str| {
             // If the run begins at its start again, the values are those of the first start.
@@ -135,15 +135,15 @@ impl StageNode {
 
     /// Returns the texts in the context that appear with a node of this kind but come from others: a record has only changes, and does not
     /// distinguish them from texts that the node set to the same value.
-    pub(super) fn of_others(&self, outcome: &StageOutcome, context: &Context) -> Vec<String> {
-        let mut shown = run_dir::shown(&self.node);
+    pub(super) fn foreign_texts(&self, outcome: &StageOutcome, context: &Context) -> Vec<String> {
+        let mut shown = run_dir::attempt_keys(&self.node);
         let is_there = |key: &str| context.get_value(key).is_some_and(|value| !value.is_null());
         shown.retain(|key| !outcome.context_updates.contains_key(key) && is_there(key));
         shown
     }
 
     /// Returns the result of the node for later tasks.
-    fn kept(&self, outcome: &StageOutcome, context: &Context, cx: &NodeContext) -> Json {
+    fn kept_result(&self, outcome: &StageOutcome, context: &Context, cx: &NodeContext) -> Json {
         let at = |(key, value): (&str, &Json)| {
             key.strip_prefix(STAGES)?;
             value.get("at")?.as_u64()
@@ -165,7 +165,7 @@ impl StageNode {
     }
 }
 
-impl Changes {
+impl ContextChanges {
     /// Omits changes without effect, and applies the others to `after`.
     fn reduced(self, after: &mut Context) -> Result<Self, NodeError> {
         let mut kept: Vec<(String, Option<Json>)> = Vec::new();

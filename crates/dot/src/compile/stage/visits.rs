@@ -4,8 +4,8 @@ use ferrata_core::node::NodeError;
 use ferrata_core::state::Context;
 use serde_json::{Value as Json, json};
 
-use super::update::Changes;
-use super::{Results, StageNode};
+use super::update::ContextChanges;
+use super::{BranchResults, StageNode};
 
 /// The context key for the number of waits for a person, for time or for a child.
 pub(super) const WAITS: &str = "internal.waits";
@@ -53,11 +53,11 @@ impl StageNode {
     /// Adds the count to the changes, and a wait of this node or of a branch that met here.
     pub(super) fn add_visit(
         &self,
-        changes: &mut Changes,
+        changes: &mut ContextChanges,
         context: &Context,
         count: Option<VisitCount>,
         has_waited: bool,
-        results: Option<&Results>,
+        results: Option<&BranchResults>,
     ) {
         if let Some(VisitCount { waits, since }) = count {
             changes.set(format!("{VISITS}{}", self.node.id()), json!([waits, since]));

@@ -79,7 +79,7 @@ impl ChildStatus {
 }
 
 /// The run of a child.
-pub(super) struct Child<'a> {
+pub(super) struct ManagedChild<'a> {
     runtime: &'a Runtime,
     graph: Graph<Context>,
     key: RunKey,
@@ -89,7 +89,7 @@ pub(super) struct Child<'a> {
     round: String,
 }
 
-impl<'a> Child<'a> {
+impl<'a> ManagedChild<'a> {
     /// Starts the child of a stage, or finds it again; with `autostart` false it only names the child.
     pub(super) async fn of(
         stage: &Stage,
@@ -156,7 +156,7 @@ impl<'a> Child<'a> {
     }
 
     /// Continues a child without a driver: after an answer, or after its process died.
-    pub(super) async fn go_on(&self) -> Result<(), Error> {
+    pub(super) async fn continue_run(&self) -> Result<(), Error> {
         let Some(head) = self.runtime.head(&self.key).await? else { return Ok(()) };
         if self.handle.is_none() || head.status != RunStatus::InProgress {
             return Ok(());
@@ -169,7 +169,7 @@ impl<'a> Child<'a> {
     }
 
     /// Waits until the child's end is on record with its parent; forever if another process was to start it.
-    pub(super) async fn ended(&self) {
+    pub(super) async fn wait_for_end(&self) {
         match &self.handle {
             // The next poll reads the result.
             Some(handle) => drop(handle.result().await),
@@ -178,7 +178,7 @@ impl<'a> Child<'a> {
     }
 
     /// Reads the status of the child.
-    pub(super) async fn look(&self) -> Result<ChildStatus, Error> {
+    pub(super) async fn read_status(&self) -> Result<ChildStatus, Error> {
         let Some(head) = self.runtime.head(&self.key).await? else { return Ok(ChildStatus::Absent) };
         if matches!(head.status, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled) {
             // The handle of an ended run only reads.
@@ -209,10 +209,10 @@ impl<'a> Child<'a> {
             }
             _ => {}
         }
-        self.go_on().await.map_err(HandlerError::of_runtime)?;
+        self.continue_run().await.map_err(HandlerError::of_runtime)?;
         if self.handle.is_some() {
             tokio::select! {
-                () = self.ended() => {}
+                () = self.wait_for_end() => {}
                 () = cx.clock().sleep(END) => {}
             }
         }

@@ -13,9 +13,9 @@ use ferrata_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use self::child::{Child, ChildStatus};
+use self::child::{ChildStatus, ManagedChild};
 use super::{Handler, HandlerError, Registry, Stage};
-use crate::condition::{Condition, Facts};
+use crate::condition::{Condition, ConditionFacts};
 use crate::outcome::{StageOutcome, Usage};
 use crate::pipeline::{Node, Pipeline};
 use crate::transform::Transforms;
@@ -49,11 +49,11 @@ const ACTIONS: &str = "observe,wait";
 /// [Attach](Self::attach) it to the runtime that executes its runs.
 #[derive(Clone, Debug)]
 pub struct Manager {
-    inner: Arc<Inner>,
+    inner: Arc<ManagerInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ManagerInner {
     /// The handlers for the nodes of children and for steering.
     registry: RwLock<Registry>,
     transforms: Arc<Transforms>,
@@ -70,7 +70,7 @@ impl Manager {
     /// Creates a manager that runs children with these handlers and transforms, and finds their files in a directory.
     pub fn with(registry: Registry, transforms: Transforms, directory: Option<PathBuf>) -> Self {
         let (transforms, runtime) = (Arc::new(transforms), OnceLock::new());
-        let inner = Inner { registry: RwLock::new(registry), transforms, directory, runtime };
+        let inner = ManagerInner { registry: RwLock::new(registry), transforms, directory, runtime };
         Self { inner: Arc::new(inner) }
     }
 
@@ -98,8 +98,8 @@ impl Manager {
 
 /// The recorded result of a cycle.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Cycle {
-    verdict: Verdict,
+struct CycleRecord {
+    verdict: CycleVerdict,
     status: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     reason: String,
@@ -110,7 +110,7 @@ struct Cycle {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Verdict {
+enum CycleVerdict {
     GoOn,
     Succeeded,
     Failed,
@@ -118,7 +118,7 @@ enum Verdict {
 }
 
 /// The settings of a node for its child.
-struct Plan {
+struct ChildPlan {
     poll: Duration,
     cycles: u32,
     stop: Condition,
@@ -132,7 +132,7 @@ fn text(node: &Node, pipeline: &Pipeline, key: &str) -> String {
     if own.is_empty() { pipeline.attributes.text(key).into_owned() } else { own.into_owned() }
 }
 
-fn plan(node: &Node, pipeline: &Pipeline) -> Result<Plan, Error> {
+fn plan(node: &Node, pipeline: &Pipeline) -> Result<ChildPlan, Error> {
     let get = |key: &str| node.attributes.get(key).or_else(|| pipeline.attributes.get(key));
     let actions = match &*text(node, pipeline, "manager.actions") {
         "" => ACTIONS.to_owned(),
@@ -151,7 +151,7 @@ fn plan(node: &Node, pipeline: &Pipeline) -> Result<Plan, Error> {
         );
         return Err(Error::new(ErrorKind::Invalid, message).with_operation("dot.compile"));
     }
-    Ok(Plan {
+    Ok(ChildPlan {
         poll: get("manager.poll_interval").and_then(Value::as_duration).unwrap_or(POLL),
         cycles: get("manager.max_cycles")
             .and_then(Value::as_integer)
@@ -175,7 +175,7 @@ impl Handler for Manager {
             plan(&stage.node, &stage.pipeline).map_err(|error| HandlerError::permanent(error.to_string()))?;
         let graph = self.child_graph(&stage.node, &stage.pipeline);
         let graph = graph.map_err(|error| HandlerError::permanent(error.to_string()))?;
-        let child = Child::of(stage, runtime, graph, plan.autostart).await?;
+        let child = ManagedChild::of(stage, runtime, graph, plan.autostart).await?;
         let timeout = stage.node.attributes.get("timeout").and_then(Value::as_duration);
         // The first timer of the activation, whichever cycle runs.
         let timer = timeout.map(|timeout| child.sleep(&stage.cx, "timeout", timeout));
@@ -201,7 +201,7 @@ impl Handler for Manager {
         let spent = spent.into_inner().unwrap_or_else(PoisonError::into_inner);
         outcome.usage = Some(spent).filter(|spent| *spent != Usage::default());
         child.end("its manager has ended", &stage.cx).await?;
-        let seen = child.look().await.map_err(HandlerError::of_runtime)?;
+        let seen = child.read_status().await.map_err(HandlerError::of_runtime)?;
         Ok(outcome
             .with("stack.child.run", child.key().run.as_str())
             .with("stack.child.status", seen.status())
@@ -222,24 +222,24 @@ impl Manager {
     async fn supervise(
         &self,
         stage: &Stage,
-        plan: &Plan,
-        child: &Child<'_>,
+        plan: &ChildPlan,
+        child: &ManagedChild<'_>,
         spent: &Mutex<Usage>,
     ) -> Result<StageOutcome, HandlerError> {
         for number in 1..=plan.cycles {
             let work = || self.cycle(stage, plan, child, number);
             let cycle = stage.cx.step(child.named(&format!("cycle.{number}")), work);
-            let cycle: Cycle = cycle.await.map_err(HandlerError::of_runtime)?;
+            let cycle: CycleRecord = cycle.await.map_err(HandlerError::of_runtime)?;
             {
                 // No code panics while it holds this lock.
                 let mut spent = spent.lock().unwrap_or_else(PoisonError::into_inner);
                 *spent = spent.plus(cycle.usage);
             }
             let outcome = match cycle.verdict {
-                Verdict::GoOn => None,
-                Verdict::Succeeded => Some(StageOutcome::success().with_notes("the child completed")),
-                Verdict::Stopped => Some(StageOutcome::success().with_notes("the stop condition holds")),
-                Verdict::Failed => Some(StageOutcome::fail(cycle.reason)),
+                CycleVerdict::GoOn => None,
+                CycleVerdict::Succeeded => Some(StageOutcome::success().with_notes("the child completed")),
+                CycleVerdict::Stopped => Some(StageOutcome::success().with_notes("the stop condition holds")),
+                CycleVerdict::Failed => Some(StageOutcome::fail(cycle.reason)),
             };
             if let Some(outcome) = outcome {
                 return Ok(outcome.with("stack.child.cycles", number));
@@ -250,7 +250,7 @@ impl Manager {
                 stage.mark_waited();
                 tokio::select! {
                     biased;
-                    () = child.ended() => {}
+                    () = child.wait_for_end() => {}
                     over = poll => over.map_err(HandlerError::of_runtime)?,
                 }
             }
@@ -263,12 +263,12 @@ impl Manager {
     async fn cycle(
         &self,
         stage: &Stage,
-        plan: &Plan,
-        child: &Child<'_>,
+        plan: &ChildPlan,
+        child: &ManagedChild<'_>,
         number: u32,
-    ) -> Result<Cycle, ferrata_core::node::NodeError> {
-        child.go_on().await?;
-        let seen = child.look().await?;
+    ) -> Result<CycleRecord, ferrata_core::node::NodeError> {
+        child.continue_run().await?;
+        let seen = child.read_status().await?;
         let event = json!({"run": child.key().run.as_str(), "status": seen.status(), "cycle": number});
         stage.cx.emit("stack.child", event)?;
         let mut usage = Usage::default();
@@ -277,19 +277,19 @@ impl Manager {
             usage = steer::steer(stage, &registry, child, &seen, number).await?;
         }
         let (verdict, reason) = match &seen {
-            ChildStatus::Ended(Outcome::Completed(_)) => (Verdict::Succeeded, String::new()),
+            ChildStatus::Ended(Outcome::Completed(_)) => (CycleVerdict::Succeeded, String::new()),
             ChildStatus::Ended(Outcome::Failed { failure, .. }) => {
-                (Verdict::Failed, format!("the child failed: {failure}"))
+                (CycleVerdict::Failed, format!("the child failed: {failure}"))
             }
             ChildStatus::Ended(Outcome::Cancelled { reason, .. }) => {
-                (Verdict::Failed, format!("the child was cancelled: {reason}"))
+                (CycleVerdict::Failed, format!("the child was cancelled: {reason}"))
             }
             _ if !plan.stop.is_empty() && holds(&plan.stop, stage, &seen) => {
-                (Verdict::Stopped, String::new())
+                (CycleVerdict::Stopped, String::new())
             }
-            _ => (Verdict::GoOn, String::new()),
+            _ => (CycleVerdict::GoOn, String::new()),
         };
-        Ok(Cycle { verdict, status: seen.status().to_owned(), reason, usage })
+        Ok(CycleRecord { verdict, status: seen.status().to_owned(), reason, usage })
     }
 }
 
@@ -301,5 +301,5 @@ fn holds(condition: &Condition, stage: &Stage, seen: &ChildStatus) -> bool {
         key => seen.value(key.strip_prefix("stack.child.context.")?),
     };
     let lookup = |key: &str| of_child(key).or_else(|| stage.context.get_value(key).cloned());
-    condition.holds(&Facts::new("success", "", &lookup))
+    condition.holds(&ConditionFacts::new("success", "", &lookup))
 }

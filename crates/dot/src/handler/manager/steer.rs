@@ -7,7 +7,7 @@ use ferrata_core::node::NodeError;
 use ferrata_core::state::{Op, Patch};
 use serde_json::Map;
 
-use super::child::{Child, ChildStatus};
+use super::child::{ChildStatus, ManagedChild};
 use crate::fidelity::STEERING;
 use crate::handler::{Registry, Stage, response_key};
 use crate::outcome::Usage;
@@ -25,7 +25,7 @@ const SHOWN: usize = 100_000;
 pub(super) async fn steer(
     stage: &Stage,
     registry: &Registry,
-    child: &Child<'_>,
+    child: &ManagedChild<'_>,
     seen: &ChildStatus,
     cycle: u32,
 ) -> Result<Usage, NodeError> {

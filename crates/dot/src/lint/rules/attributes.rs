@@ -4,7 +4,7 @@ use super::near;
 use super::routing::within;
 use crate::lint::{Diagnostic, Severity, View};
 use crate::pipeline::{Attributes, DEFAULT_TYPE};
-use crate::suggest::{closest, shown};
+use crate::suggest::{beginning_for_message, closest_name};
 use crate::transform::Stylesheet;
 use crate::value::Value;
 
@@ -33,7 +33,7 @@ pub(super) fn stylesheet_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
                 );
             }
             for (at, name) in stylesheet.unknown().iter().take(SHOWN) {
-                let message = format!("the property `{}` means nothing here", shown(name));
+                let message = format!("the property `{}` means nothing here", beginning_for_message(name));
                 tell(
                     Severity::Warning,
                     *at,
@@ -58,7 +58,7 @@ pub(super) fn type_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         if explicit.is_empty() || view.known_types().iter().any(|known| *known == explicit) {
             continue;
         }
-        let message = format!("there is no handler for the type `{}`", shown(&explicit));
+        let message = format!("there is no handler for the type `{}`", beginning_for_message(&explicit));
         let fix = match near(found, &explicit, view.known_types().iter().map(String::as_str)) {
             Some(near) => format!("did you mean `{near}`?"),
             None if !node.attributes.is_own("shape") => {
@@ -82,8 +82,8 @@ pub(super) fn fidelity_valid(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         if mode.is_empty() || MODES.contains(&&*mode) {
             return None;
         }
-        let message = format!("there is no fidelity `{}`", shown(&mode));
-        let fix = match closest(&mode, MODES) {
+        let message = format!("there is no fidelity `{}`", beginning_for_message(&mode));
+        let fix = match closest_name(&mode, MODES) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("use one of `{}`", MODES.join("`, `")),
         };

@@ -6,7 +6,7 @@ use crate::handler::MANAGER;
 use crate::lint::{Diagnostic, Severity, View};
 use crate::outcome::Status;
 use crate::pipeline::SHAPES;
-use crate::suggest::shown;
+use crate::suggest::beginning_for_message;
 
 /// Reports the constructs outside of the dialect that the parser tolerated, each under a rule of its own.
 pub(super) fn tolerated(view: &View<'_>, found: &mut Vec<Diagnostic>) {
@@ -30,13 +30,13 @@ pub(super) fn outcome_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
                 Some(status) if status.as_str() == word => continue,
                 Some(status) => (
                     Severity::Info,
-                    format!("the outcome `{}` is taken as `{status}`", shown(word)),
+                    format!("the outcome `{}` is taken as `{status}`", beginning_for_message(word)),
                     format!("write `{status}`"),
                 ),
                 None => {
                     let message = format!(
                         "no node comes to the outcome `{}` unless a task says so in its `status.json`",
-                        shown(word)
+                        beginning_for_message(word)
                     );
                     let fix = match near(found, word, NAMES) {
                         Some(near) => format!("did you mean `{near}`?"),
@@ -62,7 +62,7 @@ pub(super) fn shape_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         }
         let message = format!(
             "the shape `{}` stands for no type; `{}` is a task for a model",
-            shown(&shape),
+            beginning_for_message(&shape),
             node.id()
         );
         let fix = match near(found, &shape, SHAPES.iter().map(|(shape, _)| *shape)) {
@@ -96,7 +96,7 @@ pub(super) fn way_on(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             continue;
         }
         let nothing = |_: &str| None;
-        let facts = crate::condition::Facts::new("success", "", &nothing);
+        let facts = crate::condition::ConditionFacts::new("success", "", &nothing);
         if conditions.iter().any(|condition| condition.holds(&facts)) {
             continue;
         }

@@ -8,7 +8,7 @@ mod structure;
 mod variables;
 
 use super::{Diagnostic, View};
-use crate::suggest::closest;
+use crate::suggest::closest_name;
 
 /// How many diagnostics get a suggested name: a reader needs no more, and the search takes longer than everything else.
 const SUGGESTIONS: usize = 100;
@@ -19,7 +19,7 @@ fn near<'a>(
     unknown: &str,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    if found.len() < SUGGESTIONS { closest(unknown, names) } else { None }
+    if found.len() < SUGGESTIONS { closest_name(unknown, names) } else { None }
 }
 
 /// Every built-in rule.

@@ -6,20 +6,20 @@ use crate::attribute::{ALIASES, ALL, AttributeOwner, ValueKind, foreign, is_name
 use crate::lint::{Diagnostic, Severity, View};
 use crate::pipeline::Attributes;
 use crate::source::Span;
-use crate::suggest::{closest, shown};
+use crate::suggest::{beginning_for_message, closest_name};
 use crate::syntax::Attribute;
 use crate::value::Value;
 
 /// The kind of an element with attributes.
 #[derive(Clone, Copy)]
-enum Element<'a> {
+enum ElementKind<'a> {
     Graph,
     /// A node of this type; `None` for a custom handler, for which any attribute may have a meaning.
     Node(Option<&'a str>),
     Edge,
 }
 
-impl Element<'_> {
+impl ElementKind<'_> {
     fn is_owner(self, owner: AttributeOwner) -> bool {
         matches!(
             (self, owner),
@@ -36,24 +36,25 @@ impl Element<'_> {
 }
 
 /// Returns the elements of a pipeline with their attributes, and the location of a diagnostic for each.
-fn elements<'a>(view: &'a View<'_>) -> Vec<(Element<'a>, &'a Attributes, Place<'a>)> {
+fn elements<'a>(view: &'a View<'_>) -> Vec<(ElementKind<'a>, &'a Attributes, ElementPlace<'a>)> {
     let pipeline = view.pipeline();
-    let nodes = view
-        .nodes()
-        .map(|(at, node)| (Element::Node(view.table_type(at)), &node.attributes, Place::Node(node)));
-    let edges = pipeline.edges().iter().map(|edge| (Element::Edge, &edge.attributes, Place::Edge(edge)));
-    let graph = (Element::Graph, &pipeline.attributes, Place::Graph);
+    let nodes = view.nodes().map(|(at, node)| {
+        (ElementKind::Node(view.table_type(at)), &node.attributes, ElementPlace::Node(node))
+    });
+    let edges =
+        pipeline.edges().iter().map(|edge| (ElementKind::Edge, &edge.attributes, ElementPlace::Edge(edge)));
+    let graph = (ElementKind::Graph, &pipeline.attributes, ElementPlace::Graph);
     std::iter::once(graph).chain(nodes).chain(edges).collect()
 }
 
 #[derive(Clone, Copy)]
-enum Place<'a> {
+enum ElementPlace<'a> {
     Graph,
     Node(&'a crate::pipeline::Node),
     Edge(&'a crate::pipeline::Edge),
 }
 
-impl Place<'_> {
+impl ElementPlace<'_> {
     fn put(self, diagnostic: Diagnostic, span: Span) -> Diagnostic {
         let placed = match self {
             Self::Graph => diagnostic,
@@ -81,7 +82,7 @@ pub(super) fn attribute_type(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             let kind = rule.value;
             if !kind.accepts(value) {
                 let text = value.to_string();
-                let message = format!("`{key}` is {}, which is not {kind}", shown(&text));
+                let message = format!("`{key}` is {}, which is not {kind}", beginning_for_message(&text));
                 let diagnostic = Diagnostic::new("attribute_type", Severity::Error, message);
                 found.push(place.put(diagnostic, attribute.value.span).fix(format!("give it {kind}")));
             } else if let Some((rule, severity, message, fix)) = tolerated(kind, key, value) {
@@ -129,12 +130,12 @@ pub(super) fn attribute_acts(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             if attribute.value.value.as_str() == Some("") {
                 continue;
             }
-            if let (Element::Node(Some(_)), false) = (element, attributes.is_own(key)) {
+            if let (ElementKind::Node(Some(_)), false) = (element, attributes.is_own(key)) {
                 let entry = idle.entry(attribute.key.span.start).or_insert((attribute, false));
                 entry.1 |= refusal(element, place, key).is_none();
             } else if let Some((message, fix)) = refusal(element, place, key) {
                 let span = attribute.key.span;
-                if matches!(element, Element::Edge) && !told.insert((span.start, span.end)) {
+                if matches!(element, ElementKind::Edge) && !told.insert((span.start, span.end)) {
                     continue;
                 }
                 let diagnostic = Diagnostic::new("attribute_acts", Severity::Error, message);
@@ -157,11 +158,11 @@ pub(super) fn attribute_acts(view: &View<'_>, found: &mut Vec<Diagnostic>) {
 }
 
 /// Returns why an attribute has no effect on its element, and the remedy; `None` if it has one, or is free.
-fn refusal(element: Element<'_>, place: Place<'_>, key: &str) -> Option<(String, String)> {
-    if let Element::Node(None) = element {
+fn refusal(element: ElementKind<'_>, place: ElementPlace<'_>, key: &str) -> Option<(String, String)> {
+    if let ElementKind::Node(None) = element {
         return None;
     }
-    if let (Element::Node(_), Some(foreign)) = (element, foreign(key)) {
+    if let (ElementKind::Node(_), Some(foreign)) = (element, foreign(key)) {
         let message =
             format!("`{key}` of {} is an attribute of another dialect that means nothing here", place.name());
         return Some((message, foreign.remedy.to_owned()));
@@ -176,18 +177,18 @@ fn refusal(element: Element<'_>, place: Place<'_>, key: &str) -> Option<(String,
             AttributeOwner::Edge => "edges",
         };
         let fix = match (element, key) {
-            (Element::Graph, "max_retries") => "write `default_max_retries`".to_owned(),
-            (Element::Graph, "fidelity") => "write `default_fidelity`".to_owned(),
-            (Element::Graph, "thread_id") => "write `default_thread`".to_owned(),
-            (Element::Graph, "max_visits") => "write `max_node_visits`".to_owned(),
-            (Element::Graph, _) if of == "nodes" => {
+            (ElementKind::Graph, "max_retries") => "write `default_max_retries`".to_owned(),
+            (ElementKind::Graph, "fidelity") => "write `default_fidelity`".to_owned(),
+            (ElementKind::Graph, "thread_id") => "write `default_thread`".to_owned(),
+            (ElementKind::Graph, "max_visits") => "write `max_node_visits`".to_owned(),
+            (ElementKind::Graph, _) if of == "nodes" => {
                 format!("write `node [{key}=..]` for a default of all nodes after it")
             }
             _ => format!("give it to {of}, or take it out"),
         };
         return Some((format!("`{key}` belongs to {of}; on {} it does nothing", place.name()), fix));
     };
-    let Element::Node(Some(kind)) = element else { return None };
+    let ElementKind::Node(Some(kind)) = element else { return None };
     if rule.acts_on(kind) {
         return None;
     }
@@ -209,7 +210,7 @@ fn refusal(element: Element<'_>, place: Place<'_>, key: &str) -> Option<(String,
 /// No element has one attribute twice, by its name and by that of another dialect.
 pub(super) fn attribute_alias(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (element, attributes, place) in elements(view) {
-        if let Element::Node(None) = element {
+        if let ElementKind::Node(None) = element {
             continue;
         }
         for attribute in attributes.own() {
@@ -277,8 +278,9 @@ pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             // People often omit hyphens and underscores.
             let joined = |name: &str| name.replace('_', "");
             let same = element.names().find(|name| joined(name) == joined(key));
-            if let Some(near) = same.or_else(|| closest(key, element.names())) {
-                let message = format!("`{}` is no attribute that means something", shown(key));
+            if let Some(near) = same.or_else(|| closest_name(key, element.names())) {
+                let message =
+                    format!("`{}` is no attribute that means something", beginning_for_message(key));
                 let diagnostic = Diagnostic::new("attribute_known", Severity::Warning, message);
                 found.push(place.put(diagnostic, attribute.key.span).fix(format!("did you mean `{near}`?")));
             }
@@ -288,7 +290,7 @@ pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
 
 /// No attribute depends on a missing one.
 pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
-    let mut tell = |place: Place<'_>, attributes: &Attributes, key: &str, fix: &str| {
+    let mut tell = |place: ElementPlace<'_>, attributes: &Attributes, key: &str, fix: &str| {
         if attributes.is_own(key) {
             let message = format!("`{key}` of {} does nothing alone", place.name());
             let diagnostic = Diagnostic::new("attribute_alone", Severity::Warning, message);
@@ -301,18 +303,23 @@ pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         if !["max_retries", "retry_policy"].iter().any(|key| attributes.get(key).is_some())
             && graph.get("default_max_retries").is_none()
         {
-            tell(Place::Node(node), attributes, "retry_on", "give the node retries: `max_retries`");
+            tell(ElementPlace::Node(node), attributes, "retry_on", "give the node retries: `max_retries`");
         }
         if attributes.get("timeout").is_none() {
             tell(
-                Place::Node(node),
+                ElementPlace::Node(node),
                 attributes,
                 "human.default_choice",
                 "it is taken after a `timeout`: give the gate one",
             );
         }
         if attributes.text("join_policy") != "k_of_n" {
-            tell(Place::Node(node), attributes, "k", "it is how many successes `join_policy=k_of_n` needs");
+            tell(
+                ElementPlace::Node(node),
+                attributes,
+                "k",
+                "it is how many successes `join_policy=k_of_n` needs",
+            );
         }
     }
     if ["max_cost", "max_cost_cents", "max_total_tokens", "max_time"]
@@ -320,7 +327,7 @@ pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         .all(|key| graph.get(key).is_none())
     {
         tell(
-            Place::Graph,
+            ElementPlace::Graph,
             graph,
             "budget_target",
             "set a budget: `max_cost`, `max_total_tokens` or `max_time`",
@@ -329,7 +336,7 @@ pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let mut edges = view.pipeline().edges().iter();
     if !edges.any(|edge| edge.attributes.get("loop_restart").is_some()) {
         tell(
-            Place::Graph,
+            ElementPlace::Graph,
             graph,
             "loop_restart_signature_limit",
             "it counts fresh starts: give an edge `loop_restart=true`",

@@ -5,7 +5,7 @@ use crate::condition::Condition;
 use crate::lint::view::JUMPS;
 use crate::lint::{Diagnostic, Severity, View};
 use crate::source::Span;
-use crate::suggest::shown;
+use crate::suggest::beginning_for_message;
 
 /// Every condition is valid.
 pub(super) fn condition_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
@@ -13,7 +13,11 @@ pub(super) fn condition_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         let Some(attribute) = edge.attributes.find("condition") else { continue };
         let text = attribute.value.value.text();
         if let Err(error) = Condition::parse(&text) {
-            let message = format!("the condition `{}` cannot be read: {}", shown(&text), error.message());
+            let message = format!(
+                "the condition `{}` cannot be read: {}",
+                beginning_for_message(&text),
+                error.message()
+            );
             let span = within(attribute.value.span, &text, error.offset());
             found.push(
                 Diagnostic::new("condition_syntax", Severity::Error, message)
@@ -56,7 +60,10 @@ fn unset(view: &View<'_>, key: &str) -> Option<(String, String)> {
     }
     let of_engine = |known: &str| if known.ends_with('.') { key.starts_with(known) } else { key == known };
     if key.starts_with("internal.") && !INTERNAL.into_iter().any(of_engine) {
-        let message = format!("nothing sets `{}`: no node may set what begins with `internal.`", shown(key));
+        let message = format!(
+            "nothing sets `{}`: no node may set what begins with `internal.`",
+            beginning_for_message(key)
+        );
         return Some((
             message,
             "ask for a key that a node sets by `context_updates` of its `status.json`".to_owned(),
@@ -65,11 +72,22 @@ fn unset(view: &View<'_>, key: &str) -> Option<(String, String)> {
     if let Some(name) =
         key.strip_prefix("graph.").filter(|name| view.pipeline().attributes.get(name).is_none())
     {
-        let message = format!("nothing sets `{}`: the graph has no attribute `{}`", shown(key), shown(name));
-        return Some((message, format!("give the graph one, or the run by `--input {}=..`", shown(key))));
+        let message = format!(
+            "nothing sets `{}`: the graph has no attribute `{}`",
+            beginning_for_message(key),
+            beginning_for_message(name)
+        );
+        return Some((
+            message,
+            format!("give the graph one, or the run by `--input {}=..`", beginning_for_message(key)),
+        ));
     }
     if let Some(node) = key.strip_prefix("response.").filter(|node| view.pipeline().node(node).is_none()) {
-        let message = format!("nothing sets `{}`: there is no node `{}`", shown(key), shown(node));
+        let message = format!(
+            "nothing sets `{}`: there is no node `{}`",
+            beginning_for_message(key),
+            beginning_for_message(node)
+        );
         return Some((message, "name a node that answers".to_owned()));
     }
     None
@@ -111,7 +129,9 @@ pub(super) fn retry_target_exists(view: &View<'_>, found: &mut Vec<Diagnostic>) 
     };
     for key in JUMPS.into_iter().chain(["budget_target"]) {
         let rule = "retry_target_exists";
-        let message = |target: &str| format!("`{key}` names `{}`, which is not declared", shown(target));
+        let message = |target: &str| {
+            format!("`{key}` names `{}`, which is not declared", beginning_for_message(target))
+        };
         let target = view.pipeline().attributes.text(key);
         if let Some(fix) = missing(found, &target) {
             let span = view.pipeline().attributes.span_of(key);

@@ -3,8 +3,8 @@
 use crate::handler::{MANAGER, PROMPT, is_inherited_by_tools};
 use crate::lint::{Diagnostic, Severity, View};
 use crate::pipeline::Node;
-use crate::shell::{self, ShellQuote, is_looked_up, is_of_shells, looked_up};
-use crate::suggest::shown;
+use crate::shell::{self, ShellQuote, is_looked_up, is_of_shells, lookup_name};
+use crate::suggest::beginning_for_message;
 use crate::value::Value;
 use crate::variable::{VariableForm, VariableRef, template_statement, variables};
 
@@ -82,8 +82,8 @@ pub(super) fn unused_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             let message = format!(
                 "the {key} of `{}` holds `{}`, which stays as it is unless the context holds `{}`",
                 node.id(),
-                shown(&text[reference.start..reference.end]),
-                shown(reference.name)
+                beginning_for_message(&text[reference.start..reference.end]),
+                beginning_for_message(reference.name)
             );
             let diagnostic = Diagnostic::new("unused_variables", Severity::Warning, message).at_node(node);
             let fix = match reference.name {
@@ -106,7 +106,7 @@ pub(super) fn command_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
                 let message = format!(
                     "the command of `{}` holds `{}`, which Python does not know",
                     node.id(),
-                    shown(&text[one.start..one.end])
+                    beginning_for_message(&text[one.start..one.end])
                 );
                 let fix = "take it from the environment, as `os.environ[\"FERRATA_CONTEXT_name\"]`";
                 let diagnostic = Diagnostic::new("unused_variables", Severity::Error, message).at_node(node);
@@ -118,7 +118,7 @@ pub(super) fn command_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
         let mut names: Vec<&str> = Vec::new();
         for one in &read.found {
             let is_template = one.variable.form == VariableForm::Template && one.quote != ShellQuote::Comment;
-            let name = if is_template { one.variable.name } else { looked_up(one) };
+            let name = if is_template { one.variable.name } else { lookup_name(one) };
             let is_set = |name: &str| {
                 name.starts_with("FERRATA_")
                     || is_of_shells(name)
@@ -137,7 +137,7 @@ pub(super) fn command_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             let message = format!(
                 "the command of `{}` names `{}`, which has no value unless the run is given it",
                 node.id(),
-                shown(&text[one.variable.start..one.variable.end])
+                beginning_for_message(&text[one.variable.start..one.variable.end])
             );
             let fix = match name {
                 "goal" => "give the graph a `goal`, or the run by `--goal`".to_owned(),
@@ -162,8 +162,11 @@ pub(super) fn template_statements(view: &View<'_>, found: &mut Vec<Diagnostic>) 
         for key in ["prompt", "label", "tool_command"] {
             let Some(text) = node.attributes.get(key).map(Value::text) else { continue };
             let Some(statement) = template_statement(&text) else { continue };
-            let message =
-                format!("the `{key}` of `{}` holds the statement `{}`", node.id(), shown(statement));
+            let message = format!(
+                "the `{key}` of `{}` holds the statement `{}`",
+                node.id(),
+                beginning_for_message(statement)
+            );
             let diagnostic = Diagnostic::new("template_statements", Severity::Error, message).at_node(node);
             let fix = "write out what it stands for, or have edges decide: there are variables, as `{{ goal }}`, and no statements";
             found.push(diagnostic.at_span(node.attributes.span_of(key)).fix(fix));

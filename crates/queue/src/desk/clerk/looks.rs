@@ -11,7 +11,7 @@ use ferrata_core::store::{Notices, RunHead};
 use ferrata_core::{ExecutorId, RunKey};
 
 use super::{HolderWatch, LocalSlot, QueueActor};
-use crate::desk::id_of;
+use crate::desk::entry_id;
 use crate::tasks::spawn;
 
 /// Number of holders per check, and the factor by which checks are rarer while the queue has no waiters.
@@ -29,62 +29,62 @@ const STALE: u32 = 60;
 
 impl QueueActor {
     /// How long after a look it looks again though nothing happens.
-    pub(super) fn interval(&self) -> Duration {
-        let waits = self.mine.values().any(|mine| matches!(mine, LocalSlot::Waits(_)));
-        if waits && !self.fails { (self.pace.poll / 5).min(self.pace.look) } else { self.pace.look }
+    pub(super) fn poll_interval(&self) -> Duration {
+        let waits = self.local_slots.values().any(|mine| matches!(mine, LocalSlot::Waits(_)));
+        if waits && !self.is_failing { (self.pace.poll / 5).min(self.pace.look) } else { self.pace.look }
     }
 
     /// How long it waits for something to do, if the next look is due then.
-    pub(super) fn pause(&self, due: Duration) -> Duration {
+    pub(super) fn poll_pause(&self, due: Duration) -> Duration {
         let look = due.saturating_sub(self.clock.monotonic());
-        if self.fails {
+        if self.is_failing {
             return look;
         }
-        if !self.owed.is_empty() {
+        if !self.pending_ops.is_empty() {
             return Duration::ZERO;
         }
         // A moment more, for it is a moment that is not to be missed.
-        let next = self.next.map(|next| next.since(self.clock.now()) + Duration::from_millis(1));
+        let next = self.next_check.map(|next| next.since(self.clock.now()) + Duration::from_millis(1));
         next.map_or(look, |next| look.min(next))
     }
 
     /// Checks whether holders in other processes are alive. The interval depends only on time: a busy queue would otherwise read as many heads as
     /// it has requests.
-    pub(super) fn look_after(&mut self, runtime: &Runtime) {
+    pub(super) fn check_holders(&mut self, runtime: &Runtime) {
         let now = self.clock.monotonic();
-        if now.saturating_sub(self.looked) < self.pace.look {
+        if now.saturating_sub(self.checked_at) < self.pace.look {
             return;
         }
-        self.looked = now;
-        self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(SCANS) || self.scan.is_unfinished() {
+        self.checked_at = now;
+        self.poll_count = self.poll_count.wrapping_add(1);
+        if self.poll_count.is_multiple_of(SCANS) || self.scan.is_unfinished() {
             self.scan_held(runtime);
         }
         let Some(ledger) = &self.ledger else { return };
-        self.recorded.retain(|id| ledger.held.contains_key(id) || ledger.waiting.contains_key(id));
-        if ledger.waiting.is_empty() && !self.looks.is_multiple_of(RARER) {
+        self.recorded_starts.retain(|id| ledger.held.contains_key(id) || ledger.waiting.contains_key(id));
+        if ledger.waiting.is_empty() && !self.poll_count.is_multiple_of(RARER) {
             return;
         }
-        let after = (Bound::Excluded(self.looked_after.as_str()), Bound::Unbounded);
+        let after = (Bound::Excluded(self.checked_holder.as_str()), Bound::Unbounded);
         let some: Vec<_> = ledger
             .held
             .range::<str, _>(after)
-            .filter(|(id, _)| !self.mine.contains_key(*id))
+            .filter(|(id, _)| !self.local_slots.contains_key(*id))
             .take(HOLDERS)
             .map(|(id, held)| (id.clone(), held.clone()))
             .collect();
         // From the start again when all had their turn.
-        self.looked_after = if some.len() < HOLDERS {
+        self.checked_holder = if some.len() < HOLDERS {
             String::new()
         } else {
             some.last().map_or_else(String::new, |(id, _)| id.clone())
         };
         let executors = self.next_executors();
         let Some(watch) = self.holder_watch(runtime) else { return };
-        if some.is_empty() && executors.is_empty() || self.is_looking_after.swap(true, Ordering::Relaxed) {
+        if some.is_empty() && executors.is_empty() || self.is_checking_holders.swap(true, Ordering::Relaxed) {
             return;
         }
-        let done = Arc::clone(&self.is_looking_after);
+        let done = Arc::clone(&self.is_checking_holders);
         spawn(async move {
             watch.check(some).await;
             watch.check_executors(executors).await;
@@ -96,7 +96,7 @@ impl QueueActor {
     fn next_executors(&mut self) -> Vec<ExecutorId> {
         let Some(ledger) = &self.ledger else { return Vec::new() };
         let nodes = ledger.waiting.nodes_in_memory().map(|(_, waiting)| waiting.executor);
-        let all: BTreeSet<ExecutorId> = nodes.filter(|executor| *executor != self.me).collect();
+        let all: BTreeSet<ExecutorId> = nodes.filter(|executor| *executor != self.executor).collect();
         let after = self.checked_executor.map_or(Bound::Unbounded, Bound::Excluded);
         let some: Vec<ExecutorId> = all.range((after, Bound::Unbounded)).take(EXECUTORS).copied().collect();
         // From the start again when all had their turn.
@@ -107,7 +107,12 @@ impl QueueActor {
     /// Returns what checks holders; none once the runtime is about to be dropped.
     pub(super) fn holder_watch(&self, runtime: &Runtime) -> Option<HolderWatch> {
         let (commands, runtime) = (self.commands.upgrade()?, runtime.clone());
-        Some(HolderWatch { runtime, commands, seen: self.seen.clone(), recorded: self.recorded.clone() })
+        Some(HolderWatch {
+            runtime,
+            commands,
+            seen: self.dwell_times.clone(),
+            recorded: self.recorded_starts.clone(),
+        })
     }
 
     /// Reads a page of the runs on hold.
@@ -128,16 +133,16 @@ impl QueueActor {
     pub(super) fn find_missing(&self, mut held: Vec<RunHead>) -> Vec<RunHead> {
         let Some(ledger) = &self.ledger else { return Vec::new() };
         held.retain(|head| {
-            let id = id_of(&head.run);
+            let id = entry_id(&head.run);
             match ledger.held.get(&id) {
                 Some(holder) => {
                     let unchanged = format!("{id} {}", head.id);
                     let stale = self.pace.look.saturating_mul(STALE);
-                    !holder.on_hold && self.seen.for_longer(&unchanged, holder.at, stale)
+                    !holder.on_hold && self.dwell_times.for_longer(&unchanged, holder.at, stale)
                 }
                 None => {
                     !(ledger.waiting.contains_key(&id)
-                        || ledger.late.contains_key(&id)
+                        || ledger.expired.contains_key(&id)
                         || ledger.replaced.contains_key(&id))
                 }
             }
@@ -147,7 +152,7 @@ impl QueueActor {
 }
 
 /// Waits until the store says that the queue was changed; for ever if it says nothing.
-pub(super) async fn noticed(notices: &mut Option<Notices>, cell: &StateCell) {
+pub(super) async fn wait_for_notice(notices: &mut Option<Notices>, cell: &StateCell) {
     loop {
         let Some(heard) = notices else { return std::future::pending().await };
         match heard.next().await {

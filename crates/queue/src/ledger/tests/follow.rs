@@ -6,21 +6,22 @@ use super::*;
 
 /// Takes in changes.
 fn followed(ledger: QueueState, changes: &[PatchOp]) -> QueueState {
-    ledger.follow(changes).unwrap().expect("what this version writes is followed")
+    ledger.apply_changes(changes).unwrap().expect("what this version writes is followed")
 }
 
 /// Everything that is known of a queue, in an order that does not depend on how it came to be known.
 fn picture(ledger: &mut QueueState, now: Timestamp) -> String {
     // Those whose time has come are counted as such where a place was given last, and where the queue is read.
-    ledger.waiting.advance(now);
+    ledger.waiting.advance_time(now);
     assert!(!ledger.waiting.is_touched(), "what was taken in is not written again");
-    let line: Vec<_> = ledger.line(now).into_iter().map(|(id, waiting)| (id, waiting.since)).collect();
+    let line: Vec<_> =
+        ledger.waiters_in_order(now).into_iter().map(|(id, waiting)| (id, waiting.since)).collect();
     let parts = [
-        format!("{:?} {:?} {:?} {}", ledger.settings, ledger.overrides, ledger.pulse, ledger.in_use),
-        format!("{:?} {:?} {:?} {:?}", *ledger.held, *ledger.late, *ledger.replaced, *ledger.seen),
+        format!("{:?} {:?} {:?} {}", ledger.settings, ledger.overrides, ledger.grants, ledger.in_use),
+        format!("{:?} {:?} {:?} {:?}", *ledger.held, *ledger.expired, *ledger.replaced, *ledger.once_entries),
         format!("{:?} {line:?} {:?}", *ledger.waiting, ledger.bytes()),
-        ledger.keys.picture(),
-        ledger.waiting.picture(),
+        ledger.keys.debug_text(),
+        ledger.waiting.debug_text(),
     ];
     parts.join("\n")
 }
@@ -103,7 +104,7 @@ fn whoever_follows_knows_what_whoever_reads_knows() {
         let mut settings = QueueSettings::new();
         (settings.at_once, settings.rate_per_key) =
             (Some(2), Some(RateLimit::new(10, Duration::from_secs(1))));
-        let first = QueueState::new(settings).first().unwrap();
+        let first = QueueState::new(settings).initial_state().unwrap();
         let mut stored = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
         let mut mine = QueueState::read(&stored).unwrap();
         let mut now = Timestamp::from_unix_ms(START);
@@ -111,12 +112,12 @@ fn whoever_follows_knows_what_whoever_reads_knows() {
             now = now.plus(Duration::from_millis(dice.below(800)));
             let mut theirs = QueueState::read(&stored).unwrap();
             operate(&mut theirs, &mut dice, &all, now);
-            let theirs = theirs.patch().unwrap();
+            let theirs = theirs.take_patch().unwrap();
             let mut changes = Vec::new();
             if dice.below(2) == 0 {
                 // They were first: what was done here is taken back, and done anew after what they did.
                 operate(&mut mine, &mut dice, &all, now);
-                let patch = mine.patch().unwrap();
+                let patch = mine.take_patch().unwrap();
                 changes = stored.undoing(&patch).unwrap();
                 let mut back = stored.clone();
                 back.apply(&patch).unwrap();
@@ -136,17 +137,19 @@ fn whoever_follows_knows_what_whoever_reads_knows() {
 #[test]
 fn what_an_older_version_wrote_is_read_anew() {
     let (mut ledger, now) = (QueueState::new(QueueSettings::new()), Timestamp::from_unix_ms(START));
-    let first = ledger.first().unwrap();
+    let first = ledger.initial_state().unwrap();
     let mut channels = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
     ledger.overrides.paused = Some("stop".to_owned());
     let QueueOp::Ask(mut one) = ask(1, executor(), "", 0, 1, now) else { unreachable!() };
     (one.id, one.waiting.kind) = (format!("{RUN}{}", one.waiting.run), SlotKind::Run);
     let entry = serde_json::to_value(&one.waiting).unwrap();
     let written = PatchOp::Merge("waiting".to_owned(), [(one.id.clone(), entry)].into_iter().collect());
-    assert!(QueueState::read(&channels).unwrap().follow(std::slice::from_ref(&written)).unwrap().is_none());
+    assert!(
+        QueueState::read(&channels).unwrap().apply_changes(std::slice::from_ref(&written)).unwrap().is_none()
+    );
     channels.apply_op(written).unwrap();
     let read = QueueState::read(&channels).unwrap();
     assert!(read.waiting.is_touched());
     let nothing = PatchOp::Remove("late".to_owned(), vec!["run:default/x".to_owned()]);
-    assert!(read.follow(&[nothing]).unwrap().is_none(), "he would be lost");
+    assert!(read.apply_changes(&[nothing]).unwrap().is_none(), "he would be lost");
 }

@@ -109,11 +109,11 @@ fn a_start_that_is_made_again_takes_the_place_of_the_one_in_doubt() {
 #[test]
 fn an_entry_that_names_no_start_stands_for_any() {
     let (me, now) = (executor(), Timestamp::from_unix_ms(START));
-    let (mut ledger, first) = (places(1), places(1).first().unwrap());
+    let (mut ledger, first) = (places(1), places(1).initial_state().unwrap());
     let (id, life, one) = start(1, me, 0);
     ledger.apply(QueueOp::Ask(one), now);
     let mut channels = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
-    channels.apply(&ledger.patch().unwrap()).unwrap();
+    channels.apply(&ledger.take_patch().unwrap()).unwrap();
     let text = channels.to_json().unwrap();
     let lives = format!(r#","lives":["{life}"]"#);
     assert!(text.contains(&lives), "{text}");

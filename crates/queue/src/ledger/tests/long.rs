@@ -17,14 +17,14 @@ fn one_place(room: usize) -> QueueState {
     let mut settings = QueueSettings::new();
     (settings.at_once, settings.max_waiting) = (Some(1), 1_000_000);
     let mut ledger = QueueState::new(settings);
-    ledger.room = room;
+    ledger.max_bytes = room;
     ledger
 }
 
 fn stored(ledger: &mut QueueState) -> Channels {
-    let first = ledger.first().unwrap();
+    let first = ledger.initial_state().unwrap();
     let mut channels = Channels::from_json(first.to_channels_json().unwrap().get()).unwrap();
-    channels.apply(&ledger.patch().unwrap()).unwrap();
+    channels.apply(&ledger.take_patch().unwrap()).unwrap();
     channels
 }
 
@@ -47,7 +47,7 @@ fn a_hundred_thousand_fit_and_a_hand_over_writes_one_of_them() {
         assert_eq!(id, uuid_start(n, me, "", now).0, "whoever came first is first");
         ledger.apply(leave(id), now);
         ledger.grant(now);
-        let patch = ledger.patch().unwrap();
+        let patch = ledger.take_patch().unwrap();
         let written = serde_json::to_string(&patch).unwrap().len();
         assert!(written < 1_000, "a hand-over writes {written} bytes");
         channels.apply(&patch).unwrap();
@@ -104,6 +104,6 @@ fn a_line_that_was_written_out_is_read() {
     for (id, _) in ledger.waiting.iter() {
         read.apply(leave(id.clone()), now);
     }
-    channels.apply(&read.patch().unwrap()).unwrap();
+    channels.apply(&read.take_patch().unwrap()).unwrap();
     assert!(QueueState::read(&channels).unwrap().waiting.is_empty());
 }

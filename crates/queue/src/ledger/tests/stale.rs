@@ -139,27 +139,30 @@ fn what_a_slow_process_says_of_a_start_is_not_believed_of_the_next_one_of_that_n
     let mut late = Vec::new();
     for ms in [400, 500] {
         assert_eq!(ledger.apply(start(4, ms, Some(ms + 1)), at(ms)), OpResult::Waits);
-        assert!(!ledger.late.contains_key(&id(4)), "this start has a deadline of its own");
+        assert!(!ledger.expired.contains_key(&id(4)), "this start has a deadline of its own");
         ledger.grant(at(ms + 2));
-        late.push(ledger.late[&id(4)].at);
+        late.push(ledger.expired[&id(4)].at);
     }
     ledger.apply(QueueOp::Forgotten { id: id(4), at: late[0] }, at(600));
-    assert!(ledger.late.contains_key(&id(4)), "nobody has cancelled this run");
+    assert!(ledger.expired.contains_key(&id(4)), "nobody has cancelled this run");
     ledger.apply(QueueOp::Forgotten { id: id(4), at: late[1] }, at(600));
-    assert!(ledger.late.is_empty());
+    assert!(ledger.expired.is_empty());
     // The fifth is started again before its run, which is on hold, is cancelled.
     assert_eq!(ledger.apply(start(5, 700, Some(701)), at(700)), OpResult::Waits);
     ledger.apply(leave(id(2)), at(702));
     ledger.grant(at(702));
-    assert_eq!((ledger.late.contains_key(&id(5)), ledger.held.len()), (true, 0));
+    assert_eq!((ledger.expired.contains_key(&id(5)), ledger.held.len()), (true, 0));
     assert_eq!(ledger.apply(start(5, 703, None), at(703)), OpResult::Waits);
-    assert!(ledger.late.is_empty() && ledger.held[&id(5)].on_hold, "it has its place, and is to be let go");
+    assert!(
+        ledger.expired.is_empty() && ledger.held[&id(5)].on_hold,
+        "it has its place, and is to be let go"
+    );
     // One that is refused is late as before: its run would be on hold for good.
     assert_eq!(ledger.apply(start(6, 800, Some(801)), at(800)), OpResult::Waits);
     ledger.grant(at(802));
     ledger.settings.max_waiting = 0;
     assert!(matches!(ledger.apply(start(6, 803, None), at(803)), OpResult::Full(_)));
-    assert!(ledger.late.contains_key(&id(6)), "its run is still to be cancelled");
+    assert!(ledger.expired.contains_key(&id(6)), "its run is still to be cancelled");
     let before: ExpiredStart = serde_json::from_str(r#"{"tenant":"default","run":"run-004"}"#).unwrap();
     assert_eq!(before.at, Timestamp::default(), "an earlier program wrote no time");
 }
