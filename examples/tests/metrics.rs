@@ -75,7 +75,7 @@ fn parse(text: &str) -> (BTreeMap<String, String>, BTreeMap<String, f64>) {
 }
 
 #[test]
-fn what_prometheus_scrapes_has_the_names_of_the_page() {
+fn prometheus_names_match_metrics_page() {
     let program = Program::start();
     let settled =
         r#"ferrata_run_settled_total{ferrata_workflow_name="order",ferrata_run_status="completed"}"#;

@@ -55,7 +55,7 @@ fn what_is_meant_to_happen_can_happen() {
 
 /// Guarantees: FLEET-1, MODEL-1, MODEL-2, MODEL-3, MODEL-4, MODEL-5, MODEL-6, MODEL-7, MODEL-8, MODEL-9.
 #[test]
-fn every_promise_holds_beside_two_signals_and_one_mishap() {
+fn promises_hold_with_two_signals_one_mishap() {
     holds(Budget { crashes: 1, ..CALM });
     holds(Budget { lapses: 1, ..CALM });
     holds(Budget { releases: 1, failures: 1, ..CALM });
@@ -64,7 +64,7 @@ fn every_promise_holds_beside_two_signals_and_one_mishap() {
 
 /// Guarantees: MODEL-1, MODEL-9.
 #[test]
-fn every_promise_holds_beside_one_signal_and_several_mishaps() {
+fn promises_hold_with_one_signal_several_mishaps() {
     holds(Budget { signals: 1, crashes: 1, lapses: 1, ..CALM });
     holds(Budget { signals: 1, crashes: 1, releases: 1, purges: 1, ..CALM });
 }
@@ -72,14 +72,14 @@ fn every_promise_holds_beside_one_signal_and_several_mishaps() {
 /// Some millions of states: `cargo xtask chaos` visits them.
 #[test]
 #[ignore = "takes minutes; `cargo xtask chaos` runs it"]
-fn every_promise_holds_beside_two_signals_and_several_mishaps() {
+fn promises_hold_with_two_signals_several_mishaps() {
     holds(Budget { crashes: 1, lapses: 1, failures: 1, ..CALM });
     holds(Budget { lapses: 1, releases: 1, purges: 1, ..CALM });
 }
 
 /// Guarantees: MODEL-6.
 #[test]
-fn a_start_that_ends_with_its_caller_is_found() {
+fn model_finds_start_that_ends_with_caller() {
     let property = "a run that a living process owns is driven by it";
     finds(Mistake::CallerOwnsTheStart, CALM, property);
 }
@@ -92,26 +92,26 @@ fn a_rest_before_the_deadline_is_found() {
 
 /// Guarantees: MODEL-3.
 #[test]
-fn an_epoch_that_is_compared_without_the_life_is_found() {
+fn model_finds_epoch_check_without_generation() {
     let budget = Budget { purges: 1, releases: 1, ..CALM };
     finds(Mistake::EpochWithoutLife, budget, "no result enters another life");
 }
 
 /// Guarantees: CONTROL-21, MODEL-4.
 #[test]
-fn a_last_node_that_ends_a_cancelled_run_is_found() {
+fn model_finds_last_node_ending_cancelled_run() {
     finds(Mistake::LastNodeEndsTheRun, CALM, "a recorded cancellation is carried out");
 }
 
 /// Guarantees: CONTROL-21, MODEL-5.
 #[test]
-fn a_last_node_that_ends_a_paused_run_is_found() {
+fn model_finds_last_node_ending_paused_run() {
     finds(Mistake::LastNodeEndsTheRun, CALM, "a recorded pause holds the run");
 }
 
 /// Guarantees: MODEL-8.
 #[test]
-fn a_purge_of_what_was_written_to_since_the_look_is_found() {
+fn model_finds_purge_without_head_check() {
     let budget = Budget { failures: 1, ..CALM };
     finds(Mistake::PurgeWithoutHead, budget, "retention removes only what has ended");
 }
@@ -125,7 +125,7 @@ fn a_doubt_that_is_not_asked_is_found() {
 
 /// Guarantees: MODEL-2.
 #[test]
-fn a_beginning_without_a_look_after_a_lapse_is_found() {
+fn model_finds_effect_without_owner_check_after_lapse() {
     let budget = Budget { lapses: 1, ..CALM };
     finds(Mistake::NoLookAfterLapse, budget, "an effect begins in the process that has the run");
 }
@@ -152,7 +152,7 @@ fn letters_come_at_least_once_and_in_order() {
 
 #[test]
 #[ignore = "takes seconds; `cargo xtask chaos` runs it"]
-fn more_letters_come_at_least_once_and_in_order() {
+fn several_outbox_messages_arrive_in_order() {
     delivers(Postage { claims: 1, retries: 1, ..POSTAGE });
     delivers(Postage { letters: 3, claims: 1, ..POSTAGE });
     delivers(Postage { letters: 3, failures: 3, crashes: 0, ..POSTAGE });
@@ -170,13 +170,13 @@ fn finds_slip(slip: Slip, property: &'static str) {
 
 /// Guarantees: MODEL-10.
 #[test]
-fn a_process_that_goes_on_though_it_was_overtaken_is_found() {
+fn model_finds_overtaken_process_that_continues() {
     finds_slip(Slip::GoesOnWhenOvertaken, "no letter passes one that still waits");
 }
 
 /// Guarantees: MODEL-10.
 #[test]
-fn a_letter_that_is_put_behind_later_ones_is_found() {
+fn model_finds_later_message_passing_failed_one() {
     finds_slip(Slip::PassesWhatFailed, "no letter passes one that still waits");
 }
 
@@ -188,6 +188,6 @@ fn a_delivery_that_is_recorded_first_is_found() {
 
 /// Guarantees: MODEL-11.
 #[test]
-fn a_letter_that_is_handed_in_before_its_record_is_found() {
+fn model_finds_message_delivered_before_its_record() {
     finds_slip(Slip::HandsInEarly, "no letter comes before its record");
 }

@@ -279,7 +279,7 @@ async fn every_transfer_in_sqlite_is_there_exactly_once() {
 ///
 /// Guarantees: ONCE-1.
 #[tokio::test]
-async fn every_transfer_is_there_exactly_once_though_the_server_is_killed() {
+async fn every_transfer_happens_once_despite_server_kills() {
     // Transfers meet each other in both orders, and a deadlock is found after a second otherwise.
     let options = PostgresServerOptions::default().with_setting("deadlock_timeout", "20ms");
     let server = spawn_blocking(|| PostgresServer::start(options)).await.unwrap().unwrap();

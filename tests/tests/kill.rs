@@ -289,13 +289,13 @@ macro_rules! on {
 
             /// Guarantees: DURABLE-1, DURABLE-2, RUN-1, RUN-4, RUN-5.
             #[tokio::test]
-            async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
+            async fn kill_at_any_moment_preserves_effect_promises() {
                 is_killed($service, $kills).await;
             }
 
             /// Guarantees: FLEET-1.
             #[tokio::test]
-            async fn of_two_processes_on_one_run_one_goes_on_and_the_other_says_so() {
+            async fn second_process_on_same_run_is_refused() {
                 meet($service, $rounds).await;
             }
         }
@@ -311,7 +311,7 @@ mod shards {
 
     /// Guarantees: DURABLE-1, DURABLE-2, RUN-1, RUN-4, RUN-5.
     #[tokio::test]
-    async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
+    async fn kill_at_any_moment_preserves_effect_promises() {
         let seed = seed();
         Space::within_shards(async |space| {
             kill_again_and_again(space, Layers::Off, seed, KILLS_ON_SERVER).await
@@ -321,7 +321,7 @@ mod shards {
 
     /// Guarantees: FLEET-1.
     #[tokio::test]
-    async fn of_two_processes_on_one_run_one_goes_on_and_the_other_says_so() {
+    async fn second_process_on_same_run_is_refused() {
         let seed = seed();
         Space::within_shards(async |space| meet_again_and_again(space, seed, 5).await).await;
     }
@@ -335,7 +335,7 @@ macro_rules! in_envelopes {
 
             /// Guarantees: DURABLE-1, DURABLE-2, RUN-1, RUN-4, RUN-5.
             #[tokio::test]
-            async fn whatever_the_moment_of_a_kill_the_ledger_shows_what_the_effects_promise() {
+            async fn kill_at_any_moment_preserves_effect_promises() {
                 let seed = seed();
                 Space::within($service, async |space| {
                     kill_again_and_again(space, Layers::On, seed, $kills).await;

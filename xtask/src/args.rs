@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_with_the_remedy() {
+    fn unknown_arguments_are_refused_with_remedy() {
         assert!(parsed("test resume").unwrap_err().to_string().contains("after `--`"));
         assert!(parsed("test --services").unwrap_err().to_string().contains("`native` or `env`"));
         assert!(parsed("test --services docker").unwrap_err().to_string().contains("not `docker`"));

@@ -107,13 +107,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_shown_as_the_line_that_repeats_it() {
+    fn cargo_call_prints_as_repeatable_command_line() {
         let call = Cargo::new("doc  --locked").env("RUSTDOCFLAGS", "-D warnings").args(&["it's".to_owned()]);
         assert_eq!(call.to_string(), r"RUSTDOCFLAGS='-D warnings' cargo doc --locked 'it'\''s'");
     }
 
     #[test]
-    fn a_call_knows_nothing_of_the_package_that_makes_it() {
+    fn cargo_call_drops_environment_of_calling_package() {
         let command = Cargo::new("--version").command(Path::new("."));
         let removed: Vec<_> =
             command.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name).collect();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subcommand_that_is_not_installed_is_known_without_noise() {
+    fn missing_subcommand_is_detected_quietly() {
         assert!(Cargo::new("--version").succeeds_quietly(Path::new(".")));
         assert!(!Cargo::new("no-such-subcommand-exists").succeeds_quietly(Path::new(".")));
     }

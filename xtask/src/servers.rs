@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_of_a_server_is_read_out_of_its_url() {
+    fn server_address_is_parsed_from_url() {
         let place = |url| place(url).unwrap_or_default();
         assert_eq!(place("postgres://user:p@ss:w@db.example:7000/name?x=y"), "db.example:7000");
         assert_eq!(place("postgresql://db.example/name"), "db.example:5432");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn all_servers_that_are_not_there_are_named_without_their_passwords() {
+    fn absent_servers_are_named_without_passwords() {
         let there = TcpListener::bind("127.0.0.1:0").unwrap();
         let there = format!("redis://{}", there.local_addr().unwrap());
         // No server listens on the first of all ports.
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_compose_file_has_the_servers_that_are_used_without_variables() {
+    fn compose_file_contains_default_servers() {
         let text = include_str!("../../docker-compose.yml");
         for service in Service::ALL {
             let place = place(composed(service)).unwrap();

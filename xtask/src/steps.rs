@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_failure_ends_the_row_and_says_how_to_repeat_it() {
+    fn first_failed_step_ends_run_with_command() {
         let steps = [
             Step::skipped("absent", "not installed"),
             Step::inside("good", "cargo good", |_| Ok(())),

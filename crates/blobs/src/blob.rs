@@ -142,7 +142,7 @@ mod tests {
 
     /// Guarantees: BLOB-12.
     #[test]
-    fn a_name_is_read_as_it_is_written_and_in_no_other_form() {
+    fn blob_name_parses_only_in_written_form() {
         let blob = Blob { id: Uuid::from_u128(0xAB), len: 7 };
         let text = "ferrata-blob:000000000000000000000000000000ab.7";
         assert_eq!((blob.to_string().as_str(), text.parse::<Blob>().unwrap()), (text, blob));

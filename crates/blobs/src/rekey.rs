@@ -174,7 +174,7 @@ mod tests {
     use crate::seal::segments;
 
     #[test]
-    fn the_length_of_a_value_follows_from_what_it_takes() {
+    fn value_length_derives_from_stored_size() {
         for len in [0, 1, 15, 16, SEGMENT - 1, SEGMENT, SEGMENT + 1, 3 * SEGMENT, 3 * SEGMENT + 16, 5 << 30] {
             assert_eq!(value_len(HEAD + len + segments(len) * TAG as u64), len);
         }

@@ -26,7 +26,7 @@ mod tests {
     ///
     /// Guarantees: CLI-11.
     #[tokio::test]
-    async fn sixteen_are_at_work_and_their_results_are_in_order() {
+    async fn sixteen_operations_overlap_with_ordered_results() {
         let items: Vec<usize> = (0..AT_ONCE * 3).collect();
         let (at_work, most, all) = (Cell::new(0), Cell::new(0), Barrier::new(AT_ONCE));
         let work = async |item: &usize| {

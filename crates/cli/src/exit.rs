@@ -146,7 +146,7 @@ mod tests {
 
     /// Guarantees: CLI-2.
     #[test]
-    fn codes_are_different_and_none_of_an_error_says_that_all_is_well() {
+    fn exit_codes_differ_and_errors_are_nonzero() {
         let codes: std::collections::BTreeSet<u8> = ExitReason::ALL.iter().map(|exit| exit.code()).collect();
         assert_eq!(codes.len(), ExitReason::ALL.len());
         assert!(ErrorKind::ALL.iter().all(|&kind| ExitReason::for_error(kind) != ExitReason::Done));

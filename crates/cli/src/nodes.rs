@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_far_an_attempt_has_come_is_one_short_line() {
+    fn attempt_progress_is_one_short_line() {
         assert_eq!(progress_text(&serde_json::json!("page 3 of 9")), "at page 3 of 9");
         assert_eq!(progress_text(&serde_json::json!({ "rows": 7 })), r#"at {"rows":7}"#);
         let long = progress_text(&serde_json::json!(format!("a\n{}", "b".repeat(100))));

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_door_lets_colours_through_and_nothing_else() {
+    fn output_filter_passes_only_colors() {
         let painted = "\u{1b}[1;31mred\u{1b}[0m\nplain";
         assert_eq!(safe(painted, true), painted);
         assert_eq!(safe(painted, false), " [1;31mred [0m\nplain");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_steer_a_terminal_is_taken_out_or_escaped() {
+    fn terminal_control_characters_are_removed_or_escaped() {
         let hostile = "a\u{1b}[2Jb\u{9b}31mc\u{202e}d\u{2066}e\u{7f}\u{200f}\u{61c}é日";
         for shown in [clean(hostile), clean_lines(hostile)] {
             assert_eq!(shown, "a [2Jb 31mc d e   é日");

@@ -102,7 +102,7 @@ fn a_run_at_work_is_small() {
 
 /// Lists that held one item had room for four, of hundreds of bytes each, for as long as the run went on.
 #[test]
-fn a_run_at_work_is_small_behind_its_first_node() {
+fn active_run_is_small_after_first_node() {
     alone(async {
         let (first, second) = (at_work(0).await, at_work(1).await);
         println!("{first} bytes for each run at its first node, {second} at the second");
@@ -115,7 +115,7 @@ fn a_run_at_work_is_small_behind_its_first_node() {
 
 /// A run that waits is in the store, and its handle in the hands of the caller; nothing else knows of it.
 #[test]
-fn a_run_that_waits_is_smaller_and_leaves_nothing_behind() {
+fn idle_run_frees_memory() {
     alone(async {
         let gate = |_s: &Context| Ask::<String>::new("go on?");
         let graph = Graph::<Context>::builder("ask")
@@ -207,7 +207,7 @@ fn fan_out(width: usize) -> Graph<Context> {
 
 /// What is live in a run was copied at each end of an activation, to try on it what follows.
 #[test]
-fn an_end_beside_many_others_asks_for_no_more_memory_than_beside_few() {
+fn activation_end_memory_is_independent_of_siblings() {
     alone(async {
         let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
         let mut each = Vec::new();
@@ -231,7 +231,7 @@ fn an_end_beside_many_others_asks_for_no_more_memory_than_beside_few() {
 
 /// The room for events was made with the runtime, subscribed to or not: more than all the rest of it, and slow to make without optimisation.
 #[test]
-fn a_runtime_that_nobody_subscribes_to_has_no_room_for_events() {
+fn runtime_without_subscribers_allocates_no_event_buffer() {
     alone(async {
         let build = async || Runtime::builder(MemoryStore::new()).build().await.unwrap();
         let _warm = build().await;

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_quoted_is_read_as_what_it_says() {
+    fn quoted_values_parse_as_their_type() {
         assert_eq!(Value::string("900s").as_duration(), Some(Duration::from_secs(900)));
         assert_eq!(Value::string(" 3 ").as_integer(), Some(3));
         assert_eq!(Value::Float(2.0).as_integer(), Some(2));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_beyond_64_bits_of_milliseconds_is_none() {
+    fn duration_beyond_64_bit_milliseconds_is_none() {
         assert_eq!(Length::from_text("18446744073709551615d"), None);
         assert_eq!(Length::from_text("18446744073709551616ms"), None);
         assert_eq!(Length::from_text("s"), None);

@@ -183,7 +183,7 @@ mod tests {
 
     #[cfg(feature = "sqlite")]
     #[test]
-    fn a_sqlite_url_is_a_store_in_a_file_that_is_not_there_yet() {
+    fn sqlite_url_opens_store_in_new_file() {
         for url in ["sqlite:///nowhere/runs.db", "sqlite:runs.db?synchronous=normal"] {
             assert_eq!(connect(url).unwrap().capabilities().name, "sqlite", "{url}");
         }
@@ -192,7 +192,7 @@ mod tests {
 
     #[cfg(not(feature = "sqlite"))]
     #[test]
-    fn the_feature_of_sqlite_that_is_off_is_named() {
+    fn disabled_sqlite_feature_is_named() {
         let error = connect("sqlite:runs.db").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("feature `sqlite`"), "{error}");
@@ -200,7 +200,7 @@ mod tests {
 
     #[cfg(feature = "postgres")]
     #[test]
-    fn a_postgres_url_is_a_store_that_connects_when_it_is_used() {
+    fn postgres_url_opens_store_that_connects_lazily() {
         for url in ["postgres://me:secret@nowhere.invalid/db?schema=a", "postgresql://nowhere.invalid/db"] {
             let store = connect(url).unwrap();
             assert_eq!(store.capabilities().name, "postgres", "{url}");
@@ -213,7 +213,7 @@ mod tests {
 
     #[cfg(not(feature = "postgres"))]
     #[test]
-    fn the_feature_of_postgres_that_is_off_is_named() {
+    fn disabled_postgres_feature_is_named() {
         let error = connect("postgres://me:secret@host/db").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("feature `postgres`"), "{error}");
@@ -222,7 +222,7 @@ mod tests {
 
     #[cfg(feature = "nats")]
     #[test]
-    fn a_nats_url_is_a_store_that_connects_when_it_is_used() {
+    fn nats_url_opens_store_that_connects_lazily() {
         for url in ["nats://me:secret@nowhere.invalid?namespace=a", "tls://a:1,b:2/?replicas=3"] {
             let store = connect(url).unwrap();
             assert_eq!(store.capabilities().name, "nats", "{url}");
@@ -235,7 +235,7 @@ mod tests {
 
     #[cfg(not(feature = "nats"))]
     #[test]
-    fn the_feature_of_nats_that_is_off_is_named() {
+    fn disabled_nats_feature_is_named() {
         let error = connect("nats://me:secret@host").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("feature `nats`"), "{error}");
@@ -243,7 +243,7 @@ mod tests {
 
     #[cfg(feature = "redis")]
     #[test]
-    fn a_redis_url_is_a_store_that_nobody_has_called_yet() {
+    fn redis_url_opens_store_that_connects_lazily() {
         for url in [
             "redis://:secret@nowhere",
             "rediss://nowhere:1/2?prefix=a",
@@ -261,7 +261,7 @@ mod tests {
 
     #[cfg(not(feature = "redis"))]
     #[test]
-    fn the_feature_of_redis_is_named_when_it_is_off() {
+    fn disabled_redis_feature_is_named() {
         let error = connect("rediss://:secret@host").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("feature `redis`"), "{error}");
@@ -270,7 +270,7 @@ mod tests {
 
     #[cfg(feature = "s3")]
     #[test]
-    fn an_s3_url_is_a_store_of_objects_and_shows_no_secret() {
+    fn s3_url_opens_store_and_hides_secret() {
         let url = "s3://runs/a/b?endpoint=http://127.0.0.1:9&region=here&path_style=true";
         let store = connect(url).unwrap();
         assert_eq!(store.capabilities().name, "s3");
@@ -284,7 +284,7 @@ mod tests {
 
     #[cfg(not(feature = "s3"))]
     #[test]
-    fn the_feature_of_s3_is_named_when_it_is_off() {
+    fn disabled_s3_feature_is_named() {
         let error = connect("s3://key:secret@runs").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(
@@ -295,7 +295,7 @@ mod tests {
 
     #[cfg(all(feature = "sharded", feature = "fs"))]
     #[test]
-    fn a_sharded_url_names_a_file_of_stores_of_any_kind_but_itself() {
+    fn sharded_url_opens_file_of_non_sharded_stores() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("fleet");
         let url = format!("sharded:{}", file.display());
@@ -319,7 +319,7 @@ mod tests {
 
     #[cfg(not(feature = "sharded"))]
     #[test]
-    fn the_feature_of_shards_that_is_off_is_named() {
+    fn disabled_shards_feature_is_named() {
         let error = connect("sharded:fleet").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("feature `sharded`"), "{error}");

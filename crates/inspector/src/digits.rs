@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_kept_if_no_digit_of_it_is_lost() {
+    fn number_is_preserved_if_no_digit_is_lost() {
         for number in [
             "0",
             "-0",
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_found_beside_texts_and_not_in_them() {
+    fn number_scan_skips_digits_inside_strings() {
         let json = r#"[{"set":["a-1","7 \" 8\\"]},-1.5e3, true,null,"\\\"",{"9":10}]"#;
         assert_eq!(numbers(json).collect::<Vec<_>>(), ["-1.5e3", "10"]);
     }

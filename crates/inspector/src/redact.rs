@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_hidden_by_name_by_number_and_by_any() {
+    fn redaction_matches_names_indexes_and_wildcards() {
         let mut redaction = Redaction::default();
         ["/password", "/cards/*/number", "/list/1", "/a~1b", "/gone/x", "/text/deep"]
             .iter()

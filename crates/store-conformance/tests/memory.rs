@@ -60,7 +60,7 @@ impl Space for Counted {
 }
 
 #[test]
-fn the_longest_properties_have_a_short_form_for_a_slow_server() {
+fn longest_properties_have_short_form() {
     let longest = [
         "a_batch_of_two_hundred_runs_is_kept",
         "a_hundred_runs_grow_at_once",

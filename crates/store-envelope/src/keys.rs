@@ -300,7 +300,7 @@ mod tests {
 
     /// Guarantees: SECURITY-10.
     #[test]
-    fn a_keyring_is_read_and_what_is_none_is_refused_without_being_shown() {
+    fn invalid_keyring_is_refused_without_showing_it() {
         let read =
             Keyring::parse(&format!("# of the payments\r\n\n new= {HEX}\nold ={}", HEX.to_uppercase()))
                 .unwrap();

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn hands_out_lines_from_the_end_down_to_the_floor() {
+    fn reverse_reader_returns_lines_down_to_floor() {
         assert_eq!(lines_of(b"", 0), (vec![], vec![]));
         assert_eq!(lines_of(b"ab", 0), (b"ab".to_vec(), vec![]));
         assert_eq!(lines_of(b"\n", 0), (vec![], vec![(0, vec![])]));

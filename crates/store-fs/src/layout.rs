@@ -99,7 +99,7 @@ mod tests {
 
     /// Guarantees: FS-2.
     #[test]
-    fn every_run_has_its_own_file_below_its_tenant() {
+    fn every_run_has_file_in_tenant_folder() {
         let layout = FsLayout::new("/r".into());
         let run =
             |tenant: &str, run: &str| RunKey::new(TenantId::new(tenant).unwrap(), RunId::new(run).unwrap());

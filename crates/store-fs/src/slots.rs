@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_keeps_its_slot_until_others_were_used_more() {
+    fn run_keeps_slot_until_others_displace_it() {
         for capacity in [1, 2, 8, 20] {
             let slots = RunSlots::new(NonZeroUsize::new(capacity).unwrap());
             let first = slots.slot_of(&run("first"));

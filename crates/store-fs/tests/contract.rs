@@ -55,7 +55,7 @@ fn seqs(records: &[Record]) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn what_was_appended_is_loaded_from_the_newest_base_on_by_any_instance() {
+async fn any_instance_loads_appends_from_newest_base() {
     let place = place().await;
     let mut author = Author::new("r");
     let mut all = Vec::new();
@@ -89,7 +89,7 @@ async fn what_was_appended_is_loaded_from_the_newest_base_on_by_any_instance() {
 }
 
 #[tokio::test]
-async fn an_append_to_another_head_is_refused_with_the_head_that_was_found() {
+async fn append_to_wrong_head_conflicts_with_actual_head() {
     let place = place().await;
     let mut author = Author::new("r");
     let start = author.write(&["0"]);
@@ -110,7 +110,7 @@ async fn an_append_to_another_head_is_refused_with_the_head_that_was_found() {
 }
 
 #[tokio::test]
-async fn appending_again_what_is_the_end_of_the_log_writes_nothing() {
+async fn repeating_last_append_writes_nothing() {
     let place = place().await;
     let mut author = Author::new("r");
     let start = author.write(&["0", "1"]);
@@ -156,7 +156,7 @@ async fn the_entries_of_a_batch_are_independent() {
 
 /// Guarantees: FS-2.
 #[tokio::test]
-async fn ids_are_told_apart_in_every_letter_and_every_tenant() {
+async fn ids_differ_by_every_letter_and_tenant() {
     let place = place().await;
     let longest = "x".repeat(128);
     let ids = ["a", "A", "a.jsonl", "a:b", "a-b", "a_b", "a.b", "-", "_", ":", &longest];
@@ -216,7 +216,7 @@ async fn ranges_from_both_ends_see_every_header_once() {
 
 /// The log has no index: a range in the middle is found by halves, whatever the lengths of the lines.
 #[tokio::test]
-async fn a_range_in_the_middle_of_a_long_log_is_found_without_reading_the_log() {
+async fn middle_range_is_found_without_reading_log() {
     let place = place().await;
     let mut author = Author::new("r");
     let mut headers = Vec::new();
@@ -243,7 +243,7 @@ async fn a_range_in_the_middle_of_a_long_log_is_found_without_reading_the_log() 
 }
 
 #[tokio::test]
-async fn a_walk_begun_before_a_prune_goes_on_after_it() {
+async fn listing_begun_before_prune_continues_after_it() {
     let place = place().await;
     for (name, start) in [("n", HeaderRange::newest(2)), ("o", HeaderRange::oldest(2))] {
         let mut author = Author::new(name);
@@ -260,7 +260,7 @@ async fn a_walk_begun_before_a_prune_goes_on_after_it() {
 }
 
 #[tokio::test]
-async fn pruning_drops_what_is_before_the_cut_and_keeps_the_rest_as_it_was() {
+async fn prune_removes_records_before_cut_only() {
     let place = place().await;
     let mut author = Author::new("r");
     let start = author.write(&["0", "11", "222"]);
@@ -323,7 +323,7 @@ async fn the_head_itself_can_be_the_cut() {
 }
 
 #[tokio::test]
-async fn purging_leaves_no_trace_and_refuses_the_old_writer() {
+async fn purge_leaves_no_trace_and_refuses_old_writer() {
     let place = place().await;
     let mut author = Author::new("r");
     append(&place.store, author.write(&["0", "11"])).await.unwrap();
@@ -358,7 +358,7 @@ async fn purging_leaves_no_trace_and_refuses_the_old_writer() {
 }
 
 #[tokio::test]
-async fn a_writer_that_holds_a_file_open_notices_that_it_was_replaced() {
+async fn writer_with_open_file_notices_replacement() {
     let place = place().await;
     let other = place.reopen();
     let mut author = Author::new("r");
@@ -426,7 +426,7 @@ async fn runs_are_listed_by_creation_and_filtered() {
 
 /// Guarantees: FS-18.
 #[tokio::test]
-async fn an_owner_is_alive_until_its_heartbeat_expires_or_ends() {
+async fn owner_is_alive_until_heartbeat_expires_or_ends() {
     let directory = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::default());
     let open = || FsStore::open(directory.path()).unwrap().with_clock(Arc::clone(&clock) as _);
@@ -476,7 +476,7 @@ async fn an_owner_is_alive_until_its_heartbeat_expires_or_ends() {
 }
 
 #[tokio::test]
-async fn files_of_executors_that_ended_long_ago_are_removed() {
+async fn files_of_long_dead_processes_are_removed() {
     let directory = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::default());
     let store = FsStore::open(directory.path()).unwrap().with_clock(Arc::clone(&clock) as _);
@@ -511,7 +511,7 @@ async fn a_store_opens_anywhere_and_from_a_url() {
 }
 
 #[tokio::test]
-async fn two_instances_with_a_small_cache_take_turns_on_many_runs() {
+async fn two_instances_with_small_cache_alternate_on_runs() {
     let directory = tempfile::tempdir().unwrap();
     let options = FsOptions::default().with_open_files(std::num::NonZeroUsize::new(3).unwrap());
     let open = || FsStore::open_with(directory.path(), options.clone()).unwrap();

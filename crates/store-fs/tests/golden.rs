@@ -138,7 +138,7 @@ impl Place {
 
 /// Guarantees: FS-1.
 #[tokio::test]
-async fn what_is_written_now_is_as_it_was_released() {
+async fn written_files_match_released_format() {
     let place = Place::new();
     for append in appends() {
         place.append(&append).await;

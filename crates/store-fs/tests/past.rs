@@ -11,7 +11,7 @@ use ferrata_store::CheckpointStore;
 use ferrata_store_fs::FsStore;
 
 #[tokio::test]
-async fn killed_at_any_write_it_is_finished_by_the_next_process() {
+async fn next_process_finishes_after_kill_at_any_write() {
     kills::at_every_write(|| {
         // What dies here is a process, not the disk: where memory can be had as a folder, no time is spent on syncs.
         let memory = std::path::Path::new("/dev/shm");

@@ -166,7 +166,7 @@ async fn history(store: &FsStore) -> Vec<RecordHeader> {
 
 /// Guarantees: FLEET-1.
 #[tokio::test]
-async fn of_racing_processes_one_wins_after_each_head_and_the_log_has_what_they_were_told() {
+async fn racing_processes_have_one_winner_per_head() {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().join("new");
     let racing: Vec<Child> = (0..3).map(|_| start("race", &folder)).collect();
@@ -186,7 +186,7 @@ async fn of_racing_processes_one_wins_after_each_head_and_the_log_has_what_they_
 
 /// Guarantees: FS-18.
 #[tokio::test]
-async fn what_a_killed_process_was_told_is_there_and_it_is_known_to_be_dead_at_once() {
+async fn killed_process_keeps_records_and_loses_liveness() {
     for rounds in [1, 20, 50] {
         let directory = tempfile::tempdir().unwrap();
         let store = FsStore::open(directory.path()).unwrap();
@@ -217,7 +217,7 @@ async fn what_a_killed_process_was_told_is_there_and_it_is_known_to_be_dead_at_o
 }
 
 #[tokio::test]
-async fn a_log_that_may_not_grow_is_left_as_it_was() {
+async fn append_beyond_file_size_limit_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let program = std::env::current_exe().unwrap();
     let mut limited = Command::new("sh");
@@ -245,7 +245,7 @@ async fn a_log_that_may_not_grow_is_left_as_it_was() {
 ///
 /// Guarantees: FS-17.
 #[tokio::test]
-async fn a_process_that_may_open_few_files_closes_what_is_idle_and_takes_nobody_for_dead() {
+async fn fd_limited_process_closes_idle_logs() {
     let directory = tempfile::tempdir().unwrap();
     let mut limited = Command::new("sh");
     limited.args(["-c", "ulimit -n 40; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
@@ -271,7 +271,7 @@ fn copy(from: &Path, to: &Path) {
 ///
 /// Guarantees: FS-15.
 #[tokio::test]
-async fn a_copy_of_a_folder_in_use_holds_a_beginning_of_its_runs() {
+async fn copy_of_active_folder_holds_prefix_of_runs() {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("store");
     let mut process = start("own and append", &folder);
@@ -302,7 +302,7 @@ async fn a_copy_of_a_folder_in_use_holds_a_beginning_of_its_runs() {
 ///
 /// Guarantees: FS-16.
 #[tokio::test]
-async fn a_folder_that_is_taken_away_is_unavailable_until_it_is_back() {
+async fn removed_folder_is_unavailable_until_it_returns() {
     let place = tempfile::tempdir().unwrap();
     let (folder, away) = (place.path().join("store"), place.path().join("away"));
     let store = FsStore::open(&folder).unwrap();
@@ -383,7 +383,7 @@ fn set_modes(path: &Path, folder: u32, file: u32) {
 }
 
 #[tokio::test]
-async fn without_the_right_to_write_reading_works_and_writing_says_what_is_missing() {
+async fn read_only_folder_reads_and_refuses_writes() {
     let directory = tempfile::tempdir().unwrap();
     let store = FsStore::open(directory.path()).unwrap();
     append(&store, Author::new("r").write(&["0"])).await.unwrap();
@@ -403,7 +403,7 @@ async fn without_the_right_to_write_reading_works_and_writing_says_what_is_missi
 
 /// What a killed process left in its journal stands in the logs, too, until the machine stops.
 #[tokio::test]
-async fn who_may_only_read_reads_what_a_killed_process_wrote() {
+async fn read_only_user_reads_records_of_killed_process() {
     let directory = tempfile::tempdir().unwrap();
     let mut process = start("own and append", directory.path());
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();

@@ -204,7 +204,7 @@ mod tests {
 
     /// Guarantees: NATS-3.
     #[test]
-    fn what_may_have_been_written_is_in_doubt_and_nothing_else_is() {
+    fn only_possible_writes_are_indeterminate() {
         let refused = |code, status| StoreError::Refused { code, status, description: "why".to_owned() };
         let lost = StoreError::Lost { why: "the connection was lost".to_owned() };
         for (fault, write, read) in [

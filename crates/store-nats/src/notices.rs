@@ -237,7 +237,7 @@ mod tests {
 
     /// It came after this process had polled, and before this process's own text: subscribers get it first.
     #[tokio::test]
-    async fn what_others_said_before_is_heard_before_what_is_said_here() {
+    async fn earlier_remote_notices_precede_local_ones() {
         let mut looks = 0;
         let mut heard = stream::poll_fn(|task| {
             looks += 1;

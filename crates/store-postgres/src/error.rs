@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_leaves_a_doubt_only_of_a_write() {
+    fn lost_connection_is_indeterminate_only_for_writes() {
         let lost = || sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
         assert_eq!(fault(&lost(), Call::Read).kind(), ErrorKind::Unavailable);
         assert_eq!(fault(&lost(), Call::Write).kind(), ErrorKind::Indeterminate);

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn the_password_of_a_url_reaches_the_server_and_nothing_else() {
+    fn url_password_reaches_only_server() {
         let target = target("redis://me:sec%2Fret@host/2", RedisOptions::default()).unwrap();
         let settings = target.seeds[0].redis_settings();
         assert_eq!(

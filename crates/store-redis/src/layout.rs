@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_a_run_leads_back_to_it() {
+    fn run_key_parses_back_to_run() {
         let layout = Layout::new("app".into());
         let key = run("acme", "r:1");
         let text = layout.run(&key);

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_may_drop_runs_is_objected_to() {
+    fn evicting_server_configuration_is_rejected() {
         let with = |limit, policy| read(&format!("maxmemory:{limit}\r\nmaxmemory_policy:{policy}\r\n"), &[]);
         assert!(with(100, "allkeys-lru").objection().unwrap().contains("noeviction"));
         assert_eq!(with(0, "allkeys-lru").objection(), None, "without a limit nothing is removed");

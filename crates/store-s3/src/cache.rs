@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_is_kept_and_the_rest_is_bounded() {
+    fn cache_keeps_used_entries_within_bound() {
         let cache = Cache::new(10);
         let key = |n: usize| RunKey::from(RunId::new(format!("r-{n}")).unwrap());
         for n in 0..100 {

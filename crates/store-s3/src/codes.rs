@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_404_means_that_there_is_no_such_object() {
+    fn only_status_404_means_missing_object() {
         // A proxy may answer anything with any words.
         assert_eq!(verdict("NotFound", 500).sort, RefusalKind::Unsure);
     }

@@ -178,7 +178,7 @@ mod tests {
 
     /// Guarantees: S3-8.
     #[test]
-    fn a_key_stays_below_the_limit_of_a_kibibyte() {
+    fn object_key_stays_below_one_kibibyte() {
         let longest = "x".repeat(128);
         let run = run(&longest, &longest);
         let layout = Layout::new(&"p".repeat(crate::config::MAX_PREFIX));

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_joins_takes_its_share_and_no_run_moves_between_the_others() {
+    fn joining_shard_takes_share_without_other_moves() {
         let map = map(&["abc", "abcd"]);
         let mut taken = 0;
         for run in runs() {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_places_of_an_older_map_are_the_first_of_a_newer_one() {
+    fn older_map_shards_lead_newer_map_shards() {
         let generations = ["ab", "abc", "c", "ab", "abcd"];
         for run in runs() {
             let longest = map(&generations).places(&run).shards;
@@ -212,7 +212,7 @@ mod tests {
 
     /// Guarantees: SHARD-3.
     #[test]
-    fn homes_stay_where_they_are_from_version_to_version() {
+    fn home_shards_are_stable_across_versions() {
         // Stored data depends on this value: a change would lose every run.
         let map = map(&["abc"]);
         let home: Vec<usize> = runs().take(12).map(|run| map.places(&run).shards[0]).collect();

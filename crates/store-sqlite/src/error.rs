@@ -183,7 +183,7 @@ mod tests {
 
     /// Guarantees: SQLITE-16.
     #[test]
-    fn a_dropped_connection_is_in_doubt_only_of_a_write() {
+    fn dropped_connection_is_indeterminate_only_for_writes() {
         assert_eq!(
             classify_error(&sqlx::Error::WorkerCrashed, SqliteCallEffect::Write).kind,
             ErrorKind::Indeterminate

@@ -151,7 +151,7 @@ mod tests {
     use crate::testing::Log;
 
     #[test]
-    fn a_second_entry_of_a_run_is_refused_and_harms_no_other() {
+    fn second_entry_of_run_is_refused_alone() {
         let log = |run: &str| Log::new(RunId::new(run).unwrap());
         let mut odd = log("b").next(1);
         odd.records.clear();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_with_a_gap_is_corrupt_and_names_the_record() {
+    fn changes_with_gap_are_corrupt_and_name_record() {
         let log = log();
         for known in 0..12 {
             let head = log.records[known].header.head();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_with_a_gap_or_without_a_base_is_corrupt_and_names_the_record() {
+    fn load_with_gap_or_without_base_is_corrupt() {
         let log = log();
         let corrupt = |records: &[Record], last: u64, at: u64| {
             let error = check_loaded(&log.key, records, Seq::new(last)).unwrap_err();

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_what_is_kept_of_it_and_goes_on_to_its_end() {
+    fn header_range_covers_retained_records_to_its_end() {
         for (first, last) in [(0, 0), (0, 9), (4, 9), (9, 9)] {
             for limit in [0, 1, 3, 10, u32::MAX] {
                 for start in [HeaderRange::oldest(limit), HeaderRange::newest(limit)] {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_with_a_gap_or_of_other_records_is_corrupt() {
+    fn headers_with_gap_or_foreign_records_are_corrupt() {
         let run = RunKey::from(RunId::new("r").unwrap());
         let check = |range: HeaderRange, seqs: &[u64]| {
             let answer = Headers::checked(&run, range, (seq(2), seq(9)), headers(seqs.iter().copied()));

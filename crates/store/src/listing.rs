@@ -156,7 +156,7 @@ mod tests {
     use crate::testing::{Log, facts};
 
     #[test]
-    fn a_cursor_comes_back_in_its_own_listing_only() {
+    fn cursor_is_valid_only_in_its_listing() {
         let run = RunKey::new(TenantId::new("t:.-_").unwrap(), RunId::new("r:1.2").unwrap());
         let listing = Listing::of_runs(&RunQuery::default(), Order::NewestFirst);
         let place = RunPlace { created: Timestamp::from_unix_ms(-5), run: run.clone() };

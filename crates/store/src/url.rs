@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_read_and_refused_if_it_is_none() {
+    fn file_url_path_is_parsed_or_refused() {
         for (url, found) in [
             ("f:/a", Ok("/a")),
             ("f:///a", Ok("/a")),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_read_in_order_and_refused_if_they_are_no_such_value() {
+    fn url_options_keep_order_and_refuse_invalid_values() {
         let (place, options) = split("s:a?&x&y=&z=%41%zz&n=7&n=-1");
         assert_eq!(place, "s:a");
         let options: Vec<_> = options.collect();

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_libraries_of_an_unpacked_program_are_those_of_its_architecture() {
+    fn unpacked_program_finds_libraries_of_its_architecture() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         for folder in ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib/python3"] {

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_answers_and_nobody_else_can_take_the_port() {
+    fn reserved_port_refuses_connections_and_binds() {
         let nobody = RefusingPort::new().unwrap();
         let refused = TcpStream::connect(nobody.address()).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);

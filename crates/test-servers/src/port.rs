@@ -76,7 +76,7 @@ mod tests {
 
     /// A test must not take the port of another test's server while that server is down, because the server could then not restart.
     #[test]
-    fn a_port_is_given_out_once_while_nobody_listens_on_it() {
+    fn port_is_reserved_once_while_unused() {
         let port = ReservedPort::free();
         assert!(is_free(port.number()), "nothing listens");
         let again = || UdpSocket::bind((Ipv4Addr::LOCALHOST, port.number()));

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_is_missing_is_one_message_with_the_remedy() {
+    fn missing_programs_share_one_message_with_remedy() {
         let error = ServerError::Missing { programs: vec![Program::Postgres, Program::Python] };
         let text = error.to_string();
         assert!(
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_version_that_has_the_program_is_taken() {
+    fn newest_version_with_program_is_chosen() {
         let folder = tempfile::tempdir().unwrap();
         for program in ["9/bin/initdb", "17/bin/initdb", "18/bin/psql", "old/bin/initdb"] {
             let path = folder.path().join(program);

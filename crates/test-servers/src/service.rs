@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_is_not_named_fails_the_test_with_the_remedy() {
+    fn missing_server_variable_fails_test_with_remedy() {
         assert_eq!(required("A", Some("redis://127.0.0.1".to_owned())), "redis://127.0.0.1");
         for unset in [None, Some(String::new())] {
             let panic = std::panic::catch_unwind(|| required("STORE_TEST_A_URL", unset)).unwrap_err();

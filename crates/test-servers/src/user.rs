@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_private_folder_of_another_is_out_of_reach() {
+    fn private_folder_of_other_user_is_unreachable() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("target/program");
         let mode = |mode| {

@@ -350,49 +350,49 @@ async fn one_is_shown(service: Option<Service>) {
 }
 
 #[tokio::test]
-async fn a_page_shows_the_note_as_it_is_written_wherever_its_connection_is_cut_on_files() {
+async fn page_shows_written_note_despite_disconnects_on_files() {
     one_is_shown(None).await;
 }
 
 #[tokio::test]
-async fn a_page_shows_the_note_as_it_is_written_wherever_its_connection_is_cut_on_postgres() {
+async fn page_shows_written_note_despite_disconnects_on_postgres() {
     one_is_shown(Some(Service::Postgres)).await;
 }
 
 /// Guarantees: EVENT-9.
 #[tokio::test]
-async fn an_order_is_watched_from_any_replica_wherever_the_client_drops_out_on_files() {
+async fn order_watch_moves_between_replicas_on_files() {
     one_is_watched(None).await;
 }
 
 #[tokio::test]
-async fn an_order_is_watched_from_any_replica_wherever_the_client_drops_out_on_postgres() {
+async fn order_watch_moves_between_replicas_on_postgres() {
     one_is_watched(Some(Service::Postgres)).await;
 }
 
 #[tokio::test]
-async fn when_one_replica_is_killed_the_other_finishes_its_orders_on_files() {
+async fn replica_finishes_orders_of_killed_one_on_files() {
     one_is_killed(None).await;
 }
 
 #[tokio::test]
-async fn when_one_replica_is_killed_the_other_finishes_its_orders_on_postgres() {
+async fn replica_finishes_orders_of_killed_one_on_postgres() {
     one_is_killed(Some(Service::Postgres)).await;
 }
 
 #[tokio::test]
-async fn a_replica_that_is_told_to_end_lets_its_orders_go_at_once_on_files() {
+async fn stopping_replica_releases_orders_at_once_on_files() {
     one_is_told_to_end(None).await;
 }
 
 #[tokio::test]
-async fn a_replica_that_is_told_to_end_lets_its_orders_go_at_once_on_postgres() {
+async fn stopping_replica_releases_orders_at_once_on_postgres() {
     one_is_told_to_end(Some(Service::Postgres)).await;
 }
 
 /// A client that hung up while its order was recorded left an order that its replica owned and nobody went on with.
 #[tokio::test]
-async fn an_order_whose_client_hung_up_is_finished_or_was_never_placed() {
+async fn abandoned_order_is_finished_or_never_placed() {
     Space::within(None, async |space| {
         let ann = Replica::start(space, "ann", LONG);
         let orders = ids("order", 12);
@@ -412,7 +412,7 @@ async fn an_order_whose_client_hung_up_is_finished_or_was_never_placed() {
 }
 
 #[tokio::test]
-async fn only_who_has_a_key_is_answered_and_no_body_is_too_large() {
+async fn requests_need_key_and_bounded_body() {
     Space::within(None, async |space| {
         let file = space.folder().join("keys");
         std::fs::write(&file, "zoe a-key-that-is-long-enough\nbob another-key-of-this-kind\n").unwrap();
@@ -447,7 +447,7 @@ async fn only_who_has_a_key_is_answered_and_no_body_is_too_large() {
 }
 
 #[test]
-fn wrong_usage_and_a_wrong_store_are_told_without_secrets() {
+fn wrong_usage_and_store_errors_hide_secrets() {
     for (args, code, says) in [
         (&["--nmae", "x"][..], 2, "there is no option `--nmae`"),
         (&["--name"], 2, "`--name` needs a value"),

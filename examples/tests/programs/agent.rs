@@ -50,7 +50,7 @@ fn mails(outbox: &TempDir) -> usize {
 }
 
 #[tokio::test]
-async fn it_sends_a_mail_when_a_person_agrees_and_has_spent_what_it_was_given() {
+async fn approved_agent_sends_mail_and_spends_granted_budget() {
     let (world, outbox, script) = (World::new(), TempDir::new().unwrap(), yes());
     let process = process(&world, outbox.path(), &script).await;
     let run = process.start(&graph().unwrap(), input()).id("r").await.unwrap();
@@ -64,7 +64,7 @@ async fn it_sends_a_mail_when_a_person_agrees_and_has_spent_what_it_was_given() 
 }
 
 #[tokio::test]
-async fn a_mail_that_nobody_agrees_to_in_time_is_not_sent() {
+async fn unapproved_mail_is_not_sent_after_deadline() {
     let (world, outbox) = (World::new(), TempDir::new().unwrap());
     let script = Script::new().answer("budget", Answer::accept(10_u32).unwrap());
     let (process, graph) = (process(&world, outbox.path(), &script).await, graph().unwrap());
@@ -89,7 +89,7 @@ async fn without_more_money_it_stops() {
 }
 
 #[tokio::test]
-async fn a_crash_at_any_write_loses_nothing_and_sends_one_mail() {
+async fn crash_at_any_write_sends_one_mail() {
     let outbox = TempDir::new().unwrap();
     let folder = outbox.path().to_owned();
     let crashes = CrashTest::new(&graph().unwrap(), input())
@@ -106,7 +106,7 @@ async fn a_crash_at_any_write_loses_nothing_and_sends_one_mail() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_for_a_moment_is_not_noticed() {
+async fn brief_store_failure_goes_unnoticed() {
     for (n, fault) in [(0, Fault::Before), (1, Fault::After), (3, Fault::Before), (5, Fault::After)] {
         let (world, outbox, script) = (World::new(), TempDir::new().unwrap(), yes());
         let process = process(&world, outbox.path(), &script).await;
@@ -118,7 +118,7 @@ async fn a_store_that_fails_for_a_moment_is_not_noticed() {
 }
 
 #[tokio::test]
-async fn the_graph_of_today_understands_a_run_of_yesterday() {
+async fn current_graph_continues_older_run() {
     assert_replays(KEPT, &graph().unwrap()).await;
 }
 
@@ -146,7 +146,7 @@ async fn killed(space: &Space, args: &[&str], chance: &mut Chance) -> Output {
 }
 
 #[tokio::test]
-async fn a_killed_agent_asks_for_money_and_for_the_mail_and_sends_it_once() {
+async fn killed_agent_asks_again_and_sends_once() {
     Space::within(StoreKind::Files, async |space| {
         let mut chance = Chance::seeded();
         let output = killed(space, &["ropes"], &mut chance).await;
@@ -177,7 +177,7 @@ async fn a_killed_agent_asks_for_money_and_for_the_mail_and_sends_it_once() {
 
 /// A process that was killed had put its answer on record, and the same command ended with an error.
 #[tokio::test]
-async fn an_answer_that_is_on_record_already_is_not_asked_for_and_the_run_goes_on() {
+async fn recorded_answer_is_not_requested_again() {
     Space::within(StoreKind::Files, async |space| {
         let (operator, key) =
             (Runtime::builder_with(space.open()).operator(), RunKey::try_from("agent").unwrap());

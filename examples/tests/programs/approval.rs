@@ -57,7 +57,7 @@ async fn records(dir: &Path, id: &str) -> usize {
 
 /// Guarantees: QUESTION-1.
 #[tokio::test]
-async fn what_one_process_asks_a_second_answers_and_a_third_goes_on_with() {
+async fn three_processes_ask_answer_and_continue() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let asked = approval(dir, &["start", "inv-7"]);
@@ -101,7 +101,7 @@ async fn a_rejection_leads_elsewhere_with_its_comment() {
 }
 
 #[tokio::test]
-async fn less_than_what_is_asked_may_be_granted_and_not_more() {
+async fn approval_grants_at_most_requested_amount() {
     let dir = tempfile::tempdir().unwrap();
     for (id, answer, paid) in [("a", "100", "paid 100 EUR"), ("b", "1000", "paid 120 EUR")] {
         approval(dir.path(), &["start", id]);
@@ -112,7 +112,7 @@ async fn less_than_what_is_asked_may_be_granted_and_not_more() {
 }
 
 #[tokio::test]
-async fn a_wrong_answer_says_what_to_type_and_leaves_the_run_as_it_was() {
+async fn wrong_answer_prints_usage_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let missing = approval(dir, &["approve", "inv-7"]);
@@ -204,7 +204,7 @@ async fn is_paid_once(space: &Space, id: &str) -> bool {
 }
 
 #[test]
-fn wrong_usage_is_told_with_its_own_exit_code() {
+fn wrong_usage_has_its_own_exit_code() {
     let dir = tempfile::tempdir().unwrap();
     for args in [
         &[][..],

@@ -140,7 +140,7 @@ impl Ledger {
 
 /// Guarantees: MESSAGE-1.
 #[tokio::test]
-async fn a_chat_that_is_killed_loses_nothing_it_noted_and_answers_nothing_twice() {
+async fn killed_chat_preserves_notes_and_answers_once() {
     let mut chance = Chance::seeded();
     let temp = tempfile::tempdir().unwrap();
     let dir = temp.path();
@@ -247,7 +247,7 @@ pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
 }
 
 #[test]
-fn the_end_of_the_input_leaves_the_chat_as_it_is() {
+fn end_of_input_preserves_chat() {
     let temp = tempfile::tempdir().unwrap();
     let mut chat = Chat::start(temp.path(), "bob");
     chat.say("hello there\n\n");
@@ -259,7 +259,7 @@ fn the_end_of_the_input_leaves_the_chat_as_it_is() {
 }
 
 #[test]
-fn wrong_usage_is_told_with_its_own_exit_code() {
+fn wrong_usage_has_its_own_exit_code() {
     let temp = tempfile::tempdir().unwrap();
     for (args, code, says) in [
         (&["a", "b"][..], 2, "usage: chat"),

@@ -41,12 +41,12 @@ pub(crate) async fn is_killed_on(kind: impl Into<StoreKind>) {
 }
 
 #[tokio::test]
-async fn the_chain_goes_on_behind_the_last_recorded_node_on_files() {
+async fn chain_continues_after_last_recorded_node_on_files() {
     is_killed_on(StoreKind::Files).await;
 }
 
 #[test]
-fn wrong_usage_is_told_with_its_own_exit_code() {
+fn wrong_usage_has_its_own_exit_code() {
     for args in [&["--store"][..], &["here"], &["--stroe", "file:x"], &["--store", "file:x", "y"]] {
         let output = Command::new(program("crash_and_resume"))
             .args(args)

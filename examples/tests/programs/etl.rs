@@ -74,7 +74,7 @@ fn assert_loaded(done: &Load, folder: &TempDir, rows: usize, what: &str) {
 }
 
 #[tokio::test]
-async fn it_loads_each_part_and_counts_what_is_no_sale() {
+async fn etl_loads_each_part_and_counts_non_sales() {
     for rows in [0, LINES - 1, 3 * LINES - 1, 3 * LINES] {
         let (world, folder) = (World::new(), TempDir::new().unwrap());
         let process = process(&world, &folder).await;
@@ -89,7 +89,7 @@ async fn it_loads_each_part_and_counts_what_is_no_sale() {
 }
 
 #[tokio::test]
-async fn a_crash_at_any_write_loads_each_part_once() {
+async fn crash_at_any_write_loads_each_part_once() {
     const ROWS: usize = 2 * LINES - 1;
     let part = part().unwrap();
     let (folder, place) = (TempDir::new().unwrap(), TempDir::new().unwrap());
@@ -108,7 +108,7 @@ async fn a_crash_at_any_write_loads_each_part_once() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_for_a_moment_is_not_noticed() {
+async fn brief_store_failure_goes_unnoticed() {
     for (n, fault) in [(0, Fault::Before), (1, Fault::After), (3, Fault::Before), (5, Fault::After)] {
         let (world, folder) = (World::new(), TempDir::new().unwrap());
         let input = Load { file: sales(folder.path(), 2 * LINES), ..Load::default() };
@@ -121,7 +121,7 @@ async fn a_store_that_fails_for_a_moment_is_not_noticed() {
 }
 
 #[tokio::test]
-async fn the_graph_of_today_understands_a_run_of_yesterday() {
+async fn current_graph_continues_older_run() {
     assert_replays(KEPT, &graph()).await;
 }
 
@@ -175,7 +175,7 @@ fn the_usual_command_works_where_nothing_is() {
 
 /// A process that was killed while it wrote the sample left a part of it, which each later one loaded.
 #[test]
-fn a_sample_that_is_cut_off_is_made_again() {
+fn interrupted_sample_is_written_again() {
     let folder = TempDir::new().unwrap();
     let mut cut = Command::new("sh");
     // The signal of a file that grows too large kills it in the middle of the sample.
@@ -190,7 +190,7 @@ fn a_sample_that_is_cut_off_is_made_again() {
 }
 
 #[tokio::test]
-async fn two_processes_share_a_load_and_one_ends_it_when_the_other_is_killed() {
+async fn surviving_process_finishes_shared_load_after_kill() {
     const PARTS: usize = 30;
     Space::within(StoreKind::Files, async |space| {
         let folder = space.folder().join("loaded");

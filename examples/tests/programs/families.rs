@@ -115,18 +115,18 @@ pub(crate) async fn research_is_killed_on(kind: impl Into<StoreKind>) {
 }
 
 #[tokio::test]
-async fn a_map_over_files_that_is_killed_counts_each_file_once() {
+async fn killed_file_map_counts_each_file_once() {
     a_map_is_killed_on(StoreKind::Files).await;
 }
 
 #[tokio::test]
-async fn a_research_that_is_killed_asks_once_and_writes_the_same_report() {
+async fn killed_research_asks_once_with_same_report() {
     research_is_killed_on(StoreKind::Files).await;
 }
 
 /// A process that was killed had put its answer on record, and the same command ended with an error.
 #[tokio::test]
-async fn a_research_whose_answer_is_on_record_already_goes_on() {
+async fn research_with_recorded_answer_continues() {
     Space::within(StoreKind::Files, async |space| {
         let asked = command(space, "research", &["tidal power"]).output().unwrap();
         assert_eq!(asked.status.code(), Some(3), "{}", said(&asked));
@@ -142,7 +142,7 @@ async fn a_research_whose_answer_is_on_record_already_goes_on() {
 }
 
 #[test]
-fn wrong_usage_is_told_with_its_own_exit_code() {
+fn wrong_usage_has_its_own_exit_code() {
     for name in ["agent", "etl", "map_reduce", "research", "transfer"] {
         for args in [&["--store"][..], &["--stroe", "file:x"], &["a", "b"]] {
             let output = Command::new(program(name)).args(args).current_dir(Path::new("/")).output().unwrap();

@@ -15,32 +15,32 @@ macro_rules! on {
             use super::*;
 
             #[tokio::test]
-            async fn crash_and_resume_goes_on_behind_the_last_recorded_node() {
+            async fn crash_example_continues_after_last_recorded_node() {
                 crash::is_killed_on($kind).await;
             }
 
             #[tokio::test]
-            async fn an_approval_whose_asker_and_payer_are_killed_is_paid_once() {
+            async fn approval_is_paid_once_after_kills() {
                 approval::is_killed_on($kind).await;
             }
 
             #[tokio::test]
-            async fn a_chat_that_is_killed_loses_nothing_it_noted_and_answers_nothing_twice() {
+            async fn killed_chat_preserves_notes_and_answers_once() {
                 chat::is_killed_on($kind).await;
             }
 
             #[tokio::test]
-            async fn a_map_over_files_that_is_killed_counts_each_file_once() {
+            async fn killed_file_map_counts_each_file_once() {
                 families::a_map_is_killed_on($kind).await;
             }
 
             #[tokio::test]
-            async fn a_research_that_is_killed_asks_once_and_writes_the_same_report() {
+            async fn killed_research_asks_once_with_same_report() {
                 families::research_is_killed_on($kind).await;
             }
 
             #[tokio::test]
-            async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
+            async fn killed_survey_continues_and_measures_once() {
                 survey::is_killed_on($kind).await;
             }
         }
@@ -55,7 +55,7 @@ on!(redis_cluster, StoreKind::Server(Service::RedisCluster));
 on!(s3, StoreKind::Server(Service::S3));
 
 #[test]
-fn a_wrong_store_is_told_with_what_to_type() {
+fn wrong_store_error_shows_correct_command() {
     let temp = tempfile::tempdir().unwrap();
     for name in ["crash_and_resume", "approval", "chat", "map_reduce", "research", "survey", "transfer"] {
         for (url, says) in [

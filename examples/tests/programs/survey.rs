@@ -150,7 +150,7 @@ impl Survey<'_> {
 }
 
 #[tokio::test]
-async fn a_survey_that_is_killed_goes_on_and_measures_nothing_twice() {
+async fn killed_survey_continues_and_measures_once() {
     let mut chance = Chance::seeded();
     let temp = tempfile::tempdir().unwrap();
     let (dir, store) = (temp.path().join("files"), temp.path().join("store"));

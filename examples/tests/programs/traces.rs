@@ -113,7 +113,7 @@ fn attributes(all: Vec<KeyValue>) -> BTreeMap<String, String> {
 ///
 /// Guarantees: TRACE-1.
 #[tokio::test]
-async fn a_collector_gets_one_trace_of_two_processes_and_a_kill() {
+async fn collector_joins_killed_and_next_process_in_trace() {
     Space::within(StoreKind::Files, async |space| {
         let (address, sent) = collector();
         let mut command = Command::new(program("traces"));

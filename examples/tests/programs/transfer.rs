@@ -56,18 +56,18 @@ async fn is_killed_on(kind: StoreKind) {
 }
 
 #[tokio::test]
-async fn transfers_whose_process_is_killed_are_there_once_on_sqlite() {
+async fn killed_transfers_happen_once_on_sqlite() {
     is_killed_on(StoreKind::Sqlite).await;
 }
 
 /// Guarantees: ONCE-1.
 #[tokio::test]
-async fn transfers_whose_process_is_killed_are_there_once_on_postgres() {
+async fn killed_transfers_happen_once_on_postgres() {
     is_killed_on(StoreKind::Server(Service::Postgres)).await;
 }
 
 #[test]
-fn a_store_without_transactions_is_told_with_the_remedy() {
+fn store_without_transactions_is_refused_with_remedy() {
     let temp = tempfile::tempdir().unwrap();
     let mut command = Command::new(program("transfer"));
     let output = command.args(["--store", "file:runs"]).current_dir(temp.path()).output().unwrap();

@@ -65,13 +65,13 @@ macro_rules! on {
             use super::*;
 
             #[tokio::test]
-            async fn the_runs_of_a_killed_process_finish_elsewhere_in_time() {
+            async fn runs_of_killed_process_finish_elsewhere_in_time() {
                 play($service, kills::killed).await;
             }
 
             /// Guarantees: FLEET-3.
             #[tokio::test]
-            async fn a_process_that_was_stopped_too_long_learns_it_and_harms_nobody() {
+            async fn long_suspended_process_detects_it_without_harm() {
                 play($service, zombies::stopped).await;
             }
 
@@ -82,7 +82,7 @@ macro_rules! on {
             }
 
             #[tokio::test]
-            async fn of_two_recoverers_with_the_same_list_one_takes_each_run() {
+            async fn concurrent_recoverers_claim_each_run_once() {
                 play($service, recoverers::both).await;
             }
         }
@@ -98,27 +98,27 @@ on!(redis_cluster, Some(Service::RedisCluster));
 on!(s3, Some(Service::S3));
 
 #[tokio::test]
-async fn processes_outlive_a_postgres_that_is_killed_again_and_again() {
+async fn processes_survive_repeated_postgres_kills() {
     outages::postgres().await;
 }
 
 #[tokio::test]
-async fn processes_outlive_a_redis_that_is_killed_again_and_again() {
+async fn processes_survive_repeated_redis_kills() {
     outages::redis().await;
 }
 
 #[tokio::test]
-async fn a_bad_network_to_postgres_loses_and_repeats_nothing() {
+async fn bad_postgres_network_loses_and_repeats_nothing() {
     play(Some(Service::Postgres), outages::network).await;
 }
 
 #[tokio::test]
-async fn a_bad_network_to_redis_loses_and_repeats_nothing() {
+async fn bad_redis_network_loses_and_repeats_nothing() {
     play(Some(Service::Redis), outages::network).await;
 }
 
 #[tokio::test]
-async fn a_bad_network_to_s3_loses_and_repeats_nothing() {
+async fn bad_s3_network_loses_and_repeats_nothing() {
     play(Some(Service::S3), outages::network).await;
 }
 
@@ -138,7 +138,7 @@ async fn whatever_s3_never_answers_the_run_goes_on() {
 }
 
 #[tokio::test]
-async fn deadlocks_and_serialization_failures_of_any_statement_lose_and_repeat_nothing() {
+async fn deadlocks_and_serialization_failures_lose_nothing() {
     play(Some(Service::Postgres), outages::refusals).await;
 }
 
@@ -147,23 +147,23 @@ mod places {
     use super::*;
 
     #[tokio::test]
-    async fn are_kept_in_files_whatever_is_killed_or_suspended() {
+    async fn slots_survive_kills_and_suspensions_on_files() {
         play(None, queues::little).await;
     }
 
     #[tokio::test]
-    async fn are_kept_in_postgres_whatever_is_killed_or_suspended() {
+    async fn slots_survive_kills_and_suspensions_on_postgres() {
         play(Some(Service::Postgres), queues::little).await;
     }
 
     #[tokio::test]
-    async fn are_kept_in_redis_whatever_is_killed_or_suspended() {
+    async fn slots_survive_kills_and_suspensions_on_redis() {
         play(Some(Service::Redis), queues::little).await;
     }
 
     #[tokio::test]
     #[ignore = "takes minutes; `cargo xtask chaos` runs it"]
-    async fn are_kept_on_every_store_whatever_is_killed_or_suspended_for_long() {
+    async fn slots_survive_long_chaos_on_every_store() {
         for kind in [StoreKind::Files, StoreKind::Sqlite] {
             play(kind, queues::more).await;
         }

@@ -98,13 +98,13 @@ macro_rules! on {
 
             /// Guarantees: BLOB-1.
             #[tokio::test]
-            async fn values_are_put_and_read_with_keys_and_without() {
+            async fn values_round_trip_with_and_without_keys() {
                 are_put_and_read($service).await;
             }
 
             /// Guarantees: BLOB-5.
             #[tokio::test]
-            async fn what_a_record_names_stays_and_the_rest_goes() {
+            async fn collection_removes_only_unnamed_values() {
                 what_is_named_stays($service).await;
             }
 

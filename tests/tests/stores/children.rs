@@ -157,13 +157,13 @@ macro_rules! on {
 
             /// Guarantees: CHILD-1.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn a_family_is_whole_after_a_kill_at_every_write() {
+            async fn run_tree_recovers_from_kill_at_every_write() {
                 Space::within($service, killed_at_every_write).await;
             }
 
             /// Guarantees: CHILD-1.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn a_family_of_two_processes_is_whole_after_they_were_killed() {
+            async fn run_tree_of_two_processes_recovers_from_kills() {
                 Space::within($service, killed_by_the_kernel).await;
             }
         }
@@ -175,11 +175,11 @@ on!(redis_cluster: Some(Service::RedisCluster), s3: Some(Service::S3));
 
 /// Parent and child mostly lie in different shards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_family_over_shards_is_whole_after_a_kill_at_every_write() {
+async fn sharded_run_tree_recovers_from_every_kill() {
     Space::within_shards(killed_at_every_write).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_family_of_two_processes_over_shards_is_whole_after_they_were_killed() {
+async fn sharded_run_tree_of_two_processes_recovers() {
     Space::within_shards(killed_by_the_kernel).await;
 }

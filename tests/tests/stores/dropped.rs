@@ -197,12 +197,12 @@ macro_rules! on {
 
             /// Guarantees: DURABLE-13.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn a_request_that_was_polled_is_carried_out_whoever_drops_it() {
+            async fn dropped_request_completes_once_polled() {
                 Space::within($service, dropped).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn every_start_of_one_id_gets_the_run_and_it_runs_once() {
+            async fn concurrent_starts_of_id_run_once() {
                 Space::within($service, crowd).await;
             }
         }

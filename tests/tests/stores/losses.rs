@@ -85,7 +85,7 @@ async fn losses_are_told(space: &Space, cut: impl AsyncFn()) {
 }
 
 #[tokio::test]
-async fn chunks_that_a_lost_connection_missed_are_counted_on_postgres() {
+async fn chunks_lost_with_connection_are_counted_on_postgres() {
     Space::within(StoreKind::Server(Service::Postgres), async |space| {
         let (_, schema) = space.url().split_once("schema=").unwrap();
         let schema = schema.split('&').next().unwrap().to_owned();
@@ -103,7 +103,7 @@ async fn chunks_that_a_lost_connection_missed_are_counted_on_postgres() {
 
 /// A server of its own: there, every connection that listens is the test's.
 #[tokio::test]
-async fn chunks_that_a_lost_connection_missed_are_counted_on_redis() {
+async fn chunks_lost_with_connection_are_counted_on_redis() {
     let server = RedisServer::start(RedisServerOptions::default()).unwrap();
     let url = server.url();
     Space::within_server(StoreKind::Server(Service::Redis), url.clone(), async |space| {
@@ -126,7 +126,7 @@ async fn command(url: &str, words: &str) {
 ///
 /// Guarantees: REDIS-16.
 #[tokio::test]
-async fn a_user_without_the_channel_of_streams_has_all_but_their_chunks_on_redis() {
+async fn user_without_stream_channel_lacks_chunks_on_redis() {
     let server = RedisServer::start(RedisServerOptions::default()).unwrap();
     Space::within_server(StoreKind::Server(Service::Redis), server.url(), async |space| {
         let (_, prefix) = space.url().split_once("prefix=").unwrap();

@@ -175,7 +175,7 @@ macro_rules! on {
 
             /// Guarantees: AT-REST-1, AT-REST-4.
             #[tokio::test]
-            async fn nothing_that_a_run_says_stands_in_the_clear() {
+            async fn stored_run_contains_no_plaintext() {
                 nothing_stands_in_the_clear($kind).await;
             }
         })*

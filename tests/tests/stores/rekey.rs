@@ -118,7 +118,7 @@ macro_rules! on {
 
             /// Guarantees: AT-REST-8.
             #[tokio::test]
-            async fn an_old_key_goes_and_runs_keep_their_history() {
+            async fn old_key_goes_and_history_stays_readable() {
                 an_old_key_goes($kind).await;
             }
         })*

@@ -214,6 +214,6 @@ on_each_store! {
 }
 
 #[tokio::test]
-async fn a_run_is_watched_from_another_process_over_shards() {
+async fn sharded_run_is_watched_from_another_process() {
     Space::within_shards(from_another_process).await;
 }

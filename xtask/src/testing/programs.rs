@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_what_cargo_says_that_it_built_to_test() {
+    fn test_program_is_parsed_from_cargo_message() {
         let read = |message: String| program(Path::new(ROOT), &message);
         let model =
             read(artifact("crates/core#ferrata-core@0.1.0", "tests/model/main.rs", true, "\"/t/model\""));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_prints_and_how_it_ends_is_kept() {
+    fn program_output_and_exit_status_are_captured() {
         let shell = Program {
             name: "shell".to_owned(),
             executable: "/bin/sh".into(),

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn all_programs_together_have_a_summary_that_reads_like_one_of_theirs() {
+    fn overall_summary_has_format_of_one_program() {
         let (good, killed) =
             (row("good", 0), Row { output: "thread panicked".to_owned(), ..row("killed", 9) });
         let whole = Counts::of(&[&good, &good]);
@@ -281,7 +281,7 @@ mod tests {
 
     /// Of a failure in CI, the long list of what had passed was kept, and what the test had said was not.
     #[test]
-    fn of_a_failure_the_end_says_what_the_test_said() {
+    fn failure_summary_ends_with_test_message() {
         let output = "\nrunning 3 tests\ntest a ... ok\ntest b ... ignored, set A_URL\ntest c ... FAILED\n\nfailures:\n\n\
             ---- c stdout ----\n\nthread 'c' panicked at c.rs:1:2:\nleft: 1\nstack backtrace:\n   0: far\n   1: away\n\n\nfailures:\n    c\n\n\
             test result: FAILED. 1 passed; 1 failed\n";
@@ -295,7 +295,7 @@ mod tests {
 
     /// A newcomer saw lines come, and not whether a minute or a quarter of an hour was left.
     #[test]
-    fn the_time_to_go_follows_from_what_is_done_and_is_nothing_at_the_end() {
+    fn remaining_time_follows_progress_and_ends_at_zero() {
         let mut report = Report::begin();
         let seconds = Duration::from_secs;
         report.expect(

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_charged_with_what_its_own_children_took() {
+    fn usage_of_child_includes_its_children() {
         // Many ticks of any processor, where the idle one may be charged with one.
         let work = "i=0; while [ $i -lt 400000 ]; do i=$((i + 1)); done";
         let idle = Command::new("sh").args(["-c", "true"]).spawn().unwrap();

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_module_that_uses_a_later_layer_is_found() {
+    fn use_of_later_layer_is_reported() {
         let repo = Repo::of([
             ("crates/core/src/lib.rs", "//! Core.\nmod state;\n"),
             (

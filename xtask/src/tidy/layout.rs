@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_a_library_is_held_shorter_than_its_tests() {
+    fn library_file_limit_is_lower_than_test_limit() {
         let found = |path: &str| sizes(&Repo::of([(path, "x();\n".repeat(LIBRARY + 1).as_str())]));
         assert!(found("crates/a/src/b.rs")[0].message.contains("over the ceiling of 400"));
         for path in ["crates/a/src/b/tests.rs", "crates/a/tests/b.rs", "xtask/src/b.rs"] {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_lifts_the_ceiling_and_must_be_needed() {
+    fn exception_raises_limit_and_must_be_needed() {
         let exceptions = [Exception { path: "long.rs", ceiling: 600, why: "one table" }];
         let found = |lines: usize| {
             let text = "x();\n".repeat(lines);

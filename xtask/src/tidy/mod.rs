@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_is_shown_the_way_editors_jump_to_it() {
+    fn fault_prints_as_editor_jump_target() {
         assert_eq!(Fault::line("src/a.rs", 4, "is odd").to_string(), "src/a.rs:5: is odd");
         assert_eq!(Fault::file("src/a.rs", "is odd").to_string(), "src/a.rs: is odd");
     }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_leaves_a_question_open_is_found() {
+    fn error_page_with_missing_section_is_reported() {
         let gone = page("GONE").replace("## What to try\n", "");
         let late = page("LATE");
         let repo =
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_that_cannot_be_found_are_a_fault_and_not_a_pass() {
+    fn missing_error_codes_are_fault_not_pass() {
         assert_eq!(errors(&Repo::of([(ERRORS, "enum Kind {}")])).len(), 1);
         assert_eq!(errors(&Repo::of([])).len(), 1);
     }

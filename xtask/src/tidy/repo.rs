@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_exists_if_a_file_is_in_it() {
+    fn folder_exists_if_it_contains_file() {
         let repo = Repo::of([("docs/errors/A.md", ""), ("docs-old/a.md", "")]);
         assert!(repo.exists("docs"));
         assert!(repo.exists("docs/errors/"));

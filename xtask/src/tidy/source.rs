@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn items_under_cfg_test_are_marked_to_their_end() {
+    fn items_under_cfg_test_are_marked_entirely() {
         let text = "fn a() {}\n#[cfg(test)]\n#[path = \"b.rs\"]\nmod b;\nfn c() {}\n#[cfg(all(test, unix))]\nmod d {\n    fn e() { \"}\"; }\n}\nfn f() {}\n";
         let source = Source::new(text);
         let marked: Vec<usize> =

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_data_may_have_more_and_must_need_it() {
+    fn plain_struct_exception_must_be_needed() {
         let (large, small) = (of(MOST + 1), of(MOST));
         let found =
             |text: &str| fields_except(&Repo::of([("crates/core/src/engine/a.rs", text)]), &["Large"]);

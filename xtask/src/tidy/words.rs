@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rejected_word_in_a_public_name_is_found() {
+    fn rejected_word_in_public_name_is_reported() {
         let text = "pub struct RunSavepoint;\npub async fn next_superstep() {}\n    pub vertex: u32,\npub(crate) fn vertex() {}\npub use vertex::Node;\npub struct Savepoints;\nfn vertex() {}\npub const VERTEX: u8 = 1;\n";
         let found: Vec<_> =
             banned(&Repo::of([("a.rs", text)])).into_iter().map(|fault| fault.line.unwrap()).collect();

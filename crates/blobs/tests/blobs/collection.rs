@@ -86,7 +86,7 @@ async fn what_no_record_names_goes_and_nothing_else() {
 
 /// Guarantees: BLOB-4.
 #[tokio::test]
-async fn a_name_that_comes_between_the_steps_keeps_its_value() {
+async fn reference_between_collection_steps_saves_value() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
     let blob = blobs.put("slow").await.unwrap();
     assert_eq!(collect(&blobs, &store).await.condemned, 1);
@@ -103,7 +103,7 @@ async fn a_name_that_comes_between_the_steps_keeps_its_value() {
 
 /// Guarantees: BLOB-5.
 #[tokio::test]
-async fn a_value_that_is_entered_after_it_was_condemned_has_both_steps_before_it_again() {
+async fn value_stored_after_condemnation_restarts_both_steps() {
     let (store, place) = (MemoryStore::new(), Arc::new(object_store::memory::InMemory::new()));
     let blobs = Blobs::new(Arc::<object_store::memory::InMemory>::clone(&place));
     let blob = blobs.put("slow").await.unwrap();
@@ -120,7 +120,7 @@ async fn a_value_that_is_entered_after_it_was_condemned_has_both_steps_before_it
 
 /// Guarantees: BLOB-4.
 #[tokio::test]
-async fn what_a_record_names_that_is_not_the_newest_stays() {
+async fn values_named_by_old_records_stay() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
     let blob = blobs.put("of old").await.unwrap();
     let mut log = run(&store, "r", format!("\"{blob}\"")).await;
@@ -137,7 +137,7 @@ async fn what_a_record_names_that_is_not_the_newest_stays() {
 
 /// Guarantees: BLOB-4.
 #[tokio::test]
-async fn every_store_that_is_given_keeps_what_it_names() {
+async fn every_given_store_protects_its_values() {
     let ([one, other], blobs) = ([MemoryStore::new(), MemoryStore::new()], Blobs::in_memory());
     let blob = blobs.put("shared").await.unwrap();
     run(&other, "r", format!("\"{blob}\"")).await;
@@ -149,7 +149,7 @@ async fn every_store_that_is_given_keeps_what_it_names() {
 
 /// Guarantees: BLOB-7.
 #[tokio::test]
-async fn a_run_that_cannot_be_read_stops_a_collection() {
+async fn unreadable_run_stops_collection() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
     let blob = blobs.put("unnamed").await.unwrap();
     collect(&blobs, &store).await;
@@ -164,7 +164,7 @@ async fn a_run_that_cannot_be_read_stops_a_collection() {
 
 /// Guarantees: BLOB-7.
 #[tokio::test]
-async fn a_run_that_cannot_be_listed_stops_a_collection() {
+async fn unlistable_run_stops_collection() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
     let blob = blobs.put("named").await.unwrap();
     let log = run(&store, "r", format!("\"{blob}\"")).await;
@@ -211,7 +211,7 @@ async fn a_file_that_is_refused_stops_a_collection() {
 ///
 /// Guarantees: BLOB-7.
 #[tokio::test]
-async fn a_collection_refuses_the_store_inside_of_one_with_envelopes() {
+async fn collection_refuses_inner_store_of_envelope() {
     for options in [
         EnvelopeOptions::default().with_keys(keys(&[1])),
         EnvelopeOptions::default().with_compress_from(Some(0)),
@@ -271,7 +271,7 @@ async fn collect_from_runs_that_pass_a_name_on(
 
 /// Guarantees: BLOB-4.
 #[tokio::test]
-async fn a_name_that_is_passed_on_before_it_is_read_is_found() {
+async fn reference_passed_on_before_read_is_found() {
     for is_begun_anew in [false, true] {
         for times in 0..9 {
             let (_, collected) = collect_from_runs_that_pass_a_name_on(times, is_begun_anew).await;
@@ -287,7 +287,7 @@ async fn a_name_that_is_passed_on_before_it_is_read_is_found() {
 ///
 /// Guarantees: BLOB-4.
 #[tokio::test]
-async fn a_run_that_is_begun_anew_between_its_pieces_is_not_taken_for_the_one_before() {
+async fn collection_separates_generations_of_rerun_id() {
     for records in [3, 4, 9] {
         let store = MemoryStore::new();
         let mut log = Log::new(RunId::new("r").unwrap()).with_bases_every(2);
@@ -323,7 +323,7 @@ async fn a_run_that_is_begun_anew_between_its_pieces_is_not_taken_for_the_one_be
 ///
 /// Guarantees: BLOB-4.
 #[tokio::test]
-async fn a_run_that_moves_from_one_store_to_another_keeps_its_values() {
+async fn run_moved_between_stores_keeps_values() {
     for is_listed in [false, true] {
         let ([one, other], blobs) = ([MemoryStore::new(), MemoryStore::new()], Blobs::in_memory());
         let blob = blobs.put("moved").await.unwrap();
@@ -350,7 +350,7 @@ async fn a_run_that_moves_from_one_store_to_another_keeps_its_values() {
 
 /// Guarantees: BLOB-4.
 #[tokio::test]
-async fn a_run_of_a_wrong_clock_is_not_passed_over() {
+async fn collection_includes_run_with_wrong_clock() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
     let blob = blobs.put("copied").await.unwrap();
     collect(&blobs, &store).await;
@@ -416,7 +416,7 @@ proptest! {
 
     /// Guarantees: BLOB-4.
     #[test]
-    fn no_value_that_is_named_is_lost_and_none_else_kept(seed: u64) {
+    fn collection_removes_exactly_unnamed_values(seed: u64) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(at_random(seed));
     }

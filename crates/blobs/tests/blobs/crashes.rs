@@ -185,7 +185,7 @@ fn book() -> Graph<Context> {
 }
 
 #[tokio::test]
-async fn whatever_write_a_process_dies_at_the_next_goes_on_with_all_layers_on() {
+async fn next_process_recovers_crash_with_all_layers() {
     let calm = World::new();
     let (state, writes) = calm.live(FaultPlan::new()).await;
     calm.check(&state.unwrap(), "calm").await;

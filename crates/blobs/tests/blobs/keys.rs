@@ -40,7 +40,7 @@ async fn nothing_of_a_value_is_at_the_place() {
 
 /// Guarantees: BLOB-10.
 #[tokio::test]
-async fn a_value_is_read_with_any_key_of_the_ring_and_a_missing_one_is_named() {
+async fn any_ring_key_reads_value_missing_is_named() {
     let place: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let with = |names: &[u8]| Blobs::new(Arc::clone(&place)).with_keys(keys(names));
     let old = with(&[1]).put("old").await.unwrap();

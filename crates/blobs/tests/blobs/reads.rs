@@ -13,7 +13,7 @@ use super::world::Failing;
 
 /// Guarantees: BLOB-8.
 #[tokio::test]
-async fn a_run_whose_state_names_a_thousand_values_is_handled_without_reading_one() {
+async fn run_with_thousand_values_reads_none() {
     let place = Failing::default();
     let reads = Arc::clone(&place.reads);
     let blobs = Blobs::new(Arc::new(place));

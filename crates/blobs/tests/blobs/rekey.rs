@@ -38,7 +38,7 @@ async fn keys_of(place: &Arc<Failing>) -> Vec<String> {
 
 /// Guarantees: BLOB-11.
 #[tokio::test]
-async fn every_value_comes_under_the_current_key_by_its_name() {
+async fn rekey_moves_every_value_to_current_key() {
     let (place, named, acme) = filled(&[0, 5, 70_000, LONG]).await;
     let plain = over(&place).put("plain").await.unwrap();
     let before = ["acme/k1 1", "default/- 1", "default/k1 4"];
@@ -73,7 +73,7 @@ async fn every_value_comes_under_the_current_key_by_its_name() {
 
 /// Guarantees: AT-REST-8, BLOB-11.
 #[tokio::test]
-async fn a_rekey_that_is_cut_off_anywhere_is_repeated() {
+async fn interrupted_rekey_can_be_repeated() {
     // Of each value its bytes, its new entry in the index and the removal of the old one.
     for luck in 0..=12 {
         let (place, named, _) = filled(&[0, 5, 70_000]).await;
@@ -99,7 +99,7 @@ async fn a_rekey_that_is_cut_off_anywhere_is_repeated() {
 ///
 /// Guarantees: BLOB-11.
 #[tokio::test]
-async fn a_value_that_is_encrypted_anew_while_it_is_read_is_read() {
+async fn reading_value_during_rekey_succeeds() {
     let (place, named, _) = filled(&[70_000]).await;
     let both = over(&place).with_keys(keys(&[2, 1]));
     let (blob, content) = &named[0];

@@ -34,7 +34,7 @@ async fn bytes(place: &dyn ObjectStore, tenant: &str) -> u64 {
 
 /// Guarantees: AT-REST-11.
 #[tokio::test]
-async fn each_value_counts_once_under_the_key_that_it_needs() {
+async fn each_value_counts_once_under_its_key() {
     let place: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let plain = Blobs::new(Arc::clone(&place));
     assert_eq!(counted(&plain, None).await, Vec::<String>::new());
@@ -59,7 +59,7 @@ async fn each_value_counts_once_under_the_key_that_it_needs() {
 }
 
 #[tokio::test]
-async fn a_value_whose_key_cannot_be_told_is_named() {
+async fn value_with_unreadable_key_is_named() {
     let place: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let blobs = Blobs::new(Arc::clone(&place)).with_keys(keys(&[1]));
     let id = "0".repeat(31) + "a";

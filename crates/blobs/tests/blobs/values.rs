@@ -45,7 +45,7 @@ async fn what_goes_in_comes_out() {
 
 /// Guarantees: BLOB-3.
 #[tokio::test]
-async fn the_same_value_is_kept_once_within_a_tenant_and_shared_with_no_other() {
+async fn tenant_stores_equal_value_once_unshared() {
     for (place, blobs) in places() {
         let [ann, bob] = ["ann", "bob"].map(|tenant| blobs.for_tenant(&TenantId::new(tenant).unwrap()));
         let first = ann.put("a document").await.unwrap();
@@ -178,7 +178,7 @@ async fn no_bit_of_a_value_can_be_changed() {
 }
 
 #[tokio::test]
-async fn a_part_that_a_value_has_not_is_refused_and_names_that_lie_read_nothing() {
+async fn bad_range_is_refused_forged_names_read_nothing() {
     let blobs = Blobs::in_memory();
     let blob = blobs.put("0123456789").await.unwrap();
     #[expect(clippy::reversed_empty_ranges, reason = "it is what is tried")]

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_is_read_as_the_question_takes_it() {
+    fn typed_answer_parses_by_question_shape() {
         let choices = Shape::choices(["approve", "again", "reject"]);
         assert_eq!(fit_value(&choices, "approve"), Ok(json!("approve")));
         assert_eq!(fit_value(&choices, "R"), Ok(json!("reject")));

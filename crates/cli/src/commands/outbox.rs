@@ -182,7 +182,7 @@ mod tests {
     ///
     /// Guarantees: CLI-17.
     #[tokio::test]
-    async fn letters_are_told_though_the_store_is_away_behind_the_request() {
+    async fn outbox_is_printed_despite_later_store_outage() {
         let graph = Graph::<ferrata::Context>::builder("order")
             .node("confirm", async |_cx, s: Draft<ferrata::Context>| {
                 Ok(Update::from(s).send_out("mail", 1).send_out("mail", 2))

@@ -76,13 +76,13 @@ fn check_one(statements: &str) {
 
 /// In pipelines by other authors, 421 of the 4,346 edges ran straight through a node, some of them hidden with their label.
 #[test]
-fn no_edge_runs_through_a_node_and_no_node_touches_another() {
+fn foreign_drawing_edges_avoid_nodes() {
     PIPELINES.iter().for_each(|statements| check(statements));
 }
 
 /// Guarantees: CLI-25.
 #[test]
-fn no_edge_of_the_pipelines_of_the_specification_runs_through_a_node() {
+fn specification_drawing_edges_avoid_nodes() {
     for case in cases::CASES {
         check(&format!("start [shape=Mdiamond] exit [shape=Msquare] {}", case.graph));
     }
@@ -91,7 +91,7 @@ fn no_edge_of_the_pipelines_of_the_specification_runs_through_a_node() {
 
 /// Guarantees: CLI-25.
 #[test]
-fn no_edge_of_a_drawn_pipeline_runs_through_a_node() {
+fn random_drawing_edges_avoid_nodes() {
     const SHAPES: [&str; 6] = ["box", "diamond", "hexagon", "parallelogram", "component", "house"];
     let mut state: u64 = 0x5EED;
     let mut below = |most: usize| {

@@ -271,7 +271,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_comes_later_stands_lower_and_loops_lead_back() {
+    fn later_nodes_are_lower_and_loops_return() {
         let sketch = sketch("digraph G { a b c d a -> b -> c -> a; a -> c; c -> d }");
         assert_eq!(layers(&sketch), [0, 1, 2, 3]);
         let places = layout(&sketch).places;
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn parallel_edges_and_labels_lie_apart_and_within_the_picture() {
+    fn parallel_edges_and_labels_stay_apart_inside_picture() {
         for source in PIPELINES {
             let sketch = sketch(source);
             let layout = layout(&sketch);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_chain_and_a_hostile_label_are_drawn() {
+    fn long_chain_and_hostile_label_are_drawn() {
         let chain: Vec<String> = (0..20_000).map(|at| format!("n{at}")).collect();
         let long = sketch(&format!("digraph G {{ {} }}", chain.join(" -> ")));
         assert_eq!(layers(&long).last(), Some(&19_999));

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_beside_the_store_keeps_its_other_options() {
+    fn probe_url_keeps_other_store_options() {
         let id = "0123456789abcdef0123456789abcdef";
         for (url, expected) in [
             ("file:runs/", "file:runs-ferrata_check_456789abcdef"),

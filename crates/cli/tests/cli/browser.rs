@@ -33,7 +33,7 @@ struct Driver(Child);
 impl Driver {
     fn start(url: &str, environment: &[(&'static str, String)]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "browser::a_process_is_killed_while_its_run_is_watched", "--nocapture"]);
+        command.args(["--exact", "browser::watched_run_process_is_killed", "--nocapture"]);
         command.env(DOOMED, url).envs(environment.iter().cloned()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let told = BufReader::new(child.stdout.take().unwrap());
@@ -200,7 +200,7 @@ async fn the_page_does_what_it_says_on_postgres() {
 
 /// The process that the stories kill; without their variable it is no test of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_is_killed_while_its_run_is_watched() {
+async fn watched_run_process_is_killed() {
     let Ok(url) = std::env::var(DOOMED) else { return };
     let store = ferrata::connect(&url).unwrap();
     // Long enough for a busy machine, which would let go of the run before it is killed, and short enough to be waited for.

@@ -19,7 +19,7 @@ fn is_in_files(folder: &Path, text: &[u8]) -> bool {
 
 /// Guarantees: AT-REST-6.
 #[test]
-fn the_command_finds_runs_by_labels_that_are_encrypted() {
+fn command_finds_runs_by_encrypted_labels() {
     let place = Place::new();
     let folder = place.folder.path();
     std::fs::write(folder.join("p.dot"), PIPELINE).unwrap();
@@ -44,7 +44,7 @@ fn the_command_finds_runs_by_labels_that_are_encrypted() {
 }
 
 #[test]
-fn the_command_reads_what_is_encrypted_with_its_keys() {
+fn command_reads_encrypted_records_with_keys() {
     let place = Place::new();
     let folder = place.folder.path();
     std::fs::write(folder.join("p.dot"), PIPELINE).unwrap();
@@ -90,7 +90,7 @@ fn the_command_reads_what_is_encrypted_with_its_keys() {
 
 /// Guarantees: CLI-23.
 #[test]
-fn the_command_tells_which_keys_are_needed_without_any() {
+fn command_lists_needed_keys_without_keys() {
     let place = Place::new();
     let folder = place.folder.path();
     std::fs::write(folder.join("p.dot"), PIPELINE).unwrap();
@@ -130,7 +130,7 @@ fn the_command_tells_which_keys_are_needed_without_any() {
 
 /// Guarantees: AT-REST-11.
 #[tokio::test]
-async fn values_are_counted_beside_the_records_under_their_keys() {
+async fn values_count_with_records_under_their_keys() {
     let place = Place::new();
     let folder = place.folder.path();
     std::fs::write(folder.join("p.dot"), PIPELINE).unwrap();
@@ -167,7 +167,7 @@ async fn values_are_counted_beside_the_records_under_their_keys() {
 
 /// Guarantees: AT-REST-8.
 #[test]
-fn an_old_key_goes_after_a_rekey_and_the_history_stays() {
+fn old_key_goes_after_rekey_history_stays() {
     let place = Place::new();
     let folder = place.folder.path();
     std::fs::write(folder.join("p.dot"), PIPELINE).unwrap();

@@ -5,7 +5,7 @@ use crate::support::{Place, expect};
 
 /// Guarantees: CLI-2.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_failure_has_its_code_and_ends_with_what_to_type_next() {
+async fn each_failure_has_exit_code_and_next_command() {
     let place = Place::new();
     let _service = some_runs(&place).await;
     let garbage = place.write("garbage.jsonl", "no run\n");
@@ -41,7 +41,7 @@ async fn each_failure_has_its_code_and_ends_with_what_to_type_next() {
 
 /// Guarantees: CLI-2.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_is_an_object_where_json_is_asked_for() {
+async fn failure_is_json_object_on_request() {
     let place = Place::new();
     let _service = some_runs(&place).await;
     let said = place.call(&["show", "nobody", "-o", "json"]);
@@ -52,7 +52,7 @@ async fn a_failure_is_an_object_where_json_is_asked_for() {
 
 /// Guarantees: CLI-5, SECURITY-10.
 #[test]
-fn a_store_that_is_away_or_unknown_is_named_without_its_password() {
+fn unreachable_store_is_named_without_password() {
     let place = Place::new();
     for (code, url) in [
         (70, "postgres://me:s3cret@127.0.0.1:1/app?acquire_timeout_ms=250"),
@@ -83,7 +83,7 @@ fn looking_makes_no_store() {
 }
 
 #[test]
-fn a_wrong_line_ends_with_two_and_a_right_one_is_suggested() {
+fn wrong_usage_exits_two_with_suggestion() {
     let place = Place::new();
     for (line, part) in [
         (vec!["lst"], "ls"),
@@ -99,7 +99,7 @@ fn a_wrong_line_ends_with_two_and_a_right_one_is_suggested() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_id_in_two_tenants_is_two_runs() {
+async fn same_id_in_two_tenants_is_two_runs() {
     let place = Place::new();
     let service = some_runs(&place).await;
     for tenant in ["a", "b"] {

@@ -28,7 +28,7 @@ async fn a_status_is_taken_as_it_is_printed() {
 ///
 /// Guarantees: CLI-3.
 #[test]
-fn where_there_is_no_store_the_command_says_so() {
+fn missing_store_setting_is_reported() {
     let place = Place::new();
     let unset = |line: &[&str]| place.call_with(line, "", &[]);
     for line in [
@@ -68,7 +68,7 @@ fn told_soon(url: &str) -> Said {
 ///
 /// Guarantees: CLI-9.
 #[test]
-fn a_dead_server_is_told_soon_and_with_its_cause() {
+fn dead_server_fails_soon_with_cause() {
     for url in ["postgres://me@127.0.0.1:1/app", "redis://127.0.0.1:1"] {
         let said = told_soon(url);
         assert_eq!(said.code, 70, "{said:?}");
@@ -114,7 +114,7 @@ fn refusing(code: &'static str, message: &'static str) -> String {
 ///
 /// Guarantees: CLI-2.
 #[test]
-fn a_wrong_password_and_a_wrong_database_are_the_stores_and_its_url_is_what_to_correct() {
+fn wrong_password_or_database_blames_store_url() {
     for (code, message, told) in [
         ("28P01", "password authentication failed for user \"app\"", "the server refused the password"),
         ("28000", "no pg_hba.conf entry", "does not let this user in"),
@@ -132,7 +132,7 @@ fn a_wrong_password_and_a_wrong_database_are_the_stores_and_its_url_is_what_to_c
 ///
 /// Guarantees: CLI-2.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_not_there_is_told_with_the_one_that_was_meant() {
+async fn unknown_node_suggests_closest_name() {
     let place = Place::new();
     let service = some_runs(&place).await;
     service.runtime.shutdown(Duration::ZERO).await.unwrap();

@@ -37,7 +37,7 @@ fn the_help_lists_the_verbs_in_groups() {
 ///
 /// Guarantees: CLI-1.
 #[test]
-fn a_verb_is_known_by_its_beginning_and_by_what_others_call_it() {
+fn verb_prefix_and_alias_select_verb() {
     let place = Place::new();
     let about = |verb: &str| place.ok(&[verb, "--help"]);
     for (said, meant) in [
@@ -80,7 +80,7 @@ fn each_verb_has_help_with_an_example() {
 
 /// Guarantees: CLI-1.
 #[test]
-fn the_manual_has_each_verb_and_each_exit_code() {
+fn manual_lists_every_verb_and_exit_code() {
     let place = Place::new();
     let help = place.ok(&["--help"]);
     let manual = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md")).unwrap();

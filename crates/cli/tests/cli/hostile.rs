@@ -74,7 +74,7 @@ fn pipeline() -> String {
 
 /// Guarantees: CLI-4, SECURITY-6.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_that_any_verb_prints_in_any_format_steers_a_terminal() {
+async fn no_verb_output_steers_terminal() {
     let place = Place::new();
     let service = some_runs(&place).await;
     let graph = graph();

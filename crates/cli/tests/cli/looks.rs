@@ -18,7 +18,7 @@ fn check(place: &Place, name: &str, line: &[&str]) {
 
 /// Guarantees: CLI-13.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_json_of_each_reading_verb_is_as_documented() {
+async fn reading_verbs_print_documented_json() {
     let place = Place::new();
     // The service has ended, so that what is printed does not depend on what it does meanwhile.
     let service = some_runs(&place).await;
@@ -56,7 +56,7 @@ async fn the_json_of_each_reading_verb_is_as_documented() {
 
 /// Guarantees: CLI-13.
 #[tokio::test(flavor = "multi_thread")]
-async fn people_see_what_they_need_and_what_to_type_next() {
+async fn text_output_shows_facts_and_next_command() {
     let place = Place::new();
     let service = some_runs(&place).await;
     service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
@@ -134,7 +134,7 @@ async fn a_reader_that_goes_away_is_no_failure() {
 ///
 /// Guarantees: CLI-6.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_nobody_reads_ends_as_if_it_were_read() {
+async fn closed_stdout_preserves_exit_code() {
     let place = Place::new();
     let service = some_runs(&place).await;
     service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
@@ -165,7 +165,7 @@ async fn a_command_that_nobody_reads_ends_as_if_it_were_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_are_listed_by_the_user_whom_they_are_for() {
+async fn listing_filters_runs_by_user() {
     let place = Place::new();
     let service = Service::start(&place).await;
     for (run, user) in [("of-ann", "ann"), ("of-ben", "ben")] {

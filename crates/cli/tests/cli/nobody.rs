@@ -18,7 +18,7 @@ fn key(id: &str) -> RunKey {
 ///
 /// Guarantees: CLI-17.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_nobody_takes_up_is_told_by_each_verb_that_says_something_to_it() {
+async fn signal_verbs_warn_of_unclaimed_run() {
     let place = Place::new();
     let service = some_runs(&place).await;
     service.runtime.shutdown(Duration::ZERO).await.unwrap();
@@ -63,7 +63,7 @@ async fn a_run_that_nobody_takes_up_is_told_by_each_verb_that_says_something_to_
 ///
 /// Guarantees: CLI-17.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_recorded_is_no_failure_when_the_store_is_away_afterwards() {
+async fn recorded_signal_succeeds_despite_later_outage() {
     let place = Place::new();
     let service = some_runs(&place).await;
     service.runtime.shutdown(Duration::ZERO).await.unwrap();
@@ -101,7 +101,7 @@ async fn what_is_recorded_is_no_failure_when_the_store_is_away_afterwards() {
 ///
 /// Guarantees: CLI-18.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_that_may_do_again_what_was_done_takes_a_yes() {
+async fn fork_that_repeats_effects_asks_confirmation() {
     let place = Place::new();
     let service = some_runs(&place).await;
     let charged = service.run(&charge(), "charge-1", Context::new()).await;
@@ -136,7 +136,7 @@ async fn a_fork_that_may_do_again_what_was_done_takes_a_yes() {
 ///
 /// Guarantees: CLI-18.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_takes_a_yes_for_whatever_it_may_do_again() {
+async fn fork_asks_confirmation_for_every_possible_repeat() {
     let place = Place::new();
     let service = some_runs(&place).await;
     let charged = service.run(&charge(), "charge-1", Context::new()).await;

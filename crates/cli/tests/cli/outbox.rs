@@ -43,7 +43,7 @@ async fn letters_are_listed_and_dropped_by_an_operator() {
 
 /// Guarantees: CLI-12.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_runs_none_is_purged_if_one_cannot_be() {
+async fn bulk_purge_refuses_all_if_one_fails() {
     let place = Place::new();
     let runtime = Runtime::builder_with(place.open()).build().await.unwrap();
     let graph = Graph::<Context>::builder("order")

@@ -67,7 +67,7 @@ fn a_pipeline_is_drawn() {
 ///
 /// Guarantees: CLI-25.
 #[test]
-fn a_picture_goes_the_way_that_the_pipeline_says() {
+fn drawing_follows_pipeline_direction() {
     let place = Place::new();
     for rankdir in ["BT", "LR", "RL"] {
         let loops = "fix -> fix [label=\"once more\"] test -> exit [label=skip] exit [label=\"The end\"]";
@@ -91,7 +91,7 @@ fn a_picture_goes_the_way_that_the_pipeline_says() {
 
 /// A tool that reads the picture as JSON had no attribute, type or condition of the pipeline.
 #[test]
-fn a_pipeline_as_json_has_each_attribute_type_and_condition() {
+fn graph_json_has_attributes_types_and_conditions() {
     let place = Place::new();
     place.write(
         "all.dot",
@@ -113,7 +113,7 @@ fn a_pipeline_as_json_has_each_attribute_type_and_condition() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_drawn_in_the_colours_of_how_it_stands() {
+async fn drawn_run_has_colors_of_node_status() {
     let place = Place::new();
     let service = crate::service::some_runs(&place).await;
     service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();

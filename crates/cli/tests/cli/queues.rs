@@ -8,7 +8,7 @@ use crate::service::{Service, busy};
 use crate::support::Place;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_is_listed_shown_set_paused_and_let_go_on() {
+async fn queue_can_be_listed_configured_paused_unpaused() {
     let place = Place::new();
     let service = Service::start(&place).await;
     let said = place.call(&["queue", "ls"]);
@@ -83,7 +83,7 @@ async fn a_queue_is_listed_shown_set_paused_and_let_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_for_which_no_process_has_the_tags_is_told_of() {
+async fn run_without_process_with_tags_is_reported() {
     let place = Place::new();
     let service = Service::start(&place).await;
     service.runtime.queue("render").at_once(1).tags(["gpu"]).declare().await.unwrap();
@@ -100,7 +100,7 @@ async fn a_run_for_which_no_process_has_the_tags_is_told_of() {
 ///
 /// Guarantees: SCHEDULE-14.
 #[tokio::test(flavor = "multi_thread")]
-async fn verbs_for_all_runs_leave_queues_and_schedules_as_they_are() {
+async fn bulk_verbs_skip_queues_and_schedules() {
     let place = Place::new();
     let service = Service::start(&place).await;
     service.runtime.queue("mail").at_once(1).declare().await.unwrap();

@@ -17,7 +17,7 @@ use crate::support::Place;
 
 /// Guarantees: CLI-15, SCHEDULE-15.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_schedule_is_listed_shown_paused_and_let_go_on() {
+async fn schedule_can_be_listed_paused_unpaused() {
     let place = Place::new();
     let service = Service::start(&place).await;
     let said = place.call(&["schedule", "ls"]);

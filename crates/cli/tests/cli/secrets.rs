@@ -32,7 +32,7 @@ fn graph() -> Graph<Login> {
 
 /// Guarantees: AT-REST-7.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_verb_shows_a_secret_unless_it_is_told_to() {
+async fn verbs_hide_secrets_by_default() {
     let place = Place::new();
     let runtime = ferrata::Runtime::builder_with(place.open()).build().await.unwrap();
     let input = Login { password: format!("{MARK}-1"), ..Login::default() };

@@ -28,7 +28,7 @@ async fn an_answer_reaches_the_service() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_does_not_fit_or_a_no_are_told_apart() {
+async fn invalid_answer_and_rejection_have_different_outcomes() {
     let place = Place::new();
     let service = some_runs(&place).await;
     let wrong = place.call(&["answer", "pay-1", "perhaps"]);
@@ -58,7 +58,7 @@ async fn messages_reach_the_service_in_order() {
 
 /// Guarantees: CLI-15.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_stops_a_run_and_unpause_lets_it_go_on() {
+async fn pause_stops_run_unpause_continues_it() {
     let place = Place::new();
     let service = Service::start(&place).await;
     let run = service.run(&chat(), "chat-1", Context::new()).await;
@@ -75,7 +75,7 @@ async fn a_pause_stops_a_run_and_unpause_lets_it_go_on() {
 
 /// Guarantees: CLI-15.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_reaches_a_run_at_work_and_takes_a_yes() {
+async fn cancel_stops_active_run_after_confirmation() {
     let place = Place::new();
     let service = Service::start(&place).await;
     let run = service.run(&busy(), "busy-1", Context::new()).await;
@@ -100,7 +100,7 @@ async fn a_cancel_reaches_a_run_at_work_and_takes_a_yes() {
 ///
 /// Guarantees: CLI-16, CONTROL-10.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_verb_is_for_all_runs_that_its_flags_choose() {
+async fn flags_select_runs_for_bulk_verb() {
     let place = Place::new();
     let service = Service::start(&place).await;
     for id in ["busy-1", "busy-2"] {
@@ -138,7 +138,7 @@ async fn a_verb_is_for_all_runs_that_its_flags_choose() {
 ///
 /// Guarantees: CLI-7.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_id_on_stdin_stands_for_no_run_that_begins_so() {
+async fn stdin_id_is_never_prefix_match() {
     let place = Place::new();
     let service = Service::start(&place).await;
     let run = service.run(&busy(), "busy-12", Context::new()).await;
@@ -174,7 +174,7 @@ async fn an_id_on_stdin_stands_for_no_run_that_begins_so() {
 ///
 /// Guarantees: CLI-7.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_id_that_a_command_prints_is_read_as_its_run_whatever_tenant_is_said() {
+async fn printed_id_selects_run_despite_tenant_setting() {
     let place = Place::new();
     let service = Service::start(&place).await;
     let ours = service.run(&chat(), "chat-1", Context::new()).await;
@@ -211,7 +211,7 @@ async fn an_id_that_a_command_prints_is_read_as_its_run_whatever_tenant_is_said(
 
 /// Guarantees: CLI-15.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retry_after_an_edit_mends_a_failed_run() {
+async fn retry_after_edit_completes_failed_run() {
     let place = Place::new();
     let service = some_runs(&place).await;
     assert_eq!(place.call(&["wait", "pay-3"]).code, 1);
@@ -307,7 +307,7 @@ async fn followed_logs_end_with_the_run() {
 /// The questions of people at night: what is it about, what can I say, and what do I type. `retry` used to be the one thing that was
 /// suggested, which pays twice.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_became_of_work_in_doubt_is_said_by_one_of_the_four_commands_that_show_prints() {
+async fn show_offers_four_resolutions_of_unknown_outcome() {
     let place = Place::new();
     let service = Service::start(&place).await;
     let ends = [
@@ -340,7 +340,7 @@ async fn what_became_of_work_in_doubt_is_said_by_one_of_the_four_commands_that_s
 ///
 /// Guarantees: CLI-14.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_watched_is_printed_until_nothing_changes_any_more() {
+async fn watch_prints_until_nothing_changes() {
     let place = Place::new();
     let service = Service::start(&place).await;
     let run = service.run(&pay(), "pay-1", Context::new()).await;
@@ -372,7 +372,7 @@ async fn what_is_watched_is_printed_until_nothing_changes_any_more() {
 ///
 /// Guarantees: CLI-16.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_said_to_many_runs_is_told_run_by_run() {
+async fn bulk_verb_prints_each_run_at_once() {
     let place = Place::new();
     let service = some_runs(&place).await;
     service.runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
@@ -399,7 +399,7 @@ async fn what_is_said_to_many_runs_is_told_run_by_run() {
 ///
 /// Guarantees: CLI-14.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_watched_is_looked_at_again_after_the_store_was_away() {
+async fn watch_polls_again_after_store_outage() {
     let place = Place::new();
     drop(some_runs(&place).await);
     let mut list = std::process::Command::new(env!("CARGO_BIN_EXE_ferrata"))

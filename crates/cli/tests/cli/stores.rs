@@ -30,7 +30,7 @@ async fn a_run_is_exported_and_imported_elsewhere() {
 ///
 /// Guarantees: CLI-24.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_of_shards_is_listed_by_the_file_that_names_them() {
+async fn shard_file_url_lists_all_shards() {
     let (place, fleet) = (Place::new(), Place::new());
     drop(some_runs(&place).await);
     let log = fleet.write("run.jsonl", &place.ok(&["export", "pay-2"]));
@@ -68,7 +68,7 @@ async fn a_fleet_of_shards_is_listed_by_the_file_that_names_them() {
 ///
 /// Guarantees: COPY-1.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_goes_to_the_tenant_that_is_named() {
+async fn import_writes_to_named_tenant() {
     let (place, other) = (Place::new(), Place::new());
     drop(some_runs(&place).await);
     let text = place.ok(&["export", "pay-2"]).replacen("\"tenant\":\"default\"", "\"tenant\":\"victim\"", 1);

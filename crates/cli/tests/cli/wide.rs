@@ -45,7 +45,7 @@ fn narrow(place: &Place, columns: usize, line: &[&str]) -> Said {
 ///
 /// Guarantees: CLI-10.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wide_run_is_shown_by_what_failed_and_a_line_for_the_others() {
+async fn wide_run_shows_failures_and_summarizes_rest() {
     let place = Place::new();
     let service = Service::start(&place).await;
     let run = service.run(&fan(), "fan-1", Context::new()).await;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::support::{Place, gone};
 
 #[test]
-fn what_is_no_pipeline_is_refused_with_the_place() {
+fn invalid_pipeline_is_refused_with_position() {
     let place = Place::new();
     place.write("no.dot", "this is no pipeline");
     let said = place.call(&["run", "no.dot", "--run-dir", "d"]).ends(3);
@@ -27,7 +27,7 @@ fn what_is_no_pipeline_is_refused_with_the_place() {
 }
 
 #[test]
-fn a_node_that_would_leave_the_directory_is_no_node() {
+fn node_id_with_path_is_refused() {
     let place = Place::new();
     for name in ["../x", "..", "/etc"] {
         place.pipeline("N", &format!("start -> {name} -> exit {name} [tool_command=x]"));
@@ -41,7 +41,7 @@ fn a_node_that_would_leave_the_directory_is_no_node() {
 }
 
 #[test]
-fn a_pipeline_that_compiles_with_lint_errors_is_refused() {
+fn pipeline_with_lint_errors_is_refused() {
     let place = Place::new();
     place.pipeline("N", "a [tool_command=x] start -> a");
     let said = place.call(&["run", "N.dot"]).ends(3);
@@ -52,7 +52,7 @@ fn a_pipeline_that_compiles_with_lint_errors_is_refused() {
 }
 
 #[test]
-fn a_command_that_prints_a_gigabyte_is_kept_in_bounds() {
+fn gigabyte_command_output_stays_bounded() {
     let place = Place::new();
     place.pipeline(
         "P",
@@ -69,7 +69,7 @@ fn a_command_that_prints_a_gigabyte_is_kept_in_bounds() {
 }
 
 #[test]
-fn a_command_that_never_ends_and_its_children_are_ended_by_the_timeout() {
+fn timeout_kills_endless_command_with_its_children() {
     let place = Place::new();
     // All of them are there before the time is up.
     let command =
@@ -81,7 +81,7 @@ fn a_command_that_never_ends_and_its_children_are_ended_by_the_timeout() {
 }
 
 #[test]
-fn what_a_command_leaves_in_the_background_is_killed_with_it() {
+fn background_processes_die_with_their_command() {
     let place = Place::new();
     let command = "for n in 1 2 3; do sleep 1000 & echo $! >> pids; done";
     place.pipeline("N", &format!("a [tool_command=\"{command}\"] start -> a -> exit"));
@@ -90,7 +90,7 @@ fn what_a_command_leaves_in_the_background_is_killed_with_it() {
 }
 
 #[test]
-fn a_store_that_is_away_is_said_without_its_password() {
+fn store_outage_message_hides_password() {
     let place = Place::new();
     place.pipeline("S", r#"a [tool_command="touch touched"] start -> a -> exit"#);
     let url = "postgres://me:s3cret@127.0.0.1:1/db";
@@ -102,7 +102,7 @@ fn a_store_that_is_away_is_said_without_its_password() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_an_error() {
+fn unwritable_run_directory_is_error() {
     let place = Place::new();
     place.pipeline("S", r#"a [tool_command="touch touched"] start -> a -> exit"#);
     place.write("file", "");
@@ -113,7 +113,7 @@ fn a_directory_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn a_pipeline_of_a_hundred_thousand_nodes_is_read_and_begun() {
+fn pipeline_of_hundred_thousand_nodes_starts() {
     let place = Place::new();
     let mut text = String::from(
         "digraph Many { start [shape=Mdiamond] exit [shape=Msquare] node [shape=parallelogram, tool_command=true] start",

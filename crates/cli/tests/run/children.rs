@@ -10,7 +10,7 @@ const PARENT: &str = r#"
 
 /// Guarantees: DOT-16.
 #[test]
-fn a_child_beside_the_pipeline_is_run_to_its_end() {
+fn child_pipeline_next_to_parent_runs_to_end() {
     let place = Place::new();
     place.pipeline("Parent", PARENT);
     place.pipeline("Child", r#"work [tool_command="echo done >> log"] start -> work -> exit"#);
@@ -34,7 +34,7 @@ fn a_child_beside_the_pipeline_is_run_to_its_end() {
 }
 
 #[test]
-fn what_is_wrong_with_a_child_is_said_before_anything_runs() {
+fn broken_child_pipeline_fails_before_start() {
     let place = Place::new();
     place.pipeline("Parent", PARENT);
     let said = place.call(&["run", "Parent.dot", "--run-dir", "d"]).ends(3);
@@ -57,7 +57,7 @@ fn a_child_that_fails_fails_the_run() {
 ///
 /// Guarantees: DOT-16.
 #[test]
-fn a_child_leaves_outcomes_beside_nodes_of_the_same_name() {
+fn child_outcomes_stay_separate_from_parent_nodes() {
     let place = Place::new();
     place.pipeline(
         "Parent",

@@ -41,7 +41,7 @@ fn is_digested(place: &Place) {
 }
 
 #[test]
-fn digest_takes_each_file_once_and_writes_what_a_person_chose() {
+fn digest_processes_each_file_once_as_chosen() {
     let place = place();
     let input = ["--input", "files=texts/*.md", "--input", "out=out"];
     let said = place.call(&[&["run", DIGEST, "--run-dir", "d"], &input[..]].concat()).ends(5);
@@ -96,7 +96,7 @@ fn digest_is_killed(place: &Place, at: &[&str], more: &[(&str, String)]) {
 }
 
 #[test]
-fn check_mends_at_most_twice_and_asks_at_the_end() {
+fn check_repairs_at_most_twice_then_asks() {
     let place = place();
     let run = |directory: &str, tests: &str| {
         let tests = format!("tests={tests}");
@@ -147,7 +147,7 @@ fn check_mends_at_most_twice_and_asks_at_the_end() {
 }
 
 #[test]
-fn check_that_is_killed_goes_on_with_what_was_at_work() {
+fn killed_check_continues_with_running_nodes() {
     let place = place();
     let input = [
         "report=report.md",
@@ -173,7 +173,7 @@ mod postgres {
     use super::{Service, Space, digest_is_killed, place};
 
     #[tokio::test]
-    async fn digest_that_is_killed_goes_on_from_a_server() {
+    async fn killed_digest_continues_from_server() {
         Space::within(Some(Service::Postgres), async |space| {
             let place = place();
             digest_is_killed(&place, &["--store", space.url(), "--id", "digest-1"], &space.environment());

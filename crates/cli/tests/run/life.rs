@@ -13,7 +13,7 @@ const SLOW: &str = r#"
 
 /// Guarantees: PIPELINE-1.
 #[test]
-fn a_run_that_is_killed_goes_on_and_leaves_no_process_behind() {
+fn killed_run_continues_without_leftover_processes() {
     let place = Place::new();
     place.pipeline("K", SLOW);
     let run = place.spawn(&["run", "K.dot", "--run-dir", "d"]);
@@ -33,7 +33,7 @@ fn a_run_that_is_killed_goes_on_and_leaves_no_process_behind() {
 
 /// Guarantees: PIPELINE-4.
 #[test]
-fn the_first_ctrl_c_keeps_what_is_recorded_and_says_how_to_go_on() {
+fn first_ctrl_c_saves_run_and_prints_resume() {
     for signal in [Signal::INT, Signal::TERM] {
         let place = Place::new();
         place.pipeline("K", SLOW);
@@ -54,7 +54,7 @@ fn the_first_ctrl_c_keeps_what_is_recorded_and_says_how_to_go_on() {
 
 /// Guarantees: PIPELINE-4.
 #[test]
-fn the_second_ctrl_c_leaves_at_once_and_kills_what_does_not_listen() {
+fn second_ctrl_c_exits_and_kills_stubborn_commands() {
     let place = Place::new();
     place.pipeline(
         "K",
@@ -104,7 +104,7 @@ fn signal_at_start_stops_run() {
 
 /// Guarantees: PIPELINE-3.
 #[test]
-fn a_run_that_another_process_has_is_refused_and_can_be_taken_over() {
+fn run_of_live_process_is_refused_without_takeover() {
     let place = Place::new();
     place.pipeline("K", SLOW);
     let first = place.spawn(&["run", "K.dot", "--run-dir", "d"]);
@@ -123,7 +123,7 @@ fn a_run_that_another_process_has_is_refused_and_can_be_taken_over() {
 
 /// Guarantees: PIPELINE-17.
 #[test]
-fn a_run_in_the_usual_store_is_found_by_its_pipeline_and_by_its_id() {
+fn default_store_finds_run_by_pipeline_and_id() {
     let place = Place::new();
     place.pipeline("K", SLOW);
     let run = place.spawn(&["run", "K.dot", "--id", "k-1"]);
@@ -142,7 +142,7 @@ fn a_run_in_the_usual_store_is_found_by_its_pipeline_and_by_its_id() {
 }
 
 #[test]
-fn a_failed_run_names_the_files_that_tell_why_and_is_tried_again() {
+fn failed_run_names_files_and_can_retry() {
     let place = Place::new();
     place.pipeline("F", r#"t [tool_command="echo out; echo why >&2; test -e go"] start -> t -> exit"#);
     let said = place.call(&["run", "F.dot", "--run-dir", "d"]).ends(1);
@@ -162,7 +162,7 @@ fn a_failed_run_names_the_files_that_tell_why_and_is_tried_again() {
 ///
 /// Guarantees: DOT-5.
 #[test]
-fn an_outcome_of_before_a_retry_is_not_taken_for_what_the_command_left() {
+fn retry_ignores_outcome_file_of_earlier_attempt() {
     let place = Place::new();
     let command = "test -e go || exit 3; until test -s d/t/1.1/status.json; do sleep 0.01; done; echo done";
     place.pipeline("R", &format!("t [tool_command=\"{command}\"] start -> t -> exit"));
@@ -177,7 +177,7 @@ fn an_outcome_of_before_a_retry_is_not_taken_for_what_the_command_left() {
 
 /// Guarantees: PIPELINE-10.
 #[test]
-fn views_that_are_lost_are_made_again_by_a_resume() {
+fn resume_recreates_lost_run_directory_views() {
     let place = Place::new();
     place.pipeline(
         "V",
@@ -203,7 +203,7 @@ fn views_that_are_lost_are_made_again_by_a_resume() {
 
 /// `retry` used to be offered first, with the text of the question left out: who took it paid twice.
 #[test]
-fn a_run_that_rests_on_work_in_doubt_prints_four_commands_that_say_what_became_of_it() {
+fn idle_run_prints_four_resolutions_of_unknown_outcome() {
     for (at, how, log) in [
         (0, "--resolve supply --set", "pay\nafter\n"),
         (1, "skip", "pay\nafter\n"),

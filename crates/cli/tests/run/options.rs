@@ -20,7 +20,7 @@ fn gate() -> Place {
 }
 
 #[test]
-fn without_a_terminal_a_question_ends_the_command_and_tells_what_to_type() {
+fn question_without_terminal_exits_with_answer_command() {
     let place = gate();
     let said = place.call(&["run", "G.dot", "--run-dir", "d", "--input", "who=ana"]).ends(5);
     let told = said.json();
@@ -77,7 +77,7 @@ fn answers_come_from_a_file_for_each_visit() {
 
 /// Guarantees: PIPELINE-7.
 #[test]
-fn questions_answer_themselves_with_the_default_or_the_first_choice() {
+fn auto_answer_picks_default_or_first_choice() {
     let place = gate();
     place.call(&["run", "G.dot", "--run-dir", "d", "--auto-answer"]).ends(0);
     assert_eq!(history(&place.path("d")), ["start", "work", "ask", "exit"]);
@@ -95,7 +95,7 @@ fn questions_answer_themselves_with_the_default_or_the_first_choice() {
 ///
 /// Guarantees: PIPELINE-7.
 #[test]
-fn a_gate_with_a_freeform_edge_answers_itself_with_its_first_choice() {
+fn auto_answer_picks_first_choice_for_freeform_gate() {
     let place = Place::new();
     place.pipeline(
         "F",
@@ -107,7 +107,7 @@ fn a_gate_with_a_freeform_edge_answers_itself_with_its_first_choice() {
 
 /// Guarantees: PIPELINE-18.
 #[test]
-fn a_run_stops_behind_a_node_and_goes_on_there() {
+fn stop_after_node_idles_run_until_resume() {
     let place = gate();
     let said = place.call(&["run", "G.dot", "--run-dir", "d", "--until", "work"]).ends(0);
     assert_eq!(history(&place.path("d")), ["start", "work"]);
@@ -140,7 +140,7 @@ fn a_dry_run_executes_and_keeps_nothing() {
 
 /// Guarantees: PIPELINE-18.
 #[test]
-fn the_time_of_a_command_is_bounded_and_the_run_goes_on_later() {
+fn time_limit_ends_command_and_run_resumes_later() {
     let place = Place::new();
     place.pipeline("T", r#"a [tool_command="echo a >> log; test -e go || sleep 1000"] start -> a -> exit"#);
     let said = place.call(&["run", "T.dot", "--run-dir", "d", "--timeout", "1s"]).ends(7);
@@ -151,7 +151,7 @@ fn the_time_of_a_command_is_bounded_and_the_run_goes_on_later() {
 
 /// Guarantees: PIPELINE-18.
 #[test]
-fn tasks_go_to_the_backend_with_their_prompt_and_leave_files() {
+fn backend_gets_prompt_and_leaves_files() {
     let place = Place::new();
     place.pipeline("B", r#"goal="ship" t [shape=box, prompt="Plan to $goal"] start -> t -> exit"#);
     let backend = "cat > seen; echo planned; echo $FERRATA_STAGE_DIR > stage";
@@ -170,7 +170,7 @@ fn tasks_go_to_the_backend_with_their_prompt_and_leave_files() {
 }
 
 #[test]
-fn a_run_with_a_backend_does_not_go_on_simulated() {
+fn run_with_backend_cannot_resume_simulated() {
     let place = Place::new();
     place.pipeline("B", r#"t [shape=box] q [shape=hexagon] u [shape=box] start -> t -> q -> u -> exit"#);
     place.call(&["run", "B.dot", "--run-dir", "d", "--backend", "echo real"]).ends(5);
@@ -182,7 +182,7 @@ fn a_run_with_a_backend_does_not_go_on_simulated() {
 
 /// Guarantees: CLI-13.
 #[test]
-fn progress_is_lines_on_stderr_or_nothing_and_stdout_is_the_result_alone() {
+fn progress_goes_to_stderr_result_to_stdout() {
     let place = gate();
     let said =
         place.call(&["run", "G.dot", "--run-dir", "d", "--auto-answer", "--label", "team=press"]).ends(0);
@@ -200,7 +200,7 @@ fn progress_is_lines_on_stderr_or_nothing_and_stdout_is_the_result_alone() {
 ///
 /// Guarantees: DOT-8, SECURITY-8.
 #[test]
-fn commands_inherit_what_is_listed_and_never_the_store_or_a_password() {
+fn commands_inherit_only_listed_environment_variables() {
     let place = Place::new();
     place.pipeline("seen", "a [tool_command=\"env > seen\"] start -> a -> exit");
     let store = format!("file:{}", place.path("runs").display());

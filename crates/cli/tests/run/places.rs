@@ -28,7 +28,7 @@ fn manifest(place: &Place) -> serde_json::Value {
 ///
 /// Guarantees: PIPELINE-12.
 #[test]
-fn a_directory_is_that_of_the_run_of_its_manifest() {
+fn directory_belongs_to_run_in_manifest() {
     let place = forked();
     let before = manifest(&place);
     let log = place.path("t/.ferrata/runs/default/orig.jsonl");
@@ -55,7 +55,7 @@ fn a_directory_is_that_of_the_run_of_its_manifest() {
 
 /// An undamaged one asked for `--id`, which `resume` did not have.
 #[test]
-fn the_run_of_a_directory_goes_on_beside_its_forks() {
+fn directory_run_resumes_next_to_its_forks() {
     let place = forked();
     assert_eq!(place.call(&["resume", "t", "--backend", "echo answer"]).ends(0).json()["run"], "orig");
     assert_eq!(history(&place.path("t")), ["start", "a", "b", "c", "exit"]);
@@ -85,7 +85,7 @@ fn nobody_else_may_read_a_run() {
 ///
 /// Guarantees: PIPELINE-14.
 #[test]
-fn a_purge_leaves_no_trace_and_what_is_not_its_own() {
+fn purge_removes_own_files_and_spares_others() {
     let place = forked();
     place.call(&["resume", "t", "--backend", "echo the answer"]).ends(0);
     assert!(place.read("t/c/1.1/prompt.md").contains("secret"));
@@ -121,7 +121,7 @@ fn a_purge_leaves_no_trace_and_what_is_not_its_own() {
 ///
 /// Guarantees: CLI-20.
 #[test]
-fn a_purge_of_a_directory_leaves_the_log_of_another_run_that_cannot_be_read() {
+fn directory_purge_spares_unreadable_log_of_another_run() {
     let place = forked();
     let log = place.path("t/.ferrata/runs/default/child.jsonl");
     let whole = std::fs::read(&log).unwrap();
@@ -141,7 +141,7 @@ fn a_purge_of_a_directory_leaves_the_log_of_another_run_that_cannot_be_read() {
 ///
 /// Guarantees: CLI-7.
 #[test]
-fn a_directory_stands_for_no_run_that_begins_as_its_own() {
+fn directory_never_selects_run_by_id_prefix() {
     let place = forked();
     place.call(&["fork", "t", "a@1", "--id", "orig-2"]).ends(0);
     let store = ["--store", "file:t/.ferrata"];
@@ -160,7 +160,7 @@ fn a_directory_stands_for_no_run_that_begins_as_its_own() {
 ///
 /// Guarantees: CLI-20.
 #[test]
-fn a_purge_of_the_last_run_takes_the_folders_of_its_store_with_it() {
+fn purge_of_last_run_removes_store_folders() {
     let place = Place::new();
     place.pipeline("P", r#"a [tool_command="echo out"] start -> a -> exit"#);
     place.call(&["run", "P.dot", "--run-dir", "q"]).ends(0);
@@ -177,7 +177,7 @@ fn a_purge_of_the_last_run_takes_the_folders_of_its_store_with_it() {
 }
 
 #[test]
-fn prompts_in_files_and_variables_reach_the_backend_also_after_a_resume() {
+fn prompt_files_and_variables_survive_resume() {
     let place = Place::new();
     place.write("pipelines/prompts/do.md", "Do $what with $care.\n");
     place.write(
@@ -217,7 +217,7 @@ fn prompts_in_files_and_variables_reach_the_backend_also_after_a_resume() {
 ///
 /// Guarantees: PIPELINE-13.
 #[test]
-fn what_stands_before_the_damage_can_be_read_and_forked() {
+fn records_before_damage_can_be_read_and_forked() {
     let place = forked();
     let sound = place.call(&["state", "t", "--at", "a@1"]).ends(0).out;
     let log = place.path("t/.ferrata/runs/default/orig.jsonl");
@@ -252,7 +252,7 @@ fn what_stands_before_the_damage_can_be_read_and_forked() {
 ///
 /// Guarantees: PIPELINE-16.
 #[test]
-fn files_that_a_node_leaves_are_kept_and_told_to_the_nodes_after_it() {
+fn node_files_are_stored_and_visible_to_successors() {
     let place = Place::new();
     place.write("outside", "secret");
     place.pipeline(
@@ -294,7 +294,7 @@ fn files_that_a_node_leaves_are_kept_and_told_to_the_nodes_after_it() {
 ///
 /// Guarantees: PIPELINE-16.
 #[test]
-fn a_fork_finds_what_nodes_left_before_it_in_the_directories_of_those_it_comes_from() {
+fn fork_finds_node_files_of_source_run() {
     let place = Place::new();
     place.pipeline(
         "Left",
@@ -316,7 +316,7 @@ fn a_fork_finds_what_nodes_left_before_it_in_the_directories_of_those_it_comes_f
 ///
 /// Guarantees: PIPELINE-16.
 #[test]
-fn files_of_an_attempt_that_was_cut_off_are_not_kept_as_those_of_the_next() {
+fn interrupted_attempt_files_are_not_attributed_to_next() {
     let place = Place::new();
     place.pipeline(
         "Cut",

@@ -43,7 +43,7 @@ fn a_checkpoint_alone_is_enough_to_go_on() {
 
 /// Guarantees: PIPELINE-15.
 #[test]
-fn a_file_of_the_shape_of_other_programs_is_taken() {
+fn checkpoint_of_other_programs_resumes() {
     for (current, completed, log) in [
         ("b", r#"["start", "a"]"#, "a\nb\nb\nc\n"),
         // What has completed is not done again.
@@ -61,7 +61,7 @@ fn a_file_of_the_shape_of_other_programs_is_taken() {
 
 /// Guarantees: PIPELINE-15.
 #[test]
-fn a_checkpoint_that_is_damaged_is_named_with_the_place() {
+fn damaged_checkpoint_is_refused_with_position() {
     for (text, part) in [
         ("{\n \"context\": {\n", "line 3"),
         ("{\"current_node\": \"b\"}", "missing field `context`"),
@@ -80,7 +80,7 @@ fn a_checkpoint_that_is_damaged_is_named_with_the_place() {
 }
 
 #[test]
-fn branches_that_were_at_work_begin_with_their_fork() {
+fn branches_running_at_checkpoint_restart_at_fork() {
     let place = Place::new();
     place.pipeline(
         "P",

@@ -62,7 +62,7 @@ const GATE: &str = r#"
     ask -> work [label="[N] No"]"#;
 
 #[test]
-fn a_bar_moves_and_a_question_is_asked_until_an_answer_fits() {
+fn terminal_shows_progress_and_repeats_invalid_question() {
     let place = Place::new();
     place.pipeline("G", GATE);
     let terminal = Terminal::new();
@@ -86,7 +86,7 @@ fn a_bar_moves_and_a_question_is_asked_until_an_answer_fits() {
 }
 
 #[test]
-fn a_question_can_be_left_with_ctrl_c_and_is_asked_by_the_next_resume() {
+fn ctrl_c_leaves_question_for_next_resume() {
     let place = Place::new();
     place.pipeline("G", GATE);
     place.write("go", "");
@@ -109,7 +109,7 @@ fn a_question_can_be_left_with_ctrl_c_and_is_asked_by_the_next_resume() {
 ///
 /// Guarantees: PIPELINE-7.
 #[test]
-fn a_resume_that_asks_hears_an_answer_from_elsewhere() {
+fn terminal_question_accepts_answer_from_elsewhere() {
     for typed in ["", "y\n"] {
         let place = Place::new();
         place.pipeline("G", GATE);
@@ -137,7 +137,7 @@ fn nothing_is_asked_where_no_input_is_wanted() {
 
 /// The end of each run was its whole context as JSON, which pushed the progress off the screen.
 #[test]
-fn a_run_ends_with_a_few_lines_on_a_terminal() {
+fn finished_run_prints_few_lines_on_terminal() {
     let place = Place::new();
     place.pipeline("G", r#"work [tool_command="seq 100"] start -> work -> exit"#);
     let terminal = Terminal::new();
@@ -156,7 +156,7 @@ fn a_run_ends_with_a_few_lines_on_a_terminal() {
 
 /// Guarantees: CLI-18.
 #[test]
-fn a_fork_that_may_do_work_again_lists_it_and_asks() {
+fn fork_lists_repeated_effects_and_asks() {
     let place = Place::new();
     place.pipeline("F", r#"a [tool_command=true] b [tool_command="echo b >> log"] start -> a -> b -> exit"#);
     place.call(&["run", "F.dot", "--run-dir", "d", "--id", "done"]).ends(0);
@@ -172,7 +172,7 @@ fn a_fork_that_may_do_work_again_lists_it_and_asks() {
 
 /// `run` began anew without a word where a run of the pipeline had been left; now a terminal is asked.
 #[test]
-fn an_unfinished_run_is_gone_on_with_unless_the_answer_is_no() {
+fn run_offers_to_continue_unfinished_run() {
     let place = Place::new();
     place.pipeline(
         "Left",

@@ -14,7 +14,7 @@ const MIXED: &str = r#"
 ///
 /// Guarantees: PIPELINE-10.
 #[test]
-fn every_view_tells_what_a_node_came_to_and_why() {
+fn every_view_shows_node_failure_and_reason() {
     let place = Place::new();
     place.pipeline("M", MIXED);
     let ran = place.call(&["run", "M.dot", "--run-dir", "d", "--id", "m"]).ends(0);
@@ -53,7 +53,7 @@ fn every_view_tells_what_a_node_came_to_and_why() {
 ///
 /// Guarantees: DOT-18.
 #[test]
-fn a_run_that_stops_in_the_middle_fails_and_says_why() {
+fn run_stopping_before_exit_fails_with_reason() {
     let place = Place::new();
     place.pipeline(
         "S",
@@ -81,7 +81,7 @@ fn a_run_that_stops_in_the_middle_fails_and_says_why() {
 ///
 /// Guarantees: PIPELINE-7.
 #[test]
-fn a_question_is_told_with_its_default_and_its_time() {
+fn question_shows_default_and_deadline() {
     let place = Place::new();
     place.pipeline(
         "Q",
@@ -99,7 +99,7 @@ fn a_question_is_told_with_its_default_and_its_time() {
 
 /// Nodes of a child looked like those of the run, and were counted: "4 of 3 nodes".
 #[test]
-fn nodes_of_a_child_are_marked_and_not_counted() {
+fn child_nodes_are_marked_and_not_counted() {
     let place = Place::new();
     place.pipeline(
         "Parent",
@@ -141,7 +141,7 @@ fn hints_work_as_they_are_printed() {
 
 /// The picture of a run had only the nodes that it came to, and its JSON no attribute, type or condition.
 #[test]
-fn the_picture_of_a_run_has_its_whole_pipeline() {
+fn run_drawing_contains_entire_pipeline() {
     let place = Place::new();
     place.pipeline(
         "P",

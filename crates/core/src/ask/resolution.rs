@@ -41,7 +41,7 @@ mod tests {
     use crate::failure::FailureKind;
 
     #[test]
-    fn what_people_print_is_a_word_and_shows_no_values() {
+    fn displayed_kinds_are_words_and_hide_values() {
         assert_eq!(QuestionKind::Before.to_string(), "before");
         assert_eq!(FailureKind::MaxVisits.to_string(), "max_visits");
         assert_eq!(Resolution::Fail("lost".into()).to_string(), "let it fail: lost");

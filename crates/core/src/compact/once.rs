@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_receiver_learns_that_no_value_will_be_sent() {
+    async fn receiver_learns_that_sender_is_gone() {
         let (sender, receiver) = once::<u8>();
         let waits = receiver.clone();
         let waits = tokio::spawn(async move { waits.recv().await.copied() });

@@ -37,7 +37,7 @@ mod tests {
 
     /// Bytes stay unchanged, whatever their neighbors do.
     #[test]
-    fn bytes_that_share_memory_do_not_touch_each_other() {
+    fn pooled_bytes_do_not_overlap() {
         let body = |at: usize| vec![u8::try_from(at % 251).unwrap(); 1 + at * 37 % (BLOCK / 3)];
         let mut kept = Vec::new();
         for at in 0..500 {

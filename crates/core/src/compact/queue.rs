@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn items_come_in_the_order_in_which_they_were_sent() {
+    async fn queue_returns_items_in_send_order() {
         let (sender, mut receiver) = queue();
         assert!(receiver.is_empty());
         (0..100).for_each(|item| sender.send(item).unwrap());
@@ -215,7 +215,7 @@ mod tests {
 
     /// A sender that waits for a reply learns that there is none when the receiver is dropped.
     #[tokio::test]
-    async fn what_was_not_received_is_dropped_with_the_receiver() {
+    async fn dropping_receiver_drops_unreceived_items() {
         let (sender, receiver) = queue();
         let (reply, answer) = tokio::sync::oneshot::channel::<()>();
         sender.send(reply).unwrap();
@@ -228,7 +228,7 @@ mod tests {
 
     /// A notice for each of thousands of records would cause one store read each.
     #[test]
-    fn what_lies_last_in_the_queue_is_not_said_again() {
+    fn queue_skips_repeat_of_last_item() {
         let (sender, mut receiver) = queue();
         let say = |item: u8| sender.send_unless(item, |last| *last == item).unwrap();
         [1, 1, 2, 2, 1].into_iter().for_each(say);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_takes_no_more_room_than_its_items_need() {
+    fn queue_capacity_matches_its_items() {
         let (sender, mut receiver) = queue::<[u8; 1_000]>();
         assert_eq!(lock(&receiver.0).items.capacity(), 0);
         for _ in 0..10 {

@@ -74,7 +74,7 @@ proptest! {
     ///
     /// Guarantees: FORMAT-6.
     #[test]
-    fn every_prefix_folds_to_the_machine_that_lived_it(draft in drafts(), seed: u64, place: prop::sample::Index) {
+    fn every_log_prefix_folds_to_live_machine(draft in drafts(), seed: u64, place: prop::sample::Index) {
         let graph = build(&draft);
         let life = Life::live(graph.plan(), &mut Draw(seed));
         fold_all(&life, &graph, place.index(life.events.len()));
@@ -82,7 +82,7 @@ proptest! {
 
     /// [`replans::Replans`] checks the limits at every end.
     #[test]
-    fn a_run_that_replans_folds_and_stops_at_its_limits(draft in drafts(), seed: u64, place: prop::sample::Index) {
+    fn replanning_run_folds_and_stops_at_limits(draft in drafts(), seed: u64, place: prop::sample::Index) {
         let graph = build(&draft);
         let life = Life::live_revisiting(graph.plan(), &mut Draw(seed), 2);
         fold_all(&life, &graph, place.index(life.events.len()));

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_activation_ends_with_the_children_of_all_its_attempts_as_the_last_one_knows_them() {
+    fn activation_end_includes_children_of_all_attempts() {
         let started = StartedChildren::default();
         for name in ["d", "b"] {
             started.note(child(name, ParentBond::Cancel));

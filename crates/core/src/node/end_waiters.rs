@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_came_of_a_child_is_heard_by_its_parent_alone() {
+    async fn child_end_notifies_only_its_parent() {
         let (waiters, child) = (EndWaiters::default(), child());
         let (first, second) = (waiters.wait_for(&child), waiters.wait_for(&child));
         let other = ChildRef { parent: RunId::new("other").unwrap(), ..child.clone() };

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_once_is_what_is_encoded_each_time() {
+    fn cached_encoding_equals_fresh_encoding() {
         let by_name: BTreeMap<_, _> =
             ["b", "a"].map(|name| (NodeName::new(name).unwrap(), Fingerprint::of(name.as_bytes()))).into();
         let (kept, read) = (Prints::of_graph(by_name.clone()), Prints::from(by_name));

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_encode_others_do_not_meet_on_the_desk() {
+    fn nested_encodings_use_separate_buffers() {
         assert_eq!(Text::of(&Nested(2)).unwrap().get(), r#"[2,"[1,\"[0,\\\"0\\\"]\"]"]"#);
     }
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_of_a_failure_is_not_in_the_next_value() {
+    fn failed_encoding_leaves_nothing_for_next_value() {
         strict::channel_to_text("c", &(1, f64::NAN)).unwrap_err();
         assert_eq!(Text::of(&1).unwrap().get(), "1");
     }

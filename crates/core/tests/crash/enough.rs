@@ -29,7 +29,7 @@ fn slow() -> Graph<Context> {
 
 /// Guarantees: CHILD-8.
 #[tokio::test]
-async fn is_a_whole_family_after_a_crash_at_every_write() {
+async fn run_tree_recovers_from_crash_at_every_write() {
     let child = slow();
     let top = Graph::<Context>::builder("top").node(
         "wait",

@@ -525,7 +525,7 @@ macro_rules! cases {
         mod $case {
             /// Guarantees: CHILD-1, CHILD-15, COMPOSE-2.
             #[tokio::test]
-            async fn is_a_whole_family_after_a_crash_at_every_write() {
+            async fn run_tree_recovers_from_crash_at_every_write() {
                 super::crash_everywhere(&super::$case(), $stride).await;
             }
         }
@@ -551,7 +551,7 @@ async fn a_family_survives_two_crashes() {
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]
-async fn a_parent_that_is_cancelled_at_any_moment_leaves_no_child_behind() {
+async fn cancelled_parent_leaves_no_active_child() {
     for case in [one(), three(), nested(), asks()] {
         let (_, writes) = live(&case, &[]).await;
         for at in 0..writes {

@@ -149,7 +149,7 @@ macro_rules! cases {
         mod $case {
             /// Guarantees: CHILD-12.
             #[tokio::test]
-            async fn is_paused_and_goes_on_as_a_whole_whatever_crashes() {
+            async fn run_tree_pauses_and_unpauses_despite_crashes() {
                 super::pause_everywhere(super::$case()).await;
             }
         }

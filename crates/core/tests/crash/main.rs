@@ -105,7 +105,7 @@ cases!(pausing, 11: gates, talk, steps, sleeps, mixed);
 ///
 /// Guarantees: DURABLE-8.
 #[tokio::test]
-async fn a_lost_reply_is_answered_by_the_same_append() {
+async fn repeated_append_recovers_lost_reply() {
     for case in graphs::all().into_iter().chain(pausing::all()).chain([subgraphs::nested()]) {
         let policy = CheckpointPolicy::default();
         let (wanted, writes) = calm(&case, policy).await;

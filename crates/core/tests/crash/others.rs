@@ -179,7 +179,7 @@ async fn answers_of_another_process_are_taken_once() {
 
 /// Guarantees: MESSAGE-1.
 #[tokio::test]
-async fn messages_of_another_process_are_taken_once_and_in_order() {
+async fn run_receives_remote_messages_once_in_order() {
     all(Said::Message).await;
 }
 

@@ -56,7 +56,7 @@ async fn an_answer_that_comes_first_costs_no_work() {
 ///
 /// Guarantees: CONTROL-20.
 #[tokio::test]
-async fn a_cancellation_by_another_process_is_met_at_the_next_write() {
+async fn owner_sees_remote_cancellation_at_next_write() {
     // Hazards ask on their own account.
     for case in graphs::all().into_iter().filter(|case| case.name != "hazards") {
         let calm = World::new(&case, CheckpointPolicy::default(), "calm");
@@ -85,7 +85,7 @@ async fn a_cancellation_by_another_process_is_met_at_the_next_write() {
 ///
 /// Guarantees: CONTROL-20, DURABLE-15.
 #[tokio::test]
-async fn a_takeover_fences_the_owner_at_its_next_write() {
+async fn takeover_fences_owner_at_next_write() {
     for case in graphs::all().into_iter().filter(|case| !["external", "hazards"].contains(&case.name)) {
         let calm = World::new(&case, CheckpointPolicy::default(), "calm");
         let wanted = calm.live(&[]).await;

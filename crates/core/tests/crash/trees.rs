@@ -212,7 +212,7 @@ async fn live(seed: u64) -> (Option<RunStatus>, usize) {
 
 /// Guarantees: CHILD-1.
 #[tokio::test]
-async fn a_random_tree_of_runs_comes_to_what_the_model_says_whatever_crashes() {
+async fn random_run_tree_matches_model_despite_crashes() {
     let first = std::env::var(SEED).ok().and_then(|text| text.parse().ok());
     let seeds = first.map_or(1..=TREES, |seed| seed..=seed);
     let (mut statuses, mut runs, all) = ([0; 3], 0, seeds.clone().count());

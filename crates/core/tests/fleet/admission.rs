@@ -28,7 +28,7 @@ async fn start(
 
 /// Guarantees: FLEET-12.
 #[tokio::test]
-async fn a_start_beyond_the_cap_is_recorded_waits_and_goes_on_when_there_is_room() {
+async fn start_beyond_cap_waits_for_capacity() {
     let world = World::new();
     let (line, runtime) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     let gate = Gate::default();
@@ -65,7 +65,7 @@ async fn world_head(world: &World, run: &RunKey) -> ferrata_core::store::RunHead
 
 /// Guarantees: FLEET-13.
 #[tokio::test]
-async fn tenants_take_turns_and_the_oldest_of_each_is_first() {
+async fn tenants_alternate_oldest_run_first() {
     let world = World::new();
     let (_, runtime) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     let order: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -101,7 +101,7 @@ async fn tenants_take_turns_and_the_oldest_of_each_is_first() {
 }
 
 #[tokio::test]
-async fn a_cap_per_workflow_and_per_label_holds_back_only_its_own() {
+async fn workflow_and_label_caps_limit_own_runs_only() {
     let world = World::new();
     let caps = RunLimits::new().with_runs_of("slow", 1).with_runs_per_label("customer", 2);
     let (_, runtime) = world.process(|b| b.run_limits(caps)).await;
@@ -152,7 +152,7 @@ async fn whoever_has_room_takes_what_waits_elsewhere() {
 ///
 /// Guarantees: FLEET-15.
 #[tokio::test]
-async fn a_line_outlives_its_process_and_recovery_keeps_to_the_caps() {
+async fn recovery_restores_waiting_runs_within_caps() {
     let world = World::new();
     let gate = Gate::default();
     let graph = gate.graph("g", Effect::Write);
@@ -197,7 +197,7 @@ async fn a_line_outlives_its_process_and_recovery_keeps_to_the_caps() {
 
 /// Guarantees: FLEET-14.
 #[tokio::test]
-async fn a_run_at_rest_has_no_room_and_one_that_is_resumed_by_hand_is_not_held_back() {
+async fn idle_run_frees_capacity_manual_resume_skips_caps() {
     let world = World::new();
     let (_, runtime) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     let asks = Graph::<Context>::builder("asks")
@@ -219,7 +219,7 @@ async fn a_run_at_rest_has_no_room_and_one_that_is_resumed_by_hand_is_not_held_b
 }
 
 #[tokio::test]
-async fn a_run_in_line_can_be_cancelled_and_one_without_records_waits_in_memory() {
+async fn waiting_run_can_be_cancelled() {
     let world = World::new();
     let (_, runtime) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     let gate = Gate::default();
@@ -247,7 +247,7 @@ async fn a_run_in_line_can_be_cancelled_and_one_without_records_waits_in_memory(
 ///
 /// Guarantees: DURABLE-16, FLEET-12.
 #[tokio::test]
-async fn the_same_start_without_records_twice_is_one_run_in_line() {
+async fn repeated_unrecorded_start_waits_once() {
     let world = World::new();
     let (_, runtime) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     let gate = Gate::default();
@@ -281,7 +281,7 @@ async fn the_same_start_without_records_twice_is_one_run_in_line() {
 ///
 /// Guarantees: DURABLE-16, FLEET-12.
 #[tokio::test]
-async fn the_same_start_without_records_twice_runs_once_however_short_it_is() {
+async fn repeated_unrecorded_start_runs_once() {
     for limits in [RunLimits::new().with_runs(1), RunLimits::new()] {
         let is_limited = limits != RunLimits::new();
         let world = World::new();

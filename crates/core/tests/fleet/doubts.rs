@@ -34,7 +34,7 @@ fn lose(store: &FaultStore<MemoryStore>, looks: u64) -> u64 {
 ///
 /// Guarantees: CONTROL-22.
 #[tokio::test]
-async fn each_of_two_claims_in_doubt_is_let_go_of() {
+async fn process_releases_both_claims_with_unknown_outcome() {
     let world = World::new();
     let ((_, starter), (_, other)) = (world.process(|b| b).await, world.process(|b| b).await);
     let (store, owner) = process(&world).await;
@@ -72,7 +72,7 @@ async fn each_of_two_claims_in_doubt_is_let_go_of() {
 ///
 /// Guarantees: CONTROL-22.
 #[tokio::test]
-async fn a_purge_takes_no_doubt_with_it_about_a_run_that_was_started_since() {
+async fn late_purge_reply_preserves_unknown_start() {
     let world = World::new();
     let (store, first) = process(&world).await;
     let ends =

@@ -30,7 +30,7 @@ fn nap(time: Duration) -> Graph<Context> {
 
 /// Guarantees: FLEET-16.
 #[tokio::test]
-async fn a_drain_lets_runs_end_and_leaves_the_rest_to_others() {
+async fn drain_finishes_runs_and_releases_rest() {
     let world = World::new();
     let (_, old) = world.process(|b| b.run_limits(RunLimits::new().with_runs(3))).await;
     let gate = Gate::default();
@@ -85,7 +85,7 @@ async fn a_drain_lets_runs_end_and_leaves_the_rest_to_others() {
 
 /// Guarantees: FLEET-16.
 #[tokio::test]
-async fn a_drain_that_takes_too_long_is_cut_short_by_a_shutdown() {
+async fn shutdown_cuts_slow_drain_short() {
     let world = World::new();
     let (_, runtime) = world.process(|b| b).await;
     let gate = Gate::default();
@@ -106,7 +106,7 @@ async fn a_drain_that_takes_too_long_is_cut_short_by_a_shutdown() {
 ///
 /// Guarantees: FLEET-18.
 #[tokio::test]
-async fn a_shutdown_does_not_wait_for_the_grace_of_a_cancellation() {
+async fn shutdown_skips_cancellation_grace_period() {
     let world = World::new();
     let (_, runtime) = world.process(|b| b.cancel_grace(Duration::from_secs(600))).await;
     let gate = Gate::default();
@@ -122,7 +122,7 @@ async fn a_shutdown_does_not_wait_for_the_grace_of_a_cancellation() {
 
 /// Guarantees: FLEET-11.
 #[tokio::test]
-async fn whoever_watches_a_run_that_nobody_serves_is_told() {
+async fn wait_reports_run_without_serving_process() {
     let world = World::new();
     let (line, owner) = world.process(|b| b).await;
     let (_, other) = world.process(|b| b).await;
@@ -156,7 +156,7 @@ async fn whoever_watches_a_run_that_nobody_serves_is_told() {
 ///
 /// Guarantees: FLEET-11.
 #[tokio::test]
-async fn whoever_watches_a_run_that_asks_for_a_tag_is_told_that_nobody_here_has_it() {
+async fn wait_reports_run_with_missing_tag() {
     let world = World::new();
     let (line, owner) = world.process(|b| b.tags(["gpu"])).await;
     let (_, other) = world.process(|b| b).await;
@@ -178,7 +178,7 @@ async fn whoever_watches_a_run_that_asks_for_a_tag_is_told_that_nobody_here_has_
 
 /// Guarantees: FLEET-8.
 #[tokio::test]
-async fn what_nobody_can_run_is_listed_with_the_reason_until_somebody_can() {
+async fn unservable_run_stays_stalled_until_process_appears() {
     let world = World::new();
     let (line, owner) = world.process(|b| b).await;
     let (_, watcher) = world.process(|b| b).await;
@@ -219,7 +219,7 @@ async fn what_nobody_can_run_is_listed_with_the_reason_until_somebody_can() {
 ///
 /// Guarantees: DURABLE-10.
 #[tokio::test]
-async fn a_run_whose_store_failed_goes_on_when_the_store_is_back() {
+async fn run_continues_after_store_recovers() {
     let world = World::new();
     let (line, runtime) = world.process(|b| b.store_retries(2, Duration::from_millis(10))).await;
     let gate = Gate::default();
@@ -242,7 +242,7 @@ async fn a_run_whose_store_failed_goes_on_when_the_store_is_back() {
 ///
 /// Guarantees: FLEET-11.
 #[tokio::test]
-async fn whoever_watches_a_run_that_nobody_will_begin_with_is_told() {
+async fn wait_reports_waiting_run_without_starter() {
     let world = World::new();
     let (_, full) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     let gate = Gate::default();
@@ -274,7 +274,7 @@ async fn whoever_watches_a_run_that_nobody_will_begin_with_is_told() {
 }
 
 #[tokio::test]
-async fn a_run_in_line_that_cannot_be_taken_up_ends_the_wait_with_the_reason() {
+async fn failed_claim_of_waiting_run_ends_wait() {
     let world = World::new();
     let (_, full) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;
     let gate = Gate::default();
@@ -309,7 +309,7 @@ async fn no_heartbeat_arrives_after_the_end() {
 
 /// The server had been started again since the connection was used: the shutdown failed, and the process counted as alive for a while.
 #[tokio::test]
-async fn a_shutdown_outlives_a_connection_that_broke_while_it_was_idle() {
+async fn shutdown_survives_broken_idle_connection() {
     let world = World::new();
     let (line, runtime) = world.process(|b| b).await;
     line.set_heart(Heart::StumblesOnce);
@@ -324,7 +324,7 @@ async fn a_shutdown_outlives_a_connection_that_broke_while_it_was_idle() {
 
 /// Whoever called it went away: the process has ended all the same, and others need not wait for its heartbeat to expire.
 #[tokio::test]
-async fn a_drain_whose_caller_went_away_ends_the_heartbeat() {
+async fn dropped_drain_ends_heartbeat() {
     let world = World::new();
     let (line, runtime) = world.process(|b| b).await;
     let gate = Gate::default();

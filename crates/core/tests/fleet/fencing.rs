@@ -21,7 +21,7 @@ const TTL: Duration = Duration::from_secs(15);
 
 /// Guarantees: FLEET-3.
 #[tokio::test]
-async fn runs_stop_before_others_may_take_them_and_go_on_once_the_heart_beats() {
+async fn runs_stop_before_lease_expires_and_continue_later() {
     for heart in [Heart::Fails, Heart::IsNotHeard, Heart::Hangs] {
         let world = World::new();
         let (line, runtime) = world.process(|b| b).await;
@@ -89,7 +89,7 @@ async fn a_heartbeat_counts_from_when_it_was_sent() {
 
 /// Guarantees: FLEET-7.
 #[tokio::test]
-async fn a_run_that_was_fenced_is_let_go_of_for_those_who_serve_it() {
+async fn process_releases_fenced_run() {
     let world = World::new();
     let (line, starter) = world.process(|b| b).await;
     let (_, server) = world.process(|b| b).await;
@@ -121,7 +121,7 @@ async fn a_run_that_was_fenced_is_let_go_of_for_those_who_serve_it() {
 ///
 /// Guarantees: FLEET-6.
 #[tokio::test]
-async fn a_process_that_was_suspended_does_not_act_on_an_intent_of_before() {
+async fn suspended_process_skips_stale_intent() {
     for (taken, sleeps) in [(true, false), (true, true), (false, false), (false, true)] {
         let label = format!("taken: {taken}, the machine sleeps: {sleeps}");
         let world = World::new();
@@ -171,7 +171,7 @@ async fn a_process_that_was_suspended_does_not_act_on_an_intent_of_before() {
 ///
 /// Guarantees: FLEET-5.
 #[tokio::test]
-async fn a_wall_clock_that_jumps_takes_no_run_from_its_owner() {
+async fn wall_clock_jump_preserves_run_ownership() {
     let world = World::new();
     let (line, runtime) = world.process(|b| b).await;
     let gate = Gate::default();
@@ -194,7 +194,7 @@ async fn a_wall_clock_that_jumps_takes_no_run_from_its_owner() {
 ///
 /// Guarantees: FLEET-6.
 #[tokio::test]
-async fn an_external_node_that_waited_for_its_first_turn_does_not_act_on_a_look_of_before() {
+async fn external_node_rechecks_owner_after_first_poll_delay() {
     for heart in [Heart::Beats, Heart::Fails, Heart::Hangs] {
         let world = World::new();
         let (line, runtime) = world.process(|b| b).await;
@@ -237,7 +237,7 @@ async fn an_external_node_that_waited_for_its_first_turn_does_not_act_on_a_look_
 ///
 /// Guarantees: FLEET-6.
 #[tokio::test]
-async fn an_external_node_that_waited_before_its_work_does_not_act_on_a_look_of_before() {
+async fn external_node_rechecks_owner_after_waiting() {
     for heart in [Heart::Beats, Heart::Fails, Heart::Hangs] {
         let world = World::new();
         let (line, runtime) = world.process(|b| b).await;
@@ -275,7 +275,7 @@ async fn an_external_node_that_waited_before_its_work_does_not_act_on_a_look_of_
 ///
 /// Guarantees: FLEET-6.
 #[tokio::test]
-async fn what_a_starved_process_comes_to_is_not_written_before_its_heart_beats() {
+async fn starved_process_writes_nothing_before_heartbeat() {
     for heart in [Heart::Beats, Heart::Fails, Heart::Hangs] {
         let world = World::new();
         let (line, runtime) = world.process(|b| b).await;
@@ -382,7 +382,7 @@ impl Clock for Restless {
 ///
 /// Guarantees: FLEET-5.
 #[tokio::test]
-async fn a_wall_clock_that_jumps_at_each_look_costs_few_heartbeats_and_no_run() {
+async fn repeated_clock_jumps_send_few_heartbeats() {
     const HOUR: i64 = 3_600_000;
     let jumps: [(&str, Put); 4] = [
         ("forth", |_| HOUR),

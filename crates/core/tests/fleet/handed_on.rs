@@ -54,7 +54,7 @@ async fn turns() {
 
 /// A signal rang a bell, at which the process listed what it had just written, twice, and loaded it again to claim it.
 #[tokio::test]
-async fn an_answer_to_a_run_at_rest_is_followed_by_its_claim_and_by_no_other_call() {
+async fn answer_to_idle_run_causes_only_claim() {
     let world = World::new();
     let gate = Gate::default();
     let (line, runtime) = world.process_without_notices().await;
@@ -75,7 +75,7 @@ async fn an_answer_to_a_run_at_rest_is_followed_by_its_claim_and_by_no_other_cal
 }
 
 #[tokio::test]
-async fn a_retry_of_a_failed_run_is_followed_by_its_claim_and_by_no_other_call() {
+async fn retry_of_failed_run_causes_only_claim() {
     let world = World::new();
     let gate = Gate::default();
     let (line, runtime) = world.process_without_notices().await;
@@ -112,7 +112,7 @@ async fn a_retry_of_a_failed_run_is_followed_by_its_claim_and_by_no_other_call()
 
 /// What the run was started with is not in its log: a process that never drove the run asks for its head.
 #[tokio::test]
-async fn a_process_that_answers_for_another_lists_nothing_either() {
+async fn answer_from_another_process_lists_no_runs() {
     let world = World::new();
     let gate = Gate::default();
     let (_, first) = world.process(|b| b).await;
@@ -131,7 +131,7 @@ async fn a_process_that_answers_for_another_lists_nothing_either() {
 
 /// A bell had the process list runs although it was full, and the answered one find its place in line by that.
 #[tokio::test]
-async fn an_answer_where_there_is_no_room_has_the_run_wait_in_line() {
+async fn answered_run_waits_for_capacity() {
     let world = World::new();
     let gate = Gate::default();
     let (line, runtime) = world.process(|b| b.run_limits(RunLimits::new().with_runs(1))).await;

@@ -52,7 +52,7 @@ async fn an_idle_fleet_leaves_its_store_alone() {
 /// A node that works for long is looked at twice a second for signals of other processes, and ten times less often where the store tells
 /// of changes.
 #[tokio::test]
-async fn a_long_node_asks_for_few_heads_where_the_store_tells_of_changes() {
+async fn long_node_rarely_polls_store_with_notices() {
     let world = World::new();
     let gate = Gate::default();
     let (line, runtime) = world.process(|b| b).await;

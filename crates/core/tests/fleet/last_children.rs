@@ -67,7 +67,7 @@ async fn status(world: &World, run: &RunKey) -> RunStatus {
 
 /// Guarantees: FLEET-17.
 #[tokio::test]
-async fn a_node_that_starts_runs_while_its_process_ends_does_not_fail() {
+async fn shutdown_during_child_start_does_not_fail_node() {
     for ends in [Ends::Drain, Ends::ShutDown] {
         for starts in [Starts::Child, Starts::Children, Starts::Spawned] {
             let world = World::new();
@@ -110,7 +110,7 @@ async fn a_node_that_starts_runs_while_its_process_ends_does_not_fail() {
 ///
 /// Guarantees: FLEET-17.
 #[tokio::test]
-async fn a_node_that_finds_its_child_while_its_process_ends_does_not_fail() {
+async fn shutdown_during_child_lookup_does_not_fail_node() {
     for ends in [Ends::Drain, Ends::ShutDown] {
         let world = World::new();
         let (_, first) = world.process(|b| b).await;
@@ -170,7 +170,7 @@ async fn a_node_that_finds_its_child_while_its_process_ends_does_not_fail() {
 ///
 /// Guarantees: CHILD-20.
 #[tokio::test]
-async fn a_node_whose_store_fails_while_it_starts_a_child_does_not_fail() {
+async fn store_outage_during_child_start_spares_node() {
     let world = World::new();
     let (line, runtime) = world.process(|b| b).await;
     let (gate, runs, _, parent) = family(Starts::Child);

@@ -67,7 +67,7 @@ async fn child_of(world: &World) -> (RunStatus, usize) {
 ///
 /// Guarantees: CHILD-11.
 #[tokio::test]
-async fn a_process_cancels_no_child_of_an_activation_that_another_has_taken() {
+async fn fenced_process_cancels_no_child_of_next_owner() {
     for taken in [true, false] {
         let world = World::new();
         let (_, zombie) = world.process_without_notices().await;
@@ -132,7 +132,7 @@ async fn a_process_in_doubt_cancels_no_child() {
 ///
 /// Guarantees: CHILD-11.
 #[tokio::test]
-async fn a_child_that_is_started_after_the_look_at_its_parent_is_not_cancelled() {
+async fn late_parent_check_spares_newly_started_child() {
     let world = World::new();
     let (line, zombie) = world.process_without_notices().await;
     let (_, other) = world.process(|b| b).await;
@@ -164,7 +164,7 @@ async fn a_child_that_is_started_after_the_look_at_its_parent_is_not_cancelled()
 ///
 /// Guarantees: CHILD-11.
 #[tokio::test]
-async fn a_child_that_the_next_owner_holds_is_not_let_go_on_by_the_one_before() {
+async fn fenced_owner_cannot_unpause_child_of_next_owner() {
     let world = World::new();
     let (line, zombie) = world.process_without_notices().await;
     let (_, other) = world.process(|b| b).await;
@@ -209,7 +209,7 @@ async fn a_child_that_the_next_owner_holds_is_not_let_go_on_by_the_one_before() 
 ///
 /// Guarantees: CHILD-5.
 #[tokio::test]
-async fn what_a_parent_says_reaches_no_other_run_that_has_the_id_of_its_child() {
+async fn parent_signal_skips_run_with_reused_child_id() {
     let world = World::new();
     let (line, runtime) = world.process_without_notices().await;
     let (_, other) = world.process(|b| b).await;

@@ -16,7 +16,7 @@ use super::world::{World, key, spawn};
 
 /// The other way leads to the same activation. What a task of the attempt of before still does there was computed from other inputs.
 #[tokio::test]
-async fn a_step_of_an_attempt_that_does_not_follow_is_not_that_of_the_next_one() {
+async fn aborted_attempt_step_is_not_reused() {
     let world = World::new();
     let (line, runtime) = world.process(|b| b).await;
     let (_, other) = world.process(|b| b).await;
@@ -92,7 +92,7 @@ async fn a_step_of_an_attempt_that_does_not_follow_is_not_that_of_the_next_one()
 ///
 /// Guarantees: DURABLE-5.
 #[tokio::test]
-async fn a_result_of_another_item_is_not_that_of_the_next_one() {
+async fn aborted_item_result_is_not_reused() {
     for (has_ended, applies) in [(false, true), (true, true), (true, false)] {
         let world = World::new();
         let (line, runtime) = world.process(|b| b).await;
@@ -152,7 +152,7 @@ async fn a_result_of_another_item_is_not_that_of_the_next_one() {
 
 /// Two ends are decided again, and the first cannot be: the second was recorded with what the first had added, which was added once more.
 #[tokio::test]
-async fn nothing_is_recorded_behind_an_end_that_cannot_be_decided_again() {
+async fn conflict_discards_ends_after_unrepeatable_end() {
     let world = World::new();
     let (line, runtime) = world.process(|b| b).await;
     let (_, other) = world.process(|b| b).await;

@@ -155,7 +155,7 @@ async fn bad_rows_never_hold_up_the_rest() {
 
 /// Guarantees: FLEET-8.
 #[tokio::test]
-async fn a_store_that_restarts_during_the_sweep_is_survived() {
+async fn sweep_survives_store_restart() {
     let (world, ledger) = (World::new(), Arc::new(Ledger::default()));
     orphans(&world, &ledger, 1_000).await;
     let (line, server) = world.process(|b| b.store_retries(3, Duration::from_millis(10))).await;

@@ -52,7 +52,7 @@ fn graph(ids: &Arc<Brittle>, left: i32) -> Graph<Context> {
 }
 
 #[tokio::test]
-async fn a_run_whose_driver_panics_is_let_go_of_and_its_end_is_told() {
+async fn driver_panic_releases_run_and_reports_outcome() {
     let (world, ids) = (World::new(), Brittle::new());
     let (_, owner) = world.process(|b| b.ids(Arc::clone(&ids) as _)).await;
     let run = owner.start(&graph(&ids, 1), Context::new()).id("r").await.unwrap();
@@ -74,7 +74,7 @@ async fn a_run_whose_driver_panics_is_let_go_of_and_its_end_is_told() {
 }
 
 #[tokio::test]
-async fn a_run_whose_driver_panics_each_time_is_parked() {
+async fn repeated_driver_panic_parks_run() {
     let (world, ids) = (World::new(), Brittle::new());
     let (_, server) = world.process(|b| b.ids(Arc::clone(&ids) as _).max_claims(3)).await;
     let graph = graph(&ids, 1);

@@ -55,7 +55,7 @@ impl Full {
 ///
 /// Guarantees: FLEET-11.
 #[tokio::test]
-async fn what_others_make_of_a_run_in_line_is_heard() {
+async fn handle_of_waiting_run_sees_remote_changes() {
     let at = Full::new().await;
     at.other.resume(&at.graph, "q").await.unwrap();
     assert!(matches!(at.heard().await, Outcome::Completed(_)));
@@ -72,7 +72,7 @@ async fn what_others_make_of_a_run_in_line_is_heard() {
 }
 
 #[tokio::test]
-async fn a_run_in_line_that_ended_elsewhere_leaves_it_without_anybody_waiting() {
+async fn run_ended_elsewhere_leaves_admission_queue() {
     let at = Full::new().await;
     let run = at.other.resume(&at.graph, "q").await.unwrap();
     at.world.pass(run.completed()).await.unwrap();
@@ -85,7 +85,7 @@ async fn a_run_in_line_that_ended_elsewhere_leaves_it_without_anybody_waiting() 
 
 /// Guarantees: FLEET-12.
 #[tokio::test]
-async fn every_handle_of_a_run_in_line_says_so() {
+async fn every_handle_reports_waiting_run() {
     let at = Full::new().await;
     let again = at.full.start(&at.graph, Context::new()).id("q").await.unwrap();
     assert!(again.is_queued() && !again.is_driven_here());
@@ -104,7 +104,7 @@ fn anew() -> Context {
 
 /// Whoever held a run in line, or had found it at work elsewhere, was given the outcome of the run that was started under its name.
 #[tokio::test]
-async fn a_handle_of_a_run_in_line_or_elsewhere_tells_of_no_other_run_of_its_name() {
+async fn handle_ignores_later_generation_of_run() {
     // The handle of a start in line, and of one that found it there.
     let at = Full::new().await;
     let again = at.full.start(&at.graph, Context::new()).id("q").await.unwrap();
@@ -164,7 +164,7 @@ async fn a_handle_of_a_run_in_line_or_elsewhere_tells_of_no_other_run_of_its_nam
 ///
 /// Guarantees: FLEET-15.
 #[tokio::test]
-async fn a_run_in_line_goes_on_though_everything_else_was_dropped() {
+async fn waiting_run_starts_after_all_handles_drop() {
     let Full { world, full, busy, gate, first, waiting, .. } = Full::new().await;
     drop((full, first, waiting));
     busy.word.notify_one();
@@ -176,7 +176,7 @@ async fn a_run_in_line_goes_on_though_everything_else_was_dropped() {
 
 /// Guarantees: FLEET-11.
 #[tokio::test]
-async fn a_store_that_cannot_be_read_for_a_moment_ends_no_wait() {
+async fn brief_read_failure_ends_no_wait() {
     let world = World::new();
     let (line, watcher) = world.process(|b| b).await;
     let (_, driver) = world.process(|b| b).await;

@@ -108,7 +108,7 @@ fn graph() -> Graph<Context> {
 
 /// Guarantees: STORE-1.
 #[tokio::test]
-async fn whatever_call_is_never_answered_the_run_completes_where_it_is() {
+async fn run_completes_despite_any_unanswered_call() {
     for deed in [Deed::Undone, Deed::Done] {
         for at in 0.. {
             let world = World::new();
@@ -154,7 +154,7 @@ async fn whatever_call_is_never_answered_the_run_completes_where_it_is() {
 ///
 /// Guarantees: STORE-2.
 #[tokio::test]
-async fn a_call_that_is_not_answered_says_what_it_leaves() {
+async fn unanswered_call_returns_error_with_consequence() {
     let world = World::new();
     let silent = |at| Silent::at(world.store.clone(), at, Deed::Done);
     let clock: Arc<dyn Clock> = Arc::clone(&world.clock) as _;
@@ -185,7 +185,7 @@ impl Drop for Leaving {
 ///
 /// Guarantees: FLEET-3.
 #[tokio::test]
-async fn a_process_that_is_cut_off_leaves_its_nodes_before_others_may_take_its_runs() {
+async fn disconnected_process_stops_nodes_before_takeover() {
     // Each moment of the looks at the head of the run, which come every five seconds.
     for moment in 0..60 {
         let world = World::new();

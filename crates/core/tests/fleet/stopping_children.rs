@@ -17,7 +17,7 @@ use super::world::{Gate, World, key};
 ///
 /// Guarantees: CHILD-3.
 #[tokio::test]
-async fn a_retry_starts_a_child_anew_that_was_told_to_stop_and_has_not() {
+async fn retry_restarts_child_that_is_still_stopping() {
     let world = World::new();
     let (_, runtime) = world.process(|b| b).await;
     let (_, slow) = world.process(|b| b.cancel_grace(Duration::from_secs(600))).await;
@@ -75,7 +75,7 @@ async fn a_retry_starts_a_child_anew_that_was_told_to_stop_and_has_not() {
 ///
 /// Guarantees: CHILD-2.
 #[tokio::test]
-async fn a_second_attempt_hears_a_child_of_the_first_beside_a_long_sleep() {
+async fn second_attempt_sees_child_end_during_long_sleep() {
     let world = World::new();
     let (line, runtime) = world.process(|b| b).await;
     line.set_heads_take(Duration::from_secs(1));

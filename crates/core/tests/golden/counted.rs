@@ -35,7 +35,7 @@ fn votes() -> Graph<Context> {
 ///
 /// Guarantees: JOIN-8.
 #[tokio::test]
-async fn a_join_that_counts_goes_on_with_its_count() {
+async fn counting_join_restores_count() {
     for name in ["counted", "counted-bases"] {
         // The last record ends the run.
         for records in 1..read(name).1.len() {

@@ -30,7 +30,7 @@ fn talk() -> Graph<Context> {
 ///
 /// Guarantees: FORMAT-5.
 #[tokio::test]
-async fn a_configuration_and_keys_are_found_again_at_every_record() {
+async fn every_record_restores_configuration_and_message_keys() {
     for name in ["given", "given-fork"] {
         let records = read(name).1;
         for count in 1..=records.len() {

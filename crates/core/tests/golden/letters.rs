@@ -102,7 +102,7 @@ async fn seen(store: &MemoryStore) -> Value {
 ///
 /// Guarantees: FORMAT-5.
 #[tokio::test]
-async fn letters_and_notes_are_found_again_at_every_record() {
+async fn every_record_restores_outbox_messages_and_notes() {
     let (one, two) = (read("letters").1, read("letters-bases").1);
     assert_eq!(one.len(), two.len());
     for records in 1..=one.len() {

@@ -117,7 +117,7 @@ async fn found(runtime: &Runtime, graph: &Graph<Context>, title: Option<&str>) -
 
 /// Guarantees: FORMAT-4.
 #[tokio::test]
-async fn a_completed_run_is_found_again_by_its_input() {
+async fn input_identifies_completed_run() {
     let (_, runtime) = stored("completed").await;
     let state = found(&runtime, &review(), Some("On anchors")).await.completed().unwrap();
     assert_eq!(state.get::<String>("draft").unwrap().as_deref(), Some("text"));
@@ -141,7 +141,7 @@ async fn an_interrupted_run_is_answered_and_goes_on() {
 
 /// Guarantees: DURABLE-12, FORMAT-4.
 #[tokio::test]
-async fn a_recorded_answer_takes_the_place_of_the_node() {
+async fn recorded_answer_replaces_node_output() {
     let (_, runtime) = stored("answered").await;
     let run = runtime.resume(&review(), "r").await.unwrap();
     let state = run.wait().await.unwrap().completed().unwrap();
@@ -160,7 +160,7 @@ async fn a_cancelled_run_says_why() {
 
 /// Guarantees: FORMAT-4.
 #[tokio::test]
-async fn a_failed_run_says_why_and_a_retried_one_goes_on() {
+async fn failed_run_shows_failure_and_retry_continues() {
     let (_, runtime) = stored("failed").await;
     let outcome = found(&runtime, &flaky(), None).await;
     let Outcome::Failed { failure, .. } = outcome else { panic!("not failed") };
@@ -214,7 +214,7 @@ fn the_golden_logs_hold_every_kind_and_status() {
 
 /// Guarantees: FORMAT-8.
 #[tokio::test]
-async fn a_damaged_byte_is_corrupt_and_a_newer_format_is_unsupported() {
+async fn damaged_byte_is_corrupt_newer_format_unsupported() {
     let last = read("interrupted").1.len() - 1;
     for at in 0..=last {
         let (store, runtime) = stored("interrupted").await;

@@ -155,7 +155,7 @@ const BOUGHT: [&str; 7] = [
 
 /// Guarantees: FORMAT-5, QUESTION-3, STEP-1.
 #[tokio::test]
-async fn what_was_noted_answered_and_sent_is_found_again() {
+async fn log_restores_notes_answers_and_messages() {
     for name in ["waits", "waits-bases"] {
         let store = prefix(name, usize::MAX).await;
         let mut state = notes(&finish(&store, &shop(), false).await.1);
@@ -179,7 +179,7 @@ async fn a_conversation_goes_on_where_it_was() {
 ///
 /// Guarantees: FORMAT-6.
 #[tokio::test]
-async fn records_and_bases_tell_the_same_at_every_record() {
+async fn event_and_base_logs_agree_at_every_record() {
     for (name, graph) in [("waits", shop()), ("conversation", talk())] {
         let bases = format!("{name}-bases");
         let (one, two) = (read(name).1, read(&bases).1);
@@ -202,7 +202,7 @@ async fn records_and_bases_tell_the_same_at_every_record() {
 
 /// A claim that came to nothing is counted, also by the process after the next.
 #[tokio::test]
-async fn a_run_that_was_claimed_in_vain_is_parked() {
+async fn run_with_repeated_fruitless_claims_parks() {
     for name in ["waits", "waits-bases"] {
         let claim = read(name).1.iter().position(|record| record.header.kind == RecordKind::Claim).unwrap();
         let store = prefix(name, claim + 1).await;

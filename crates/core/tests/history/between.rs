@@ -79,7 +79,7 @@ impl CheckpointStore for Between {
 
 /// As the store on S3 is between the two writes of a prune.
 #[tokio::test]
-async fn a_log_is_whole_while_a_prune_has_made_its_base_and_not_cut_yet() {
+async fn log_stays_readable_between_prune_writes() {
     let store = Between::default();
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
     runtime.start(&rounds(40), Context::new()).id("r").await.unwrap().wait().await.unwrap();
@@ -104,7 +104,7 @@ async fn a_log_is_whole_while_a_prune_has_made_its_base_and_not_cut_yet() {
 ///
 /// Guarantees: COPY-1.
 #[tokio::test]
-async fn an_export_is_of_one_run_though_its_id_begins_anew_meanwhile() {
+async fn export_contains_one_generation() {
     let store = Between::default();
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
     let other = Runtime::builder(store.inner.clone()).build().await.unwrap();

@@ -62,7 +62,7 @@ async fn a_copy_is_the_run() {
 
 /// Guarantees: COPY-1.
 #[tokio::test]
-async fn a_copy_of_a_pruned_run_is_what_was_kept_numbered_anew() {
+async fn copy_of_pruned_run_renumbers_records() {
     for seed in seeds(40) {
         let life = Life::of(seed);
         let mut chance = Chance::new(seed ^ 5);
@@ -102,7 +102,7 @@ async fn a_copy_of_a_pruned_run_is_what_was_kept_numbered_anew() {
 
 /// One damaged record shut all before it from whoever wanted to bring them elsewhere.
 #[tokio::test]
-async fn what_stands_before_a_record_is_a_run_of_its_own() {
+async fn records_before_damage_export_as_own_run() {
     for seed in seeds(8) {
         let store = Life::of(seed).live().await;
         let run = key("r");
@@ -158,7 +158,7 @@ async fn a_file_with_a_hole_is_refused() {
 ///
 /// Guarantees: PIN-1.
 #[tokio::test]
-async fn a_pin_holds_in_a_copy_of_a_pruned_run() {
+async fn copy_of_pruned_run_preserves_pin() {
     let life = Life::of(0).finely();
     let store = life.live().await;
     let run = key("r");
@@ -187,7 +187,7 @@ async fn a_pin_holds_in_a_copy_of_a_pruned_run() {
 ///
 /// Guarantees: PIN-1.
 #[tokio::test]
-async fn a_pin_of_a_record_to_come_outlives_the_record_that_pinned_it() {
+async fn pin_of_future_record_survives_prune() {
     let (store, graph, run) = (MemoryStore::new(), chain(30), key("r"));
     let process = plain(&store).await;
     let handle = process.start(&graph, Context::new()).id("r").on_hold("to be pinned").await.unwrap();
@@ -215,7 +215,7 @@ async fn a_pin_of_a_record_to_come_outlives_the_record_that_pinned_it() {
 ///
 /// Guarantees: COPY-1.
 #[tokio::test]
-async fn a_copy_of_a_living_run_is_taken_up() {
+async fn copy_of_active_run_is_claimed() {
     let ask = Graph::<Context>::builder("asks")
         .node("wait", async |cx, mut s| {
             let open: bool = s.get("open")?.unwrap_or_default();

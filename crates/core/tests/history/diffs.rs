@@ -55,7 +55,7 @@ proptest! {
 
     /// Guarantees: HISTORY-4.
     #[test]
-    fn a_difference_applied_to_the_one_gives_the_other(a in value(), b in value()) {
+    fn applying_diff_yields_other_state(a in value(), b in value()) {
         let diff = Diff::between(&a, &b);
         let mut value = a.clone();
         diff.apply(&mut value).unwrap();

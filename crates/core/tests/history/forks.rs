@@ -27,7 +27,7 @@ async fn process(store: &MemoryStore) -> Runtime {
 ///
 /// Guarantees: FORK-1.
 #[tokio::test]
-async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
+async fn fork_and_resumed_run_reach_same_end() {
     let mut forks = 0;
     for seed in seeds(35) {
         let life = Life::of(seed);
@@ -84,7 +84,7 @@ async fn a_fork_comes_to_the_same_end_as_the_run_from_there() {
 ///
 /// Guarantees: FORK-2.
 #[tokio::test]
-async fn pruning_or_purging_a_source_does_not_touch_its_forks() {
+async fn forks_survive_prune_and_purge_of_source() {
     for seed in seeds(20) {
         let life = Life::of(seed).finely();
         let store = life.live().await;
@@ -107,7 +107,7 @@ async fn pruning_or_purging_a_source_does_not_touch_its_forks() {
 ///
 /// Guarantees: FORK-1.
 #[tokio::test]
-async fn a_fork_begins_with_the_same_state_and_frontier() {
+async fn fork_starts_with_source_state_and_frontier() {
     for seed in seeds(30) {
         let life = Life::of(seed);
         let store = life.live().await;
@@ -216,7 +216,7 @@ async fn a_line_tells_lives_and_no_names() {
 
 /// Guarantees: HISTORY-1.
 #[tokio::test]
-async fn a_fork_at_a_place_that_is_not_there_says_so() {
+async fn fork_at_missing_position_fails() {
     let life = Life::of(1).finely();
     let store = life.live().await;
     let (run, graph) = (key("r"), life.graph());
@@ -238,7 +238,7 @@ async fn store_is_without(runtime: &Runtime, id: &str) -> bool {
 ///
 /// Guarantees: FORK-3.
 #[tokio::test]
-async fn a_fork_of_a_run_without_checkpoints_tells_what_it_does_again() {
+async fn fork_without_checkpoints_lists_repeated_effects() {
     let effects = [("look", Effect::Read), ("pay", Effect::External), ("write", Effect::Write)];
     let builder = effects.into_iter().fold(Graph::<Context>::builder("w"), |builder, (node, effect)| {
         builder.node(node, async |_cx, _s| Ok(())).effect(effect)
@@ -263,7 +263,7 @@ async fn a_fork_of_a_run_without_checkpoints_tells_what_it_does_again() {
 ///
 /// Guarantees: FORK-3.
 #[tokio::test]
-async fn a_fork_tells_what_is_at_work_or_between_two_tries() {
+async fn fork_lists_running_and_retrying_nodes() {
     for fails in [false, true] {
         let begun = Arc::new(AtomicU32::new(0));
         let work = {

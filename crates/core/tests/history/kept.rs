@@ -131,7 +131,7 @@ async fn questions_messages_timers_and_steps_outlive_a_prune() {
 
 /// Guarantees: CHECKPOINT-2.
 #[tokio::test]
-async fn retry_counters_and_a_failed_runs_frontier_outlive_a_prune() {
+async fn prune_preserves_retry_counters_and_failed_frontier() {
     let world = World::new();
     let broken = Arc::new(AtomicBool::new(true));
     let switch = Arc::clone(&broken);
@@ -192,7 +192,7 @@ async fn retry_counters_and_a_failed_runs_frontier_outlive_a_prune() {
 
 /// Guarantees: FORK-5.
 #[tokio::test]
-async fn a_cancelled_run_that_was_cut_short_is_seen_and_refuses_a_fork_in_words() {
+async fn fork_of_aborted_cancelled_run_is_refused() {
     let world = World::new();
     let graph = waiting();
     let runtime = world.process().await;
@@ -216,7 +216,7 @@ async fn a_cancelled_run_that_was_cut_short_is_seen_and_refuses_a_fork_in_words(
 ///
 /// Guarantees: CHECKPOINT-4, HISTORY-1.
 #[tokio::test]
-async fn several_activations_in_one_record_are_found_and_told_one_by_one() {
+async fn coarse_record_lists_each_activation() {
     for nth in [2, 3, 100] {
         let world = World::new();
         let (runtime, graph) = (world.process().await, chain(7));
@@ -246,7 +246,7 @@ async fn several_activations_in_one_record_are_found_and_told_one_by_one() {
 ///
 /// Guarantees: CHECKPOINT-1.
 #[tokio::test]
-async fn a_checkpoint_of_any_run_is_json_and_back() {
+async fn checkpoint_survives_json_round_trip() {
     let mut kinds = std::collections::BTreeSet::new();
     let mut statuses = std::collections::BTreeSet::new();
     let mut fields = std::collections::BTreeSet::new();
@@ -279,7 +279,7 @@ async fn a_checkpoint_of_any_run_is_json_and_back() {
 
 /// A checkpoint tells of records before the last base, too, as long as they are kept; a log of several stretches is read for that stretch by stretch.
 #[tokio::test]
-async fn what_stands_before_a_base_is_told_as_long_as_it_is_kept() {
+async fn checkpoint_includes_retained_records_before_base() {
     let world = World::new();
     let runtime = world.process().await;
     let graph = Graph::<Context>::builder("swells")
@@ -325,7 +325,7 @@ fn named(value: &serde_json::Value, of: &str, fields: &mut std::collections::BTr
 
 /// Guarantees: RETAIN-3.
 #[tokio::test]
-async fn records_are_kept_by_age_by_size_and_by_status() {
+async fn retention_keeps_by_age_size_and_status() {
     let world = World::new();
     let (runtime, graph) = (world.process().await, chain(8));
     runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
@@ -401,7 +401,7 @@ async fn dry_and_done(at_once: NonZeroUsize) {
 ///
 /// Guarantees: PIN-1.
 #[tokio::test]
-async fn a_pin_holds_against_prunes_and_against_the_removal_of_the_run() {
+async fn pin_survives_prune_and_run_removal() {
     let world = World::new();
     let (runtime, graph, run) = (world.process().await, chain(9), key("r"));
     runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
@@ -435,7 +435,7 @@ async fn a_pin_holds_against_prunes_and_against_the_removal_of_the_run() {
 
 /// Guarantees: PURGE-2.
 #[tokio::test]
-async fn a_purge_says_what_it_removed_and_its_id_begins_anew() {
+async fn purge_reports_removed_records_and_frees_id() {
     let world = World::new();
     let (runtime, graph, run) = (world.process().await, chain(5), key("r"));
     runtime.start(&graph, Context::new()).id("r").await.unwrap().wait().await.unwrap();
@@ -474,7 +474,7 @@ async fn a_purge_says_what_it_removed_and_its_id_begins_anew() {
 
 /// Guarantees: PURGE-1.
 #[tokio::test]
-async fn a_run_that_goes_on_here_is_not_purged() {
+async fn purge_refuses_active_local_run() {
     let world = World::new();
     let runtime = world.process().await;
     let works = Graph::<Context>::builder("works")
@@ -496,7 +496,7 @@ async fn a_run_that_goes_on_here_is_not_purged() {
 ///
 /// Guarantees: HISTORY-5.
 #[tokio::test]
-async fn a_line_of_forks_ends_where_an_id_was_used_again() {
+async fn fork_lineage_ends_at_reused_id() {
     let world = World::new();
     let (runtime, graph) = (world.process().await, chain(4));
     runtime.start(&graph, Context::new()).id("a").await.unwrap().wait().await.unwrap();
@@ -521,7 +521,7 @@ async fn a_line_of_forks_ends_where_an_id_was_used_again() {
 
 /// Guarantees: CHECKPOINT-2.
 #[tokio::test]
-async fn what_is_kept_of_an_open_run_is_told_at_every_place() {
+async fn checkpoint_lists_open_questions_at_every_position() {
     let world = World::new();
     let graph = waiting();
     let runtime = world.process().await;

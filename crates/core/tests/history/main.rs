@@ -36,7 +36,7 @@ pub(crate) fn seeds(upto: u64) -> Range<u64> {
 
 /// Guarantees: RETAIN-5.
 #[tokio::test]
-async fn killed_at_any_write_it_is_finished_by_the_next_process() {
+async fn next_process_finishes_after_kill_at_any_write() {
     kills::at_every_write(|| {
         let store = MemoryStore::new();
         move || Arc::new(store.clone()) as Arc<dyn CheckpointStore>

@@ -75,7 +75,7 @@ async fn refused(graph: &Graph<Context>, says: &str) {
 
 /// Guarantees: MIGRATE-1.
 #[tokio::test]
-async fn a_step_that_is_missing_leaves_the_run_alone() {
+async fn missing_migration_step_leaves_run_unchanged() {
     refused(&built(of(4).migrate(2, |_| Ok(()))), "add `.migrate(3, ..)`").await;
 }
 
@@ -90,7 +90,7 @@ async fn a_step_that_fails_leaves_the_run_alone() {
 ///
 /// Guarantees: MIGRATE-1.
 #[tokio::test]
-async fn a_step_that_panics_leaves_the_run_and_the_process_alone() {
+async fn panicking_migration_step_leaves_run_unchanged() {
     let graph = built(of(3).migrate(2, |channels| {
         channels.insert("n".into(), "half done".into());
         panic!("no such thing as {}", channels.len())
@@ -106,7 +106,7 @@ async fn a_downgrade_is_refused() {
 
 /// Guarantees: MIGRATE-2.
 #[tokio::test]
-async fn the_original_stays_until_the_new_form_is_written_whole() {
+async fn migration_keeps_original_until_new_form_is_durable() {
     let store = MemoryStore::new();
     let runtime = answered(&store).await;
     let old = records(&store, &key("r")).await;
@@ -142,7 +142,7 @@ async fn the_original_stays_until_the_new_form_is_written_whole() {
 ///
 /// Guarantees: MIGRATE-1.
 #[tokio::test]
-async fn a_run_of_an_unknown_workflow_or_an_unknown_version_is_left_alone() {
+async fn unknown_workflow_or_version_leaves_run_unchanged() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
     let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
     let process =
@@ -188,7 +188,7 @@ async fn a_run_of_an_unknown_workflow_or_an_unknown_version_is_left_alone() {
 ///
 /// Guarantees: MIGRATE-2.
 #[tokio::test]
-async fn a_run_that_is_migrated_on_its_way_has_a_sound_log() {
+async fn migrated_active_run_has_valid_log() {
     let mut looked = 0;
     for seed in seeds(24) {
         let life = Life::of(seed);

@@ -151,7 +151,7 @@ async fn long(records: u64) -> (Arc<Counts>, Runtime) {
 
 /// Guarantees: HISTORY-2.
 #[tokio::test]
-async fn the_history_of_ten_thousand_checkpoints_is_read_a_page_at_a_time() {
+async fn history_of_ten_thousand_checkpoints_is_paged() {
     let (counts, runtime) = long(10_000).await;
     let run = key("r");
     for order in [Order::OldestFirst, Order::NewestFirst] {
@@ -180,7 +180,7 @@ async fn the_history_of_ten_thousand_checkpoints_is_read_a_page_at_a_time() {
 ///
 /// Guarantees: HISTORY-2.
 #[tokio::test]
-async fn a_place_in_a_long_log_costs_what_one_in_a_short_log_costs() {
+async fn read_cost_is_independent_of_log_length() {
     let mut costs = Vec::new();
     for records in [500, 4_000] {
         let (counts, runtime) = long(records).await;
@@ -230,7 +230,7 @@ async fn reading_a_whole_log_reads_each_record_once() {
 
 /// It asked for the head, which the listing had told, for the headers twice, and for the state of each run, for the pins that it might have.
 #[tokio::test]
-async fn a_sweep_asks_once_for_the_run_that_it_cuts_and_a_dry_one_for_headers_and_pins() {
+async fn sweep_reads_headers_and_pins_once() {
     let (counts, runtime) = long(50).await;
     let policy = RetentionPolicy::keep_all().keep_last(10);
     let dry = runtime.sweep(&policy, SweepLimits::default(), true).await.unwrap();
@@ -253,7 +253,7 @@ async fn a_sweep_asks_once_for_the_run_that_it_cuts_and_a_dry_one_for_headers_an
 
 /// What one answer does not hold is counted from its oldest record.
 #[tokio::test]
-async fn a_dry_sweep_of_a_log_of_several_answers_counts_what_the_sweep_drops() {
+async fn dry_sweep_counts_match_sweep() {
     let (_, runtime) = long(2_500).await;
     for keep in [2_400, 1_200, 10] {
         let policy = RetentionPolicy::keep_all().keep_last(keep);
@@ -268,7 +268,7 @@ async fn a_dry_sweep_of_a_log_of_several_answers_counts_what_the_sweep_drops() {
 ///
 /// Guarantees: RETAIN-4.
 #[tokio::test]
-async fn retention_as_a_run_goes_costs_a_constant_share_of_each_record() {
+async fn continuous_retention_costs_constant_share_per_record() {
     for keep in [16, 64] {
         let store = Counting::new();
         let counts = Arc::clone(&store.counts);
@@ -287,7 +287,7 @@ async fn retention_as_a_run_goes_costs_a_constant_share_of_each_record() {
 }
 
 #[tokio::test]
-async fn a_sweep_that_has_nothing_to_do_reads_no_bodies() {
+async fn sweep_without_work_reads_no_bodies() {
     let (counts, runtime) = long(50).await;
     let policy = RetentionPolicy::keep_all().keep_last(100);
     let report = runtime.sweep(&policy, SweepLimits::default(), false).await.unwrap();
@@ -335,7 +335,7 @@ async fn rested(clock: &ManualClock) -> Duration {
 ///
 /// Guarantees: RETAIN-6.
 #[tokio::test]
-async fn a_sweep_rests_for_as_many_times_as_long_as_each_page_took() {
+async fn nice_sweep_rests_in_proportion_to_page_time() {
     const MS: Duration = Duration::from_millis(1);
     let (clock, counts, runtime) = three_pages().await;
     let policy = RetentionPolicy::keep_all().keep_last(1_000);
@@ -373,7 +373,7 @@ async fn a_sweep_rests_for_as_many_times_as_long_as_each_page_took() {
 ///
 /// Guarantees: RETAIN-6.
 #[tokio::test]
-async fn a_sweep_refuses_a_nice_ratio_that_is_none() {
+async fn sweep_refuses_invalid_nice_ratio() {
     let (_, counts, runtime) = three_pages().await;
     for ratio in [-0.1, 100.1, f64::MAX, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
         let limits = SweepLimits::default().with_nice_ratio(ratio);
@@ -388,7 +388,7 @@ async fn a_sweep_refuses_a_nice_ratio_that_is_none() {
 ///
 /// Guarantees: RETAIN-6.
 #[tokio::test]
-async fn a_sweep_goes_on_after_a_rest_where_its_caller_is_gone() {
+async fn sweep_continues_after_caller_is_dropped() {
     let (clock, counts, runtime) = three_pages().await;
     let (policy, limits) = (RetentionPolicy::keep_all().keep_last(1), SweepLimits::gentle());
     tokio::select! {

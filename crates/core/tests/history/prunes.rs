@@ -88,7 +88,7 @@ async fn folding_after_a_prune_equals_folding_before() {
 ///
 /// Guarantees: RETAIN-1.
 #[tokio::test]
-async fn a_run_goes_on_from_any_cut_to_the_same_end() {
+async fn run_reaches_same_end_after_any_prune() {
     for seed in seeds(40) {
         let life = Life::of(seed);
         let mut chance = Chance::new(seed ^ 7);
@@ -117,7 +117,7 @@ async fn a_run_goes_on_from_any_cut_to_the_same_end() {
 
 /// What was read of the run that was purged fitted the next one, or was a mistake of the caller.
 #[tokio::test]
-async fn a_prune_leaves_a_run_that_was_made_anew_meanwhile_as_it_is() {
+async fn prune_spares_restarted_run() {
     let (memory, run) = (MemoryStore::new(), key("r"));
     let store = Arc::new(FaultStore::new(memory.clone(), FaultPlan::new()));
     let (there, here) = (Runtime::builder(memory.clone()), Runtime::builder(Arc::clone(&store)));
@@ -144,7 +144,7 @@ async fn a_prune_leaves_a_run_that_was_made_anew_meanwhile_as_it_is() {
 ///
 /// Guarantees: RETAIN-4.
 #[tokio::test]
-async fn the_log_of_a_run_that_rests_often_stays_small() {
+async fn log_of_often_idle_run_stays_small() {
     for messages_at_a_time in [1, 2, 3] {
         let store = MemoryStore::new();
         let policy = RetentionPolicy::keep_all().keep_last(16);

@@ -150,7 +150,7 @@ async fn check_whole(store: &Jittery, label: &str) {
 ///
 /// Guarantees: RETAIN-4.
 #[tokio::test]
-async fn a_run_that_goes_on_loses_nothing_to_those_who_keep_it_small() {
+async fn active_run_survives_concurrent_prunes() {
     for seed in seeds(60) {
         let label = format!("seed {seed}");
         let store = Jittery::new(seed);
@@ -199,7 +199,7 @@ async fn a_run_that_goes_on_loses_nothing_to_those_who_keep_it_small() {
 ///
 /// Guarantees: FORK-2.
 #[tokio::test]
-async fn a_fork_is_made_whole_or_not_at_all_while_its_source_goes() {
+async fn fork_is_atomic_while_source_is_purged() {
     let (mut made, mut refused) = (0, 0);
     for seed in seeds(80) {
         let label = format!("seed {seed}");
@@ -243,7 +243,7 @@ async fn a_fork_is_made_whole_or_not_at_all_while_its_source_goes() {
 ///
 /// Guarantees: RETAIN-5.
 #[tokio::test]
-async fn what_several_remove_at_once_is_removed_and_counted_once() {
+async fn concurrent_sweeps_count_each_removed_run_once() {
     for seed in seeds(40) {
         let label = format!("seed {seed}");
         let store = Jittery::new(seed);
@@ -276,7 +276,7 @@ async fn what_several_remove_at_once_is_removed_and_counted_once() {
 ///
 /// Guarantees: HISTORY-3.
 #[tokio::test]
-async fn a_log_that_is_cut_while_it_is_read_has_no_hole() {
+async fn reading_log_during_prune_finds_no_gap() {
     let mut cut_short = 0;
     for seed in seeds(80) {
         let label = format!("seed {seed}");
@@ -322,7 +322,7 @@ async fn a_log_that_is_cut_while_it_is_read_has_no_hole() {
 ///
 /// Guarantees: DURABLE-4, PURGE-2.
 #[tokio::test]
-async fn a_purged_id_that_is_used_again_refuses_the_writers_of_its_old_life() {
+async fn reused_id_refuses_writers_of_purged_run() {
     for seed in seeds(40) {
         let label = format!("seed {seed}");
         let store = Jittery::new(seed);
@@ -351,7 +351,7 @@ async fn a_purged_id_that_is_used_again_refuses_the_writers_of_its_old_life() {
 
 /// Guarantees: HISTORY-3.
 #[tokio::test]
-async fn the_history_that_is_listed_while_it_is_cut_has_no_hole() {
+async fn listing_history_during_prune_finds_no_gap() {
     for seed in seeds(40) {
         let store = Jittery::new(seed);
         let graph = rounds(80);
@@ -388,7 +388,7 @@ async fn the_history_that_is_listed_while_it_is_cut_has_no_hole() {
 ///
 /// Guarantees: PURGE-3.
 #[tokio::test]
-async fn a_retry_that_was_acknowledged_is_never_swept_away() {
+async fn sweep_never_removes_acknowledged_retry() {
     let (mut swept, mut kept) = (0, 0);
     for seed in seeds(60) {
         let store = Jittery::new(seed);

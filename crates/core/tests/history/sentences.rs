@@ -91,7 +91,7 @@ async fn a_fork_that_starts_elsewhere_runs_its_joins() {
 ///
 /// Guarantees: FORK-4.
 #[tokio::test]
-async fn an_answer_to_a_doubt_comes_along_with_a_fork() {
+async fn fork_keeps_resolution_of_unknown_outcome() {
     for (resolution, again, paid) in [
         (Resolution::Supply(patch(Op::Set("paid".into(), 7.into()))), 0, Some(7)),
         (Resolution::Skip, 0, None),
@@ -158,7 +158,7 @@ async fn an_answer_to_a_doubt_comes_along_with_a_fork() {
 ///
 /// Guarantees: DURABLE-12, FORK-4.
 #[tokio::test]
-async fn an_answer_to_a_doubt_whose_route_fails_fails_the_run() {
+async fn resolution_with_failing_route_fails_run() {
     for (resolution, kind) in [
         (Resolution::Supply(patch(Op::Set("paid".into(), 7.into()))), FailureKind::Route),
         (Resolution::Skip, FailureKind::Route),
@@ -308,7 +308,7 @@ async fn lineage_names_no_stranger() {
 ///
 /// Guarantees: HISTORY-1.
 #[tokio::test]
-async fn after_a_retry_a_visit_is_where_it_ended_last() {
+async fn visit_after_retry_resolves_to_last_end() {
     let tries = Arc::new(AtomicU32::new(0));
     let mut builder = Graph::<Context>::builder("w").entry("a").node("a", {
         let tries = Arc::clone(&tries);
@@ -423,7 +423,7 @@ async fn what_failed_is_told_attempt_by_attempt() {
 ///
 /// Guarantees: FORK-5.
 #[tokio::test]
-async fn an_edit_of_a_fork_that_does_not_fit_is_invalid() {
+async fn edit_that_misfits_fork_is_invalid() {
     let graph = chain("w", &["a", "b"]).build().unwrap();
     let runtime = plain(&MemoryStore::new()).await;
     let mut input = Context::new();
@@ -492,7 +492,7 @@ async fn looking_again_drops_nothing_more() {
 ///
 /// Guarantees: RETAIN-3.
 #[tokio::test]
-async fn an_ended_run_goes_when_its_time_has_come() {
+async fn retention_removes_run_by_end_time() {
     let graph = chain("w", &["a", "b"]).build().unwrap();
     let world = World::new().await;
     let second = Duration::from_secs(1);

@@ -44,7 +44,7 @@ async fn an_unchanged_graph_never_parts_from_its_runs() {
 
 /// Guarantees: VERIFY-2.
 #[tokio::test]
-async fn a_changed_graph_is_found_out_at_every_frequency() {
+async fn verification_finds_changed_graph_at_every_frequency() {
     let frequencies = [
         CheckpointFrequency::EveryNode,
         CheckpointFrequency::EveryNth(2.try_into().unwrap()),
@@ -90,7 +90,7 @@ async fn a_changed_graph_is_found_out_at_every_frequency() {
 ///
 /// Guarantees: VERIFY-2.
 #[tokio::test]
-async fn what_is_gone_is_found_within_a_record_of_many() {
+async fn verification_finds_removed_node_inside_coarse_record() {
     let chain = |order: &[&str]| {
         let mut builder = Graph::<Context>::builder("chain").entry(order[0]);
         for node in order {
@@ -150,7 +150,7 @@ async fn stops_are_no_other_way() {
 ///
 /// Guarantees: VERIFY-1.
 #[tokio::test]
-async fn whatever_a_graph_can_do_it_would_do_again() {
+async fn verification_passes_for_every_graph_feature() {
     let build = |goal: u32| {
         Graph::<Context>::builder("all")
             .channel("log", Reducer::Append)

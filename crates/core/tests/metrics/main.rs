@@ -15,7 +15,7 @@ use ferrata_core::metrics::ALL;
 ///
 /// Guarantees: METRIC-1.
 #[test]
-fn every_metric_moves_and_none_tells_of_a_run() {
+fn every_metric_moves_without_run_labels() {
     let scenarios = [
         runs::a_run_is_counted_from_its_start_to_its_end,
         runs::failures_are_counted_by_kind_and_retries_apart,

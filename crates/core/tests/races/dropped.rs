@@ -295,7 +295,7 @@ fn requests() -> Vec<Request> {
 ///
 /// Guarantees: DURABLE-13.
 #[tokio::test]
-async fn a_request_that_was_polled_is_carried_out_whoever_drops_it() {
+async fn dropped_request_completes_once_polled() {
     for request in requests() {
         for times in 0..MOST {
             let at = Scene::new(RunLimits::new()).await;

@@ -57,7 +57,7 @@ impl Answerer for Desk {
 ///
 /// Guarantees: QUESTION-10.
 #[tokio::test]
-async fn an_answerer_is_dropped_when_somebody_else_answers_first() {
+async fn answerer_is_dropped_after_another_answer() {
     let graph = Graph::<Context>::builder("slow")
         .node("a", async |cx, _s| {
             let answer: u32 = cx.ask("slow", "?").await?;
@@ -100,7 +100,7 @@ impl AnswerShape for Even {
 
 /// The first answer could not be read, and the question was asked again: of people alone, so that the run came to rest over it.
 #[tokio::test]
-async fn a_question_that_is_asked_again_goes_to_the_answerer_again() {
+async fn repeated_question_goes_to_answerer_again() {
     let graph = Graph::<Context>::builder("even")
         .node("a", async |cx, _s| {
             let Even(number) = cx.ask("number", "?").await?;
@@ -135,7 +135,7 @@ impl AnswerShape for No {
 
 /// It gave the same answer to the same question for ever, and the run wrote two records each time.
 #[tokio::test]
-async fn the_automatic_answerer_leaves_a_question_open_that_is_asked_again() {
+async fn automatic_answerer_skips_repeated_question() {
     let graph = Graph::<Context>::builder("no")
         .node("a", async |cx, _s| {
             let No = cx.ask("no", "?").await?;
@@ -154,7 +154,7 @@ async fn the_automatic_answerer_leaves_a_question_open_that_is_asked_again() {
 }
 
 #[tokio::test]
-async fn the_automatic_answerer_takes_the_default_the_first_choice_or_true() {
+async fn automatic_answerer_picks_default_first_choice_or_true() {
     let graph = Graph::<Context>::builder("auto")
         .node("a", async |cx, _s| {
             let default = Ask::<u32>::new("?").deadline(Duration::from_secs(9)).or_default(7);
@@ -268,7 +268,7 @@ async fn turns_count_messages_over_the_whole_run() {
 ///
 /// Guarantees: MESSAGE-8.
 #[tokio::test]
-async fn turns_do_not_count_a_visit_that_an_operator_moved_the_run_from() {
+async fn max_messages_ignores_visits_left_by_goto() {
     let said = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
     assert_eq!(hears(2, &["1", "go to talk", "2", "3"]).await, (said(&["1", "2"]), 0));
     assert_eq!(hears(1, &["go to talk", "go to talk", "1", "2"]).await, (said(&["1"]), 0));

@@ -66,7 +66,7 @@ async fn outcome(keep_awake: bool) -> (Outcome<Context>, Arc<Shared>) {
 }
 
 #[tokio::test]
-async fn a_run_that_is_kept_awake_does_not_rest_before_its_node_was_told() {
+async fn awake_run_stays_active_until_node_gets_result() {
     for _ in 0..50 {
         let (outcome, _shared) = outcome(true).await;
         assert!(outcome.clone().completed().is_some(), "{outcome:?}");
@@ -74,7 +74,7 @@ async fn a_run_that_is_kept_awake_does_not_rest_before_its_node_was_told() {
 }
 
 #[tokio::test]
-async fn a_run_that_stays_awake_for_nothing_rests_once_it_is_let() {
+async fn awake_run_goes_idle_once_allowed() {
     let shared = Arc::new(Shared::default());
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
     let there = Arc::clone(&shared);

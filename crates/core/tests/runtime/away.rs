@@ -15,7 +15,7 @@ use ferrata_core::testing::ManualClock;
 ///
 /// Guarantees: ONCE-6.
 #[tokio::test]
-async fn a_transaction_that_cannot_be_begun_is_no_failure_of_the_node() {
+async fn failed_transaction_begin_does_not_fail_node() {
     for times in [1, 8, 9, 30] {
         let (store, clock) = (LedgerStore::new(), Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000))));
         let graph = Graph::<Context>::builder("away")

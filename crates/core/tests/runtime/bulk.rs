@@ -56,7 +56,7 @@ fn sorted(report: &BulkReport) -> Vec<String> {
 ///
 /// Guarantees: CONTROL-10.
 #[tokio::test]
-async fn all_runs_of_a_listing_are_dealt_with_over_pages() {
+async fn bulk_action_covers_all_pages() {
     let world = World::new();
     let one = world.process().await;
     start(&one, "wait", 130).await;
@@ -89,7 +89,7 @@ async fn all_runs_of_a_listing_are_dealt_with_over_pages() {
 
 /// Guarantees: CONTROL-10.
 #[tokio::test]
-async fn what_is_refused_is_told_and_the_others_are_done() {
+async fn bulk_action_reports_refusals_and_continues() {
     let world = World::new();
     let one = world.process().await;
     for (what, runs) in [("wait", 2), ("end", 2), ("fail", 2)] {
@@ -118,7 +118,7 @@ async fn what_is_refused_is_told_and_the_others_are_done() {
 ///
 /// Guarantees: CONTROL-11.
 #[tokio::test]
-async fn a_failed_run_that_is_still_at_work_here_is_not_purged_with_the_others() {
+async fn bulk_purge_skips_failed_run_with_running_node() {
     let (world, begun, go) = (World::new(), Arc::new(Notify::new()), Arc::new(Notify::new()));
     let one = world.process().await;
     let (fails, begins, work) = (Arc::clone(&begun), Arc::clone(&begun), Arc::clone(&go));
@@ -182,7 +182,7 @@ async fn failed_runs_are_tried_again_together() {
 
 /// An operator who let all paused runs go on, or cancelled all that had not ended, did so to the queues and schedules of the store, too.
 #[tokio::test]
-async fn queues_and_schedules_are_left_out_unless_they_are_named() {
+async fn bulk_action_skips_unnamed_queues_and_schedules() {
     let world = World::new();
     let one = world.process().await;
     let keep = |workflow: &str, label: (&str, &str)| {

@@ -73,7 +73,7 @@ async fn done(
 }
 
 #[tokio::test]
-async fn a_hit_is_recorded_as_what_the_node_came_to() {
+async fn cache_hit_records_node_result() {
     let (world, calls) = (World::new(), Arc::default());
     let process = world.process().await.unwrap();
     let graph = graph(&calls, CachePolicy::for_life(LIFE));
@@ -118,7 +118,7 @@ async fn a_result_has_an_age_and_a_place() {
 }
 
 #[tokio::test]
-async fn what_failed_or_was_dropped_or_sends_letters_is_not_kept() {
+async fn cache_skips_failed_dropped_and_sending_attempts() {
     let (world, calls) = (World::new(), Arc::default());
     let process = world.process().await.unwrap();
     let graph = graph(&calls, CachePolicy::for_life(LIFE));
@@ -164,7 +164,7 @@ async fn what_failed_or_was_dropped_or_sends_letters_is_not_kept() {
 
 /// Two nodes at once, in a subgraph, each with an item of its own: and a crash at each write changes nothing.
 #[tokio::test]
-async fn a_crash_at_each_write_ends_alike_with_hits_and_without() {
+async fn cache_hits_do_not_change_crash_recovery() {
     let map = |policy: CachePolicy| {
         let part = Graph::<Context>::builder("part")
             .channel("seen", Reducer::Append)
@@ -220,7 +220,7 @@ async fn a_crash_at_each_write_ends_alike_with_hits_and_without() {
 }
 
 #[test]
-fn what_cannot_be_cached_is_told_with_a_remedy() {
+fn uncacheable_node_fails_with_remedy() {
     let none = |_s: &Context, _cx: &NodeContext| Ok(());
     let graph = Graph::<Context>::builder("wrong")
         .cached(CachePolicy::for_life(LIFE), none)

@@ -18,7 +18,7 @@ fn key() -> RunKey {
 ///
 /// Guarantees: CONTROL-20.
 #[tokio::test]
-async fn of_two_cancellations_one_is_recorded_however_they_are_made() {
+async fn concurrent_cancellations_record_one() {
     let cancel = async |runtime: &Runtime, by_answer: bool, reason: &str| match by_answer {
         true => runtime.respond(&key(), "first", Answer::cancel(reason)).await,
         false => runtime.cancel(&key(), reason).await,

@@ -66,7 +66,7 @@ async fn a_run_begins_paused_in_one_write() {
 
 /// Who wanted a run that does nothing yet took up the one that was there, and drove it.
 #[tokio::test]
-async fn a_run_that_is_there_already_is_left_as_it_is_by_a_start_on_hold() {
+async fn paused_start_leaves_existing_run_unchanged() {
     let world = World::new();
     let (one, other) = (world.process().await.unwrap(), world.process().await.unwrap());
     let waits = async |_cx: NodeContext, s: Draft<Context>| {
@@ -114,7 +114,7 @@ async fn add(cell: &mut StateCell, runtime: &Runtime) -> ferrata_core::Result<u6
 }
 
 #[tokio::test]
-async fn of_two_that_change_a_cell_at_once_one_is_refused() {
+async fn concurrent_cell_changes_refuse_one() {
     let world = World::new();
     let (one, other) = (world.process().await.unwrap(), world.process().await.unwrap());
     let run = one
@@ -158,7 +158,7 @@ async fn of_two_that_change_a_cell_at_once_one_is_refused() {
 
 /// Two processes that change a state of many entries: what each reads of the other's changes is as much as they changed.
 #[tokio::test]
-async fn what_others_changed_is_read_in_proportion_to_it() {
+async fn cell_reads_only_remote_changes() {
     let store = MemoryStore::new();
     let reads = Arc::new(Reads::default());
     let counted = Counted { inner: store.clone(), reads: Arc::clone(&reads) };
@@ -201,7 +201,7 @@ async fn what_others_changed_is_read_in_proportion_to_it() {
 
 /// A change that the store does not take, or of which it does not tell, is taken back and found again if it is there.
 #[tokio::test]
-async fn a_change_that_fails_is_taken_back_by_the_next_load() {
+async fn failed_cell_change_is_reverted_by_next_load() {
     let world = World::new();
     let process = world.process_with(|b| b.store_retries(0, Duration::from_millis(1))).await.unwrap();
     let run =
@@ -239,7 +239,7 @@ async fn a_change_that_fails_is_taken_back_by_the_next_load() {
 
 /// Once, a state of which the base was too large took no change any more, not even one that took something out of it.
 #[tokio::test]
-async fn a_cell_that_has_outgrown_its_bases_can_be_made_smaller() {
+async fn cell_larger_than_base_limit_can_shrink() {
     let world = World::new();
     let process = world.process_with(|b| b.max_body(64 * 1024)).await.unwrap();
     assert_eq!(StateCell::room(&process), 64 * 1024);
@@ -280,7 +280,7 @@ async fn a_cell_that_has_outgrown_its_bases_can_be_made_smaller() {
 struct Kept(&'static str);
 
 #[tokio::test]
-async fn a_node_finds_its_runtime_and_what_is_kept_beside_it() {
+async fn node_finds_runtime_and_app_services() {
     let world = World::new();
     let process = world.process().await.unwrap();
     let kept = process.extension(|| Kept("first"));

@@ -21,7 +21,7 @@ use super::world::World;
 
 /// Guarantees: CHILD-21.
 #[tokio::test]
-async fn one_trivial_child_costs_four_records_beyond_its_own_nodes() {
+async fn trivial_child_costs_four_extra_records() {
     let world = World::new();
     let (runtime, child) = (world.process().await, double());
     let graph = parent(&child, "number");
@@ -37,7 +37,7 @@ async fn one_trivial_child_costs_four_records_beyond_its_own_nodes() {
 }
 
 #[tokio::test]
-async fn several_children_run_at_once_and_bring_their_states() {
+async fn children_run_concurrently_and_return_states() {
     let world = World::new();
     let (runtime, child) = (world.process().await, double());
     let graph = Graph::<Context>::builder("parent")
@@ -64,7 +64,7 @@ async fn several_children_run_at_once_and_bring_their_states() {
 ///
 /// Guarantees: CHILD-15.
 #[tokio::test]
-async fn a_start_that_is_dropped_before_it_is_noted_is_made_by_the_same_call_of_the_next_attempt() {
+async fn next_attempt_starts_child_dropped_before_note() {
     let world = World::new();
     let (runtime, child) = (world.process().await, double());
     let graph = Graph::<Context>::builder("parent")
@@ -152,7 +152,7 @@ async fn overlong_child_names_are_refused() {
 
 /// Guarantees: CHILD-4.
 #[tokio::test]
-async fn the_failure_of_a_child_names_every_run_and_node_on_the_way_down() {
+async fn child_failure_names_all_runs_and_nodes() {
     let world = World::new();
     let runtime = world.process().await;
     let leaf = Graph::<Context>::builder("leaf")
@@ -204,7 +204,7 @@ async fn the_failure_of_a_child_names_every_run_and_node_on_the_way_down() {
 
 /// Guarantees: CHILD-6.
 #[tokio::test]
-async fn a_parent_that_waits_for_long_takes_no_memory_and_is_woken_by_the_end_of_its_child() {
+async fn waiting_parent_frees_memory_until_child_ends() {
     let world = World::new();
     let (child, answered) = (gate(), Answer::accept(true).unwrap());
     let graph = parent(&child, "yes");
@@ -252,7 +252,7 @@ async fn an_end_that_nobody_told_is_found() {
 
 /// Guarantees: CHILD-1.
 #[tokio::test]
-async fn the_id_of_a_child_follows_from_the_life_of_its_parent_and_from_no_chance() {
+async fn child_id_derives_from_parent_generation() {
     let mut ids = Vec::new();
     for life in [1, 1, 2] {
         let (world, child) = (World::new(), double());
@@ -268,7 +268,7 @@ async fn the_id_of_a_child_follows_from_the_life_of_its_parent_and_from_no_chanc
 
 /// Guarantees: CHILD-2.
 #[tokio::test]
-async fn looks_at_children_that_go_on_are_rarer_each_time_and_never_park_the_parent() {
+async fn child_polls_back_off_and_never_park_parent() {
     let world = World::new();
     let child = gate();
     let graph = parent(&child, "yes");
@@ -293,7 +293,7 @@ async fn looks_at_children_that_go_on_are_rarer_each_time_and_never_park_the_par
 }
 
 #[tokio::test]
-async fn a_child_that_was_purged_by_hand_is_told_to_its_parent() {
+async fn parent_sees_manually_purged_child() {
     let world = World::new();
     let child = gate();
     let graph = parent(&child, "yes");
@@ -310,7 +310,7 @@ async fn a_child_that_was_purged_by_hand_is_told_to_its_parent() {
 
 /// Guarantees: CHILD-19.
 #[tokio::test]
-async fn the_same_id_given_by_two_parents_is_refused_to_the_second() {
+async fn second_parent_cannot_use_same_child_id() {
     let world = World::new();
     let (runtime, child) = (world.process().await, double());
     let graph = Graph::<Context>::builder("parent")
@@ -336,7 +336,7 @@ async fn the_same_id_given_by_two_parents_is_refused_to_the_second() {
 
 /// Guarantees: CHILD-18.
 #[tokio::test]
-async fn labels_that_say_who_started_a_run_are_nobody_elses_to_set() {
+async fn callers_cannot_set_parent_labels() {
     let world = World::new();
     let runtime = world.process().await;
     let request = runtime.start(&double(), with(1)).label("ferrata.parent", "p");
@@ -363,7 +363,7 @@ fn endless() -> Graph<Context> {
 
 /// Guarantees: CHILD-19.
 #[tokio::test]
-async fn a_workflow_that_starts_itself_for_ever_fails_at_the_limit_and_says_so() {
+async fn endless_self_start_fails_at_depth_limit() {
     let world = World::new();
     let runtime = world.process().await;
     let run = runtime.start(&endless(), Context::new()).id("p").await.unwrap();
@@ -382,7 +382,7 @@ async fn a_workflow_that_starts_itself_for_ever_fails_at_the_limit_and_says_so()
 
 /// Guarantees: CHILD-19.
 #[tokio::test]
-async fn an_activation_has_no_more_children_than_it_may() {
+async fn activation_cannot_exceed_child_limit() {
     let world = World::new();
     let child = double();
     let runtime = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _).max_children(2);
@@ -407,7 +407,7 @@ async fn an_activation_has_no_more_children_than_it_may() {
 }
 
 #[tokio::test]
-async fn a_node_that_must_not_be_repeated_starts_no_child() {
+async fn external_node_cannot_start_child() {
     let world = World::new();
     let (runtime, child) = (world.process().await, double());
     let graph = Graph::<Context>::builder("parent")
@@ -430,7 +430,7 @@ async fn a_node_that_must_not_be_repeated_starts_no_child() {
 }
 
 #[tokio::test]
-async fn a_thousand_children_of_one_activation_are_each_started_once() {
+async fn thousand_children_of_activation_start_once() {
     let world = World::new();
     let (runtime, child) = (world.process().await, double());
     let graph = Graph::<Context>::builder("parent")

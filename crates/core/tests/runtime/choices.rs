@@ -58,7 +58,7 @@ fn saw(outcome: Outcome<Context>) -> Vec<String> {
 ///
 /// Guarantees: TIMER-10.
 #[test]
-fn an_answer_that_was_used_goes_before_a_timer_that_has_rung_since() {
+fn used_answer_precedes_later_timer() {
     on_each_runtime(async || {
         let graph = one_node(async |cx: NodeContext| {
             let said: String = select! {
@@ -92,7 +92,7 @@ fn an_answer_that_was_used_goes_before_a_timer_that_has_rung_since() {
 ///
 /// Guarantees: TIMER-10.
 #[test]
-fn a_message_that_was_taken_goes_before_a_timer_that_has_rung_since() {
+fn received_message_precedes_later_timer() {
     on_each_runtime(async || {
         let graph = one_node(async |cx: NodeContext| {
             let said: String = select! {
@@ -144,7 +144,7 @@ fn timers_beside_each_other_keep_their_times() {
 ///
 /// Guarantees: MESSAGE-9.
 #[test]
-fn who_has_waited_longest_takes_the_next_message_after_a_rest_too() {
+fn longest_waiter_receives_next_message_after_idle() {
     on_each_runtime(async || {
         async fn hear(cx: NodeContext) -> Result<Update<Context>, NodeError> {
             let text: String = cx.receive().await?;
@@ -445,7 +445,7 @@ async fn try_program(program: &Program, dice: u64) -> Result<(), String> {
 ///
 /// Guarantees: TIMER-10.
 #[test]
-fn what_a_node_saw_before_a_crash_it_sees_again_in_the_same_order() {
+fn node_replays_inputs_in_original_order() {
     const SEED: u64 = 11;
     let config = Config {
         rng_seed: RngSeed::Fixed(SEED),

@@ -153,7 +153,7 @@ fn all(counts: &Counts) -> [usize; 5] {
 
 /// Each child was read three times and loaded once by its parent, in the same process.
 #[tokio::test]
-async fn a_child_of_the_same_process_is_not_read_from_the_store() {
+async fn parent_reads_no_local_child_from_store() {
     for graph in [over(), mapped()] {
         let counts = counted(&graph).await;
         let [heads, loads, ..] = all(&counts);
@@ -202,7 +202,7 @@ fn at_work() -> Graph<Context> {
 
 /// Each record was told of in its own process, and its driver, while it waited for the next node, asked the store what was in it.
 #[tokio::test]
-async fn a_run_does_not_read_back_what_it_has_written() {
+async fn run_does_not_read_its_own_writes() {
     let store = MemoryStore::new();
     let counting = Counting { tells: true, ..Counting::of(&store) };
     let counts = Arc::clone(&counting.counts);

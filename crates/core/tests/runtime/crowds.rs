@@ -59,7 +59,7 @@ fn asking() -> Graph<Context> {
 ///
 /// Guarantees: MESSAGE-7.
 #[tokio::test]
-async fn no_more_messages_wait_in_a_run_at_rest_than_may() {
+async fn idle_run_limits_waiting_messages() {
     let (world, graph) = (World::new(), asking());
     let (one, other) = (process(&world, 3).await, process(&world, 3).await);
     let run = one.start(&graph, Context::new()).id("r").await.unwrap();
@@ -90,7 +90,7 @@ async fn no_more_messages_wait_in_a_run_at_rest_than_may() {
 
 /// The same while the run goes on: said to its driver, and by another process to its log.
 #[tokio::test]
-async fn no_more_messages_wait_in_a_run_that_goes_on_than_may() {
+async fn active_run_limits_waiting_messages() {
     let (world, gate) = (World::new(), Arc::new(Semaphore::new(0)));
     let open = Arc::clone(&gate);
     let graph = Graph::<Context>::builder("hears")
@@ -132,7 +132,7 @@ async fn no_more_messages_wait_in_a_run_that_goes_on_than_may() {
 
 /// Two who send the last that may wait at once: each looks again at what the other wrote.
 #[tokio::test]
-async fn those_who_send_at_once_do_not_pass_the_limit_together() {
+async fn concurrent_senders_cannot_exceed_message_limit() {
     let (world, graph) = (World::new(), asking());
     let (one, other) = (process(&world, 3).await, process(&world, 3).await);
     let run = one.start(&graph, Context::new()).id("r").await.unwrap();

@@ -25,7 +25,7 @@ const fn ms(ms: u64) -> Duration {
 /// A resource that nobody lends was a plain panic: tried again as often as the node's policy said, and told without the types that
 /// there are.
 #[tokio::test]
-async fn a_resource_that_nobody_lends_fails_at_once_and_names_the_line_and_the_types() {
+async fn missing_resource_fails_at_once_with_types() {
     for effect in [Effect::Pure, Effect::Read, Effect::Write, Effect::Human, Effect::External] {
         let tried = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&tried);

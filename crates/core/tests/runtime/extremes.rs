@@ -327,7 +327,7 @@ async fn no_setting_of_a_runtime_panics() {
 }
 
 #[tokio::test]
-async fn no_setting_of_a_graph_and_no_wait_panics() {
+async fn extreme_settings_and_waits_never_panic() {
     for story in graphs() {
         story.play().await;
     }

@@ -157,7 +157,7 @@ async fn a_store_that_panics_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_store_that_goes_on_panicking_leaves_a_doubt() {
+async fn repeatedly_panicking_store_leaves_unknown_outcome() {
     let gate = Gate::new();
     gate.permits.add_permits(1_000);
     gate.panics.store(1_000, Ordering::SeqCst);

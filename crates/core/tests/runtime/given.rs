@@ -48,7 +48,7 @@ async fn said(runtime: &Runtime, run: &str) -> Vec<String> {
 
 /// What a node had to know of its run was put into its state, where any node could change it.
 #[tokio::test]
-async fn a_configuration_is_the_same_after_restarts_retries_and_in_forks() {
+async fn configuration_survives_restarts_retries_and_forks() {
     let world = World::new();
     let one = world.process().await;
     let start = |runtime: &Runtime, config: u32| {
@@ -89,7 +89,7 @@ async fn a_configuration_is_the_same_after_restarts_retries_and_in_forks() {
 
 /// A child of whatever depth would be configured by an ancestor that it knows nothing of.
 #[tokio::test]
-async fn a_child_has_the_configuration_that_it_is_given_and_no_other() {
+async fn child_gets_only_its_own_configuration() {
     let child = Graph::<Context>::builder("child")
         .node("tell", async |cx: NodeContext, mut s: Draft<Context>| {
             let config = cx.config::<u32>().map_err(|error| error.kind());
@@ -125,7 +125,7 @@ async fn a_child_has_the_configuration_that_it_is_given_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_is_absent_wrong_or_too_large_is_told() {
+async fn absent_wrong_or_large_configuration_fails() {
     let world = World::new();
     let one = world.process().await;
     let graph = Graph::<Context>::builder("g")
@@ -160,7 +160,7 @@ async fn a_configuration_that_is_absent_wrong_or_too_large_is_told() {
 ///
 /// Guarantees: MESSAGE-6.
 #[tokio::test]
-async fn a_run_and_its_first_messages_are_one_record() {
+async fn start_records_run_with_first_messages() {
     let world = World::new();
     let graph = Graph::<Context>::builder("g")
         .node("hear", async |cx: NodeContext, mut s: Draft<Context>| {

@@ -39,7 +39,7 @@ async fn yes(runtime: &Runtime, run: &RunKey) {
 
 /// Guarantees: CHILD-12.
 #[tokio::test]
-async fn a_pause_reaches_the_children_that_end_with_the_parent_at_any_depth_and_no_others() {
+async fn pause_reaches_only_bound_descendants() {
     let world = World::new();
     let (runtime, child) = (world.process().await, gate());
     let middle = parent(&child, "yes");
@@ -102,7 +102,7 @@ async fn a_pause_reaches_the_children_that_end_with_the_parent_at_any_depth_and_
 
 /// Guarantees: CHILD-12.
 #[tokio::test]
-async fn a_child_that_was_paused_by_itself_stays_paused_when_its_parent_goes_on() {
+async fn separately_paused_child_stays_paused_with_parent_unpaused() {
     let world = World::new();
     let (runtime, child) = (world.process().await, gate());
     let graph = parent(&child, "yes");
@@ -125,7 +125,7 @@ async fn a_child_that_was_paused_by_itself_stays_paused_when_its_parent_goes_on(
 
 /// Guarantees: CHILD-12.
 #[tokio::test]
-async fn a_child_that_its_parent_holds_is_paused_by_itself_and_let_go_on_by_itself() {
+async fn child_pauses_separately_from_parent_pause() {
     let world = World::new();
     let (runtime, child) = (world.process().await, gate());
     let graph = parent(&child, "yes");
@@ -170,8 +170,7 @@ fn working(child: &Graph<Context>, go: &[Arc<AtomicBool>; 2]) -> Graph<Context> 
 
 /// Guarantees: CHILD-12.
 #[tokio::test]
-async fn a_child_that_is_started_during_a_pause_is_paused_and_goes_on_with_its_parent_also_while_nodes_work()
-{
+async fn child_started_during_pause_follows_parent() {
     let world = World::new();
     let (runtime, child) = (world.process().await, gate());
     let go: [Arc<AtomicBool>; 2] = Default::default();
@@ -206,7 +205,7 @@ async fn a_child_that_is_started_during_a_pause_is_paused_and_goes_on_with_its_p
 ///
 /// Guarantees: CHILD-12.
 #[tokio::test]
-async fn a_parent_that_rests_over_a_question_pauses_and_cancels_its_children_too() {
+async fn parent_idle_on_question_pauses_and_cancels_children() {
     let world = World::new();
     let (runtime, child) = (world.process().await, gate());
     let graph = Graph::<Context>::builder("asking")

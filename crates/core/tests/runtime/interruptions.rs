@@ -263,7 +263,7 @@ async fn time_to_hear(wait: Wait, interruption: Interruption, order: Order, turn
 ///
 /// Guarantees: CONTROL-15.
 #[tokio::test]
-async fn what_moves_a_run_moves_it_whatever_interrupts_it() {
+async fn interruption_never_delays_delivered_input() {
     let is_long = std::env::var_os("FERRATA_EACH_TURN").is_some();
     let mut late = Vec::new();
     for (nth, wait) in WAITS.into_iter().enumerate() {

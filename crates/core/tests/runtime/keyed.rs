@@ -47,7 +47,7 @@ async fn heard(runtime: &Runtime) -> Vec<String> {
 ///
 /// Guarantees: MESSAGE-4.
 #[tokio::test]
-async fn the_same_key_twice_is_one_message_however_it_is_sent() {
+async fn same_key_sends_one_message() {
     let world = World::new();
     let (one, other) = (world.process().await, world.process().await);
     at_rest(&one).await;
@@ -85,7 +85,7 @@ async fn the_same_key_twice_is_one_message_however_it_is_sent() {
 ///
 /// Guarantees: MESSAGE-4.
 #[tokio::test]
-async fn two_processes_that_send_the_same_key_at_once_send_one_message() {
+async fn concurrent_sends_with_same_key_send_one_message() {
     for is_driven in [false, true] {
         let world = World::new();
         let (one, other) = (world.process().await, world.process().await);
@@ -121,7 +121,7 @@ fn fail(store: &FaultStore<MemoryStore>, first: Fault, at: u64) {
 ///
 /// Guarantees: MESSAGE-4.
 #[tokio::test]
-async fn a_message_whose_sender_was_not_told_is_sent_again_and_is_one() {
+async fn repeat_after_lost_reply_sends_one_message() {
     for at in 0..4 {
         for fault in [Fault::After, Fault::Before] {
             let world = World::new();
@@ -141,7 +141,7 @@ async fn a_message_whose_sender_was_not_told_is_sent_again_and_is_one() {
 ///
 /// Guarantees: MESSAGE-5.
 #[tokio::test]
-async fn the_last_256_keys_are_remembered_and_those_of_all_that_wait() {
+async fn run_remembers_last_256_and_waiting_keys() {
     let world = World::new();
     let one = world.process().await;
     at_rest(&one).await;

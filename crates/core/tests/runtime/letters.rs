@@ -140,7 +140,7 @@ pub(crate) async fn delivered(world: &World, runtime: &Runtime) {
 
 /// Guarantees: OUTBOX-1.
 #[tokio::test]
-async fn a_letter_is_delivered_after_its_record_and_the_delivery_is_recorded() {
+async fn outbox_message_is_delivered_after_its_record() {
     let (world, mail) = (World::new(), Receiver::default());
     let runtime = process(&world, Arc::new(world.store.clone()), &mail).await;
     let run = runtime.start(&three(), Context::new()).id(RUN).await.unwrap();
@@ -162,7 +162,7 @@ async fn a_letter_is_delivered_after_its_record_and_the_delivery_is_recorded() {
 
 /// Guarantees: OUTBOX-2.
 #[tokio::test]
-async fn what_an_attempt_sends_goes_out_if_it_ends_well() {
+async fn successful_attempt_sends_outbox_messages() {
     let (world, mail) = (World::new(), Receiver::default());
     let runtime = process(&world, Arc::new(world.store.clone()), &mail).await;
     let graph = Graph::<Context>::builder("w")
@@ -202,7 +202,7 @@ async fn what_an_attempt_sends_goes_out_if_it_ends_well() {
 ///
 /// Guarantees: OUTBOX-1.
 #[tokio::test]
-async fn a_crash_at_every_write_loses_no_letter_and_keeps_the_order() {
+async fn crash_at_every_write_preserves_outbox_order() {
     async fn life(faults: FaultPlan) -> u64 {
         let (world, mail) = (World::new(), Receiver::default());
         mail.fails.store(2, Ordering::Relaxed);
@@ -246,7 +246,7 @@ async fn a_crash_at_every_write_loses_no_letter_and_keeps_the_order() {
 
 /// Guarantees: OUTBOX-3.
 #[tokio::test]
-async fn an_outlet_that_is_down_holds_up_its_own_topic_alone() {
+async fn failing_sink_blocks_only_its_topic() {
     let (world, mail, log) = (World::new(), Receiver::default(), Receiver::default());
     mail.is_down.store(true, Ordering::Relaxed);
     let builder = builder(Arc::new(world.store.clone()), &world.clock);
@@ -290,7 +290,7 @@ async fn an_outlet_that_is_down_holds_up_its_own_topic_alone() {
 
 /// Guarantees: OUTBOX-7.
 #[tokio::test]
-async fn a_letter_that_is_refused_is_put_aside_and_an_operator_has_it_delivered_or_drops_it() {
+async fn operator_retries_or_drops_rejected_outbox_message() {
     let world = World::new();
     let mail = Receiver { refuses: Some("2a"), ..Receiver::default() };
     let first = process(&world, Arc::new(world.store.clone()), &mail).await;
@@ -380,7 +380,7 @@ async fn tries_are_counted_over_processes() {
 
 /// Guarantees: OUTBOX-5.
 #[tokio::test]
-async fn a_fork_delivers_what_its_own_nodes_send_and_no_more() {
+async fn fork_delivers_only_its_own_outbox_messages() {
     let (world, mail) = (World::new(), Receiver::default());
     mail.is_down.store(true, Ordering::Relaxed);
     let runtime = process(&world, Arc::new(world.store.clone()), &mail).await;
@@ -413,7 +413,7 @@ async fn a_fork_delivers_what_its_own_nodes_send_and_no_more() {
 ///
 /// Guarantees: OUTBOX-6.
 #[tokio::test]
-async fn the_letters_of_a_run_at_rest_are_delivered_without_waking_it() {
+async fn idle_run_delivers_outbox_without_waking() {
     let (world, mail) = (World::new(), Receiver::default());
     let ran = Arc::new(AtomicU32::new(0));
     let graph = {

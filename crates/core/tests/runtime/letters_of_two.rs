@@ -56,7 +56,7 @@ impl OutboxSink for Gate {
 ///
 /// Guarantees: OUTBOX-3.
 #[tokio::test]
-async fn a_letter_that_fails_in_two_processes_is_passed_by_neither() {
+async fn failing_outbox_message_blocks_later_ones_across_processes() {
     let world = World::new();
     // The first process stands still behind its first try, which no time ends.
     let still = Arc::new(ManualClock::new(Timestamp::from_unix_ms(world.clock.now().unix_ms())));
@@ -84,7 +84,7 @@ async fn a_letter_that_fails_in_two_processes_is_passed_by_neither() {
 ///
 /// Guarantees: OUTBOX-4.
 #[tokio::test]
-async fn a_letter_that_is_due_again_is_taken_by_one_process() {
+async fn one_process_takes_due_outbox_message() {
     let world = World::new();
     let store = || Arc::new(world.store.clone());
     let gates = [Gate::default(), Gate::default(), Gate::default()];
@@ -124,7 +124,7 @@ async fn a_letter_that_is_due_again_is_taken_by_one_process() {
 ///
 /// Guarantees: PURGE-1.
 #[tokio::test]
-async fn a_purge_takes_no_letter_with_it_that_was_recorded_meanwhile() {
+async fn purge_spares_concurrently_recorded_outbox_message() {
     let (world, may_end) = (World::new(), Arc::new(Notify::new()));
     let hold = Arc::clone(&may_end);
     let graph = Graph::<Context>::builder("writes")
@@ -156,7 +156,7 @@ async fn a_purge_takes_no_letter_with_it_that_was_recorded_meanwhile() {
 ///
 /// Guarantees: OUTBOX-7.
 #[tokio::test]
-async fn a_letter_that_is_dropped_while_it_waits_for_the_next_try_is_not_delivered() {
+async fn dropped_outbox_message_is_not_delivered_after_retry() {
     let (world, mail) = (World::new(), Gate::default());
     let store = || Arc::new(world.store.clone());
     let runtime = builder(store(), &world.clock).outlet("mail", mail.clone()).build().await.unwrap();
@@ -175,7 +175,7 @@ async fn a_letter_that_is_dropped_while_it_waits_for_the_next_try_is_not_deliver
 ///
 /// Guarantees: OUTBOX-7.
 #[tokio::test]
-async fn a_letter_that_an_operator_retries_is_delivered_while_its_run_is_driven() {
+async fn active_run_delivers_outbox_message_retried_by_operator() {
     let (world, mail, may_end) = (World::new(), Gate::default(), Arc::new(Notify::new()));
     let hold = Arc::clone(&may_end);
     let graph = Graph::<Context>::builder("works")
@@ -227,7 +227,7 @@ impl OutboxSink for Failing {
 ///
 /// Guarantees: OUTBOX-3.
 #[tokio::test]
-async fn a_letter_that_an_operator_retries_waits_for_none_that_was_sent_later() {
+async fn retried_outbox_message_ignores_later_messages() {
     let (world, mail, may_end) = (World::new(), Failing::default(), Arc::new(Notify::new()));
     let failures = [SinkError::new("no such address").refused(), SinkError::new("it is down")];
     mail.failures.lock().unwrap().extend(failures);
@@ -267,7 +267,7 @@ async fn a_letter_that_an_operator_retries_waits_for_none_that_was_sent_later() 
 
 /// The numbers of letters begin anew in each run, and so the letters of all runs came back to a receiver that was down in the same moment.
 #[tokio::test]
-async fn the_letters_of_many_runs_are_not_tried_again_together() {
+async fn outbox_retries_of_many_runs_spread_out() {
     const RUNS: usize = 8;
     let (world, mail) = (World::new(), Failing::default());
     mail.failures.lock().unwrap().extend((0..RUNS).map(|_| SinkError::new("it is down")));

@@ -31,7 +31,7 @@ fn two_of(name: &str, child: &Graph<Context>) -> Graph<Context> {
 
 /// Guarantees: CHILD-16.
 #[tokio::test]
-async fn questions_of_descendants_are_listed_with_the_way_down_and_answered_by_either_id() {
+async fn descendant_question_is_answerable_by_either_id() {
     let world = World::new();
     let (leaf, runtime) = (gate(), world.process().await);
     let middle = two_of("middle", &leaf);
@@ -73,7 +73,7 @@ async fn questions_of_descendants_are_listed_with_the_way_down_and_answered_by_e
 
 /// Guarantees: CHILD-16.
 #[tokio::test]
-async fn a_paused_parent_shows_what_its_child_asks_and_is_answered() {
+async fn paused_parent_shows_and_answers_child_question() {
     let world = World::new();
     let (child, runtime) = (gate(), world.process().await);
     let graph = parent(&child, "yes");

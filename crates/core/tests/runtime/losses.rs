@@ -162,7 +162,7 @@ fn graph(payments: &Arc<Payments>) -> Graph<Context> {
 ///
 /// Guarantees: DURABLE-11.
 #[tokio::test]
-async fn what_had_begun_in_records_that_the_store_lost_is_asked_about() {
+async fn data_loss_asks_about_started_external_nodes() {
     for is_idle in [true, false] {
         let world = World::new();
         let (store, payments) = (Arc::new(Replicated::new(&world)), Arc::new(Payments::default()));

@@ -61,7 +61,7 @@ where
 
 /// Guarantees: CHILD-7.
 #[tokio::test]
-async fn items_are_mapped_in_order_and_so_many_at_a_time() {
+async fn map_runs_items_in_order_within_limit() {
     let (world, load) = (World::new(), Load::default());
     let (runtime, child) = (world.process().await, slow(&load));
     let graph = over(
@@ -101,7 +101,7 @@ async fn the_failures_of_items_are_collected() {
 }
 
 #[tokio::test]
-async fn the_first_failure_of_an_item_cancels_those_that_run_and_starts_no_more() {
+async fn first_item_failure_cancels_map() {
     let (world, load) = (World::new(), Load::default());
     let (runtime, child, asking) = (world.process().await, slow(&load), gate());
     let graph = over(
@@ -123,7 +123,7 @@ async fn the_first_failure_of_an_item_cancels_those_that_run_and_starts_no_more(
 
 /// Guarantees: CHILD-19.
 #[tokio::test]
-async fn as_many_items_as_an_activation_may_have_children_and_no_more() {
+async fn map_cannot_exceed_child_limit() {
     let (world, child) = (World::new(), double());
     let runtime =
         Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _).max_children(200);
@@ -145,7 +145,7 @@ async fn as_many_items_as_an_activation_may_have_children_and_no_more() {
 
 /// Guarantees: CHILD-9.
 #[tokio::test]
-async fn a_child_is_cancelled_at_its_deadline_wherever_its_parent_is() {
+async fn child_deadline_cancels_regardless_of_parent_status() {
     for (seconds, rests) in [(10, false), (3_000, true)] {
         let world = World::new();
         let (runtime, child) = (world.process().await, gate());
@@ -233,7 +233,7 @@ fn the_failure_that_came_first_comes_first_again() {
 ///
 /// Guarantees: CHILD-6.
 #[tokio::test]
-async fn a_parent_at_rest_with_a_thousand_children_keeps_nothing_in_memory() {
+async fn idle_parent_of_thousand_children_frees_memory() {
     let world = World::new();
     let builder = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _);
     let runtime = builder.release_after(Duration::ZERO).build().await.unwrap();
@@ -278,7 +278,7 @@ fn mixed() -> Graph<Context> {
 ///
 /// Guarantees: CHILD-8.
 #[tokio::test]
-async fn as_many_as_are_needed_end_the_wait_and_the_others_are_cancelled() {
+async fn at_least_cancels_remaining_children() {
     for bond in [OnParentEnd::Cancel, OnParentEnd::Leave] {
         let world = World::new();
         let (runtime, child, store) = (world.process().await, mixed(), world.store.clone());
@@ -356,7 +356,7 @@ async fn the_children_that_were_enough_are_enough_again() {
 
 /// Guarantees: CHILD-8.
 #[tokio::test]
-async fn too_many_failures_leave_too_few_and_a_count_that_cannot_be_is_refused() {
+async fn at_least_fails_after_too_many_failures() {
     let world = World::new();
     let (runtime, child) = (world.process().await, mixed());
     let graph = over(
@@ -384,7 +384,7 @@ async fn too_many_failures_leave_too_few_and_a_count_that_cannot_be_is_refused()
 ///
 /// Guarantees: CHILD-19.
 #[tokio::test]
-async fn a_run_that_starts_children_for_ever_is_stopped_and_says_so() {
+async fn endless_child_starts_stop_at_limit() {
     let (world, child) = (World::new(), double());
     let process = async || {
         let runtime = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _);

@@ -75,7 +75,7 @@ async fn end(world: &World, runtime: &Runtime, graph: GraphBuilder<Context>) -> 
 }
 
 #[tokio::test]
-async fn a_child_as_a_node_takes_its_input_from_the_state_and_brings_its_state() {
+async fn child_node_reads_and_writes_parent_state() {
     let world = World::new();
     let graph = Graph::<Context>::builder("parent")
         .child(
@@ -96,7 +96,7 @@ async fn a_child_as_a_node_takes_its_input_from_the_state_and_brings_its_state()
 
 /// Guarantees: COMPOSE-13.
 #[tokio::test]
-async fn a_map_has_one_child_for_each_item_and_joins_once() {
+async fn map_node_starts_child_per_item_joins_once() {
     let world = World::new();
     let runtime = world.process().await;
     let Outcome::Completed(state) = end(&world, &runtime, map(40, over(&double()))).await else {
@@ -139,7 +139,7 @@ fn crowding() -> Graph<Context> {
 
 /// Guarantees: COMPOSE-14.
 #[tokio::test]
-async fn a_map_runs_no_more_children_at_once_than_it_may() {
+async fn map_node_respects_concurrency_limit() {
     for (most, items) in [(1, 5), (3, 12), (50, 7)] {
         let (world, crowd) = (World::new(), Arc::new(Crowd::default()));
         let runtime = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _);
@@ -163,7 +163,7 @@ async fn the_bound_of_a_map_holds_over_restarts() {
 ///
 /// Guarantees: COMPOSE-14.
 #[tokio::test]
-async fn the_bound_of_a_map_with_a_timeout_holds_over_restarts() {
+async fn map_concurrency_limit_survives_restart() {
     let month = Duration::from_secs(30 * 86_400);
     bound_holds_over_restarts(map(5, |graph| over(&gate())(graph).max_running(2).timeout(month))).await;
 }
@@ -206,7 +206,7 @@ async fn bound_holds_over_restarts(graph: GraphBuilder<Context>) {
 
 /// Fail fast is what there is without a word: the failure of one item is the run's.
 #[tokio::test]
-async fn one_failed_item_fails_a_map_and_names_its_child() {
+async fn failed_item_fails_map_and_names_child() {
     let world = World::new();
     let runtime = world.process().await;
     let Outcome::Failed { failure, .. } = end(&world, &runtime, map(4, over(&odd_fails()))).await else {
@@ -237,7 +237,7 @@ async fn failed_items_of_a_map_are_collected() {
 
 /// At least so many: failures are taken by an edge, and the join counts what came.
 #[tokio::test]
-async fn a_map_is_done_with_as_many_items_as_it_needs() {
+async fn map_ends_after_enough_items() {
     let with = |least| {
         let graph = Graph::<Context>::builder("quorum").channel("got", Reducer::Append);
         let graph = graph.node("split", async |_cx, _s| Ok(())).node("lost", async |_cx, _s| Ok(()));
@@ -265,7 +265,7 @@ async fn a_map_is_done_with_as_many_items_as_it_needs() {
 
 /// Guarantees: COMPOSE-15.
 #[tokio::test]
-async fn a_retry_starts_the_child_of_the_item_that_failed_anew() {
+async fn retry_restarts_child_of_failed_item() {
     let world = World::new();
     let runtime = world.process().await;
     let attempts = |graph: GraphBuilder<Context>| {
@@ -294,7 +294,7 @@ async fn a_retry_starts_the_child_of_the_item_that_failed_anew() {
 ///
 /// Guarantees: COMPOSE-16.
 #[tokio::test]
-async fn a_child_that_takes_too_long_fails_its_node_and_is_cancelled() {
+async fn child_timeout_fails_node_and_cancels_child() {
     let world = World::new();
     let runtime = world.process().await;
     let graph = Graph::<Context>::builder("parent")
@@ -329,7 +329,7 @@ async fn a_child_that_takes_too_long_fails_its_node_and_is_cancelled() {
 ///
 /// Guarantees: COMPOSE-2.
 #[tokio::test]
-async fn a_child_in_a_subgraph_and_a_subgraph_in_a_child() {
+async fn child_and_subgraph_nest_both_ways() {
     let world = World::new();
     let runtime = world.process().await;
     let twice = Graph::<Context>::builder("twice")

@@ -23,7 +23,7 @@ async fn written_down(graph: &Graph<Context>) -> (String, String, String) {
 }
 
 #[tokio::test]
-async fn a_family_that_is_imported_children_first_goes_on_and_is_sound() {
+async fn imported_run_tree_continues_children_first() {
     let child = gate();
     let graph = parent(&child, "yes");
     let (parent_text, child_text, child_id) = written_down(&graph).await;
@@ -43,7 +43,7 @@ async fn a_family_that_is_imported_children_first_goes_on_and_is_sound() {
 }
 
 #[tokio::test]
-async fn of_a_family_that_is_torn_apart_each_part_comes_to_an_end() {
+async fn separated_parts_of_run_tree_end() {
     let child = gate();
     let graph = parent(&child, "yes");
     let (parent_text, child_text, child_id) = written_down(&graph).await;
@@ -72,7 +72,7 @@ async fn of_a_family_that_is_torn_apart_each_part_comes_to_an_end() {
 ///
 /// Guarantees: CHILD-19.
 #[tokio::test]
-async fn of_two_parents_that_give_one_id_at_once_one_has_the_child() {
+async fn concurrent_parents_with_same_child_id_admit_one() {
     let world = World::new();
     let (runtime, child) = (world.process().await, double());
     let graph = Graph::<Context>::builder("parent")

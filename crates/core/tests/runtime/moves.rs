@@ -62,7 +62,7 @@ fn ran(state: &Context) -> Vec<String> {
 ///
 /// Guarantees: CONTROL-8.
 #[tokio::test]
-async fn a_run_at_rest_goes_on_where_it_is_told() {
+async fn goto_moves_idle_run() {
     for what in ["fail", "ask", "hear", "sleep"] {
         let world = World::new();
         let (one, other) = (world.process().await, world.process().await);
@@ -89,7 +89,7 @@ async fn a_run_at_rest_goes_on_where_it_is_told() {
 
 /// Guarantees: CONTROL-8.
 #[tokio::test]
-async fn a_run_may_go_back_and_to_several_nodes_and_joins_count_anew() {
+async fn goto_moves_back_to_several_nodes() {
     let world = World::new();
     let one = world.process().await;
     start(&one, "fail").await;
@@ -104,7 +104,7 @@ async fn a_run_may_go_back_and_to_several_nodes_and_joins_count_anew() {
 ///
 /// Guarantees: REPLAN-7.
 #[tokio::test]
-async fn a_replan_too_many_after_a_move_tells_both() {
+async fn replan_limit_failure_mentions_goto() {
     let world = World::new();
     let one = world.process().await;
     let graph = Graph::<Context>::builder("back")
@@ -132,7 +132,7 @@ async fn a_replan_too_many_after_a_move_tells_both() {
 
 /// Guarantees: CONTROL-8.
 #[tokio::test]
-async fn a_paused_run_stays_paused_and_goes_on_there_when_it_is_let() {
+async fn paused_run_moves_and_continues_after_unpause() {
     let world = World::new();
     let one = world.process().await;
     start(&one, "hear").await;
@@ -146,7 +146,7 @@ async fn a_paused_run_stays_paused_and_goes_on_there_when_it_is_let() {
 }
 
 #[tokio::test]
-async fn a_run_that_cannot_be_moved_says_why_and_stays_as_it_is() {
+async fn refused_goto_leaves_run_unchanged() {
     let world = World::new();
     let one = world.process().await;
     start(&one, "ask").await;
@@ -170,7 +170,7 @@ async fn a_run_that_cannot_be_moved_says_why_and_stays_as_it_is() {
 ///
 /// Guarantees: CONTROL-9.
 #[tokio::test]
-async fn a_run_with_work_in_doubt_or_a_child_is_not_moved() {
+async fn goto_refuses_unknown_outcomes_and_active_children() {
     let world = World::new();
     let one = world.process().await;
     let pay = Graph::<Context>::builder("pay")
@@ -247,7 +247,7 @@ async fn a_run_at_work_is_not_moved() {
 
 /// Two operators at once: one moves the run, and the other meets a run that was moved, or moves it once more.
 #[tokio::test]
-async fn two_moves_at_once_are_two_records_or_one_refusal() {
+async fn concurrent_gotos_record_or_refuse_second() {
     let world = World::new();
     let (one, other) = (world.process().await, world.process().await);
     start(&one, "fail").await;

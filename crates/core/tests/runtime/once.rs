@@ -209,7 +209,7 @@ fn the_page_has_the_rows_that_are_tried() {
 ///
 /// Guarantees: DURABLE-2, DURABLE-3, ONCE-10.
 #[tokio::test]
-async fn what_follows_an_attempt_is_as_the_page_says() {
+async fn outcome_after_attempt_matches_documented_table() {
     for [name, external, other] in rows() {
         let way = WAYS.iter().find(|(known, _)| *known == name).unwrap().1;
         for effect in [Effect::External, Effect::Pure, Effect::Read, Effect::Write, Effect::Human] {

@@ -74,7 +74,7 @@ async fn looking_changes_nothing_in_the_store() {
 }
 
 #[tokio::test]
-async fn an_edit_without_the_type_is_what_the_service_goes_on_with() {
+async fn edit_without_state_type_reaches_service() {
     let (store, service, tool, run) = waiting().await;
     tool.edit(&run, set("n", json!(40))).by("ann").await.unwrap();
     let error = tool.edit(&run, Patch::from_json(r#"[{"append":["n",[1]]}]"#).unwrap()).await;
@@ -89,7 +89,7 @@ async fn an_edit_without_the_type_is_what_the_service_goes_on_with() {
 }
 
 #[tokio::test]
-async fn a_fork_without_the_graph_is_taken_up_by_whoever_serves_the_workflow() {
+async fn fork_without_graph_is_claimed_by_serving_process() {
     let (store, service, tool, run) = waiting().await;
     let before = tool.export(&run).await.unwrap();
     let at = Position::Visit("begin".parse().unwrap(), ferrata_core::Visit::new(1));
@@ -118,7 +118,7 @@ async fn a_fork_without_the_graph_is_taken_up_by_whoever_serves_the_workflow() {
 
 /// The fork was written first and refused then: it stood in the store, and whoever served its workflow took it up.
 #[tokio::test]
-async fn a_fork_that_cannot_be_driven_here_is_not_written() {
+async fn undrivable_fork_is_not_written() {
     let (store, service, tool, run) = waiting().await;
     let fork = |runtime: &Runtime| runtime.fork(&run, Position::Latest).id("f").drive(&graph());
     assert_eq!(fork(&tool).await.unwrap_err().kind(), ErrorKind::Invalid);
@@ -128,7 +128,7 @@ async fn a_fork_that_cannot_be_driven_here_is_not_written() {
 }
 
 #[tokio::test]
-async fn a_fork_can_begin_at_a_node_that_has_not_run_yet() {
+async fn fork_can_start_at_unvisited_node() {
     let (store, service, tool, run) = waiting().await;
     let forked = tool.fork(&run, Position::Latest).start_at("end").await.unwrap();
     service.serve(&graph()).unwrap();
@@ -191,7 +191,7 @@ async fn what_happened_is_said_from_any_record_on() {
 
 /// Whatever is known of a run is a condition, those that are set hold together, and the pages of a listing follow each other.
 #[tokio::test]
-async fn runs_are_listed_by_what_is_known_of_them() {
+async fn listing_filters_runs_by_facts() {
     let (_store, service, tool, first) = waiting().await;
     for n in 0..5 {
         let run = service

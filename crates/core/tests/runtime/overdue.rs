@@ -102,7 +102,7 @@ fn waiting(begun: &Arc<Mutex<Vec<&'static str>>>, at_once: u32) -> Graph<Context
 ///
 /// Guarantees: TIMER-5.
 #[test]
-fn activations_whose_time_has_come_begin_again_in_the_order_of_the_times() {
+fn due_activations_restart_in_time_order() {
     on_each_runtime(async || {
         // Nodes that are at work beside each other on several threads say in any order that they have begun.
         let flavor = tokio::runtime::Handle::current().runtime_flavor();

@@ -49,7 +49,7 @@ async fn a_parent_is_cancelled_when_its_children_are() {
 
 /// Guarantees: CHILD-10.
 #[tokio::test]
-async fn a_child_ends_with_its_activation_unless_it_is_left() {
+async fn child_ends_with_activation_unless_left() {
     let world = World::new();
     let (runtime, child) = (world.process().await, gate());
     let graph = Graph::<Context>::builder("parent")
@@ -73,7 +73,7 @@ async fn a_child_ends_with_its_activation_unless_it_is_left() {
 
 /// Guarantees: CHILD-10.
 #[tokio::test]
-async fn a_failure_cancels_the_siblings_that_run_before_it_is_on_record() {
+async fn failure_cancels_siblings_before_its_record() {
     let world = World::new();
     let (runtime, asking) = (world.process().await, gate());
     let failing = Graph::<Context>::builder("failing")
@@ -139,7 +139,7 @@ fn pair(one: &Graph<Context>, two: &Graph<Context>, attempts: u32) -> Graph<Cont
 
 /// Guarantees: CHILD-3.
 #[tokio::test]
-async fn an_attempt_that_follows_starts_the_failed_child_anew_and_no_other() {
+async fn next_attempt_restarts_only_failed_child() {
     let world = World::new();
     let runtime = world.process().await;
     let ((steady, steadily), (failing, tried)) = (flaky(0), flaky(1));
@@ -154,7 +154,7 @@ async fn an_attempt_that_follows_starts_the_failed_child_anew_and_no_other() {
 
 /// Guarantees: CHILD-3.
 #[tokio::test]
-async fn a_retry_of_the_parent_starts_the_failed_child_anew_and_no_other() {
+async fn parent_retry_restarts_only_failed_child() {
     let world = World::new();
     let runtime = world.process().await;
     let ((steady, steadily), (failing, tried)) = (flaky(0), flaky(2));
@@ -172,7 +172,7 @@ async fn a_retry_of_the_parent_starts_the_failed_child_anew_and_no_other() {
 
 /// Guarantees: CHILD-13.
 #[tokio::test]
-async fn a_fork_keeps_what_came_of_a_child_and_starts_its_own_for_one_that_runs() {
+async fn fork_keeps_child_results_and_restarts_active_children() {
     let world = World::new();
     let (runtime, done, asking) = (world.process().await, double(), gate());
     let (first, second) = (done.clone(), asking.clone());
@@ -222,7 +222,7 @@ async fn a_fork_keeps_what_came_of_a_child_and_starts_its_own_for_one_that_runs(
 ///
 /// Guarantees: CHILD-13.
 #[tokio::test]
-async fn a_fork_at_any_record_of_a_parent_shares_no_child_that_goes_on() {
+async fn fork_never_shares_active_child() {
     for has_ended in [false, true] {
         let world = World::new();
         let (runtime, child) = (world.process().await, gate());
@@ -267,7 +267,7 @@ async fn a_fork_at_any_record_of_a_parent_shares_no_child_that_goes_on() {
 }
 
 #[tokio::test]
-async fn a_paused_parent_gets_what_came_of_its_child_when_it_is_let_go_on() {
+async fn unpaused_parent_receives_child_result() {
     let world = World::new();
     let (runtime, child) = (world.process().await, gate());
     let graph = Graph::<Context>::builder("parent")
@@ -297,7 +297,7 @@ async fn a_paused_parent_gets_what_came_of_its_child_when_it_is_let_go_on() {
 
 /// Guarantees: CHILD-10.
 #[tokio::test]
-async fn a_child_whose_parent_was_cancelled_while_it_was_started_is_cancelled() {
+async fn child_start_under_cancelled_parent_is_cancelled() {
     let world = World::new();
     let (child, graph) = (gate(), parent(&gate(), "yes"));
     let (first, second) = (world.process().await, world.process().await);
@@ -312,7 +312,7 @@ async fn a_child_whose_parent_was_cancelled_while_it_was_started_is_cancelled() 
 }
 
 #[tokio::test]
-async fn a_parent_goes_on_though_its_code_has_changed_elsewhere_meanwhile() {
+async fn parent_continues_after_code_change_elsewhere() {
     let world = World::new();
     let (child, runtime) = (gate(), world.process().await);
     let build = |version: &str, attempts: u32| {

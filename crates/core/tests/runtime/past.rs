@@ -68,7 +68,7 @@ async fn done(store: &MemoryStore) -> Runtime {
 }
 
 #[tokio::test]
-async fn a_state_of_the_past_is_found_by_number_id_and_visit() {
+async fn past_state_is_found_by_number_id_visit() {
     let store = MemoryStore::new();
     let runtime = done(&store).await;
     let graph = graph("double");
@@ -88,7 +88,7 @@ async fn a_state_of_the_past_is_found_by_number_id_and_visit() {
 
 /// A slip of the pen was told as if the log had lost the record.
 #[tokio::test]
-async fn a_place_whose_node_the_graph_lacks_is_told_with_the_closest() {
+async fn unknown_node_position_suggests_closest_name() {
     let store = MemoryStore::new();
     let runtime = done(&store).await;
     let run = key("r");
@@ -108,7 +108,7 @@ async fn a_place_whose_node_the_graph_lacks_is_told_with_the_closest() {
 
 /// Guarantees: CHECKPOINT-1.
 #[tokio::test]
-async fn a_checkpoint_tells_everything_and_keeps_what_newer_versions_say() {
+async fn checkpoint_shows_all_fields_and_preserves_unknown_ones() {
     let store = MemoryStore::new();
     let runtime = done(&store).await;
     let now = runtime.checkpoint(&key("r"), Position::Latest).await.unwrap();
@@ -159,7 +159,7 @@ async fn a_difference_names_each_change_and_makes_it() {
 }
 
 #[tokio::test]
-async fn a_fork_goes_on_from_the_past_and_leaves_its_source_alone() {
+async fn fork_continues_from_past_and_preserves_source() {
     let store = MemoryStore::new();
     let runtime = done(&store).await;
     let graph = graph("double");
@@ -208,7 +208,7 @@ async fn a_fork_asks_again_and_may_begin_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_cancelled_run_is_forked_from_where_it_was() {
+async fn cancelled_run_forks_from_its_position() {
     let store = MemoryStore::new();
     let runtime = runtime(&store).await;
     let graph = graph("double");
@@ -220,7 +220,7 @@ async fn a_cancelled_run_is_forked_from_where_it_was() {
 }
 
 #[tokio::test]
-async fn verification_finds_the_first_record_at_which_a_graph_parts() {
+async fn verification_finds_first_diverging_record() {
     let store = MemoryStore::new();
     let runtime = done(&store).await;
     let same = runtime.verify(&graph("double"), &key("r")).await.unwrap();
@@ -283,7 +283,7 @@ fn chain(nodes: usize) -> Graph<Context> {
 }
 
 #[tokio::test]
-async fn pruning_keeps_what_the_policy_says_and_every_kept_state() {
+async fn prune_follows_policy_and_preserves_retained_states() {
     let store = MemoryStore::new();
     let runtime = runtime(&store).await;
     let graph = chain(60);
@@ -312,7 +312,7 @@ async fn pruning_keeps_what_the_policy_says_and_every_kept_state() {
 }
 
 #[tokio::test]
-async fn a_run_keeps_its_log_small_as_it_goes() {
+async fn active_run_prunes_its_log() {
     let store = MemoryStore::new();
     let policy = RetentionPolicy::keep_all().keep_last(20);
     let runtime = Runtime::builder(store.clone()).retention(policy).build().await.unwrap();
@@ -337,7 +337,7 @@ async fn a_run_keeps_its_log_small_as_it_goes() {
 }
 
 #[tokio::test]
-async fn a_sweep_removes_what_has_ended_long_ago_part_by_part() {
+async fn sweep_removes_old_ended_runs_in_parts() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
     let store = MemoryStore::with_clock(Arc::clone(&clock) as _);
     let runtime = Runtime::builder(store.clone()).clock(Arc::clone(&clock) as _).build().await.unwrap();
@@ -366,7 +366,7 @@ async fn a_sweep_removes_what_has_ended_long_ago_part_by_part() {
 }
 
 #[tokio::test]
-async fn a_state_of_an_older_version_is_brought_forward_step_by_step() {
+async fn old_state_version_migrates_step_by_step() {
     let store = MemoryStore::new();
     let runtime = runtime(&store).await;
     let old = graph("double");

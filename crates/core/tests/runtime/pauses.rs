@@ -52,7 +52,7 @@ fn asking() -> Graph<Context> {
 
 /// Guarantees: QUESTION-1.
 #[tokio::test]
-async fn a_question_interrupts_the_run_and_its_answer_goes_to_the_node_that_asked() {
+async fn question_interrupts_run_and_answer_reaches_asker() {
     let world = World::new();
     let (one, graph) = (world.process().await, asking());
     let Outcome::Interrupted(questions) = start(&one, &graph).await.wait().await.unwrap() else { panic!() };
@@ -72,7 +72,7 @@ async fn a_question_interrupts_the_run_and_its_answer_goes_to_the_node_that_aske
 
 /// Guarantees: QUESTION-2.
 #[tokio::test]
-async fn a_wrong_answer_is_refused_and_leaves_the_run_as_it_was() {
+async fn wrong_answer_is_refused_and_changes_nothing() {
     let world = World::new();
     let (runtime, graph) = (world.process().await, asking());
     start(&runtime, &graph).await.wait().await.unwrap();
@@ -105,7 +105,7 @@ async fn a_wrong_answer_is_refused_and_leaves_the_run_as_it_was() {
 
 /// Guarantees: QUESTION-4.
 #[tokio::test]
-async fn a_rejection_is_the_failure_of_the_node_and_a_retry_asks_again() {
+async fn rejection_fails_node_and_retry_asks_again() {
     let world = World::new();
     let (runtime, graph) = (world.process().await, asking());
     start(&runtime, &graph).await.wait().await.unwrap();
@@ -133,7 +133,7 @@ async fn an_answer_may_cancel_the_run() {
 
 /// Guarantees: QUESTION-8.
 #[tokio::test]
-async fn a_deadline_tells_the_node_or_gives_the_default() {
+async fn question_deadline_notifies_node_or_answers_default() {
     for default in [None, Some(3)] {
         let world = World::new();
         let runtime = world.process().await;
@@ -215,7 +215,7 @@ async fn other_branches_go_on_while_questions_are_open() {
 
 /// Guarantees: STEP-1, STEP-2.
 #[tokio::test]
-async fn a_step_is_done_once_and_a_failed_one_again() {
+async fn step_runs_once_failed_step_runs_again() {
     let world = World::new();
     let runtime = world.process().await;
     let counts = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
@@ -276,7 +276,7 @@ async fn a_name_stands_for_one_step_or_question() {
 
 /// Guarantees: TIMER-1.
 #[tokio::test]
-async fn a_long_sleep_lets_go_of_the_run_and_a_short_one_does_not() {
+async fn long_sleep_releases_run_short_sleep_does_not() {
     let world = World::new();
     let runtime = world.process().await;
     let graph = Graph::<Context>::builder("sleep")
@@ -332,7 +332,7 @@ fn listening() -> Graph<Context> {
 
 /// Guarantees: MESSAGE-1, MESSAGE-2.
 #[test]
-fn messages_are_taken_once_in_order_and_unreadable_ones_set_aside() {
+fn messages_arrive_once_in_order_unreadable_set_aside() {
     on_each_runtime(async || {
         let world = World::new();
         let (runtime, graph) = (world.patient_process().await, listening());
@@ -365,7 +365,7 @@ async fn patience_ends_after_days_without_any_process() {
 
 /// Guarantees: CONTROL-2.
 #[tokio::test]
-async fn a_paused_run_stays_until_it_is_let_go_on() {
+async fn paused_run_stays_paused_until_unpause() {
     let world = World::new();
     let (runtime, graph) = (world.process().await, asking());
     start(&runtime, &graph).await.wait().await.unwrap();
@@ -381,7 +381,7 @@ async fn a_paused_run_stays_until_it_is_let_go_on() {
 
 /// Guarantees: CONTROL-3.
 #[tokio::test]
-async fn an_edit_changes_the_state_that_later_nodes_see() {
+async fn edit_changes_state_of_later_nodes() {
     let world = World::new();
     let runtime = world.process().await;
     let graph = Graph::<Context>::builder("edit")
@@ -454,7 +454,7 @@ async fn declared_interrupts_ask_before_and_behind_a_node() {
 ///
 /// Guarantees: TIMER-9.
 #[tokio::test]
-async fn a_node_that_asks_and_works_at_once_rests_when_its_work_is_done() {
+async fn asking_node_goes_idle_after_its_work() {
     for effect in [ferrata_core::graph::Effect::Pure, ferrata_core::graph::Effect::Write] {
         let world = World::new();
         let runtime = world.process().await;
@@ -519,7 +519,7 @@ impl TryFrom<u32> for Small {
 ///
 /// Guarantees: QUESTION-9.
 #[tokio::test]
-async fn a_default_that_its_type_refuses_fails_the_node_and_asks_nobody_again() {
+async fn invalid_default_fails_node_without_asking_again() {
     let graph = Graph::<Context>::builder("small")
         .node("a", async |cx, _s| {
             MOST.store(AT_FIRST.load(Ordering::SeqCst), Ordering::SeqCst);

@@ -58,7 +58,7 @@ async fn process(world: &World, notes: &Notes) -> Runtime {
 
 /// Guarantees: STEP-3.
 #[tokio::test]
-async fn the_next_attempt_reads_how_far_the_one_before_came() {
+async fn next_attempt_reads_progress_of_previous_one() {
     for effect in [Effect::Write, Effect::Read, Effect::External] {
         let (world, notes) = (World::new(), Notes::default());
         let one = process(&world, &notes).await;
@@ -84,7 +84,7 @@ async fn the_next_attempt_reads_how_far_the_one_before_came() {
 ///
 /// Guarantees: STEP-3.
 #[tokio::test]
-async fn what_was_said_is_found_after_a_crash_at_any_write() {
+async fn progress_survives_crash_at_any_write() {
     let mut crashes = 0;
     for at in 0..12 {
         for fault in [Fault::CrashBefore, Fault::CrashAfter] {
@@ -121,7 +121,7 @@ async fn what_was_said_is_found_after_a_crash_at_any_write() {
 ///
 /// Guarantees: STEP-3.
 #[tokio::test]
-async fn the_last_word_stays_the_last_beside_other_writers() {
+async fn last_progress_wins_despite_write_conflict() {
     let world = World::new();
     let other = world.process().await;
     let speaker = other.clone();
@@ -151,7 +151,7 @@ async fn the_last_word_stays_the_last_beside_other_writers() {
 
 /// Guarantees: STEP-4.
 #[tokio::test]
-async fn progress_has_an_end_and_is_read_as_it_was_said() {
+async fn progress_has_size_limit_and_reads_unchanged() {
     let world = World::new();
     let graph = Graph::<Context>::builder("large")
         .node("say", async |cx: NodeContext, mut s: Draft<Context>| {

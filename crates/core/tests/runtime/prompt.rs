@@ -119,7 +119,7 @@ async fn time_to_hear(moment: Moment, elsewhere: bool) -> Duration {
 ///
 /// Guarantees: CHILD-2.
 #[tokio::test]
-async fn a_child_that_ends_on_the_parents_way_to_rest_is_not_left_to_a_look() {
+async fn child_end_wakes_parent_that_is_going_idle() {
     let world = World::new();
     let (store, runtime, graph) = resting(&world).await;
     runtime.start(&graph, Context::new()).id("p").await.unwrap();
@@ -144,7 +144,7 @@ async fn a_child_that_ends_on_the_parents_way_to_rest_is_not_left_to_a_look() {
 ///
 /// Guarantees: CHILD-2.
 #[tokio::test]
-async fn a_parent_that_a_shutdown_lets_go_of_hears_of_its_child_before_its_time_comes() {
+async fn parent_released_by_shutdown_wakes_on_child_end() {
     for timed in [false, true] {
         let world = World::new();
         let child = gate();
@@ -194,7 +194,7 @@ async fn a_parent_that_a_shutdown_lets_go_of_hears_of_its_child_before_its_time_
 
 /// What a shutdown breaks off goes on as soon as another process serves the workflow, whatever timer runs beside it.
 #[tokio::test]
-async fn work_that_a_shutdown_breaks_off_does_not_wait_for_the_timer_of_a_sibling() {
+async fn work_stopped_by_shutdown_ignores_sibling_timer() {
     let world = World::new();
     let (first, second) = (world.process().await, world.process().await);
     let begun = Arc::new(AtomicU32::new(0));

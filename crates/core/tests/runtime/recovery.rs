@@ -34,7 +34,7 @@ fn gate(name: &str) -> Graph<Context> {
 
 /// Guarantees: CONTROL-15.
 #[tokio::test]
-async fn a_run_that_was_answered_goes_on_by_itself() {
+async fn answered_run_continues_by_itself() {
     let world = World::new();
     let (runtime, graph) = (world.process().await, gate("g"));
     runtime.serve(&graph).unwrap();
@@ -49,7 +49,7 @@ async fn a_run_that_was_answered_goes_on_by_itself() {
 
 /// Guarantees: CONTROL-15, TIMER-2.
 #[tokio::test]
-async fn a_sleeping_run_is_woken_when_its_time_has_come_and_not_before() {
+async fn sleeping_run_wakes_at_its_time() {
     let world = World::new();
     let runtime = world.process().await;
     let graph = Graph::<Context>::builder("g")
@@ -86,7 +86,7 @@ impl Node<Context> for Stuck {
 
 /// Guarantees: CONTROL-15.
 #[tokio::test]
-async fn the_run_of_a_dead_process_goes_on_once_its_heartbeat_expires() {
+async fn run_of_dead_process_continues_after_heartbeat_expires() {
     let world = World::new();
     let ((store, dead), other) = (world.mortal().await, world.process().await);
     let (began, count) = (Arc::new(Notify::new()), Arc::default());
@@ -110,7 +110,7 @@ async fn the_run_of_a_dead_process_goes_on_once_its_heartbeat_expires() {
 ///
 /// Guarantees: TIMER-3.
 #[tokio::test]
-async fn the_run_of_a_dead_process_goes_on_also_if_its_node_waits_for_a_time_beside_its_work() {
+async fn run_of_dead_process_ignores_timer_beside_work() {
     for wait in ["sleep", "patience", "answer"] {
         let world = World::new();
         let ((store, dead), other) = (world.mortal().await, world.process().await);
@@ -169,7 +169,7 @@ async fn the_run_of_a_dead_process_goes_on_also_if_its_node_waits_for_a_time_bes
 
 /// Guarantees: CONTROL-17.
 #[tokio::test]
-async fn a_run_that_the_graph_does_not_fit_is_listed_and_holds_up_nobody() {
+async fn run_with_misfit_graph_stalls_without_blocking_others() {
     let world = World::new();
     let old = gate("g");
     let runtime = world.process().await;
@@ -285,7 +285,7 @@ async fn a_run_that_makes_no_progress_is_parked() {
 ///
 /// Guarantees: CONTROL-16.
 #[tokio::test]
-async fn attempts_that_are_far_apart_are_made_as_the_retry_policy_says() {
+async fn distant_retries_follow_policy_without_parking() {
     const FAIL: u32 = 14;
     let (world, count) = (World::new(), Arc::new(std::sync::atomic::AtomicU32::new(0)));
     let attempts = Arc::clone(&count);
@@ -316,7 +316,7 @@ fn lose(store: &FaultStore<MemoryStore>) {
 }
 
 #[tokio::test]
-async fn a_run_that_was_taken_without_a_reply_is_not_left_to_a_process_that_does_not_know() {
+async fn claim_without_reply_leaves_no_run_stuck() {
     let world = World::new();
     let ((store, first), other) = (world.mortal().await, world.process().await);
     let graph =
@@ -346,7 +346,7 @@ async fn a_run_that_was_taken_without_a_reply_is_not_left_to_a_process_that_does
 ///
 /// Guarantees: CONTROL-22.
 #[tokio::test]
-async fn a_start_in_doubt_is_not_made_again_once_its_run_is_removed() {
+async fn unknown_start_is_not_repeated_after_removal() {
     for (arrives_late, is_swept) in [(false, false), (true, false), (true, true)] {
         let world = World::new();
         let ((store, first), other) = (world.mortal().await, world.process().await);
@@ -394,7 +394,7 @@ async fn a_start_in_doubt_is_not_made_again_once_its_run_is_removed() {
 /// Who served a workflow and then resumed one of its runs lost to its own process at times: the run was going on "in this process already",
 /// by no handle that anybody had.
 #[tokio::test]
-async fn a_run_that_was_taken_up_just_before_is_resumed_all_the_same() {
+async fn run_claimed_by_same_process_resumes() {
     let (world, go) = (World::new(), Arc::new(Notify::new()));
     let work = Arc::clone(&go);
     let graph = Graph::<Context>::builder("g")

@@ -53,7 +53,7 @@ async fn ids_that_are_not_safe_everywhere_are_refused() {
 }
 
 #[tokio::test]
-async fn an_input_that_cannot_be_stored_is_refused_at_the_start() {
+async fn unstorable_input_is_refused_at_start() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
     let graph = one(Ok);
     let mut large = Context::new();
@@ -72,7 +72,7 @@ async fn an_input_that_cannot_be_stored_is_refused_at_the_start() {
 }
 
 #[tokio::test]
-async fn an_update_that_cannot_be_stored_fails_the_activation_and_names_the_channel() {
+async fn unstorable_update_fails_activation_and_names_channel() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
     let graph = one(|mut s| {
         s.set("blob", "x".repeat(20 * 1024 * 1024))?;
@@ -116,7 +116,7 @@ fn two(second: &str, revision: &str, extra: bool) -> Graph<Context> {
 }
 
 #[tokio::test]
-async fn a_changed_graph_is_refused_only_where_the_run_is() {
+async fn changed_graph_is_refused_only_at_run_position() {
     let store = MemoryStore::new();
     let first = Runtime::builder(store.clone()).build().await.unwrap();
     let run = first.start(&two("second", "1", false), Context::new()).id("r").await.unwrap();
@@ -147,7 +147,7 @@ async fn a_changed_graph_is_refused_only_where_the_run_is() {
 ///
 /// Guarantees: QUESTION-12.
 #[tokio::test]
-async fn an_open_question_goes_on_unless_its_answer_has_another_shape() {
+async fn open_question_survives_unless_answer_shape_changes() {
     let graph = |shape: Shape| {
         Graph::<Context>::builder("asks")
             .node("a", move |cx: ferrata_core::node::NodeContext, _s| {
@@ -180,7 +180,7 @@ async fn an_open_question_goes_on_unless_its_answer_has_another_shape() {
 
 /// The change was taken in, and the run failed at its next base.
 #[tokio::test]
-async fn an_edit_that_makes_the_state_too_large_leaves_the_run_untouched_wherever_it_is() {
+async fn oversized_edit_leaves_run_unchanged() {
     let store = MemoryStore::new();
     let process = async || Runtime::builder(store.clone()).max_body(64 * 1024).build().await.unwrap();
     let (here, there, may_end) = (process().await, process().await, Arc::new(Notify::new()));

@@ -113,7 +113,7 @@ async fn process(world: &World) -> (Arc<FaultStore<Replicated>>, Arc<Beside>, Ru
 /// A message met the record of what a payment had come to, and the refused record was forgotten: the payment was made again, on the
 /// intent of the first, and nobody was asked.
 #[tokio::test]
-async fn a_message_that_meets_the_end_of_an_external_node_does_not_have_it_repeated() {
+async fn message_conflict_does_not_repeat_external_node() {
     for frequency in COARSE {
         let world = World::new();
         let (_, seen, runtime) = process(&world).await;
@@ -151,7 +151,7 @@ async fn hears_twice(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context>
 
 /// The second message met the record that took the first: the node was given the first one twice, and nobody read the second.
 #[tokio::test]
-async fn a_message_that_meets_the_taking_of_another_is_taken_after_it() {
+async fn message_conflicting_with_receipt_is_received_next() {
     for frequency in COARSE {
         let world = World::new();
         let (_, _, runtime) = process(&world).await;
@@ -171,7 +171,7 @@ async fn a_message_that_meets_the_taking_of_another_is_taken_after_it() {
 
 /// A step whose record was refused came back as if it were on record.
 #[tokio::test]
-async fn a_step_returns_only_when_its_result_is_on_record() {
+async fn step_returns_after_its_result_is_recorded() {
     for frequency in COARSE {
         let world = World::new();
         let (_, seen, runtime) = process(&world).await;
@@ -202,7 +202,7 @@ async fn a_step_returns_only_when_its_result_is_on_record() {
 
 /// A message met the record that the deadline was over. The status was not decided again, and the run had no deadline any more.
 #[tokio::test]
-async fn a_deadline_comes_due_although_somebody_writes_at_that_moment() {
+async fn write_conflict_does_not_lose_deadline() {
     for frequency in [CheckpointFrequency::EveryNode, CheckpointFrequency::StatusChangeOnly] {
         let world = World::new();
         let (store, seen, runtime) = process(&world).await;
@@ -240,7 +240,7 @@ async fn a_deadline_comes_due_although_somebody_writes_at_that_moment() {
 /// The last record said that the run was complete, and the base that it needed was left out: no process could read the log any more. So it
 /// was with whatever else was written behind such a base.
 #[tokio::test]
-async fn a_state_too_large_at_the_end_fails_the_run_and_leaves_a_sound_log() {
+async fn oversized_final_state_fails_run_with_valid_log() {
     let world = World::new();
     let gates_here = Arc::new(Gates::default());
     let builder = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _);
@@ -298,7 +298,7 @@ async fn a_state_too_large_at_the_end_fails_the_run_and_leaves_a_sound_log() {
 /// What its nodes had come to was in no record, and the run went on from it: retried in the same process, it wrote what did not follow from
 /// its log.
 #[tokio::test]
-async fn a_run_whose_state_was_too_large_goes_on_from_its_log_in_the_same_process() {
+async fn run_with_oversized_state_retries_from_its_log() {
     let world = World::new();
     let gates_here = Arc::new(Gates::default());
     let runtime = process_of(world.store.clone(), &gates_here, 2_000).await;
@@ -345,7 +345,7 @@ async fn a_run_whose_state_was_too_large_goes_on_from_its_log_in_the_same_proces
 
 /// Of a node that must not be repeated, the log says no more than that it was to begin: retried in the same process, it does not begin again.
 #[tokio::test]
-async fn what_must_not_be_repeated_is_in_doubt_if_its_state_was_too_large() {
+async fn external_node_with_oversized_state_has_unknown_outcome() {
     let gates_here = Arc::new(Gates::default());
     let runtime = process_of(World::new().store.clone(), &gates_here, 2_000).await;
     let graph = Graph::<Context>::builder("grows")
@@ -380,7 +380,7 @@ async fn what_must_not_be_repeated_is_in_doubt_if_its_state_was_too_large() {
 /// With checkpoints disabled, its record is a base. That was left out, and the rows were to stay without it: also where another node that
 /// ended beside the transaction had made the state too large.
 #[tokio::test]
-async fn a_transactional_node_whose_state_is_too_large_leaves_no_rows() {
+async fn transactional_node_with_oversized_state_leaves_no_rows() {
     // What makes it too large: what the node itself writes, or one beside it.
     for id in ["beside", "own"] {
         let (store, gates_here) = (LedgerStore::new(), Arc::new(Gates::default()));
@@ -486,7 +486,7 @@ impl CheckpointStore for Refuses {
 ///
 /// Guarantees: DURABLE-5.
 #[tokio::test]
-async fn a_commit_that_was_refused_is_no_failure_of_another_item() {
+async fn refused_commit_does_not_fail_another_item() {
     let ledger = LedgerStore::new();
     let store = Arc::new(Refuses { ledger: ledger.clone(), refuses: AtomicBool::new(true) });
     let other = Runtime::builder(ledger.clone()).build().await.unwrap();

@@ -40,7 +40,7 @@ async fn is_there(world: &World, run: &str) -> bool {
 
 /// Guarantees: CHILD-14.
 #[tokio::test]
-async fn a_parent_is_not_purged_while_its_child_goes_on() {
+async fn purge_refuses_parent_with_active_child() {
     let world = World::new();
     let (child, runtime) = (gate(), world.process().await);
     let graph = parent(&child, "yes");
@@ -83,7 +83,7 @@ async fn a_parent_is_purged_when_its_child_was() {
 ///
 /// Guarantees: CHILD-14.
 #[tokio::test]
-async fn an_ended_child_stays_until_its_parent_has_noted_its_end() {
+async fn purge_refuses_child_before_parent_notes_end() {
     let world = World::new();
     let (child, runtime) = (gate(), world.process().await);
     let graph = parent(&child, "yes");
@@ -107,7 +107,7 @@ async fn an_ended_child_stays_until_its_parent_has_noted_its_end() {
 
 /// Guarantees: CHILD-14.
 #[tokio::test]
-async fn a_failed_parent_stays_until_its_children_have_ended() {
+async fn purge_refuses_failed_parent_with_active_children() {
     let world = World::new();
     let (child, runtime) = (gate(), world.process().await);
     let of = child.clone();
@@ -147,7 +147,7 @@ async fn a_failed_parent_stays_until_its_children_have_ended() {
 ///
 /// Guarantees: CHILD-14.
 #[tokio::test]
-async fn a_child_is_not_purged_before_its_parent_knows_that_it_was_started() {
+async fn purge_refuses_child_before_parent_knows_start() {
     let world = World::new();
     let (child, graph) = (gate(), parent(&gate(), "yes"));
     let (store, mortal) = world.mortal().await;
@@ -177,7 +177,7 @@ async fn a_child_is_not_purged_before_its_parent_knows_that_it_was_started() {
 ///
 /// Guarantees: CHILD-5.
 #[tokio::test]
-async fn another_run_that_bears_the_id_of_a_child_by_now_is_not_the_child() {
+async fn parent_ignores_run_with_reused_child_id() {
     for cancels in [false, true] {
         let world = World::new();
         let (child, runtime) = (gate(), world.process().await);
@@ -256,7 +256,7 @@ fn fickle(child: &Graph<Context>, attempts: u32) -> Graph<Context> {
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]
-async fn a_child_that_a_suspended_process_starts_too_late_is_cancelled() {
+async fn late_child_start_of_suspended_process_is_cancelled() {
     for hears in [true, false] {
         starts_too_late(hears).await;
     }
@@ -295,7 +295,7 @@ async fn starts_too_late(hears: bool) {
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]
-async fn a_child_whose_start_outlives_its_attempt_is_cancelled() {
+async fn child_start_outliving_attempt_is_cancelled() {
     let world = World::new();
     let child = gate();
     let graph = fickle(&child, 2);
@@ -329,7 +329,7 @@ async fn world_seconds(world: &World, seconds: u64) {
 ///
 /// Guarantees: CHILD-10.
 #[tokio::test]
-async fn a_child_without_a_parent_is_cancelled_also_if_its_process_died() {
+async fn orphan_child_of_dead_process_is_cancelled() {
     let world = World::new();
     let child = Graph::<Context>::builder("works")
         .node("work", async |_cx, s| {

@@ -78,7 +78,7 @@ const HISTORY: [&str; 4] = [
 
 /// Guarantees: REPLAN-1.
 #[tokio::test]
-async fn a_run_goes_back_twice_and_the_third_time_fails_with_the_history() {
+async fn third_revisit_fails_run_with_history() {
     for policy in policies() {
         let store = MemoryStore::new();
         let runtime = content(&store).await;
@@ -96,7 +96,7 @@ async fn a_run_goes_back_twice_and_the_third_time_fails_with_the_history() {
 
 /// Guarantees: REPLAN-6.
 #[tokio::test]
-async fn the_log_holds_each_reason_beside_the_edge_that_fired() {
+async fn log_records_replan_reason_with_fired_edge() {
     let store = MemoryStore::new();
     let runtime = content(&store).await;
     runtime.start(&review(2, again), Context::new()).id("r").await.unwrap().wait().await.unwrap();
@@ -107,7 +107,7 @@ async fn the_log_holds_each_reason_beside_the_edge_that_fired() {
 
 /// Guarantees: REPLAN-5.
 #[tokio::test]
-async fn a_retry_allows_one_more_and_a_raised_limit_as_many_as_it_says() {
+async fn retry_grants_one_replan_raised_limit_more() {
     for policy in policies() {
         let store = MemoryStore::new();
         let runtime = content(&store).await;
@@ -157,7 +157,7 @@ async fn what_was_counted_survives_the_process() {
 
 /// Guarantees: REPLAN-4.
 #[tokio::test]
-async fn a_route_that_asks_how_often_goes_another_way_before_the_limit() {
+async fn route_reads_replan_count_before_limit() {
     let store = MemoryStore::new();
     let runtime = content(&store).await;
     let graph = review(2, |_s, cx| {
@@ -180,7 +180,7 @@ async fn going_back_without_saying_so_is_no_replan() {
 }
 
 #[tokio::test]
-async fn a_revisit_of_a_node_that_is_no_target_is_refused_as_any_route_is() {
+async fn revisit_of_undeclared_target_is_refused() {
     let store = MemoryStore::new();
     let runtime = content(&store).await;
     let run = runtime

@@ -136,7 +136,7 @@ async fn a_deadline_comes_due_while_the_run_waits() {
 ///
 /// Guarantees: CONTROL-14.
 #[tokio::test]
-async fn a_deadline_and_a_cancellation_do_not_wait_for_the_attempt_of_a_dead_owner() {
+async fn deadline_and_cancellation_skip_dead_owner_retry_delay() {
     let hour = Duration::from_secs(3_600);
     let retry = RetryPolicy::none().with_attempts(3).with_delay(hour).with_cap(hour).with_jitter(0.0);
     for is_cancelled in [false, true] {
@@ -182,7 +182,7 @@ async fn a_deadline_and_a_cancellation_do_not_wait_for_the_attempt_of_a_dead_own
 ///
 /// Guarantees: CONTROL-1.
 #[tokio::test]
-async fn a_start_takes_up_a_run_whose_time_has_come() {
+async fn start_claims_run_with_due_timer() {
     let hour = Duration::from_secs(3_600);
     let waits: [GraphBuilder<Context>; 3] = [
         Graph::<Context>::builder("g")
@@ -221,7 +221,7 @@ async fn a_start_takes_up_a_run_whose_time_has_come() {
 
 /// Guarantees: CONTROL-14.
 #[tokio::test]
-async fn an_answer_after_the_deadline_of_the_graph_comes_too_late() {
+async fn answer_after_graph_deadline_is_refused() {
     let world = World::new();
     let graph = gate().deadline(Duration::from_secs(10)).build().unwrap();
     let runtime = world.process().await;
@@ -237,7 +237,7 @@ async fn an_answer_after_the_deadline_of_the_graph_comes_too_late() {
 ///
 /// Guarantees: TIMER-8.
 #[tokio::test]
-async fn a_run_that_waits_behind_its_deadline_fails_although_the_clock_jumped_there() {
+async fn deadline_fails_waiting_run_after_clock_jump() {
     let day = Duration::from_secs(86_400);
     let (world, work) = (World::new(), Work::default());
     let graph = work.node(Graph::<Context>::builder("g"), "work");
@@ -256,7 +256,7 @@ async fn a_run_that_waits_behind_its_deadline_fails_although_the_clock_jumped_th
 /// A cancellation was acknowledged while the last node was at work; the node ended, and the run was complete, and said in its log that it
 /// was cancelled.
 #[tokio::test]
-async fn a_cancellation_that_is_recorded_first_counts_although_the_last_node_ends() {
+async fn recorded_cancellation_beats_end_of_last_node() {
     for effect in [Effect::Pure, Effect::Write, Effect::External] {
         let (world, work) = (World::new(), Work::default());
         let graph = work.node(Graph::<Context>::builder("g"), "last").effect(effect);
@@ -278,7 +278,7 @@ async fn a_cancellation_that_is_recorded_first_counts_although_the_last_node_end
 }
 
 #[tokio::test]
-async fn a_pause_that_is_recorded_first_counts_although_the_last_node_ends() {
+async fn recorded_pause_beats_end_of_last_node() {
     for by_driver in [true, false] {
         let (world, work) = (World::new(), Work::default());
         let graph = work.node(Graph::<Context>::builder("g"), "last").entry("last").build().unwrap();
@@ -362,7 +362,7 @@ async fn a_pause_holds_what_waits() {
 
 /// The question behind a node is part of the node's end, which coarse policies held back: `wait` told of it, and nobody could answer.
 #[tokio::test]
-async fn whatever_a_run_waits_for_is_on_record_under_every_policy() {
+async fn every_policy_records_open_waits() {
     for policy in policies() {
         let world = World::new();
         let graph = Graph::<Context>::builder("g")
@@ -410,7 +410,7 @@ async fn a_failure_that_was_told_can_be_retried() {
 
 /// With checkpoints disabled, a node that is declared to be recorded when it has ended was recorded only where something else had been.
 #[tokio::test]
-async fn a_node_that_is_declared_to_be_recorded_after_it_is_under_every_policy() {
+async fn checkpoint_after_node_overrides_every_policy() {
     for policy in policies() {
         let (world, work, counted) = (World::new(), Work::default(), Arc::new(AtomicU32::new(0)));
         let counts = Arc::clone(&counted);
@@ -439,7 +439,7 @@ async fn a_node_that_is_declared_to_be_recorded_after_it_is_under_every_policy()
 /// A run was purged while a node of it was at work, started anew by others and let go: the old node's end was written into the new run,
 /// since nothing but epoch and owner was compared.
 #[tokio::test]
-async fn what_was_at_work_in_a_purged_run_is_not_written_into_the_next_of_its_name() {
+async fn old_node_end_never_enters_restarted_run() {
     for effect in [Effect::Pure, Effect::Write, Effect::External] {
         let (world, work) = (World::new(), Work::default());
         let graph = work.node(Graph::<Context>::builder("g"), "work").effect(effect);
@@ -471,7 +471,7 @@ async fn what_was_at_work_in_a_purged_run_is_not_written_into_the_next_of_its_na
 
 /// The handle of a run that was purged and started anew came back with what the other run had come to.
 #[tokio::test]
-async fn a_handle_tells_of_no_other_run_of_its_name() {
+async fn handle_ignores_restarted_run_with_same_id() {
     let (world, work) = (World::new(), Work::default());
     let graph = work.node(Graph::<Context>::builder("g"), "work").entry("work").build().unwrap();
     let (old, other) = (world.process().await, world.process().await);

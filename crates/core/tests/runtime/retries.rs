@@ -41,7 +41,7 @@ fn ids(outcome: &Outcome<Context>) -> Vec<&str> {
 ///
 /// Guarantees: CONTROL-4.
 #[tokio::test]
-async fn a_retry_asks_every_rejected_question_again_and_no_accepted_one() {
+async fn retry_repeats_only_rejected_questions() {
     let gate = |graph: ferrata_core::graph::GraphBuilder<Context>, name: &str| {
         graph.gate(name, |_s: &Context| Ask::<bool>::new("Go on?"), |_s, _yes| ())
     };
@@ -141,7 +141,7 @@ impl Beside {
 /// Whoever was told that the run failed was told for ever: attempts after the retry found themselves cancelled, and a payment that
 /// obeyed left a run that nothing could move, `CORRUPT`.
 #[tokio::test]
-async fn a_retry_beside_a_payment_under_way_goes_on_here() {
+async fn retry_during_running_payment_continues_locally() {
     let runtime_of = async |pay| {
         let (beside, runtime) = (Beside::new(pay), runtime().await);
         let run = beside.retried(&runtime).await;
@@ -169,7 +169,7 @@ async fn a_retry_beside_a_payment_under_way_goes_on_here() {
 /// What came of the payment was dropped where a record of another writer came just before its own: nothing was asked after a retry, or
 /// something that was known.
 #[tokio::test]
-async fn what_came_of_a_payment_beside_a_failure_is_kept_when_another_writer_comes_first() {
+async fn payment_result_survives_failure_and_write_conflict() {
     let beaten = async |pay| {
         let beside = Beside::new(pay);
         let inner = MemoryStore::new();
@@ -228,7 +228,7 @@ async fn a_failed_run_is_not_to_be_woken() {
 
 /// The delay followed from node and visit alone, so all runs that a service had failed came back to it at the same moment.
 #[tokio::test]
-async fn runs_that_failed_together_do_not_come_back_together() {
+async fn retry_delays_of_failed_runs_spread_out() {
     let hour = Duration::from_secs(3_600);
     let again = RetryPolicy::none().with_attempts(2).with_delay(hour).with_cap(hour * 2).with_jitter(0.5);
     let graph = Graph::<Context>::builder("fails")
@@ -253,7 +253,7 @@ async fn runs_that_failed_together_do_not_come_back_together() {
 
 /// A checkpoint told both ends of a visit with what the last one came to: the failure was gone from the history.
 #[tokio::test]
-async fn a_failure_and_the_success_after_the_retry_are_both_told() {
+async fn checkpoint_shows_failure_and_later_success() {
     let fails = Arc::new(AtomicU32::new(0));
     let graph = Graph::<Context>::builder("again")
         .node("a", move |_cx, s: Draft<Context>| {
@@ -293,7 +293,7 @@ async fn a_failure_and_the_success_after_the_retry_are_both_told() {
 ///
 /// Guarantees: CONTROL-12.
 #[tokio::test]
-async fn a_retry_target_is_returned_to_ten_times_whoever_failed() {
+async fn retry_target_limit_counts_all_failing_nodes() {
     let begun = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&begun);
     let fails = async |_cx, _s: Draft<Context>| Err::<(), _>(NodeError::new("no"));
@@ -319,7 +319,7 @@ async fn a_retry_target_is_returned_to_ten_times_whoever_failed() {
 ///
 /// Guarantees: CONTROL-12.
 #[tokio::test]
-async fn the_fallback_takes_what_a_used_up_retry_target_cannot() {
+async fn fallback_follows_exhausted_retry_target() {
     let graph = Graph::<Context>::builder("fallback")
         .channel("path", Reducer::Append)
         .node("once", async |_cx, _s| Ok(Context::update().append("path", ["once"])))
@@ -339,7 +339,7 @@ async fn the_fallback_takes_what_a_used_up_retry_target_cannot() {
 
 /// A goal that is not met leads somewhere, and the interrupt behind the node was not asked there.
 #[tokio::test]
-async fn the_interrupt_behind_a_node_is_asked_before_a_missed_goal_leads_back() {
+async fn interrupt_after_node_precedes_missed_goal_return() {
     let graph = Graph::<Context>::builder("goal")
         .channel("path", Reducer::Append)
         .node("draft", async |_cx, _s| Ok(Context::update().append("path", ["draft"])))

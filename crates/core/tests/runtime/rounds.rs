@@ -64,7 +64,7 @@ fn votes(third: Third) -> Graph<Context> {
 ///
 /// Guarantees: JOIN-8.
 #[tokio::test]
-async fn a_join_that_counts_counts_again_in_the_next_round() {
+async fn counting_join_starts_again_each_round() {
     for third in [Third::Nobody, Third::Votes, Third::VotesLate, Third::EndsTheRound] {
         let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
         let run = runtime.start(&votes(third), Context::new()).await.unwrap();

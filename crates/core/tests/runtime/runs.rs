@@ -73,7 +73,7 @@ async fn a_chain_runs_in_order_under_every_policy() {
 
 /// Guarantees: DURABLE-16.
 #[tokio::test]
-async fn starting_again_is_the_same_run_and_another_input_is_refused() {
+async fn repeated_start_returns_run_and_refuses_other_input() {
     let store = MemoryStore::new();
     let runtime = runtime(&store).await;
     let graph = chain(3, Effect::Write);
@@ -93,7 +93,7 @@ async fn starting_again_is_the_same_run_and_another_input_is_refused() {
 /// With checkpoints disabled nothing is appended that would meet the run that is there: a start with its id did all of its work again, with
 /// any input, and whoever asked was told `FENCED` in the end.
 #[tokio::test]
-async fn starting_again_with_checkpoints_disabled_is_the_same_run() {
+async fn repeated_start_without_checkpoints_returns_same_run() {
     let store = MemoryStore::new();
     let runtime = runtime(&store).await;
     let graph = chain(3, Effect::Write);
@@ -111,7 +111,7 @@ async fn starting_again_with_checkpoints_disabled_is_the_same_run() {
 
 /// Guarantees: JOIN-7.
 #[test]
-fn a_fan_out_joins_once_with_all_outputs_in_the_order_of_the_items() {
+fn fan_out_joins_once_in_item_order() {
     on_each_runtime(async || {
         let store = MemoryStore::new();
         let runtime = runtime(&store).await;
@@ -145,7 +145,7 @@ fn a_fan_out_joins_once_with_all_outputs_in_the_order_of_the_items() {
 
 /// Guarantees: CONTROL-1.
 #[tokio::test]
-async fn a_failure_is_retried_then_fails_the_run_then_can_be_retried_by_an_operator() {
+async fn node_failure_retries_then_fails_then_operator_retries() {
     let store = MemoryStore::new();
     let tries = Arc::new(AtomicU32::new(0));
     let runtime = Runtime::builder(store.clone()).resource(Arc::clone(&tries)).build().await.unwrap();
@@ -174,7 +174,7 @@ async fn a_failure_is_retried_then_fails_the_run_then_can_be_retried_by_an_opera
 
 /// Guarantees: CONTROL-13.
 #[tokio::test]
-async fn two_concurrent_overwrites_of_a_channel_fail_the_run_and_name_both_nodes() {
+async fn concurrent_overwrites_fail_run_and_name_nodes() {
     let store = MemoryStore::new();
     let runtime = runtime(&store).await;
     let graph = Graph::<Context>::builder("clash")
@@ -243,7 +243,7 @@ async fn side_by_side(first: Edit, second: Edit) -> Value {
 }
 
 #[tokio::test]
-async fn an_empty_value_of_a_new_channel_leaves_what_a_concurrent_node_added() {
+async fn empty_new_channel_preserves_concurrent_append() {
     let wanted = json!({ "notes": ["x"], "tags": ["y"], "marks": { "z": 1 } });
     assert_eq!(side_by_side(something, nothing).await, wanted);
     assert_eq!(side_by_side(nothing, something).await, wanted);
@@ -252,14 +252,14 @@ async fn an_empty_value_of_a_new_channel_leaves_what_a_concurrent_node_added() {
 }
 
 #[tokio::test]
-async fn a_union_that_nodes_beside_each_other_make_holds_a_value_once() {
+async fn concurrent_union_stores_value_once() {
     let twice: Edit = |s| s.append("tags", ["y", "y"]);
     assert_eq!(side_by_side(twice, something).await["tags"], json!(["y"]));
     assert_eq!(side_by_side(something, twice).await["tags"], json!(["y"]));
 }
 
 #[tokio::test]
-async fn a_value_that_replaces_a_channel_replaces_what_was_added_beside_it() {
+async fn replacing_value_discards_concurrent_appends() {
     let replaces: Edit = |s| s.set("notes", "whole");
     assert_eq!(side_by_side(something, replaces).await["notes"], "whole");
 }
@@ -317,7 +317,7 @@ async fn items_that_waited_count_towards_the_limits() {
 
 /// Each edge was counted, although one activation follows from both.
 #[tokio::test]
-async fn edges_that_are_joined_count_once_towards_the_limits() {
+async fn joined_edges_count_once_toward_limits() {
     let graph = Graph::<Context>::builder("twice")
         .max_steps(2)
         .node("a", async |_cx, s| Ok(s))
@@ -336,7 +336,7 @@ async fn edges_that_are_joined_count_once_towards_the_limits() {
 }
 
 #[tokio::test]
-async fn a_cancelled_run_ends_and_a_panic_is_a_failure() {
+async fn cancelled_run_ends_and_panic_fails_run() {
     let store = MemoryStore::new();
     let runtime = Runtime::builder(store.clone()).cancel_grace(Duration::ZERO).build().await.unwrap();
     let graph = Graph::<Context>::builder("wait")
@@ -364,7 +364,7 @@ async fn a_cancelled_run_ends_and_a_panic_is_a_failure() {
 }
 
 #[tokio::test]
-async fn a_shutdown_lets_runs_go_and_another_runtime_goes_on() {
+async fn shutdown_releases_runs_for_another_runtime() {
     let store = MemoryStore::new();
     let first = runtime(&store).await;
     let graph = Graph::<Context>::builder("two")
@@ -396,7 +396,7 @@ async fn a_shutdown_lets_runs_go_and_another_runtime_goes_on() {
 
 /// Guarantees: CONTROL-14.
 #[tokio::test]
-async fn a_deadline_counts_from_the_start_also_after_a_resume() {
+async fn deadline_counts_from_start_after_resume() {
     let store = MemoryStore::new();
     let clock = Arc::new(ManualClock::new(ferrata_core::Timestamp::from_unix_ms(1_000)));
     let graph = Graph::<Context>::builder("slow")
@@ -429,7 +429,7 @@ async fn a_deadline_counts_from_the_start_also_after_a_resume() {
 
 /// Guarantees: CONTROL-6.
 #[tokio::test]
-async fn a_run_that_missed_its_goal_has_nothing_left_to_retry() {
+async fn run_with_missed_goal_cannot_retry() {
     let store = MemoryStore::new();
     let runtime = runtime(&store).await;
     let graph = Graph::<Context>::builder("goal")
@@ -448,7 +448,7 @@ async fn a_run_that_missed_its_goal_has_nothing_left_to_retry() {
 
 /// Guarantees: CONTROL-12.
 #[tokio::test]
-async fn a_missed_goal_goes_back_to_its_retry_target_until_it_is_met() {
+async fn missed_goal_returns_to_retry_target_until_met() {
     let store = MemoryStore::new();
     let runtime = runtime(&store).await;
     let graph = Graph::<Context>::builder("goal")

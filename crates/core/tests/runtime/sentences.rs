@@ -32,7 +32,7 @@ async fn status(runtime: &Runtime) -> RunStatus {
 ///
 /// Guarantees: CONTROL-5.
 #[tokio::test]
-async fn a_run_that_failed_while_paused_needs_an_unpause_beside_the_retry() {
+async fn failed_paused_run_needs_retry_and_unpause() {
     let world = World::new();
     let runtime = world.process().await;
     let mended = Arc::new(AtomicBool::new(false));
@@ -73,7 +73,7 @@ async fn a_run_that_failed_while_paused_needs_an_unpause_beside_the_retry() {
 ///
 /// Guarantees: CONTROL-4.
 #[tokio::test]
-async fn a_retry_is_the_leave_to_go_on_behind_a_node_and_not_before_one() {
+async fn retry_confirms_interrupt_after_node_not_before() {
     for behind in [true, false] {
         let world = World::new();
         let runtime = world.process().await;
@@ -106,7 +106,7 @@ async fn a_retry_is_the_leave_to_go_on_behind_a_node_and_not_before_one() {
 ///
 /// Guarantees: CONTROL-6.
 #[tokio::test]
-async fn a_run_that_is_retried_behind_its_deadline_fails_again_before_anything_starts() {
+async fn retry_after_deadline_fails_before_any_start() {
     let world = World::new();
     let runtime = world.process().await;
     let begun = Arc::new(AtomicBool::new(false));
@@ -149,7 +149,7 @@ async fn a_run_that_is_retried_behind_its_deadline_fails_again_before_anything_s
 ///
 /// Guarantees: MESSAGE-3.
 #[tokio::test]
-async fn a_message_readies_a_run_that_receives_and_no_run_that_only_asks_or_sleeps() {
+async fn message_readies_only_receiving_run() {
     type Wait = fn(GraphBuilder<Context>) -> GraphBuilder<Context>;
     let waits: [(Wait, RunStatus, RunStatus); 3] = [
         (
@@ -231,7 +231,7 @@ async fn an_answer_moves_a_run_that_sleeps() {
 ///
 /// Guarantees: REPLAN-6.
 #[tokio::test]
-async fn of_the_reason_for_going_back_500_bytes_are_kept() {
+async fn replan_reason_is_cut_at_500_bytes() {
     for (length, kept) in [(499, 499), (500, 500), (501, 500), (5_000, 500)] {
         let world = World::new();
         let runtime = world.process().await;
@@ -260,7 +260,7 @@ async fn of_the_reason_for_going_back_500_bytes_are_kept() {
 
 /// INDETERMINATE.md: "If the first one went through, `respond` says `ALREADY_EXISTS`".
 #[tokio::test]
-async fn an_answer_that_is_given_again_is_refused_as_there_already() {
+async fn repeated_answer_is_refused_as_already_existing() {
     let asks = |graph: GraphBuilder<Context>| {
         graph.node("n", async |cx, s| {
             let _: bool = cx.ask("ok", "Go on?").await?;
@@ -307,7 +307,7 @@ async fn an_answer_that_is_given_again_is_refused_as_there_already() {
 
 /// WRONG_STATUS.md: "`InProgress` is refused by `retry` and `unpause`."
 #[tokio::test]
-async fn a_run_in_progress_takes_everything_but_retry_and_unpause() {
+async fn run_in_progress_refuses_only_retry_and_unpause() {
     let world = World::new();
     let runtime = world.process().await;
     let graph = builder()
@@ -336,7 +336,7 @@ async fn a_run_in_progress_takes_everything_but_retry_and_unpause() {
 ///
 /// Guarantees: CONTROL-6.
 #[tokio::test]
-async fn a_missed_goal_is_not_retried_also_when_an_edit_has_met_it() {
+async fn missed_goal_cannot_retry_after_edit() {
     let world = World::new();
     let runtime = world.process().await;
     let graph = builder()
@@ -359,7 +359,7 @@ async fn a_missed_goal_is_not_retried_also_when_an_edit_has_met_it() {
 ///
 /// Guarantees: CONTROL-7.
 #[tokio::test]
-async fn a_signal_to_a_run_as_it_was_is_said_to_no_other() {
+async fn conditional_signal_skips_restarted_run() {
     let world = World::new();
     let runtime = world.process().await;
     let graph = builder().node("work", async |_cx, s: Draft<Context>| Ok(s)).entry("work").build().unwrap();

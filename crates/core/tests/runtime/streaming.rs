@@ -61,7 +61,7 @@ fn speaker(
 }
 
 #[tokio::test]
-async fn chunks_are_told_in_order_and_before_the_end_of_their_node() {
+async fn chunks_arrive_in_order_before_node_end() {
     let runtime = World::new().process().await;
     let mut watch = runtime.watch(&key()).before_start().await.unwrap();
     let graph = speaker(300, false, Effect::Write, None);
@@ -81,7 +81,7 @@ async fn chunks_are_told_in_order_and_before_the_end_of_their_node() {
 
 /// Guarantees: EVENT-5.
 #[tokio::test]
-async fn no_watcher_is_in_the_way_of_a_node() {
+async fn watchers_do_not_slow_node() {
     let runtime = World::new().process().await;
     let mut slow = runtime.watch(&key()).before_start().await.unwrap();
     let graph = speaker(20_000, false, Effect::Write, None);
@@ -115,7 +115,7 @@ async fn dropping_out(runtime: &Runtime, dice: &Dice) -> Vec<WatchEvent> {
 
 /// Guarantees: EVENT-6.
 #[tokio::test]
-async fn a_durable_stream_is_told_once_to_whoever_watches_whenever() {
+async fn durable_stream_reaches_any_watcher_once() {
     for seed in 0..24 {
         let dice = Dice::new(seed);
         let world = World::new();
@@ -139,7 +139,7 @@ async fn a_durable_stream_is_told_once_to_whoever_watches_whenever() {
 }
 
 #[tokio::test]
-async fn a_stream_of_chunks_that_come_at_once_takes_few_records() {
+async fn chunk_burst_takes_few_records() {
     let world = World::new();
     let runtime = world.process().await;
     let graph = speaker(2_000, true, Effect::Write, None);
@@ -208,7 +208,7 @@ enum Unfinished {
 ///
 /// Guarantees: EVENT-7.
 #[tokio::test]
-async fn nothing_of_a_failed_attempt_comes_after_the_first_chunk_of_the_next() {
+async fn failed_attempt_chunks_precede_next_attempt_chunks() {
     use Unfinished::{DropsTheStream, Fails, FailsLater, Panics, TakesTooLong};
     for (how, attempts) in [Fails, FailsLater, Panics, DropsTheStream, TakesTooLong]
         .into_iter()
@@ -273,7 +273,7 @@ async fn nothing_of_a_failed_attempt_comes_after_the_first_chunk_of_the_next() {
 }
 
 #[tokio::test]
-async fn an_activation_that_runs_again_after_a_crash_begins_the_stream_anew() {
+async fn repeated_activation_after_crash_restarts_stream() {
     let world = World::new();
     let (store, dying) = world.mortal().await;
     let graph = Graph::<Context>::builder("crashes")
@@ -370,7 +370,7 @@ async fn a_durable_stream_has_an_end() {
 }
 
 #[tokio::test]
-async fn a_durable_stream_of_a_run_that_writes_nothing_is_no_mistake() {
+async fn durable_stream_without_writes_is_valid() {
     let world = World::new();
     let runtime = world.process().await;
     let policy = CheckpointPolicy::default().with_frequency(CheckpointFrequency::Disabled);

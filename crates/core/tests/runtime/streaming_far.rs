@@ -99,7 +99,7 @@ async fn heard(world: &World, graph: &Graph<Context>) -> [Vec<WatchEvent>; 4] {
 }
 
 #[tokio::test]
-async fn chunks_are_heard_in_other_processes_whole_and_in_order() {
+async fn remote_watcher_gets_whole_chunks_in_order() {
     let world = World::new();
     // What a stranger says on the channel harms nothing.
     let strange = ["", "f1", "f1 x 0 0 1 {}", "\u{1f6a2} ' $1"].map(String::from).to_vec();
@@ -126,7 +126,7 @@ async fn what_does_not_reach_other_processes_is_counted() {
 }
 
 #[tokio::test]
-async fn a_node_that_says_more_than_the_store_takes_does_not_wait_and_the_rest_is_counted() {
+async fn node_outpacing_store_drops_and_counts_chunks() {
     // The node lets others go on after each 128, and that is more than may wait.
     let text = |number: u64| format!("{number:04000}");
     let [a, b, ..] = heard(&World::new(), &speaker(600, text)).await;
@@ -165,7 +165,7 @@ async fn until(watch: &mut Watch, count: usize) -> Vec<WatchEvent> {
 }
 
 #[tokio::test]
-async fn a_watcher_that_comes_late_hears_what_is_said_from_then_on_and_is_told_of_no_loss() {
+async fn late_watcher_gets_new_chunks_without_loss() {
     let world = World::new();
     let (runtime, other) = (world.process().await, world.process().await);
     let pace = Arc::new(Semaphore::new(0));
@@ -187,7 +187,7 @@ async fn a_watcher_that_comes_late_hears_what_is_said_from_then_on_and_is_told_o
 }
 
 #[tokio::test]
-async fn a_run_that_another_process_takes_over_begins_its_stream_anew() {
+async fn takeover_restarts_stream() {
     let world = World::new();
     let (store, dying) = world.mortal().await;
     let watcher = world.process().await;
@@ -210,7 +210,7 @@ async fn a_run_that_another_process_takes_over_begins_its_stream_anew() {
 
 /// A retry of a run beside an attempt that goes on is the same claim, and counts attempts anew: its chunks were taken for heard elsewhere.
 #[tokio::test]
-async fn a_stream_that_begins_anew_with_the_same_attempt_is_heard_from_its_start() {
+async fn restarted_stream_with_same_attempt_is_read_entirely() {
     let world = World::new();
     let (runtime, other) = (world.process().await, world.process().await);
     warmed(&world, &runtime).await;
@@ -331,7 +331,7 @@ async fn what_nobody_watches_elsewhere_is_not_said() {
 }
 
 #[tokio::test]
-async fn tasks_that_pass_chunks_on_end_with_their_runtime() {
+async fn relay_tasks_end_with_runtime() {
     let world = World::new();
     let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let runtime = world.process().await;

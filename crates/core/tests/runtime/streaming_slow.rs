@@ -95,7 +95,7 @@ async fn turns() {
 ///
 /// Guarantees: EVENT-5.
 #[tokio::test]
-async fn the_end_of_a_stream_waits_until_its_chunks_are_said_and_half_a_second_at_most() {
+async fn node_end_waits_briefly_for_relayed_chunks() {
     for opens in [true, false] {
         let world = World::new();
         let (store, runtime) = slow(&world).await;
@@ -139,7 +139,7 @@ async fn the_end_of_a_stream_waits_until_its_chunks_are_said_and_half_a_second_a
 }
 
 #[tokio::test]
-async fn what_the_store_refuses_to_pass_on_is_counted_and_what_follows_is_live() {
+async fn refused_chunks_are_counted_later_ones_arrive() {
     let world = World::new();
     let (store, runtime) = slow(&world).await;
     store.permits.add_permits(1_000);

@@ -57,7 +57,7 @@ async fn noted(graph: &Graph<Context>) -> Vec<String> {
 
 /// Guarantees: COMPOSE-3.
 #[tokio::test]
-async fn what_follows_a_subgraph_runs_once_when_all_of_it_is_done() {
+async fn successor_of_subgraph_runs_once() {
     let whole = graph("article")
         .node("write", note)
         .subgraph("review", &review(), Lens::whole())
@@ -80,7 +80,7 @@ async fn what_follows_a_subgraph_runs_once_when_all_of_it_is_done() {
 ///
 /// Guarantees: COMPOSE-4.
 #[tokio::test]
-async fn a_route_behind_a_subgraph_is_asked_once_when_all_of_it_is_done() {
+async fn route_after_subgraph_runs_once() {
     let whole =
         graph("article").subgraph("review", &review(), Lens::whole()).node("early", note).node("late", note);
     let whole = whole.entry("review").route("review", ["early", "late"], |s, _cx| {
@@ -95,7 +95,7 @@ async fn a_route_behind_a_subgraph_is_asked_once_when_all_of_it_is_done() {
 ///
 /// Guarantees: COMPOSE-4.
 #[tokio::test]
-async fn a_join_that_counts_counts_a_subgraph_as_one() {
+async fn counting_join_counts_subgraph_as_one() {
     let whole = graph("votes")
         .node("open", note)
         .subgraph("one", &review(), Lens::whole())
@@ -114,7 +114,7 @@ async fn a_join_that_counts_counts_a_subgraph_as_one() {
 ///
 /// Guarantees: COMPOSE-3.
 #[tokio::test]
-async fn a_branch_that_ends_inside_by_a_route_leads_on() {
+async fn branch_ended_by_route_leaves_subgraph() {
     let agent = graph("agent").node("think", note).node("tool", note).entry("think").edge("tool", "think");
     let agent = agent.route("think", ["tool"], |_s, cx| {
         if cx.visit().get() < 3 { Route::each("tool", 0..cx.visit().get()) } else { Route::none() }
@@ -162,7 +162,7 @@ async fn one_graph_twice_side_by_side_shares_nothing() {
 ///
 /// Guarantees: COMPOSE-5.
 #[tokio::test]
-async fn a_part_that_is_only_read_does_not_clash_with_a_sibling_that_writes_it() {
+async fn read_only_subgraph_channel_never_conflicts_with_sibling() {
     let part = Graph::<Context>::builder("part").node("read", async |_cx, mut s| {
         let seen = s.get_value("title").cloned();
         s.set("seen", seen)?;
@@ -200,7 +200,7 @@ async fn a_part_that_is_only_read_does_not_clash_with_a_sibling_that_writes_it()
 ///
 /// Guarantees: COMPOSE-6.
 #[tokio::test]
-async fn two_uses_that_overwrite_one_channel_at_once_fail_by_name() {
+async fn concurrent_subgraph_overwrites_fail_with_both_paths() {
     let part = Graph::<Context>::builder("part").node("set", async |cx, mut s| {
         tokio::task::yield_now().await;
         s.set("who", cx.node().as_str())?;
@@ -226,7 +226,7 @@ async fn two_uses_that_overwrite_one_channel_at_once_fail_by_name() {
 ///
 /// Guarantees: COMPOSE-12.
 #[tokio::test]
-async fn a_question_three_levels_down_resumes_where_it_was_asked() {
+async fn nested_question_resumes_at_its_node() {
     static RAN: AtomicU32 = AtomicU32::new(0);
     let deep = graph("deep")
         .node("before", async |cx, s| {
@@ -264,7 +264,7 @@ async fn a_question_three_levels_down_resumes_where_it_was_asked() {
 ///
 /// Guarantees: COMPOSE-8.
 #[tokio::test]
-async fn a_failure_is_taken_inside_first_and_outside_then() {
+async fn inner_failure_edge_precedes_outer_one() {
     let part =
         graph("part").node("first", note).max_visits(3).node("try", fail).entry("first").edge("first", "try");
     let part = part.fallback("first").build().unwrap();
@@ -278,7 +278,7 @@ async fn a_failure_is_taken_inside_first_and_outside_then() {
 
 /// Without an edge that takes it, the failure of a node inside is the run's, with its path.
 #[tokio::test]
-async fn an_untaken_failure_is_the_runs_and_names_the_path() {
+async fn unhandled_inner_failure_fails_run_with_path() {
     let part = graph("part").node("try", fail).retry(RetryPolicy::none()).entry("try").build().unwrap();
     let mid = graph("mid").subgraph("in", &part, Lens::whole()).entry("in").build().unwrap();
     let whole = graph("whole").subgraph("mid", &mid, Lens::whole()).entry("mid").build().unwrap();
@@ -291,7 +291,7 @@ async fn an_untaken_failure_is_the_runs_and_names_the_path() {
 ///
 /// Guarantees: COMPOSE-9.
 #[tokio::test]
-async fn visits_count_over_the_run_and_not_over_a_pass() {
+async fn visits_count_over_run_across_subgraph_passes() {
     let part = graph("part").node("only", note).max_visits(2).entry("only").build().unwrap();
     let whole = graph("whole").subgraph("part", &part, Lens::whole()).entry("part");
     let whole = whole.route("part", ["part"], |_s, _cx| "part").build().unwrap();
@@ -301,7 +301,7 @@ async fn visits_count_over_the_run_and_not_over_a_pass() {
 
 /// A route of a subgraph asks for nodes of its own graph by their own names, at any depth.
 #[tokio::test]
-async fn a_route_inside_knows_its_own_nodes_by_their_own_names() {
+async fn inner_route_uses_local_node_names() {
     let part = graph("part")
         .node("plan", note)
         .max_replans(5)
@@ -336,7 +336,7 @@ async fn items_are_not_sent_to_a_subgraph() {
 
 /// The only branch that comes to the end passes its output on, also through the node at which the branches meet.
 #[tokio::test]
-async fn the_output_of_the_branch_that_leaves_is_passed_on() {
+async fn leaving_branch_passes_its_output_on() {
     let part = graph("part").node("choose", note).node("a", note).node("b", note).entry("choose");
     let part = part.route("choose", ["a", "b"], |_s, _cx| "b").build().unwrap();
     let whole = graph("whole").subgraph("part", &part, Lens::whole()).node("out", note).entry("part").route(
@@ -397,7 +397,7 @@ async fn a_goal_inside_sends_the_run_back_inside() {
 ///
 /// Guarantees: COMPOSE-9.
 #[tokio::test]
-async fn going_back_to_a_subgraph_is_counted_by_its_name() {
+async fn revisit_of_subgraph_counts_by_its_name() {
     let inner = graph("inner").subgraph("deep", &review(), Lens::whole()).node("check", note).entry("deep");
     let inner = inner.edge("deep", "check").route("check", ["deep"], |_s, cx| match cx.replans("deep") {
         0 => Route::revisit("deep", "once"),
@@ -421,7 +421,7 @@ async fn going_back_to_a_subgraph_is_counted_by_its_name() {
 ///
 /// Guarantees: COMPOSE-11.
 #[tokio::test]
-async fn a_changed_part_is_refused_by_a_run_that_stands_in_it() {
+async fn run_inside_changed_subgraph_is_refused() {
     let asking = |revision: &str| {
         let part =
             graph("part").gate("ask", |_s: &Context| Ask::<bool>::new("Go on?"), |s, yes| s.set("yes", yes));

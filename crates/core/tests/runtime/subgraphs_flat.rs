@@ -525,7 +525,7 @@ async fn log(graph: &Graph<Context>) -> Vec<(RecordKind, usize, String)> {
 
 /// Guarantees: COMPOSE-1.
 #[tokio::test]
-async fn a_graph_of_subgraphs_writes_the_log_of_the_same_graph_written_flat() {
+async fn subgraph_log_equals_flat_graph_log() {
     let (mut ran, mut nested, mut gathered, mut long) = (0, 0, 0, 0);
     for seed in 0..CASES {
         let level = draw(&Dice::new(seed), 2);

@@ -46,7 +46,7 @@ fn steps() -> Graph<Context> {
 
 /// Guarantees: ONCE-2.
 #[tokio::test]
-async fn a_step_and_its_rows_commit_together_whatever_dies_when() {
+async fn step_and_rows_commit_together_despite_crashes() {
     let graph = steps();
     let lives = async |faults: FaultPlan, connections: usize| {
         let ledger = LedgerStore::with_connections(connections);
@@ -137,7 +137,7 @@ async fn no_transaction_waits_for_the_next_look() {
 
 /// A node that ends while a transaction is open: its record waits and goes with it, also over one connection.
 #[tokio::test]
-async fn what_ends_beside_an_open_transaction_is_recorded_with_it() {
+async fn end_during_open_transaction_is_recorded_with_it() {
     let (opened, attempts) = (Arc::new(Notify::new()), Arc::new(AtomicU32::new(0)));
     let (tell, count) = (Arc::clone(&opened), Arc::clone(&attempts));
     let graph = Graph::<Context>::builder("beside")
@@ -203,7 +203,7 @@ async fn misuse_of_a_step_is_a_typed_error() {
 
 /// Guarantees: ONCE-3.
 #[tokio::test]
-async fn a_run_started_within_a_transaction_appears_with_its_rows_or_not_at_all() {
+async fn run_started_in_transaction_commits_with_rows() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
     let store = LedgerStore::new().with_runs(MemoryStore::with_clock(Arc::clone(&clock) as _));
     let process =

@@ -185,7 +185,7 @@ fn policies() -> [CheckpointPolicy; 3] {
 
 /// Guarantees: ONCE-1.
 #[tokio::test]
-async fn what_a_node_writes_and_its_record_appear_together() {
+async fn node_rows_and_record_commit_together() {
     for policy in policies() {
         let writes = lives(&graph(true), policy, FaultPlan::new(), 8).await.unwrap();
         assert!(writes >= 5, "each transfer is a commit of its own: {writes}");
@@ -196,7 +196,7 @@ async fn what_a_node_writes_and_its_record_appear_together() {
 ///
 /// Guarantees: ONCE-1.
 #[tokio::test]
-async fn a_crash_at_every_write_leaves_rows_and_records_together() {
+async fn crash_at_every_write_keeps_rows_with_records() {
     let graph = graph(true);
     for policy in policies() {
         let writes = lives(&graph, policy, FaultPlan::new(), 8).await.unwrap();
@@ -294,7 +294,7 @@ async fn another_writer_makes_the_node_run_again() {
 ///
 /// Guarantees: ONCE-5.
 #[tokio::test]
-async fn what_is_said_to_the_run_breaks_a_transaction_off() {
+async fn signal_aborts_open_transaction() {
     let (store, gate) = (LedgerStore::with_connections(1), Gate::new());
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
     let run = runtime.start(&gate.graph(), Context::new()).id(RUN).await.unwrap();
@@ -323,7 +323,7 @@ async fn a_cancelled_run_rolls_its_transaction_back() {
 ///
 /// Guarantees: ONCE-11.
 #[tokio::test]
-async fn a_takeover_refuses_the_commit_of_the_owner_before() {
+async fn takeover_refuses_commit_of_previous_owner() {
     let (store, gate) = (LedgerStore::new(), Gate::new());
     let graph = gate.graph();
     let before = Runtime::builder(store.clone()).build().await.unwrap();
@@ -415,7 +415,7 @@ async fn transactions_in_each_others_way_all_come_through() {
 ///
 /// Guarantees: ONCE-6.
 #[tokio::test]
-async fn a_statement_that_gave_way_is_begun_anew_and_not_counted() {
+async fn transient_statement_failure_restarts_without_counting() {
     let store = LedgerStore::new();
     let tries = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&tries);
@@ -483,7 +483,7 @@ pub(super) type Work = std::pin::Pin<Box<dyn Future<Output = NodeResult<Context>
 
 /// Guarantees: ONCE-9.
 #[tokio::test]
-async fn misuse_is_a_typed_error_that_names_the_remedy() {
+async fn transaction_misuse_returns_typed_error_with_remedy() {
     let without = failure(Effect::Transactional, |cx, s| {
         Box::pin(async move {
             let mut tx = cx.transaction::<Ledger>().await?;
@@ -521,7 +521,7 @@ async fn misuse_is_a_typed_error_that_names_the_remedy() {
 
 /// The work was done first, and its result refused.
 #[tokio::test]
-async fn a_step_beside_an_open_transaction_is_refused_before_its_work() {
+async fn step_during_open_transaction_fails_before_work() {
     static DONE: AtomicU32 = AtomicU32::new(0);
     let failed = failure(Effect::Transactional, |cx, s| {
         Box::pin(async move {
@@ -536,7 +536,7 @@ async fn a_step_beside_an_open_transaction_is_refused_before_its_work() {
 
 /// Guarantees: ONCE-9.
 #[tokio::test]
-async fn a_store_without_transactions_is_refused_at_the_start() {
+async fn store_without_transactions_is_refused_at_start() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
     let graph = graph(true);
     for error in [

@@ -50,7 +50,7 @@ async fn a_cancelled_run_is_cancelled_and_not_failed() {
 }
 
 #[tokio::test]
-async fn whoever_goes_on_with_a_run_that_was_left_begins_the_node_again() {
+async fn resuming_released_run_restarts_node() {
     let begun = Arc::new(AtomicU32::new(0));
     let store = MemoryStore::new();
     let first = Runtime::builder(store.clone()).build().await.unwrap();
@@ -66,7 +66,7 @@ async fn whoever_goes_on_with_a_run_that_was_left_begins_the_node_again() {
 }
 
 #[tokio::test]
-async fn without_a_reason_to_break_off_it_is_a_failure() {
+async fn unfinished_error_without_stop_fails_run() {
     let graph = Graph::<Context>::builder("odd")
         .node("odd", async |_cx, _s: Draft<Context>| {
             Err::<Draft<Context>, _>(NodeError::new("broken off").fatal().unfinished())

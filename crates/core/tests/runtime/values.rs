@@ -19,7 +19,7 @@ use super::world::World;
 /// A node returned `None` as its output, another got `None` as its item, and the process ended: for the next one the node had
 /// attached no output, and the activation had no item. An absent field and one that holds `null` were read alike.
 #[tokio::test]
-async fn an_output_and_an_item_that_are_null_are_still_there_after_a_restart() {
+async fn null_output_and_item_survive_restart() {
     let graph = Graph::<Context>::builder("nulls")
         .node("split", async |_cx, _s| Ok(Update::none().with_output(None::<u8>)))
         .node("work", async |cx, _s| {
@@ -155,7 +155,7 @@ async fn a_claim_that_cannot_be_counted_is_refused() {
 }
 
 #[tokio::test]
-async fn a_loop_that_does_not_end_fails_by_its_steps() {
+async fn endless_loop_fails_at_step_limit() {
     let graph = Graph::<Context>::builder("round")
         .node("a", async |_cx, _s| Ok(()))
         .effect(Effect::Pure)
@@ -174,7 +174,7 @@ async fn a_loop_that_does_not_end_fails_by_its_steps() {
 
 /// Whatever text an operator or a sender brings is refused where it is given, or is there when the run is read.
 #[tokio::test]
-async fn what_is_given_as_text_is_refused_or_can_be_read() {
+async fn text_input_is_refused_or_readable() {
     let deep = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     let values = [
         "1e400".to_owned(),

@@ -181,7 +181,7 @@ pub(crate) async fn poll_some<T>(future: impl Future<Output = T>, times: u64) ->
 
 /// Guarantees: EVENT-1.
 #[tokio::test]
-async fn a_watcher_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice() {
+async fn reconnecting_watcher_gets_each_event_once() {
     for seed in 0..60 {
         let dice = Dice::new(seed);
         let world = World::new();
@@ -216,7 +216,7 @@ async fn a_watcher_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twic
 
 /// Guarantees: EVENT-2.
 #[tokio::test]
-async fn who_watches_while_it_happens_is_told_what_who_reads_it_later_is_told() {
+async fn live_watcher_and_later_reader_see_same_events() {
     for seed in 100..120 {
         let dice = Dice::new(seed);
         let world = World::new();
@@ -242,7 +242,7 @@ async fn who_watches_while_it_happens_is_told_what_who_reads_it_later_is_told() 
 
 /// Guarantees: EVENT-1.
 #[tokio::test]
-async fn a_record_with_several_events_is_gone_on_with_in_the_middle() {
+async fn watcher_resumes_inside_record_with_several_events() {
     let world = World::new();
     let runtime = world.process().await;
     let graph = Graph::<Context>::builder("chain")
@@ -314,7 +314,7 @@ pub(crate) fn parsed(text: &str) -> (Option<String>, String, String) {
 
 /// Guarantees: EVENT-9.
 #[tokio::test]
-async fn a_browser_that_connects_again_misses_nothing_and_hears_nothing_twice() {
+async fn reconnecting_browser_gets_each_event_once() {
     let world = World::new();
     let runtime = world.process().await;
     drive(&world, &runtime, &Dice::new(7)).await;
@@ -350,7 +350,7 @@ async fn a_browser_that_connects_again_misses_nothing_and_hears_nothing_twice() 
 }
 
 #[tokio::test]
-async fn a_watcher_older_than_what_is_kept_is_told_so_and_goes_on() {
+async fn watcher_behind_pruned_records_is_notified_and_continues() {
     let world = World::new();
     let runtime = world.process().await;
     drive(&world, &runtime, &Dice::new(3)).await;
@@ -378,7 +378,7 @@ async fn a_watcher_older_than_what_is_kept_is_told_so_and_goes_on() {
 
 /// Guarantees: EVENT-4.
 #[tokio::test]
-async fn another_life_of_a_run_is_not_taken_for_the_watched_one() {
+async fn watch_rejects_other_generation_of_run() {
     let world = World::new();
     let (runtime, may) = (world.process().await, Arc::new(Notify::new()));
     may.notify_one();
@@ -411,7 +411,7 @@ async fn another_life_of_a_run_is_not_taken_for_the_watched_one() {
 
 /// What an open watch had read of the purged run was told to whoever watched its name from then on, and to a watch of all runs again and again.
 #[tokio::test]
-async fn who_watches_after_a_purge_is_told_of_the_run_that_is_there() {
+async fn watch_after_purge_shows_current_run() {
     for of_all in [true, false] {
         let world = World::new();
         let (runtime, other) = (world.process().await, world.process().await);
@@ -438,7 +438,7 @@ async fn who_watches_after_a_purge_is_told_of_the_run_that_is_there() {
 }
 
 #[tokio::test]
-async fn values_are_the_states_of_the_past_and_updates_lead_from_one_to_the_next() {
+async fn updates_connect_consecutive_past_states() {
     for seed in [11, 12] {
         let world = World::new();
         let runtime = world.process().await;
@@ -475,7 +475,7 @@ async fn values_are_the_states_of_the_past_and_updates_lead_from_one_to_the_next
 }
 
 #[tokio::test]
-async fn a_failed_run_has_ended_and_its_retry_is_watched_behind_the_cursor() {
+async fn watch_of_failed_run_continues_with_retry() {
     let world = World::new();
     let runtime = world.process().await;
     let graph = Graph::<Context>::builder("fails")
@@ -503,7 +503,7 @@ async fn a_failed_run_has_ended_and_its_retry_is_watched_behind_the_cursor() {
 }
 
 #[tokio::test]
-async fn who_watches_from_now_on_is_told_nothing_that_was_before() {
+async fn watch_from_now_skips_past_events() {
     let world = World::new();
     let runtime = world.process().await;
     let graph = Graph::<Context>::builder("asks")
@@ -521,7 +521,7 @@ async fn who_watches_from_now_on_is_told_nothing_that_was_before() {
 }
 
 #[tokio::test]
-async fn an_event_as_json_says_what_it_says_as_a_type() {
+async fn event_json_matches_its_type() {
     let world = World::new();
     let runtime = world.process().await;
     drive(&world, &runtime, &Dice::new(5)).await;

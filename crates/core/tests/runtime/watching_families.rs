@@ -101,7 +101,7 @@ async fn three_levels(world: &World) -> Runtime {
 
 /// Guarantees: CHILD-17.
 #[tokio::test]
-async fn events_of_children_are_told_to_who_watches_the_root_with_their_path() {
+async fn root_watcher_gets_child_events_with_path() {
     let world = World::new();
     let runtime = three_levels(&world).await;
     let events = all(&mut runtime.watch(&key("p")).children().await.unwrap()).await;
@@ -141,7 +141,7 @@ async fn events_of_children_are_told_to_who_watches_the_root_with_their_path() {
 
 /// Guarantees: EVENT-1.
 #[tokio::test]
-async fn a_watcher_of_a_family_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice() {
+async fn reconnecting_run_tree_watcher_gets_each_event_once() {
     let world = World::new();
     let runtime = three_levels(&world).await;
     let whole = all(&mut runtime.watch(&key("p")).children().await.unwrap()).await;
@@ -170,7 +170,7 @@ async fn a_watcher_of_a_family_that_drops_out_anywhere_misses_nothing_and_hears_
 
 /// Guarantees: CHILD-17.
 #[tokio::test]
-async fn a_family_is_told_while_it_goes_on_elsewhere() {
+async fn run_tree_driven_elsewhere_is_watched_live() {
     let world = World::new();
     let other = Runtime::builder(world.store.clone()).clock(Arc::clone(&world.clock) as _).operator();
     let watching = async {

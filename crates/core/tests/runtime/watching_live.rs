@@ -38,7 +38,7 @@ pub(crate) fn speaker(says: u32, may: &Arc<Notify>) -> Graph<Context> {
 
 /// Guarantees: EVENT-3.
 #[tokio::test]
-async fn a_slow_watcher_is_told_how_much_it_missed_and_misses_nothing_recorded() {
+async fn slow_watcher_loses_only_counted_live_events() {
     let (runtime, may) = (World::new().process().await, Arc::new(Notify::new()));
     let mut watch = runtime.watch(&key()).before_start().await.unwrap();
     let run = runtime.start(&speaker(5_000, &may), Context::new()).id("r").await.unwrap();
@@ -61,7 +61,7 @@ async fn a_slow_watcher_is_told_how_much_it_missed_and_misses_nothing_recorded()
 }
 
 #[tokio::test]
-async fn what_a_node_says_is_told_before_its_end_and_a_watcher_that_comes_late_hears_none_of_it() {
+async fn live_output_precedes_node_end_late_watcher_skips() {
     let (runtime, may) = (World::new().process().await, Arc::new(Notify::new()));
     let mut watch = runtime.watch(&key()).before_start().await.unwrap();
     let run = runtime.start(&speaker(100, &may), Context::new()).id("r").await.unwrap();
@@ -130,7 +130,7 @@ async fn a_retry_is_seen_to_begin_anew() {
 }
 
 #[tokio::test]
-async fn a_thousand_watchers_of_one_run_are_told_the_same() {
+async fn thousand_watchers_see_same_events() {
     let (runtime, may) = (World::new().process().await, Arc::new(Notify::new()));
     let run = runtime.start(&speaker(3, &may), Context::new()).id("r").await.unwrap();
     let mut watches = Vec::new();
@@ -150,7 +150,7 @@ async fn a_thousand_watchers_of_one_run_are_told_the_same() {
 }
 
 #[tokio::test]
-async fn a_run_that_writes_nothing_is_heard_while_it_goes_on_here() {
+async fn unrecorded_run_is_watched_live_in_process() {
     let world = World::new();
     let (runtime, may) = (world.process().await, Arc::new(Notify::new()));
     let policy = CheckpointPolicy::default().with_frequency(CheckpointFrequency::Disabled);

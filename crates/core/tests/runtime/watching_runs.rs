@@ -86,7 +86,7 @@ async fn until_quiet(world: &World, watch: &mut RunsWatch) -> Vec<WatchEvent> {
 
 /// Guarantees: EVENT-8.
 #[tokio::test]
-async fn a_watcher_of_runs_that_drops_out_anywhere_misses_nothing_and_hears_nothing_twice() {
+async fn reconnecting_runs_watcher_gets_each_event_once() {
     for seed in 0..20 {
         let dice = Dice::new(seed);
         let world = World::new();
@@ -147,7 +147,7 @@ async fn a_watcher_of_runs_that_drops_out_anywhere_misses_nothing_and_hears_noth
 }
 
 #[tokio::test]
-async fn who_watches_runs_is_told_what_who_watches_each_is_told() {
+async fn runs_watcher_and_single_watchers_see_same_events() {
     for seed in 100..108 {
         let dice = Dice::new(seed);
         let world = World::new();
@@ -238,7 +238,7 @@ async fn only_what_the_query_selects_is_told() {
 }
 
 #[tokio::test]
-async fn a_purged_name_is_told_anew_and_what_was_pruned_is_said() {
+async fn runs_watch_reports_restarted_and_pruned_runs() {
     let world = World::new();
     let (runtime, other) = (world.process().await, operator(&world));
     let dice = Dice::new(3);
@@ -265,7 +265,7 @@ async fn a_purged_name_is_told_anew_and_what_was_pruned_is_said() {
 
 /// It was told all of a run that the query does not select, because another one had had its id before.
 #[tokio::test]
-async fn a_purged_name_that_another_run_takes_is_told_only_if_that_is_selected() {
+async fn runs_watch_reports_reused_id_only_if_selected() {
     for (is_far, prunes) in [(true, false), (true, true), (false, false)] {
         let world = World::new();
         let (runtime, other) = (world.process().await, operator(&world));
@@ -313,7 +313,7 @@ async fn a_purged_name_that_another_run_takes_is_told_only_if_that_is_selected()
 ///
 /// Guarantees: EVENT-8.
 #[tokio::test]
-async fn an_open_watch_misses_no_run_whose_clock_is_behind() {
+async fn open_watch_finds_run_with_slow_clock() {
     let world = World::new();
     let (runtime, other) = (world.process().await, operator(&world));
     let mut watch = other.runs().watch().await.unwrap();
@@ -331,7 +331,7 @@ async fn an_open_watch_misses_no_run_whose_clock_is_behind() {
 
 /// A run that is not listed any more used to be taken for one that did nothing, where the store tells of no changes.
 #[tokio::test]
-async fn the_end_of_a_run_that_rested_for_long_is_told_without_notices() {
+async fn watch_sees_long_idle_run_end_without_notices() {
     let world = World::new();
     let (runtime, other) = (world.process().await, deaf_operator(&world));
     let busy = to_its_question(&world, &runtime, &Dice::new(5), "r").await;
@@ -353,7 +353,7 @@ async fn the_end_of_a_run_that_rested_for_long_is_told_without_notices() {
 }
 
 #[tokio::test]
-async fn runs_at_rest_cost_a_watcher_no_requests_of_their_own() {
+async fn idle_runs_cost_watcher_no_requests() {
     const RUNS: u64 = 600;
     let world = World::new();
     let runtime = world.process().await;
@@ -386,7 +386,7 @@ async fn runs_at_rest_cost_a_watcher_no_requests_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_slow_watcher_of_runs_is_told_what_it_missed_of_each() {
+async fn slow_runs_watcher_learns_loss_per_run() {
     let world = World::new();
     let (runtime, may) = (world.process().await, Arc::new(Notify::new()));
     let mut watch = runtime.runs().label("loud", "yes").watch().await.unwrap();
@@ -436,7 +436,7 @@ async fn a_slow_watcher_of_runs_is_told_what_it_missed_of_each() {
 }
 
 #[tokio::test]
-async fn a_damaged_run_is_told_of_once_and_does_not_hold_up_the_others() {
+async fn damaged_run_is_reported_once_without_blocking_others() {
     let world = World::new();
     let (runtime, other) = (world.process().await, operator(&world));
     for id in ["a", "b", "c"] {
@@ -475,7 +475,7 @@ async fn frames(world: &World, frames: &mut SseFrames, count: usize) -> Vec<(Opt
 }
 
 #[tokio::test]
-async fn a_browser_that_watches_many_runs_misses_nothing_and_hears_nothing_twice() {
+async fn browser_watching_many_runs_gets_each_event_once() {
     let world = World::new();
     let (runtime, other) = (world.process().await, operator(&world));
     let begin = async |from: usize, to: usize| {
@@ -525,7 +525,7 @@ async fn a_browser_that_watches_many_runs_misses_nothing_and_hears_nothing_twice
 }
 
 #[tokio::test]
-async fn a_run_that_cannot_be_read_does_not_end_the_stream_of_a_browser() {
+async fn unreadable_run_does_not_end_browser_stream() {
     let world = World::new();
     let runtime = world.process().await;
     for id in ["r0", "r1", "r2"] {

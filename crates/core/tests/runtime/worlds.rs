@@ -157,7 +157,7 @@ async fn a_history_is_the_same_each_time() {
 }
 
 #[tokio::test]
-async fn a_kept_log_is_held_against_the_graph_of_today() {
+async fn saved_log_replays_against_current_graph() {
     let (world, paid) = (World::new(), Arc::default());
     let graph = graph(&paid);
     let process = world.process_with(|b| b.answerer(script())).await.unwrap();
@@ -295,7 +295,7 @@ async fn hours_of_the_world_are_whole() {
 
 #[tokio::test]
 #[should_panic(expected = "is not ready after")]
-async fn what_the_world_does_not_move_is_told_as_that() {
+async fn pass_panics_on_future_that_never_completes() {
     let world = World::new();
     let _process = world.process().await.unwrap();
     world.pass(std::future::pending::<()>()).await;
@@ -304,7 +304,7 @@ async fn what_the_world_does_not_move_is_told_as_that() {
 /// The end of a run that rested was looked for five times a second, however long it rested: the world had no patience for that, and a
 /// store no need of it.
 #[tokio::test]
-async fn a_question_that_nobody_answers_is_over_at_its_deadline_at_once() {
+async fn unanswered_question_expires_at_deadline_at_once() {
     let graph = Graph::<Context>::builder("ask")
         .gate(
             "approve",

@@ -113,7 +113,7 @@ fn seeds_that_found_faults_find_none() {
 }
 
 #[test]
-fn a_seed_always_gives_the_same_course_of_events() {
+fn same_seed_gives_same_event_sequence() {
     let first = number("FERRATA_SIM_FIRST").unwrap_or(0);
     for seed in first..first + number("FERRATA_SIMS").map_or(40, |all| (all / 20).clamp(40, 1_000)) {
         let mix = match seed % 4 {

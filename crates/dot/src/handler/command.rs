@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_works_with_the_visit_of_the_manager_that_started_it() {
+    fn child_directory_uses_visit_of_its_manager() {
         let of = |run: &str| of_child(Path::new("d"), run).display().to_string();
         assert_eq!(of("r.watch.2"), "d/watch/2.1/child");
         assert_eq!(of("r.watch.2.deep.1"), "d/watch/2.1/child/deep/1.1/child");

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_never_inherited_and_others_only_if_they_are_listed() {
+    fn secrets_are_never_inherited_others_if_listed() {
         let has = |inherit: &InheritedNames, name: &str| inherit.has(OsStr::new(name));
         let plain = InheritedNames::plain();
         for (name, expected) in [

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_never_started_is_certainly_not_done() {
+    fn only_unstarted_command_is_certainly_not_done() {
         let why = || std::io::Error::other("no");
         for (lost, not_done) in [(UnknownExit::Unstarted(why()), true), (UnknownExit::Unheard(why()), false)]
         {
@@ -221,7 +221,7 @@ mod tests {
     ///
     /// Guarantees: PIPELINE-2.
     #[test]
-    fn a_command_does_not_begin_before_its_group_is_noted() {
+    fn command_starts_after_its_process_group_is_recorded() {
         let begun = |input: &str| {
             let mut shell = std::process::Command::new("sh");
             shell.args(["-c", BEGIN, "cat; echo begun", "sh"]).stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -123,7 +123,7 @@ mod tests {
 
     /// A model's answer with a key `tool_exit_code` must not replace the exit code of the last tool.
     #[test]
-    fn a_key_that_looks_like_one_of_the_engine_does_not_stand_in_for_it() {
+    fn engine_like_key_does_not_shadow_engine_key() {
         let mut context = Context::new();
         for key in ["tool.exit_code", "tool_exit_code", "tool exit code", "tool-exit.code"] {
             context.set(key, key).unwrap();

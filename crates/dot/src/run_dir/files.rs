@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_whole_and_left_alone_if_it_is_right() {
+    fn file_write_is_atomic_and_skips_equal_content() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let path = root.join("a/b/c.json");
@@ -303,7 +303,7 @@ mod tests {
     /// Whatever a command puts in place of a file is replaced, and the code neither writes through it nor waits for it.
     #[cfg(unix)]
     #[test]
-    fn what_stands_in_the_way_is_replaced_and_never_followed() {
+    fn obstacle_at_file_path_is_replaced_never_followed() {
         use std::os::unix::fs::symlink;
         let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (root, target) = (folder.path(), outside.path().join("target"));

@@ -59,7 +59,7 @@ async fn no_node_begins_once_the_budget_is_spent() {
 
 /// Guarantees: DOT-15.
 #[tokio::test]
-async fn a_run_that_has_spent_its_budget_goes_where_the_pipeline_says() {
+async fn spent_budget_leads_to_budget_target() {
     let text = "graph [max_cost=1, budget_target=sum] a [does=\"success/cost:1\"] b sum [does=\"success/cost:1\"] more start -> a -> b -> exit \
                 sum -> more -> exit";
     let ran = run(text).await;
@@ -130,7 +130,7 @@ async fn retried(statements: &str, cost: f64, most: u32) -> Ran {
 ///
 /// Guarantees: DOT-15.
 #[tokio::test]
-async fn what_was_spent_before_a_retry_of_the_run_counts() {
+async fn spending_before_run_retry_counts() {
     let text = "graph [max_cost=LIMIT] a [type=third] b start -> a -> b -> exit";
     let ran = retried(&text.replace("LIMIT", "9"), 1.0, 2).await;
     assert_eq!((cost(&ran), ran.text("usage.tokens")), (3.0, "30".into()));
@@ -148,7 +148,7 @@ async fn what_was_spent_before_a_retry_of_the_run_counts() {
 ///
 /// Guarantees: DOT-15.
 #[tokio::test]
-async fn a_sum_beyond_all_numbers_is_over_each_limit() {
+async fn overflowing_sum_exceeds_every_limit() {
     let text = "graph [max_cost=9] p [type=parallel] a [does=\"success/cost:1e308\"] b [does=\"success/cost:1e308\"] \
                 f [type=\"parallel.fan_in\"] c start -> p p -> a -> f p -> b -> f f -> c -> exit";
     let failure = run(text).await.failure();
@@ -157,7 +157,7 @@ async fn a_sum_beyond_all_numbers_is_over_each_limit() {
 
 /// Guarantees: DOT-15.
 #[tokio::test]
-async fn a_fresh_start_does_not_give_the_money_back() {
+async fn loop_restart_does_not_reset_budget() {
     let text = "graph [max_cost=3] a [does=\"success/cost:1\"] b [does=fail] start -> a -> b \
                 b -> a [condition=\"outcome=fail\", loop_restart=true] b -> exit [condition=\"outcome=success\"]";
     let ran = run(text).await;
@@ -169,7 +169,7 @@ async fn a_fresh_start_does_not_give_the_money_back() {
 ///
 /// Guarantees: DOT-15.
 #[tokio::test]
-async fn what_a_node_that_asks_for_a_fresh_start_has_spent_counts() {
+async fn spending_of_restarting_node_counts() {
     let text = "graph [max_cost=3] a [does=\"fail/cost:1\"] start -> a a -> a [condition=\"outcome=fail\", loop_restart=true] \
                 a -> exit [condition=\"outcome=success\"]";
     let ran = run(text).await;
@@ -185,7 +185,7 @@ async fn what_a_node_that_asks_for_a_fresh_start_has_spent_counts() {
 ///
 /// Guarantees: DOT-15.
 #[tokio::test]
-async fn what_was_spent_on_an_outcome_that_is_refused_counts_after_a_retry() {
+async fn spending_on_refused_outcome_counts_after_retry() {
     for (case, text) in [
         (
             "the failure came back",
@@ -207,7 +207,7 @@ async fn what_was_spent_on_an_outcome_that_is_refused_counts_after_a_retry() {
 
 /// Guarantees: DOT-15.
 #[tokio::test]
-async fn a_crash_at_any_write_neither_loses_nor_doubles_what_was_spent() {
+async fn crash_at_any_write_counts_spending_once() {
     let text = source(
         "graph [max_cost=100] a [does=\"success/cost:1\"] p [type=parallel] b [does=\"success/cost:2\"] c [does=\"fail/cost:4\"] \
          f [type=\"parallel.fan_in\"] d [does=\"success/cost:8\"] start -> a -> p p -> b -> f p -> c -> f f -> d -> exit",
@@ -269,7 +269,7 @@ impl Clock for Jumping {
 ///
 /// Guarantees: DOT-15.
 #[tokio::test]
-async fn a_clock_that_jumps_changes_neither_what_is_spent_nor_how_often_a_run_goes_back() {
+async fn clock_jumps_change_neither_budget_nor_revisits() {
     const HOUR_MS: i64 = 3_600_000;
     const YEAR: Duration = Duration::from_secs(365 * 86_400);
     let text = source(

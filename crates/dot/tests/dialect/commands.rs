@@ -83,7 +83,7 @@ async fn a_tool_sets_its_output_and_status() {
 
 /// Guarantees: DOT-5.
 #[tokio::test]
-async fn a_tool_that_ends_badly_fails_with_its_last_line() {
+async fn failing_tool_reports_its_last_line() {
     let ran = tool("tool_command=\"echo first >&2; echo broken >&2; exit 3\"").await;
     assert_eq!(ran.path(), "start a b exit");
     assert_eq!(ran.context().get_value("tool.exit_code"), Some(&json!(3)));
@@ -204,7 +204,7 @@ async fn a_cancelled_command_is_asked_to_end_first() {
 }
 
 #[tokio::test]
-async fn a_command_that_ends_because_its_process_is_left_runs_again() {
+async fn command_of_released_run_runs_again() {
     let directory = tempfile::tempdir().unwrap();
     let command = "echo $FERRATA_ATTEMPT > leader; test -e tidied && exit 0; trap 'echo tidy > tidied; exit 1' TERM; while :; do sleep 0.01; done";
     let text = format!(
@@ -226,7 +226,7 @@ async fn a_command_that_ends_because_its_process_is_left_runs_again() {
 }
 
 #[tokio::test]
-async fn what_a_command_leaves_in_the_background_ends_with_it() {
+async fn background_processes_end_with_command() {
     let directory = tempfile::tempdir().unwrap();
     let registry = Registry::default().with("tool", Tool::default().with_directory(directory.path()));
     let text = "digraph G { start exit a [shape=parallelogram, tool_command=\"sleep 1000 & echo $! > child; echo out\"] \
@@ -239,7 +239,7 @@ async fn what_a_command_leaves_in_the_background_ends_with_it() {
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_be_started_is_a_failure() {
+async fn unstartable_command_is_failure() {
     let ran = run_with(
         "digraph G { start exit a [shape=parallelogram, working_dir=\"/no/such/place\", tool_command=true] start -> a -> exit }",
         Registry::default(),
@@ -251,7 +251,7 @@ async fn a_command_that_cannot_be_started_is_a_failure() {
 
 /// Guarantees: DOT-10.
 #[tokio::test]
-async fn a_backend_is_given_the_prompt_and_answers_on_its_output() {
+async fn backend_gets_prompt_and_answers_on_stdout() {
     let echo = CommandBackend::new("cat; echo; echo $FERRATA_LLM_MODEL/$FERRATA_REASONING_EFFORT");
     let ran = backend("prompt=\"do it\", llm_model=m", echo).await;
     assert_eq!(ran.path(), "start a exit");
@@ -261,7 +261,7 @@ async fn a_backend_is_given_the_prompt_and_answers_on_its_output() {
 }
 
 #[tokio::test]
-async fn the_context_keeps_200_characters_as_the_last_response_and_all_under_the_node() {
+async fn context_truncates_last_response_keeps_node_response() {
     let ran = backend("prompt=x", CommandBackend::new("head -c 1000 /dev/zero | tr '\\0' y")).await;
     assert_eq!(ran.text("last_response").len(), 200);
     assert_eq!(ran.text("response.a").len(), 1000);
@@ -269,7 +269,7 @@ async fn the_context_keeps_200_characters_as_the_last_response_and_all_under_the
 
 /// Guarantees: DOT-10.
 #[tokio::test]
-async fn a_backend_may_leave_its_outcome_in_a_file() {
+async fn backend_can_write_outcome_file() {
     for (name, status) in [("status.json", "outcome"), ("outcome.json", "status")] {
         let directory = tempfile::tempdir().unwrap();
         let line = format!(
@@ -283,7 +283,7 @@ async fn a_backend_may_leave_its_outcome_in_a_file() {
 
 /// Guarantees: DOT-10.
 #[tokio::test]
-async fn an_outcome_that_cannot_be_read_is_a_failure() {
+async fn unreadable_outcome_is_failure() {
     for (content, part) in [
         ("{", "status.json: this is no outcome"),
         ("{}", "missing field `outcome`"),
@@ -318,7 +318,7 @@ async fn with_status(edges: &str, status: &str) -> crate::support::Ran {
 
 /// Guarantees: DIALECT-1.
 #[tokio::test]
-async fn a_status_may_have_the_name_that_other_dialects_give_it() {
+async fn foreign_status_name_is_accepted() {
     for (status, path) in
         [("Success", "start a d b exit"), ("succeeded", "start a d b exit"), ("FAILED", "start a d c exit")]
     {
@@ -350,7 +350,7 @@ async fn a_pipeline_may_have_outcomes_of_its_own() {
 ///
 /// Guarantees: DOT-13.
 #[tokio::test]
-async fn a_prompt_may_stand_in_a_file_and_name_what_the_context_holds() {
+async fn prompt_can_be_file_with_context_variables() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("prompts")).unwrap();
     std::fs::write(
@@ -394,7 +394,7 @@ async fn a_prompt_may_stand_in_a_file_and_name_what_the_context_holds() {
 ///
 /// Guarantees: SECURITY-7.
 #[tokio::test]
-async fn an_outcome_that_is_no_file_is_a_failure_and_holds_nobody_up() {
+async fn outcome_that_is_not_file_fails_without_blocking() {
     for plant in ["mkfifo", "ln -s /dev/zero", "ln -s /etc/hostname", "mkdir"] {
         let directory = tempfile::tempdir().unwrap();
         let backend = CommandBackend::new(format!("{plant} $FERRATA_STAGE_DIR/status.json; echo done"));
@@ -411,7 +411,7 @@ async fn an_outcome_that_is_no_file_is_a_failure_and_holds_nobody_up() {
 ///
 /// Guarantees: SECURITY-7.
 #[tokio::test]
-async fn links_in_the_directory_of_an_attempt_are_replaced() {
+async fn links_in_attempt_directory_are_replaced() {
     let (directory, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let target = outside.path().join("target");
     std::fs::write(&target, "{\"outcome\": \"fail\"}").unwrap();
@@ -428,7 +428,7 @@ async fn links_in_the_directory_of_an_attempt_are_replaced() {
 }
 
 #[tokio::test]
-async fn a_stale_outcome_of_an_attempt_that_was_cut_off_is_not_read() {
+async fn stale_outcome_of_interrupted_attempt_is_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let stage = directory.path().join("default/r/a/1.1");
     std::fs::create_dir_all(&stage).unwrap();
@@ -492,7 +492,7 @@ const HOOKS: &str = "tool_hooks.pre=\"cat > pre\" tool_hooks.post=\"cat > post\"
 
 /// Guarantees: DOT-9.
 #[tokio::test]
-async fn tool_hooks_run_before_and_after_and_are_told_of_the_call() {
+async fn tool_hooks_run_before_and_after_with_call() {
     let (ran, pre, post) = hooked(HOOKS, "echo out; exit 3").await;
     assert!(matches!(ran.outcome, Outcome::Failed { .. }), "{:?}", ran.outcome);
     let pre: serde_json::Value = serde_json::from_str(&pre).unwrap();
@@ -513,7 +513,7 @@ async fn a_hook_that_says_no_skips_the_tool() {
 
 /// Guarantees: DOT-9.
 #[tokio::test]
-async fn a_hook_that_fails_afterwards_does_not_change_the_outcome() {
+async fn failing_after_hook_preserves_outcome() {
     let (ran, ..) = hooked("tool_hooks.post=\"exit 1\"", "true").await;
     assert_eq!(ran.path(), "start a exit");
     // Nor does one that cannot be started: the command has taken the directory away in which it would run.
@@ -522,7 +522,7 @@ async fn a_hook_that_fails_afterwards_does_not_change_the_outcome() {
 }
 
 #[tokio::test]
-async fn the_hooks_of_a_node_come_before_those_of_the_graph() {
+async fn node_hooks_override_graph_hooks() {
     let text = "digraph G { tool_hooks.pre=\"exit 1\" start exit a [shape=parallelogram, tool_command=\"echo a\", tool_hooks.pre=\"true\"] \
                 start -> a -> exit }";
     let ran = run_with(text, Registry::default(), Context::new()).await;
@@ -530,7 +530,7 @@ async fn the_hooks_of_a_node_come_before_those_of_the_graph() {
 }
 
 #[tokio::test]
-async fn a_backend_is_told_of_hooks_fidelity_and_thread() {
+async fn backend_receives_hooks_fidelity_and_thread() {
     let ran = backend(
         "tool_hooks.pre=\"check\", fidelity=full, thread_id=t",
         CommandBackend::new(
@@ -542,7 +542,7 @@ async fn a_backend_is_told_of_hooks_fidelity_and_thread() {
 }
 
 #[tokio::test]
-async fn a_tool_that_gives_no_sign_of_life_is_ended() {
+async fn silent_tool_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let start = async |command: &str| {

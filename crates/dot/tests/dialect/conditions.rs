@@ -31,7 +31,7 @@ fn an_empty_condition_holds() {
 }
 
 #[test]
-fn keys_are_the_outcome_the_label_and_the_context() {
+fn condition_keys_are_outcome_label_and_context() {
     check(true, &["outcome=success", "preferred_label=Ship It", "context.name=Ship It", "name=Ship It"]);
     check(true, &["human.gate.selected=Y", "context.human.gate.selected=Y"]);
     check(true, &["context.both=prefixed", "both=bare"]);
@@ -49,7 +49,7 @@ fn comparing_is_exact_and_case_sensitive() {
 
 /// Guarantees: DIALECT-1.
 #[test]
-fn outcomes_of_other_dialects_are_those_of_this_one() {
+fn foreign_outcome_names_map_to_own_outcomes() {
     for (status, words) in [
         ("success", &["succeeded", "Success", "SUCCESS", "ok"][..]),
         ("fail", &["failed", "FAILED", "failure", "error"]),
@@ -80,7 +80,7 @@ fn a_missing_key_is_empty_text() {
 }
 
 #[test]
-fn a_bare_key_is_true_unless_empty_false_or_zero() {
+fn bare_key_is_false_if_empty_false_zero() {
     check(true, &["tests_passed", "context.tests_passed", "name", "count", "outcome"]);
     check(false, &["failed", "zero", "empty", "nothing", "missing"]);
 }
@@ -104,7 +104,7 @@ fn numbers_compare_as_numbers() {
 }
 
 #[test]
-fn contains_is_part_of_a_text_or_member_of_a_list() {
+fn contains_matches_substring_or_list_member() {
     check(true, &["name contains Ship", "tags contains red", "map contains k", "name contains \"p I\""]);
     check(false, &["tags contains re", "map contains 1", "name contains ship"]);
 }
@@ -122,7 +122,7 @@ fn values_without_quotes_may_have_several_words() {
 
 /// Guarantees: DOT-22.
 #[test]
-fn mistakes_are_named_with_their_place_and_a_remedy() {
+fn condition_mistakes_name_position_and_remedy() {
     for (condition, at, part) in [
         ("outcome==success", 7, "there is no operator `==`"),
         ("outcome=", 8, "a value is missing"),

@@ -67,7 +67,7 @@ async fn each_item_is_a_branch_that_knows_it() {
 
 /// Guarantees: BRANCH-6.
 #[tokio::test]
-async fn a_list_without_an_item_leads_to_where_the_branches_would_have_met() {
+async fn empty_list_continues_at_fan_in() {
     for attributes in
         ["", ", join_policy=first_success", ", join_policy=k_of_n, k=2", ", error_policy=fail_fast"]
     {
@@ -131,7 +131,7 @@ async fn branches_of_items_may_stand_in_a_branch() {
 
 /// Guarantees: BRANCH-6.
 #[tokio::test]
-async fn a_crash_at_any_write_changes_nothing_of_the_items() {
+async fn crash_at_any_write_preserves_fan_out_items() {
     let text = source(&listed("x+bad+y", ", join_policy=k_of_n, k=2"));
     let registry = || registry().with("says", Says);
     let calm = run_with(&text, registry(), Context::new()).await;

@@ -11,7 +11,7 @@ use ferrata_dot::entry::{begin_at, check};
 
 /// Guarantees: DOT-24.
 #[tokio::test]
-async fn a_run_goes_on_at_the_chosen_node_with_the_context_it_had() {
+async fn run_enters_chosen_node_with_its_context() {
     let text = source("a [does=\"success/color:red\"] b [does=fail] c start -> a -> b -> c -> exit");
     let (pipeline, compiler, store) = (pipeline(&text), Compiler::new(registry()), MemoryStore::new());
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
@@ -31,7 +31,7 @@ async fn a_run_goes_on_at_the_chosen_node_with_the_context_it_had() {
 
 /// Guarantees: DOT-24.
 #[test]
-fn nodes_that_a_run_cannot_begin_at_are_refused() {
+fn unsuitable_entry_nodes_are_refused() {
     let text = source(
         "before p [type=parallel] a q [type=parallel] x g [type=\"parallel.fan_in\"] f [type=\"parallel.fan_in\"] after \
          start -> before -> p p -> a -> f p -> q q -> x -> g -> f f -> after -> exit",

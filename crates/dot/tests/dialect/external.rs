@@ -21,7 +21,7 @@ async fn ended(node: &str) -> (Outcome<Context>, usize) {
 }
 
 #[tokio::test]
-async fn a_node_that_must_not_be_repeated_asks_what_became_of_it_and_goes_on() {
+async fn external_node_asks_for_unknown_outcome_and_continues() {
     let text = source("a [does=hang, effect=external] b start -> a -> b -> exit");
     let store = MemoryStore::new();
     let graph = compile(&text, registry());
@@ -46,7 +46,7 @@ async fn a_node_that_must_not_be_repeated_asks_what_became_of_it_and_goes_on() {
 
 /// A node that must not be repeated was: by its retries, when it had timed out, panicked, or met a transient error.
 #[tokio::test]
-async fn a_node_that_must_not_be_repeated_is_tried_again_only_if_nothing_was_done() {
+async fn external_node_retries_only_if_nothing_happened() {
     for (does, begun, why) in [
         ("hang", 1, "longer than its timeout"),
         ("panic", 1, "oh no"),
@@ -67,7 +67,7 @@ async fn a_node_that_must_not_be_repeated_is_tried_again_only_if_nothing_was_don
 
 /// Nothing was done at any attempt: it has failed, and there is nothing to ask.
 #[tokio::test]
-async fn a_node_that_says_to_the_last_that_nothing_was_done_fails_without_a_question() {
+async fn external_node_without_effect_fails_without_question() {
     for (does, begun) in [("retry", 2), ("refused", 1)] {
         let (outcome, intents) = ended(&format!("a [does={does}, effect=external, max_retries=1]")).await;
         assert!(matches!(outcome, Outcome::Failed { .. }), "{does}: {outcome:?}");

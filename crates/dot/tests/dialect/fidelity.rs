@@ -73,7 +73,7 @@ async fn heard(statements: &str) -> Ear {
 
 /// Guarantees: DOT-11.
 #[tokio::test]
-async fn fidelity_precedence_is_edge_then_node_then_graph_then_compact() {
+async fn fidelity_precedence_is_edge_node_graph_compact() {
     let ear = heard(
         "default_fidelity=truncate a b [fidelity=\"summary:low\"] c [fidelity=full] start -> a -> b b -> c [fidelity=\"summary:high\"] c -> exit",
     )
@@ -85,7 +85,7 @@ async fn fidelity_precedence_is_edge_then_node_then_graph_then_compact() {
 }
 
 #[tokio::test]
-async fn an_unknown_fidelity_is_a_warning_and_the_next_one_counts() {
+async fn unknown_fidelity_warns_and_falls_back() {
     let text = source("default_fidelity=truncate a [fidelity=fool] start -> a -> exit");
     let found = Linter::default().lint(&pipeline(&text));
     assert!(found.iter().any(|found| found.rule == "fidelity_valid"), "{found:?}");
@@ -95,7 +95,7 @@ async fn an_unknown_fidelity_is_a_warning_and_the_next_one_counts() {
 }
 
 #[tokio::test]
-async fn the_edge_of_a_fork_counts_for_the_branch_it_begins() {
+async fn fork_edge_sets_fidelity_of_its_branch() {
     let ear = heard(
         "p [shape=component] f [shape=tripleoctagon] a b start -> p p -> a [fidelity=truncate] p -> b a -> f b -> f f -> exit",
     )
@@ -105,7 +105,7 @@ async fn the_edge_of_a_fork_counts_for_the_branch_it_begins() {
 
 /// Guarantees: DOT-11.
 #[tokio::test]
-async fn thread_key_is_node_then_edge_then_graph_then_subgraph_then_previous_node() {
+async fn thread_key_precedence_ends_at_previous_node() {
     let full = "default_fidelity=full ";
     let thread = |ear: &Ear, node: &str| ear.of(node).thread.unwrap();
     let ear = heard(&format!(
@@ -138,7 +138,7 @@ async fn truncate_tells_the_goal_and_the_run() {
 }
 
 #[tokio::test]
-async fn compact_lists_what_has_run_and_what_is_known() {
+async fn compact_fidelity_lists_finished_nodes_and_facts() {
     let ear = heard(
         "goal=ship t [shape=parallelogram, tool_command=\"printf built\"] a [label=\"a\"] b [prompt=\"do b\"] d [shape=diamond] \
          start -> t -> a -> d -> b -> exit",
@@ -174,7 +174,7 @@ async fn summaries_tell_answers_within_their_size() {
 }
 
 #[tokio::test]
-async fn a_branch_is_told_of_itself_and_of_what_was_before_the_fork() {
+async fn branch_sees_itself_and_nodes_before_fork() {
     let ear = heard(
         "before p [shape=component] f [shape=tripleoctagon] a a2 [prompt=\"do a2\"] b start -> before -> p p -> a -> a2 -> f p -> b -> f f -> exit",
     )
@@ -201,7 +201,7 @@ async fn a_pipeline_without_tasks_keeps_nothing_for_them() {
 }
 
 #[tokio::test]
-async fn a_prompt_node_is_a_single_call_of_the_same_backend() {
+async fn prompt_node_makes_one_backend_call() {
     let ear = heard("a b [shape=tab, prompt=\"do b\"] start -> a -> b -> exit").await;
     assert!(ear.of("b").single && !ear.of("a").single);
 }
@@ -231,7 +231,7 @@ async fn asked(text: &str, first: &Ear, second: &Ear, same_process: bool) -> Con
 
 /// Guarantees: DOT-12.
 #[tokio::test]
-async fn the_first_task_after_a_resume_is_told_a_summary_once() {
+async fn first_task_after_resume_gets_summary_once() {
     let (first, second) = (Ear::default(), Ear::default());
     let context = asked(ASKED, &first, &second, false).await;
     assert_eq!(first.of("a").fidelity, Fidelity::Full);
@@ -247,14 +247,14 @@ async fn the_first_task_after_a_resume_is_told_a_summary_once() {
 }
 
 #[tokio::test]
-async fn a_run_that_only_rested_in_its_process_keeps_its_session() {
+async fn run_idle_in_same_process_keeps_session() {
     let ear = Ear::default();
     asked(ASKED, &ear, &ear, true).await;
     assert_eq!(ear.of("b").fidelity, Fidelity::Full);
 }
 
 #[tokio::test]
-async fn nothing_is_degraded_after_a_resume_unless_the_task_before_was_told_in_full() {
+async fn resume_degrades_only_after_full_fidelity_task() {
     let (first, second) = (Ear::default(), Ear::default());
     asked(&ASKED.replace("a [thread_id=t]", "a [fidelity=compact]"), &first, &second, false).await;
     assert_eq!(second.of("b").fidelity, Fidelity::Full);

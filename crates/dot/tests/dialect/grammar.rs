@@ -245,7 +245,7 @@ fn defaults_apply_to_later_declarations_in_the_scope() {
 }
 
 #[test]
-fn top_level_keys_and_graph_blocks_set_graph_attributes() {
+fn top_level_keys_and_blocks_set_graph_attributes() {
     let pipeline = read("goal=\"one\" graph [goal=\"two\", label=\"L\"] default_max_retries=3");
     assert_eq!(pipeline.goal(), "two");
     assert_eq!(pipeline.attributes.text("label"), "L");
@@ -283,7 +283,7 @@ fn chains_put_their_attributes_on_every_edge() {
 
 /// Guarantees: DIALECT-1.
 #[test]
-fn nodes_that_only_edges_name_are_declared_with_a_warning() {
+fn undeclared_edge_nodes_are_declared_with_warning() {
     let pipeline = read(
         "node [timeout=1s] subgraph { label=\"In\" node [timeout=2s] a -> ship } node [timeout=3s] ship -> b -> a a",
     );
@@ -336,7 +336,7 @@ fn an_explicit_type_wins_if_it_is_known() {
 
 /// Guarantees: DOT-4.
 #[test]
-fn start_and_exit_are_known_by_shape_then_by_id() {
+fn start_and_exit_match_by_shape_then_id() {
     let ids = |pipeline: &Pipeline, found: Vec<usize>| -> Vec<String> {
         found.into_iter().map(|at| pipeline.nodes()[at].id().to_owned()).collect()
     };
@@ -363,7 +363,7 @@ fn defaults_of_attributes() {
 
 /// Guarantees: DIALECT-2, DOT-2.
 #[test]
-fn what_dot_has_and_the_dialect_has_not_is_named() {
+fn unsupported_dot_syntax_is_named() {
     for statement in ["a:port", "a -> {b c}", "{a b}", "a -> subgraph x { b }", "subgraph { a } -> b"] {
         let error = refuse_in(statement);
         assert_eq!(error.kind(), Kind::NotInDialect, "{statement}: {error}");

@@ -125,7 +125,7 @@ async fn a_quorum_leaves_the_others() {
 }
 
 #[tokio::test]
-async fn k_that_cannot_be_reached_any_more_leaves_the_others() {
+async fn unreachable_k_aborts_other_branches() {
     let endless = Endless::default();
     let text = fork(
         ", join_policy=k_of_n, k=2",
@@ -185,7 +185,7 @@ async fn branches_within_a_branch_are_left_with_it() {
 
 /// Guarantees: BRANCH-4.
 #[tokio::test]
-async fn a_goal_gate_that_was_left_was_not_missed() {
+async fn goal_gate_in_abandoned_branch_is_not_missed() {
     let endless = Endless::default();
     let text = fork(
         ", join_policy=first_success",
@@ -196,7 +196,7 @@ async fn a_goal_gate_that_was_left_was_not_missed() {
 }
 
 #[tokio::test]
-async fn a_question_in_a_branch_that_is_left_is_withdrawn() {
+async fn question_in_abandoned_branch_is_withdrawn() {
     let text = fork(
         ", join_policy=first_success",
         "g [type=\"wait.human\"] h [type=\"wait.human\"] yes no p -> g p -> h g -> yes -> f h -> no -> f",
@@ -218,7 +218,7 @@ async fn a_question_in_a_branch_that_is_left_is_withdrawn() {
 }
 
 #[tokio::test]
-async fn a_crash_at_any_write_leaves_the_same_branches() {
+async fn crash_at_any_write_abandons_same_branches() {
     // Only `a` can decide, so that what is left is the same each time.
     let text = fork(", join_policy=first_success", ENDLESS);
     let process = async |store: Arc<dyn CheckpointStore>, process| {
@@ -237,7 +237,7 @@ async fn a_crash_at_any_write_leaves_the_same_branches() {
 }
 
 #[test]
-fn a_manager_in_a_branch_that_may_be_left_is_refused() {
+fn manager_in_abandonable_branch_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("child.dot"), "digraph C { start exit start -> exit }").unwrap();
     let manager = ferrata_dot::handler::Manager::with(

@@ -14,7 +14,7 @@ use ferrata_core::store::MemoryStore;
 ///
 /// Guarantees: DOT-20.
 #[tokio::test]
-async fn a_loop_in_which_nothing_waits_ends_after_a_hundred_visits() {
+async fn loop_without_wait_ends_after_hundred_visits() {
     let ran = run("a b start -> a -> b -> a b -> exit [condition=\"outcome=skipped\"]").await;
     assert!(ran.failure().starts_with("the run came to `a` more than 100 times"), "{}", ran.failure());
     assert!(ran.failure().contains("`max_node_visits`"), "{}", ran.failure());

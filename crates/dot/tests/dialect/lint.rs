@@ -294,7 +294,7 @@ fn names_that_mean_nothing_are_told() {
 
 /// Guarantees: LINT-4.
 #[test]
-fn a_node_none_of_whose_edges_holds_after_a_success_is_told() {
+fn lint_reports_node_without_edge_after_success() {
     let rules = |edges: &str| -> Vec<String> {
         let source = format!("start exit node [prompt=x] a b start -> a b -> exit {edges}");
         Linter::default().lint(&pipeline(&source)).into_iter().map(|one| one.rule.into_owned()).collect()
@@ -356,7 +356,7 @@ fn what_other_dialects_write_is_told_and_taken() {
 ///
 /// Guarantees: DIALECT-1.
 #[test]
-fn a_budget_is_a_number_and_its_target_a_node() {
+fn lint_checks_budget_number_and_target() {
     let of = |graph: &str| {
         let pipeline = pipeline(&format!("graph [{graph}] start exit a [prompt=x] start -> a -> exit"));
         let found = ferrata_dot::compile::Compiler::default().diagnose(&pipeline);
@@ -377,7 +377,7 @@ fn a_budget_is_a_number_and_its_target_a_node() {
 
 /// Guarantees: LINT-3.
 #[test]
-fn what_does_not_compile_is_an_error_of_lint() {
+fn lint_reports_compile_errors() {
     use ferrata_dot::compile::Compiler;
     use ferrata_dot::handler::{Manager, Registry};
     let manager = Manager::new(Registry::default());
@@ -411,7 +411,7 @@ fn what_does_not_compile_is_an_error_of_lint() {
 
 /// Guarantees: LINT-1.
 #[test]
-fn errors_come_first_and_keep_a_pipeline_from_running() {
+fn lint_errors_come_first_and_block_run() {
     let linter = Linter::default();
     let bad = pipeline(&format!("{FRAME} a [max_retries=9, goal_gate=true] exit -> a"));
     let error = linter.check(&bad).unwrap_err();
@@ -454,7 +454,7 @@ fn a_report_shows_the_place() {
 
 /// Branches that no fan-in closes run, but perhaps not as their author thought.
 #[test]
-fn branches_that_meet_at_a_node_with_work_and_ways_out_of_and_into_them_are_told() {
+fn lint_reports_unusual_open_branches() {
     use ferrata_dot::compile::Compiler;
     let found = |statements: &str| {
         let pipeline = pipeline(&format!("start exit node [prompt=x] {statements}"));

@@ -96,7 +96,7 @@ fn text(context: &Context, key: &str) -> String {
 
 /// Guarantees: DOT-16.
 #[tokio::test]
-async fn a_manager_starts_its_child_and_succeeds_with_it() {
+async fn manager_starts_child_and_shares_its_success() {
     let world = World::new(PARENT, CHILD);
     let Outcome::Completed(context) = world.run().await else { panic!("not completed") };
     assert_eq!(path_of(&world.memory, &key("r")).await.join(" "), "start first m exit");
@@ -132,7 +132,7 @@ async fn a_stop_condition_ends_the_child_with_success() {
 }
 
 #[tokio::test]
-async fn past_its_cycles_a_manager_fails_and_ends_the_child() {
+async fn manager_out_of_cycles_fails_and_cancels_child() {
     let child = CHILD.replace("b start", "b [does=hang] start");
     let world = World::new(&PARENT.replace("shape=house", "shape=house, manager.max_cycles=3"), &child);
     let Outcome::Failed { failure, .. } = world.run().await else { panic!("not failed") };
@@ -169,7 +169,7 @@ impl Handler for Later {
 
 /// The verdict on the first child, its cycles and its time were those of the second one, which was cancelled as soon as it had begun.
 #[tokio::test]
-async fn a_manager_that_failed_is_retried_with_a_child_of_its_own_time() {
+async fn retried_manager_gives_new_child_fresh_limits() {
     let child = CHILD.replace("b start", "b [type=later] start");
     for (hangs, more) in [(false, "label=m"), (true, "timeout=100ms"), (true, "manager.max_cycles=3")] {
         let parent = PARENT.replace("shape=house", &format!("shape=house, {more}"));
@@ -218,7 +218,7 @@ async fn cancelling_the_run_cancels_the_child() {
 }
 
 #[tokio::test]
-async fn a_child_that_asks_goes_on_once_it_is_answered() {
+async fn child_with_question_continues_after_answer() {
     let child = "digraph C { start [shape=Mdiamond] exit [shape=Msquare] g [shape=hexagon] y [shape=diamond] start -> g -> y -> exit }";
     let world = World::new(PARENT, child);
     let (runtime, graph) = world.process(registry()).await;
@@ -271,7 +271,7 @@ impl Backend for Supervisor {
 }
 
 #[tokio::test]
-async fn steering_is_told_to_the_tasks_of_the_child() {
+async fn steering_reaches_child_tasks() {
     let parent = PARENT.replace(
         "shape=house",
         "shape=house, manager.actions=\"observe,steer,wait\", prompt=\"keep it safe\"",
@@ -330,7 +330,7 @@ async fn a_crash_at_any_write_changes_no_result() {
 ///
 /// Guarantees: DOT-16.
 #[tokio::test]
-async fn a_manager_rests_between_its_cycles_and_counts_them_over_restarts() {
+async fn manager_idles_between_cycles_and_counts_across_restarts() {
     let hour = Duration::from_secs(3600);
     let parent =
         PARENT.replace("manager.poll_interval=5ms", "manager.poll_interval=1h, manager.max_cycles=9");
@@ -374,7 +374,7 @@ async fn a_manager_rests_between_its_cycles_and_counts_them_over_restarts() {
 ///
 /// Guarantees: DOT-16.
 #[tokio::test]
-async fn a_run_that_bears_the_id_of_the_child_is_refused_and_stays() {
+async fn manager_refuses_foreign_run_with_child_id() {
     let world = World::new(PARENT, CHILD);
     let (runtime, _graph) = world.process(registry()).await;
     let child = Compiler::new(registry()).compile(&pipeline(CHILD)).unwrap();
@@ -395,7 +395,7 @@ async fn a_run_that_bears_the_id_of_the_child_is_refused_and_stays() {
 
 /// Guarantees: DOT-16.
 #[tokio::test]
-async fn a_pipeline_that_is_its_own_child_comes_to_an_end() {
+async fn pipeline_that_starts_itself_ends() {
     let world = World::new(PARENT, PARENT);
     let Outcome::Failed { failure, .. } = world.run().await else { panic!("not failed") };
     assert!(failure.message.contains("no child may be deeper than 16"), "{}", failure.message);

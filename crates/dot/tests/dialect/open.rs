@@ -31,7 +31,7 @@ fn ends_with(ran: &Ran, tail: &str) {
 
 /// Guarantees: BRANCH-7.
 #[tokio::test]
-async fn branches_meet_at_the_nearest_node_that_all_lead_to() {
+async fn branches_join_at_nearest_common_successor() {
     let text = "p [type=parallel] a b b2 both start -> p p -> a -> both p -> b -> b2 -> both both -> last last -> exit last";
     let ran = run(text).await;
     ends_with(&ran, "both last exit");
@@ -41,7 +41,7 @@ async fn branches_meet_at_the_nearest_node_that_all_lead_to() {
 }
 
 #[tokio::test]
-async fn a_node_that_branches_meet_at_has_an_outcome_of_its_own() {
+async fn join_node_with_work_has_own_outcome() {
     // One branch fails: the work is done, and told of it. All fail: it is not done.
     let text = |b: &str| {
         format!(
@@ -61,7 +61,7 @@ async fn a_node_that_branches_meet_at_has_an_outcome_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_decision_that_branches_meet_at_decides_on_what_they_came_to() {
+async fn decision_at_join_uses_branch_outcomes() {
     let text = |b: &str| {
         format!(
             "p [type=parallel] a [does=fail] b [does={b}] d [type=conditional] yes some no start -> p p -> a -> d p -> b -> d \
@@ -75,7 +75,7 @@ async fn a_decision_that_branches_meet_at_decides_on_what_they_came_to() {
 
 /// Guarantees: BRANCH-7.
 #[tokio::test]
-async fn branches_that_meet_nowhere_end_each_for_itself_and_then_the_run() {
+async fn branches_without_join_end_separately_then_run() {
     // To the exit, to nowhere, and both.
     for branches in
         ["a -> exit b -> exit", "a -> exit b2 b -> b2", "b2 b -> b2 c -> exit [condition=\"outcome=fail\"]"]
@@ -100,7 +100,7 @@ async fn branches_that_meet_nowhere_end_each_for_itself_and_then_the_run() {
 }
 
 #[tokio::test]
-async fn a_way_back_to_the_fork_is_taken_once_all_branches_have_met() {
+async fn back_edge_to_fork_waits_for_all_branches() {
     let text = "p [type=parallel] a [does=\"fail success\"] b f [type=\"parallel.fan_in\"] start -> p \
                 p -> a -> f p -> b -> f a -> p [condition=\"outcome=fail\"] f -> exit";
     let ran = run(text).await;
@@ -111,7 +111,7 @@ async fn a_way_back_to_the_fork_is_taken_once_all_branches_have_met() {
 
 /// Guarantees: BRANCH-8.
 #[tokio::test]
-async fn a_jump_out_of_a_branch_is_taken_once_all_branches_have_met() {
+async fn jump_out_of_branch_waits_for_all_branches() {
     // To a node before the fork; without a fan-in as with one.
     for (meets, kind) in [("f", "type=\"parallel.fan_in\""), ("both", "does=\"success/seen:yes\"")] {
         let ran = run(&format!(
@@ -137,7 +137,7 @@ async fn a_jump_out_of_a_branch_is_taken_once_all_branches_have_met() {
 
 /// Guarantees: BRANCH-8.
 #[tokio::test]
-async fn a_way_into_a_branch_begins_that_branch_alone() {
+async fn edge_into_branch_starts_only_that_branch() {
     let text = |to: &str| {
         format!(
             "p [type=parallel, join_policy=k_of_n, k=2] a a2 b f [type=\"parallel.fan_in\"] check [does=\"fail success\"] start -> p \
@@ -168,7 +168,7 @@ async fn ways_lead_into_and_out_of_inner_branches() {
 }
 
 #[tokio::test]
-async fn a_crash_at_any_write_changes_nothing_of_open_branches() {
+async fn crash_at_any_write_preserves_open_branches() {
     let text = source(
         "plan p [type=parallel] a [does=\"fail success/color:red\", retry_target=plan] b b2 both check [does=\"fail success\"] \
          start -> plan -> p p -> a -> both p -> b -> b2 -> both both -> check check -> b2 [condition=\"outcome=fail\"] \
@@ -231,7 +231,7 @@ fn drawn(seed: u64) -> String {
 ///
 /// Guarantees: BRANCH-9.
 #[tokio::test]
-async fn drawn_pipelines_are_refused_or_come_to_an_end() {
+async fn random_pipeline_is_refused_or_ends() {
     let (mut ran, mut open) = (0, 0);
     for seed in 0..3_000 {
         let text = source(&drawn(seed));

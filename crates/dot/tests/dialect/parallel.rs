@@ -86,7 +86,7 @@ async fn ignored_failures_do_not_make_it_partial() {
 
 /// Guarantees: BRANCH-1.
 #[tokio::test]
-async fn branches_do_not_see_each_other_and_are_not_merged() {
+async fn branches_are_isolated_and_not_merged() {
     let ran = run(&fork(
         "",
         "a [does=\"success/color:red\"] b [does=\"success/color:blue\"] a2 b2 lost p -> a p -> b \
@@ -114,7 +114,7 @@ async fn branches_see_the_context_of_the_fork() {
 }
 
 #[tokio::test]
-async fn the_best_is_chosen_by_status_then_score_then_id() {
+async fn best_branch_is_chosen_by_status_score_id() {
     for (words, best, outcome) in [
         (vec!["partial/score:9", "success", "fail/score:99"], "b1", "success"),
         (vec!["success/score:1", "success/score:2.5", "success/score:x"], "b1", "success"),
@@ -128,7 +128,7 @@ async fn the_best_is_chosen_by_status_then_score_then_id() {
 }
 
 #[tokio::test]
-async fn a_failure_in_a_branch_ends_the_branch_and_not_the_run() {
+async fn branch_failure_ends_branch_not_run() {
     let ran = run(&fork("", "a [does=fail] never p -> a -> never -> f b p -> b -> f")).await;
     assert!(!ran.path.contains(&"never".to_owned()), "{}", ran.path());
     assert_eq!(
@@ -139,7 +139,7 @@ async fn a_failure_in_a_branch_ends_the_branch_and_not_the_run() {
 }
 
 #[tokio::test]
-async fn a_branch_that_leads_nowhere_ends_with_what_it_came_to() {
+async fn dead_end_branch_ends_with_its_outcome() {
     let ran = run(&fork(
         "",
         "a p -> a a -> f [condition=\"outcome=fail\"] b p -> b -> f c d p -> c -> f c -> d [weight=1]",
@@ -196,7 +196,7 @@ async fn parallel_nodes_nest() {
 }
 
 #[tokio::test]
-async fn a_fork_in_a_loop_begins_anew_each_time() {
+async fn fork_in_loop_starts_fresh_each_time() {
     let ran = run(
         "p [type=parallel] a [does=\"fail success\"] b f [type=\"parallel.fan_in\"] start -> p p -> a -> f p -> b -> f \
          f -> exit [condition=\"outcome=success\"] f -> p",

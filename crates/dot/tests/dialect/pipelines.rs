@@ -344,7 +344,7 @@ async fn a_crash_at_any_write_changes_nothing() {
 
 /// Guarantees: DOT-17.
 #[tokio::test]
-async fn the_context_mirrors_the_graph_and_tells_the_last_outcome() {
+async fn context_mirrors_graph_and_last_outcome() {
     let ran =
         run("goal=\"ship\" default_max_retries=0 a [does=\"success/label:L/color:red\"] start -> a -> exit")
             .await;
@@ -368,7 +368,7 @@ async fn a_preferred_label_ends_with_the_next_outcome() {
 
 /// Guarantees: DOT-18.
 #[tokio::test]
-async fn a_failure_tells_its_reason_to_the_nodes_after_it() {
+async fn failure_reason_reaches_later_nodes() {
     let ran = run("a [does=fail] fix start -> a a -> fix [condition=\"failure_reason contains failed\"] fix -> exit a -> exit").await;
     completes(&ran, "start a fix exit");
     assert!(!ran.context().contains_key("failure_reason"));
@@ -419,7 +419,7 @@ async fn a_success_resets_the_retries() {
 
 /// Guarantees: DOT-21.
 #[tokio::test]
-async fn loop_restart_leaves_the_input_and_the_graph_alone() {
+async fn loop_restart_preserves_input_and_graph() {
     let mut input = Context::new();
     input.set("given", "yes").unwrap();
     input.set("color", "white").unwrap();
@@ -522,7 +522,7 @@ fn a_pipeline_with_a_mistake_is_refused() {
 }
 
 #[test]
-fn a_node_that_says_something_else_has_another_fingerprint() {
+fn changed_node_configuration_changes_fingerprint() {
     let graph = |statements: &str| compile(&source(statements), registry()).fingerprint();
     let one = graph("a [does=success] start -> a -> exit");
     assert_eq!(one, graph("a [does=success] start -> a -> exit"));

@@ -198,7 +198,7 @@ fn ten_megabytes_of_garbage_get_an_answer() {
 }
 
 #[test]
-fn a_small_file_cannot_ask_for_a_large_graph() {
+fn small_file_cannot_expand_to_large_graph() {
     // Defaults, chains and prompts that repeat: each is read or refused, and none takes more than a multiple of its size.
     let attributes: Vec<String> = (0..200).map(|at| format!("k{at}=1")).collect();
     let block = attributes.join(",");

@@ -25,7 +25,7 @@ async fn every_edge_is_chosen_at_some_time() {
 
 /// Guarantees: DOT-17.
 #[tokio::test]
-async fn a_crash_before_the_choice_is_written_does_not_change_it() {
+async fn crash_before_random_choice_preserves_it() {
     let mut told = 0;
     for _ in 0..10 {
         for at in 1..4 {

@@ -56,7 +56,7 @@ async fn the_answer_names_the_best() {
 ///
 /// Guarantees: BRANCH-5.
 #[tokio::test]
-async fn the_answer_names_the_branch_of_an_item_in_a_sentence() {
+async fn ranking_answer_can_name_item_in_sentence() {
     let text = source(
         "first [does=\"success/list:x+y\"] p [type=parallel] f [shape=tripleoctagon, type=\"\", prompt=\"Which is the best?\"] one \
          start -> first -> p p -> one [for_each=\"context.list\"] one -> f f -> exit",
@@ -72,7 +72,7 @@ async fn the_answer_names_the_branch_of_an_item_in_a_sentence() {
 }
 
 #[tokio::test]
-async fn an_answer_that_names_nobody_leaves_it_to_the_score() {
+async fn ranking_answer_without_name_falls_back_to_score() {
     let (ran, _) = judged(BackendAnswer::text("none of them"), "success/score:1", "success/score:2").await;
     assert_eq!(best(&ran), ["b", "success", "score"]);
 }
@@ -92,7 +92,7 @@ async fn a_judge_that_fails_fails_the_fan_in() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_is_a_default_of_all_nodes_asks_for_no_ranking() {
+async fn default_prompt_does_not_request_ranking() {
     let judge = Judge(BackendAnswer::text("b"), Arc::default());
     let text = source(
         "p [type=parallel] f [type=\"parallel.fan_in\"] a b start -> p p -> a -> f p -> b -> f f -> exit",

@@ -111,7 +111,7 @@ fn clear(root: &Path) {
 
 /// Guarantees: PIPELINE-10.
 #[tokio::test]
-async fn the_views_say_what_the_log_says_and_are_made_again() {
+async fn run_directory_views_match_log_and_are_recreated() {
     let ready = ready(SOURCE, "sed 's/^/did: /'; echo").await;
     let mut directory = ready.directory();
     directory.keep_source(SOURCE.as_bytes()).unwrap();
@@ -188,7 +188,7 @@ async fn the_views_say_what_the_log_says_and_are_made_again() {
 
 /// Guarantees: PIPELINE-10.
 #[tokio::test]
-async fn what_is_stale_or_damaged_is_mended_by_the_next_process() {
+async fn next_process_repairs_stale_or_damaged_views() {
     let ready = ready(SOURCE, "cat").await;
     let run = ready.start().await;
     run.wait().await.unwrap();
@@ -206,7 +206,7 @@ async fn what_is_stale_or_damaged_is_mended_by_the_next_process() {
 
 /// Guarantees: PIPELINE-10.
 #[tokio::test]
-async fn events_are_a_line_for_each_record_in_order() {
+async fn events_file_has_one_line_per_record() {
     let ready = ready(SOURCE, "cat").await;
     let mut directory = ready.directory();
     let run = ready.start().await;
@@ -244,7 +244,7 @@ async fn events_are_a_line_for_each_record_in_order() {
 }
 
 #[tokio::test]
-async fn what_is_large_is_kept_once_under_its_hash() {
+async fn large_value_is_stored_once_by_hash() {
     let source = "digraph Big { start [shape=Mdiamond] exit [shape=Msquare] a b start -> a -> b -> exit }";
     let folder = tempfile::tempdir().unwrap();
     let pipeline = Arc::new(Pipeline::parse(source.as_bytes()).unwrap());
@@ -276,7 +276,7 @@ async fn what_is_large_is_kept_once_under_its_hash() {
 }
 
 #[tokio::test]
-async fn the_output_of_a_command_that_fails_the_run_is_kept() {
+async fn output_of_run_failing_command_is_preserved() {
     let source = "digraph Fails { start [shape=Mdiamond] exit [shape=Msquare] \
         t [shape=parallelogram, tool_command=\"echo here; echo why >&2; exit 3\"] start -> t -> exit }";
     let ready = ready(source, "cat").await;
@@ -301,7 +301,7 @@ async fn the_output_of_a_command_that_fails_the_run_is_kept() {
 ///
 /// Guarantees: PIPELINE-11.
 #[tokio::test]
-async fn an_attempt_that_says_nothing_is_shown_without_what_others_said() {
+async fn silent_attempt_shows_no_output_of_others() {
     let source = r#"digraph Silent { start [shape=Mdiamond] exit [shape=Msquare] node [shape=parallelogram]
         plan [shape=box, prompt="plan"] a [tool_command="echo from a; echo of a >&2"]
         b [tool_command="echo from b", tool_hooks.pre="false"] c [tool_command="echo from a; echo of a >&2"]

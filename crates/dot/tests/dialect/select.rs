@@ -28,7 +28,7 @@ fn check(edges: &[EdgeCandidate], outcome: &StageOutcome, to: &str, reason: Choi
 
 /// Guarantees: DOT-17.
 #[test]
-fn tier_1_takes_a_condition_that_holds_before_anything_else() {
+fn tier_1_prefers_matching_condition() {
     let edges = [
         edge("heavy", "yes", "", 100),
         edge("b", "", "outcome=success", 0),
@@ -38,7 +38,7 @@ fn tier_1_takes_a_condition_that_holds_before_anything_else() {
 }
 
 #[test]
-fn tier_1_breaks_ties_by_weight_then_by_name() {
+fn tier_1_breaks_ties_by_weight_then_name() {
     let holds = "outcome=success";
     let edges = [edge("z", "", holds, 1), edge("b", "", holds, 5), edge("a", "", holds, 5)];
     check(&edges, &StageOutcome::success(), "a", ChoiceReason::Condition);
@@ -46,7 +46,7 @@ fn tier_1_breaks_ties_by_weight_then_by_name() {
 
 /// Guarantees: DOT-17.
 #[test]
-fn tier_2_takes_the_first_free_edge_with_the_preferred_label() {
+fn tier_2_takes_first_edge_with_preferred_label() {
     let edges = [
         edge("conditional", "Fix", "outcome=fail", 0),
         edge("b", "[F] fix ", "", 0),
@@ -56,7 +56,7 @@ fn tier_2_takes_the_first_free_edge_with_the_preferred_label() {
 }
 
 #[test]
-fn tier_3_takes_the_first_suggested_node_with_a_free_edge() {
+fn tier_3_takes_first_suggested_node() {
     let edges = [edge("a", "", "outcome=fail", 0), edge("b", "", "", 9), edge("c", "", "", 0)];
     let outcome =
         StageOutcome::success().prefer("nothing").suggest("nobody").suggest("a").suggest("c").suggest("b");
@@ -78,7 +78,7 @@ fn tier_5_takes_the_first_target_by_name() {
 
 /// Guarantees: DOT-17.
 #[test]
-fn no_edge_is_chosen_if_only_conditions_are_left_that_do_not_hold() {
+fn no_edge_fires_if_only_false_conditions_remain() {
     assert_eq!(
         chosen(&[edge("a", "x", "outcome=fail", 0)], &StageOutcome::success().prefer("x").suggest("a")),
         None
@@ -108,7 +108,7 @@ fn labels_are_normalised() {
 proptest! {
     /// What is chosen depends on the edges alone and not on their order, unless a label or a suggestion says "the first".
     #[test]
-    fn the_order_of_edges_does_not_matter_to_weights_and_names(
+    fn edge_order_does_not_affect_weights_and_names(
         parts in prop::collection::vec(("[a-d]", prop::sample::select(vec!["", "outcome=success", "outcome=fail"]), -2..3_i64), 1..8),
         seed: u64,
     ) {

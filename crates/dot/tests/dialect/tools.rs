@@ -9,7 +9,7 @@ use crate::support::run_with;
 ///
 /// Guarantees: DOT-5.
 #[tokio::test]
-async fn a_tool_may_leave_its_outcome_in_a_file() {
+async fn tool_can_write_outcome_file() {
     for (content, code, path) in [
         (
             "{\\\"outcome\\\": \\\"partial_success\\\", \\\"preferred_label\\\": \\\"go\\\"}",
@@ -37,7 +37,7 @@ async fn a_tool_may_leave_its_outcome_in_a_file() {
 ///
 /// Guarantees: DOT-18.
 #[tokio::test]
-async fn a_command_with_retries_is_tried_again_when_it_fails() {
+async fn failing_command_with_retries_runs_again() {
     for (attributes, tries, code) in [
         ("max_retries=2, retry_policy=none", 3, "3"),
         ("max_retries=2, retry_policy=none, retry_on=retry", 1, "3"),
@@ -62,7 +62,7 @@ async fn a_command_with_retries_is_tried_again_when_it_fails() {
 ///
 /// Guarantees: DIALECT-1.
 #[tokio::test]
-async fn conditions_may_ask_for_output_by_the_names_of_other_dialects() {
+async fn conditions_accept_foreign_names_for_command_output() {
     for (prints, path) in [
         ("many words; echo pass; echo", "start a d b exit"),
         ("fail", "start a d c exit"),

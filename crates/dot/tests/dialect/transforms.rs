@@ -75,7 +75,7 @@ fn later_rules_win_ties_property_by_property() {
 }
 
 #[test]
-fn an_explicit_attribute_always_wins_and_a_default_of_the_scope_does_not() {
+fn explicit_attribute_overrides_stylesheet_scope_default_does_not() {
     let pipeline = styled(
         "#a { llm_model: sheet } #b { llm_model: sheet }",
         "node [llm_model=scope] a [llm_model=own] b c",
@@ -119,7 +119,7 @@ fn a_wrong_stylesheet_names_the_place() {
 
 /// Guarantees: DOT-23.
 #[test]
-fn own_transforms_come_after_the_built_in_ones_in_their_order() {
+fn own_transforms_run_in_order_after_builtin() {
     struct Audit;
     impl Transform for Audit {
         fn name(&self) -> &str {
@@ -149,7 +149,7 @@ fn own_transforms_come_after_the_built_in_ones_in_their_order() {
 }
 
 #[test]
-fn an_added_node_has_an_id_of_the_dialect() {
+fn added_node_has_valid_dialect_id() {
     let mut pipeline = read("a");
     for id in ["", "../x", "1a", "a b", "ä"] {
         assert_eq!(pipeline.add_node(Node::new(id)).unwrap_err().kind(), ErrorKind::Invalid, "{id}");
@@ -159,7 +159,7 @@ fn an_added_node_has_an_id_of_the_dialect() {
 
 /// Guarantees: DIALECT-1.
 #[test]
-fn a_stylesheet_may_use_the_names_of_other_dialects_and_comments() {
+fn stylesheet_accepts_foreign_names_and_comments() {
     let sheet = "/* all */ * { model: small; provider: someone /* who */; reasoning_effort: low } #a { llm_model: large }";
     let mut pipeline = Pipeline::parse(b"digraph G { a b }").unwrap();
     Stylesheet::parse(sheet).unwrap().apply(&mut pipeline);

@@ -96,7 +96,7 @@ async fn choices_are_the_edges_with_their_accelerators() {
 
 /// Guarantees: DOT-14.
 #[tokio::test]
-async fn an_answer_is_a_key_a_label_or_a_target() {
+async fn answer_matches_key_label_or_target() {
     for (answer, path, selected) in [
         ("Y", "start gate ship exit", "Y"),
         ("y", "start gate ship exit", "Y"),
@@ -116,7 +116,7 @@ async fn an_answer_is_a_key_a_label_or_a_target() {
 }
 
 #[tokio::test]
-async fn the_outcome_suggests_the_target_and_prefers_no_label() {
+async fn human_answer_suggests_target_without_preferred_label() {
     let world = World::new(
         "gate [type=\"wait.human\"] a b start -> gate gate -> a [label=Go] gate -> b [label=Go] a -> exit b -> exit",
     );
@@ -160,7 +160,7 @@ async fn after_the_timeout_the_default_is_taken() {
 }
 
 #[tokio::test]
-async fn after_the_timeout_without_a_default_it_is_asked_again() {
+async fn timeout_without_default_asks_again() {
     let world = World::new(&GATE.replace("gate [", "gate [timeout=1h, max_retries=1, "));
     let first = world.asks().await;
     world.clock.advance(HOUR);
@@ -210,7 +210,7 @@ async fn a_gate_in_a_loop_asks_each_time() {
 }
 
 #[tokio::test]
-async fn a_wait_lasts_as_long_as_it_says_over_a_restart() {
+async fn wait_duration_survives_restart() {
     let world = World::new("nap [type=wait, duration=2h] a start -> nap -> a -> exit");
     let until = world.clock.now().plus(2 * HOUR);
     let Outcome::Sleeping { until: wakes } = world.process().await else { panic!("not sleeping") };

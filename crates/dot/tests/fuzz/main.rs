@@ -35,7 +35,7 @@ fn corpus() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn whatever_is_read_gets_an_answer_and_what_is_printed_reads_the_same() {
+fn parser_never_panics_and_output_parses_same() {
     let seed = number("FERRATA_FUZZ_SEED").unwrap_or_else(|| {
         u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() & u128::from(u64::MAX))
             .unwrap()
@@ -71,7 +71,7 @@ fn whatever_is_read_gets_an_answer_and_what_is_printed_reads_the_same() {
 
 /// Commands write in a run directory, and people edit what they find there.
 #[test]
-fn whatever_the_files_of_a_run_directory_hold_is_read_or_refused() {
+fn arbitrary_run_directory_files_are_read_or_refused() {
     let seed = number("FERRATA_FUZZ_SEED").unwrap_or(1);
     println!("seed {seed}: again with FERRATA_FUZZ_SEED={seed} cargo test -p ferrata-dot --test fuzz");
     let folder = tempfile::tempdir().unwrap();

@@ -159,24 +159,24 @@ async fn crash_quarter(quarter: usize) {
 
 /// Guarantees: DOT-1.
 #[tokio::test]
-async fn each_pipeline_ends_the_same_after_a_crash_at_any_write_1() {
+async fn pipelines_end_same_despite_crashes_1() {
     crash_quarter(0).await;
 }
 
 /// Guarantees: DOT-1.
 #[tokio::test]
-async fn each_pipeline_ends_the_same_after_a_crash_at_any_write_2() {
+async fn pipelines_end_same_despite_crashes_2() {
     crash_quarter(1).await;
 }
 
 /// Guarantees: DOT-1.
 #[tokio::test]
-async fn each_pipeline_ends_the_same_after_a_crash_at_any_write_3() {
+async fn pipelines_end_same_despite_crashes_3() {
     crash_quarter(2).await;
 }
 
 /// Guarantees: DOT-1.
 #[tokio::test]
-async fn each_pipeline_ends_the_same_after_a_crash_at_any_write_4() {
+async fn pipelines_end_same_despite_crashes_4() {
     crash_quarter(3).await;
 }

@@ -62,7 +62,7 @@ async fn a_trace_that_is_not_sampled_stays_so() {
 
 /// Guarantees: TRACE-3.
 #[tokio::test]
-async fn the_trace_of_a_start_is_recorded_only_if_there_is_one() {
+async fn start_trace_is_recorded_only_if_present() {
     let store = MemoryStore::new();
     let runtime = runtime(&store).await;
     let start = |id| runtime.start(&graph(), Context::new()).id(id);
@@ -92,7 +92,7 @@ async fn the_trace_of_a_start_is_recorded_only_if_there_is_one() {
 ///
 /// Guarantees: TRACE-4.
 #[tokio::test]
-async fn a_start_within_a_transaction_is_a_start_in_the_trace() {
+async fn start_in_transaction_has_start_span() {
     let (folder, store) = (tempfile::tempdir().unwrap(), LedgerStore::new());
     let file = folder.path().join("spans");
     let _installed = tracing::subscriber::set_default(subscriber("one", &file, Sampler::AlwaysOn));

@@ -47,7 +47,7 @@ fn graph(steps: u32) -> Graph<Case> {
 
 /// Guarantees: BLOB-4.
 #[tokio::test]
-async fn no_value_goes_that_a_state_of_a_run_or_of_its_fork_names() {
+async fn collection_preserves_values_of_run_and_fork() {
     let (store, blobs) = (MemoryStore::new(), Blobs::in_memory());
     let runtime = Runtime::builder(store.clone()).resource(blobs.clone()).build().await.unwrap();
     let run = runtime.start(&graph(6), Case::default()).await.unwrap();
@@ -83,7 +83,7 @@ async fn no_value_goes_that_a_state_of_a_run_or_of_its_fork_names() {
 
 /// Guarantees: BLOB-8.
 #[tokio::test]
-async fn a_constant_mebibyte_beside_a_counter_is_written_once() {
+async fn constant_mebibyte_next_to_counter_is_written_once() {
     const STEPS: u32 = 1_600;
     let (store, folder) = (MemoryStore::new(), tempfile::tempdir().unwrap());
     let blobs = Blobs::in_folder(folder.path()).unwrap();

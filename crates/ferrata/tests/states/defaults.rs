@@ -33,7 +33,7 @@ struct New {
 }
 
 #[tokio::test]
-async fn a_new_field_with_a_default_that_is_not_empty_is_the_same_after_a_restart() {
+async fn new_field_with_nonempty_default_survives_restart() {
     let store = MemoryStore::new();
     let key = RunKey::try_from("r").unwrap();
     let old = Graph::<Old>::builder("g")

@@ -205,7 +205,7 @@ fn what_fails_changes_nothing_and_names_the_channel() {
 }
 
 #[test]
-fn an_update_is_made_by_the_state_it_is_applied_to() {
+fn update_applies_to_given_state() {
     let update: Update<Review> = Review::update().cost(1).tags(["t"]).into();
     for cost in [0, 41] {
         let mut state = Review { cost, ..Review::default() };

@@ -75,7 +75,7 @@ fn an_update_of_it_alone_writes_no_channel() {
 }
 
 #[test]
-fn what_is_read_back_has_the_default_that_serde_gives() {
+fn ephemeral_channel_reads_back_as_serde_default() {
     let mut state = Reading { page: Some(Arc::new(Page(MARK))), asked: 9, ..Reading::default() };
     let text = state.to_channels_json().unwrap();
     assert_eq!(text.get(), r#"{"said":[],"count":0}"#);
@@ -174,7 +174,7 @@ fn reading() -> Graph<Reading> {
 }
 
 #[tokio::test]
-async fn nodes_hand_it_on_and_no_record_or_choice_has_it() {
+async fn ephemeral_channel_reaches_nodes_and_no_record() {
     let world = World::new();
     let process = world.process().await.unwrap();
     let graph = reading();
@@ -193,7 +193,7 @@ async fn nodes_hand_it_on_and_no_record_or_choice_has_it() {
 
 /// A part of a state that is a field is stored as a whole: its ephemeral channels cannot be, and are not kept beside it.
 #[tokio::test]
-async fn a_part_hands_it_on_where_the_outer_state_does() {
+async fn ephemeral_channel_of_part_follows_outer_state() {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
     struct Outer {
         part: Reading,
@@ -349,7 +349,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn a_crash_at_any_write_ends_as_if_each_node_had_found_the_default(
+    fn crash_at_any_write_resets_ephemeral_channels(
         program in program(),
         frequency in prop::sample::select(vec![
             CheckpointFrequency::EveryNode,

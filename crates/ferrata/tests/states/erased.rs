@@ -45,7 +45,7 @@ fn graph() -> Graph<Context> {
 
 /// Guarantees: AT-REST-10.
 #[tokio::test]
-async fn the_runs_of_a_tenant_whose_keys_are_erased_disturb_no_other() {
+async fn runs_with_erased_keys_disturb_no_other_tenant() {
     let (store, vault) = (MemoryStore::new(), Vault::default());
     let before = process(&store, &vault).await;
     let mut runs = Vec::new();

@@ -92,7 +92,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_state_that_panics_holds_its_run_fast_in_no_process() {
+async fn panicking_state_locks_run_in_no_process() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_000_000)));
     let world = World { store: MemoryStore::with_clock(Arc::clone(&clock) as _), clock };
     let (graph, first) = (graph(), world.process().await);

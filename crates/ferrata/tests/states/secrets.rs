@@ -101,7 +101,7 @@ async fn ended(run: ferrata::RunHandle<impl State>) -> RunKey {
 
 /// Guarantees: AT-REST-7.
 #[tokio::test]
-async fn a_secret_is_in_no_view_of_a_run() {
+async fn secret_appears_in_no_run_view() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
     let run = ended(runtime.start(&graph(), input()).await.unwrap()).await;
     let all = views(&runtime, &run).await.join("\n");
@@ -131,7 +131,7 @@ async fn a_secret_is_in_no_view_of_a_run() {
 
 /// Guarantees: AT-REST-7.
 #[tokio::test]
-async fn a_channel_that_becomes_secret_is_so_in_the_whole_run() {
+async fn channel_becoming_secret_is_hidden_in_entire_run() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
     let open = Graph::<Open>::builder("login")
         .node("ask", async |_cx, _s: Draft<Open>| -> NodeResult<Open> { Err("not yet".into()) })
@@ -152,7 +152,7 @@ async fn a_channel_that_becomes_secret_is_so_in_the_whole_run() {
 
 /// Guarantees: AT-REST-7.
 #[tokio::test]
-async fn an_error_of_a_secret_channel_names_it_and_no_value() {
+async fn secret_channel_error_hides_value() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
     let run = ended(runtime.start(&graph(), input()).await.unwrap()).await;
     let graph =
@@ -164,7 +164,7 @@ async fn an_error_of_a_secret_channel_names_it_and_no_value() {
 }
 
 #[tokio::test]
-async fn a_log_of_a_graph_without_secrets_says_nothing_of_them() {
+async fn log_without_secrets_never_mentions_secrets() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
     let graph = |secret: bool| {
         let graph = Graph::<Context>::builder("g").node("n", async |_cx, s| Ok(s)).entry("n");

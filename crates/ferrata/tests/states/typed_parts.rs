@@ -70,7 +70,7 @@ async fn end(part: GraphBuilder<Review>, lens: Lens<Article, Review>) -> Outcome
 
 /// Nodes of a part that work at once change its channels as they could in one graph.
 #[tokio::test]
-async fn a_part_of_channels_joins_by_the_outer_reducers() {
+async fn channels_of_part_join_by_outer_reducers() {
     let lens = Lens::new(
         |a: &Article| Review { text: a.text.clone(), notes: a.remarks.clone(), score: a.points },
         |a: &mut Article, r: Review| (a.text, a.remarks, a.points) = (r.text, r.notes, r.score),

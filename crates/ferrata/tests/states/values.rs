@@ -162,7 +162,7 @@ refused! {
 
 /// What only a comparison by the type itself tells apart.
 #[test]
-fn a_field_that_is_never_written_is_found_by_the_check_for_tests() {
+fn reads_back_check_finds_unserialized_field() {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
     struct Forgetful {
         #[serde(skip)]
@@ -236,7 +236,7 @@ struct Counted {
 /// A fork was made twice under one id, as a client does that heard no answer, and the second was refused as another one: what
 /// told them apart was the order in which a `HashMap` was written, which is another one each time.
 #[tokio::test]
-async fn the_same_fork_is_the_same_run_whatever_the_order_of_its_maps() {
+async fn fork_id_ignores_map_order() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
     let graph = Graph::<Counted>::builder("g").node("a", async |_cx, _s| Ok(())).entry("a").build().unwrap();
     let state = Counted { counts: (0..50).map(|n| (n.to_string(), n)).collect() };
@@ -309,7 +309,7 @@ async fn a_draft_keeps_what_equality_does_not_see() {
 }
 
 #[tokio::test]
-async fn a_draft_of_a_context_keeps_what_equality_does_not_see() {
+async fn context_draft_preserves_negative_zero() {
     let runtime = Runtime::builder(MemoryStore::new()).build().await.unwrap();
     let graph = Graph::<Context>::builder("g")
         .channel("list", Reducer::Append)
@@ -331,7 +331,7 @@ async fn a_draft_of_a_context_keeps_what_equality_does_not_see() {
 
 /// What a draft becomes gives what was stored of the edited state, exactly, whatever was edited.
 #[test]
-fn an_update_of_a_draft_gives_what_is_stored_of_it() {
+fn draft_update_reproduces_stored_state() {
     let signs = |dice: u64| {
         let float = |at: u64| [0.0, -0.0, 1.0, f64::MIN_POSITIVE][((dice >> (at * 2)) & 3) as usize];
         Signs {

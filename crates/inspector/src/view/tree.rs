@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_nested_deep_is_shown_a_level_at_a_time() {
+    fn deep_tree_is_shown_one_level_each() {
         let nested = |levels| (0..levels).fold(json!(1), |inner, _| json!([inner]));
         let shown = |levels| tree("", &json!({ "deep": nested(levels) }), 0, 1)["entries"][0].clone();
         assert_eq!(shown(100)["value"], nested(100));

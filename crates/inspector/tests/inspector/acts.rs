@@ -25,7 +25,7 @@ async fn an_inspector_that_only_reads_refuses_every_act() {
 
 /// Guarantees: INSPECT-15.
 #[tokio::test]
-async fn an_answer_reaches_the_run_and_a_second_one_is_told() {
+async fn answer_reaches_run_second_answer_is_refused() {
     let world = World::with_runs().await;
     let router = world.inspector().allow_writes().into_router();
     let answer = |value: serde_json::Value| json!({ "question": "approve@1:gate", "accept": value });
@@ -66,7 +66,7 @@ async fn a_failed_run_is_edited_and_tried_again() {
 
 /// Guarantees: INSPECT-20.
 #[tokio::test]
-async fn a_fork_goes_on_from_the_past_with_another_state() {
+async fn fork_continues_from_past_with_edited_state() {
     let world = World::with_runs().await;
     let router = world.inspector().allow_writes().into_router();
     let fork = json!({ "at": "check@1", "id": "again", "patch": [{ "set": ["amount", 1] }] });

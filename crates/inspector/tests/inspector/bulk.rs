@@ -16,7 +16,7 @@ async fn bulk(router: &Router, act: &str, body: Value) -> Reply {
 
 /// Guarantees: INSPECT-13.
 #[tokio::test]
-async fn all_runs_of_a_filter_are_purged_as_the_dry_run_says() {
+async fn filtered_purge_matches_its_dry_run() {
     let world = World::with_runs().await;
     world.copy("pay-3", 1_200).await;
     let router = world.inspector().allow_writes().into_router();
@@ -45,7 +45,7 @@ async fn all_runs_of_a_filter_are_purged_as_the_dry_run_says() {
 
 /// Guarantees: INSPECT-13.
 #[tokio::test]
-async fn a_run_that_is_not_meant_for_it_is_refused_by_name() {
+async fn bulk_refuses_unsuitable_run_by_name() {
     let world = World::with_runs().await;
     let router = world.inspector().allow_writes().into_router();
     let report =
@@ -63,7 +63,7 @@ async fn a_run_that_is_not_meant_for_it_is_refused_by_name() {
 
 /// Guarantees: INSPECT-13.
 #[tokio::test]
-async fn what_would_mean_every_run_has_to_say_so() {
+async fn bulk_on_every_run_needs_explicit_flag() {
     let world = World::with_runs().await;
     let router = world.inspector().allow_writes().into_router();
     for body in [json!({}), json!({ "filter": {} }), json!({ "filter": { "before": 0 } })] {
@@ -92,7 +92,7 @@ async fn what_would_mean_every_run_has_to_say_so() {
 
 /// Guarantees: INSPECT-5.
 #[tokio::test]
-async fn a_viewer_of_one_tenant_acts_on_no_other() {
+async fn tenant_viewer_acts_on_own_tenant_only() {
     let world = World::with_runs().await;
     let viewer = Viewer::new().of_tenant(TenantId::new("other").unwrap());
     let router = world.inspector().allow_writes().access(move |_| Some(viewer.clone())).into_router();
@@ -107,7 +107,7 @@ async fn a_viewer_of_one_tenant_acts_on_no_other() {
 
 /// Guarantees: INSPECT-13.
 #[tokio::test]
-async fn a_run_is_purged_and_another_goes_on_elsewhere() {
+async fn purge_removes_ended_run_goto_moves_failed() {
     let world = World::with_runs().await;
     let router = world.inspector().allow_writes().into_router();
     let open = act(&router, "default/pay-2/acts/purge", json!({})).await;

@@ -146,7 +146,7 @@ async fn told(router: &Router) -> Vec<(String, String)> {
 
 /// Guarantees: INSPECT-6.
 #[test]
-fn what_a_hook_hides_is_in_no_answer_wherever_it_stands() {
+fn hidden_field_appears_in_no_answer() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let places = prop::array::uniform6((0..MARK.len() + 4, 0..30_usize));
     let cases = std::env::var("FERRATA_INSPECTOR_HIDDEN").map_or(2, |cases| cases.parse().unwrap());
@@ -180,7 +180,7 @@ fn what_a_hook_hides_is_in_no_answer_wherever_it_stands() {
 
 /// Guarantees: INSPECT-6.
 #[tokio::test]
-async fn what_is_hidden_is_not_written_back_and_names_stay_as_they_are() {
+async fn hidden_field_is_not_written_back() {
     let world = filled(&std::array::from_fn(|_| MARK.to_owned())).await;
     let hides = |text: &str| text.contains(MARK).then(|| text.replace(MARK, "[hidden]"));
     let router = world.inspector().allow_writes().redact_texts(hides).into_router();
@@ -211,7 +211,7 @@ async fn what_is_hidden_is_not_written_back_and_names_stay_as_they_are() {
 ///
 /// Guarantees: INSPECT-6.
 #[tokio::test]
-async fn what_is_nested_deep_is_shown_where_something_is_hidden() {
+async fn deep_form_is_shown_next_to_hidden_field() {
     const SHOWN: &str = "[is-hidden]";
     let world = World::new();
     let driver = world.driver().await;

@@ -12,7 +12,7 @@ const SCRIPT: &str = "<script>window.hit=1</script>\u{202e}\u{0}\u{1b}[31m\"'`${
 
 /// Guarantees: INSPECT-9.
 #[tokio::test]
-async fn whatever_a_run_says_every_answer_is_json_of_a_bounded_size() {
+async fn every_answer_is_bounded_json() {
     let world = World::new();
     let driver = world.driver().await;
     let graph = Graph::<Context>::builder("wild")
@@ -49,7 +49,7 @@ async fn whatever_a_run_says_every_answer_is_json_of_a_bounded_size() {
 
 /// Guarantees: INSPECT-9.
 #[tokio::test]
-async fn a_question_of_any_size_has_a_form_of_a_bounded_one() {
+async fn question_of_any_size_has_bounded_form() {
     use ferrata_core::ask::Ask;
     let world = World::new();
     let driver = world.driver().await;

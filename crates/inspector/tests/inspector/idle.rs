@@ -33,7 +33,7 @@ async fn look_on(router: &axum::Router, frames: &mut BodyDataStream, time: Durat
 
 /// Guarantees: INSPECT-10.
 #[tokio::test(start_paused = true)]
-async fn a_run_at_rest_that_is_looked_at_costs_less_than_a_call_a_second() {
+async fn watched_idle_run_costs_few_store_calls() {
     for tells in [true, false] {
         let world = World::telling(tells).filled().await;
         let router = world.router();
@@ -68,7 +68,7 @@ async fn a_run_at_rest_that_is_looked_at_costs_less_than_a_call_a_second() {
 
 /// Guarantees: INSPECT-10.
 #[tokio::test]
-async fn a_page_of_a_list_costs_little_each_time_it_looks() {
+async fn open_list_page_polls_cheaply() {
     let world = World::with_runs().await;
     world.copy("pay-3", 400).await;
     let router = world.router();

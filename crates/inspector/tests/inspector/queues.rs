@@ -50,7 +50,7 @@ async fn queued(driver: &Runtime, graph: &Graph<Context>, tenant: &str, id: &str
 
 /// Guarantees: INSPECT-21.
 #[tokio::test]
-async fn the_fleet_shows_queues_and_a_run_how_many_are_before_it() {
+async fn fleet_shows_queues_and_run_shows_position() {
     let world = World::new();
     let driver = world.driver().await;
     let go = Arc::new(Semaphore::new(0));
@@ -111,7 +111,7 @@ async fn the_fleet_shows_queues_and_a_run_how_many_are_before_it() {
 
 /// Guarantees: INSPECT-21.
 #[tokio::test]
-async fn a_node_that_waits_for_a_place_says_behind_which_queue() {
+async fn node_waiting_for_slot_names_queue() {
     let world = World::new();
     let router = world.router();
     // What waits longer than a moment lets go of its memory.
@@ -152,7 +152,7 @@ async fn a_node_that_waits_for_a_place_says_behind_which_queue() {
 ///
 /// Guarantees: INSPECT-10.
 #[tokio::test(start_paused = true)]
-async fn queues_in_which_nothing_happens_are_listed_and_not_read() {
+async fn quiet_queues_are_listed_without_reading() {
     let world = World::with_runs().await;
     let driver = world.driver().await;
     for name in ["a", "b", "c", "d"] {

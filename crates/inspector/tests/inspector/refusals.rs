@@ -65,7 +65,7 @@ async fn pages_of_other_sites_are_refused() {
 
 /// Guarantees: INSPECT-3.
 #[tokio::test]
-async fn without_the_token_only_the_empty_page_is_served() {
+async fn requests_without_token_get_only_empty_page() {
     let world = World::with_runs().await;
     let router = world.inspector().token("0123456789abcdef").allow_writes().into_router();
     for path in READS.iter().filter(|path| path.starts_with("/api")) {
@@ -125,7 +125,7 @@ async fn the_page_is_found_wherever_it_is_nested() {
 
 /// Guarantees: INSPECT-22.
 #[tokio::test]
-async fn what_is_not_as_it_must_be_is_told_by_name() {
+async fn invalid_parameter_is_named() {
     let world = World::with_runs().await;
     let router = world.router();
     for (path, word) in [

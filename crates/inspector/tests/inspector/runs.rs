@@ -28,7 +28,7 @@ async fn reading_writes_nothing() {
 }
 
 #[tokio::test]
-async fn runs_are_listed_by_filters_and_found_by_words() {
+async fn runs_are_listed_by_filter_and_search() {
     let world = World::with_runs().await;
     let router = world.router();
     let ids = async |query: &str| -> Vec<String> {
@@ -69,7 +69,7 @@ async fn runs_are_listed_by_filters_and_found_by_words() {
 ///
 /// Guarantees: INSPECT-9.
 #[tokio::test]
-async fn a_search_answers_with_no_more_than_its_limit_and_goes_on_behind_that() {
+async fn search_respects_limit_and_continues_after_it() {
     let world = World::with_runs().await;
     world.copy("pay-3", 40).await;
     world.copy("pay-1", 30).await;
@@ -114,7 +114,7 @@ async fn a_search_answers_with_no_more_than_its_limit_and_goes_on_behind_that() 
 
 /// Guarantees: INSPECT-9.
 #[tokio::test]
-async fn a_list_reads_no_log_and_holds_no_payload() {
+async fn run_list_reads_no_log_and_no_payload() {
     let world = World::with_runs().await;
     let router = world.router();
     let before = world.reads();
@@ -134,7 +134,7 @@ async fn a_list_reads_no_log_and_holds_no_payload() {
 
 /// Guarantees: INSPECT-17.
 #[tokio::test]
-async fn a_run_is_shown_with_its_whole_graph_and_no_payload() {
+async fn run_view_has_entire_graph_without_payload() {
     let world = World::with_runs().await;
     let show = read(&world.router(), "/api/v1/runs/default/pay-3").await;
     assert!(!show.to_string().contains("4111-1111"), "{show}");
@@ -176,7 +176,7 @@ async fn a_run_is_shown_with_its_whole_graph_and_no_payload() {
 
 /// Guarantees: INSPECT-15.
 #[tokio::test]
-async fn questions_are_in_one_inbox_with_the_shape_of_their_answers() {
+async fn inbox_lists_questions_with_answer_shapes() {
     let world = World::with_runs().await;
     let router = world.router();
     let inbox = read(&router, "/api/v1/questions").await;
@@ -204,7 +204,7 @@ fn ever_busy() -> Graph<Context> {
 ///
 /// Guarantees: INSPECT-15.
 #[tokio::test]
-async fn a_question_of_an_older_run_is_in_the_inbox_however_many_go_on() {
+async fn inbox_shows_old_question_among_many_active_runs() {
     let world = World::with_runs().await;
     let driver = world.driver().await;
     let _run = driver.start(&ever_busy(), Context::new()).id("busy").await.unwrap();
@@ -279,7 +279,7 @@ fn asks_beside(work: &Arc<Notify>) -> Graph<Context> {
 ///
 /// Guarantees: INSPECT-15.
 #[tokio::test]
-async fn a_run_that_moves_while_the_inbox_is_listed_is_there_once() {
+async fn inbox_shows_run_moving_during_listing_once() {
     let begun = async |busy: bool| {
         let (world, work) = (World::new(), Arc::new(Notify::new()));
         let (driver, graph) = (world.driver().await, asks_beside(&work));
@@ -311,7 +311,7 @@ async fn a_run_that_moves_while_the_inbox_is_listed_is_there_once() {
 
 /// Guarantees: INSPECT-9.
 #[tokio::test]
-async fn a_state_is_read_a_level_at_a_time() {
+async fn state_is_read_one_level_each() {
     let world = World::new();
     let driver = world.driver().await;
     let graph = ferrata_core::graph::Graph::<Context>::builder("big")
@@ -469,7 +469,7 @@ async fn the_fleet_tells_executors_and_runs_without_one() {
 }
 
 #[tokio::test]
-async fn an_owner_that_is_not_heard_of_any_more_is_told_without_a_new_record() {
+async fn dead_owner_is_shown_without_new_record() {
     let world = World::new();
     let driver = world.driver().await;
     let graph = ferrata_core::graph::Graph::<Context>::builder("long")
@@ -491,7 +491,7 @@ async fn an_owner_that_is_not_heard_of_any_more_is_told_without_a_new_record() {
 
 /// Guarantees: INSPECT-21.
 #[tokio::test]
-async fn children_are_told_by_the_node_that_started_them_what_failed_first() {
+async fn children_are_listed_by_node_failures_first() {
     let world = World::new();
     let child = ferrata_core::graph::Graph::<Context>::builder("child")
         .node("work", async |_cx, s: ferrata_core::state::Draft<Context>| match s.get::<u32>("number")? {
@@ -533,7 +533,7 @@ async fn children_are_told_by_the_node_that_started_them_what_failed_first() {
 ///
 /// Guarantees: INSPECT-20.
 #[tokio::test]
-async fn what_a_fork_may_do_again_is_told_as_of_the_newest_record() {
+async fn fork_lists_repeated_effects_from_newest_record() {
     let world = World::with_runs().await;
     let router = world.router();
     let again = async |query: &str| -> Vec<String> {

@@ -28,7 +28,7 @@ async fn timed(router: &axum::Router, path: &str) -> String {
 
 /// Guarantees: INSPECT-9.
 #[tokio::test]
-async fn a_list_of_many_runs_is_read_a_page_at_a_time() {
+async fn list_of_many_runs_is_paged() {
     let world = World::with_runs().await;
     let runs = set("FERRATA_INSPECTOR_RUNS", 3_000);
     world.copy("pay-3", runs / 2).await;
@@ -55,7 +55,7 @@ async fn a_list_of_many_runs_is_read_a_page_at_a_time() {
 
 /// Guarantees: INSPECT-9.
 #[tokio::test]
-async fn a_run_of_many_records_is_shown_in_bounded_answers() {
+async fn run_with_many_records_has_bounded_answers() {
     let world = World::new();
     let records = set("FERRATA_INSPECTOR_RECORDS", 250);
     let graph = Graph::<Context>::builder("loop")
@@ -100,7 +100,7 @@ async fn a_run_of_many_records_is_shown_in_bounded_answers() {
 
 /// Guarantees: INSPECT-9.
 #[tokio::test]
-async fn a_log_is_read_once_for_a_page_and_a_state_once_for_all_its_levels() {
+async fn page_reads_log_once_and_state_once() {
     let world = World::with_runs().await;
     let router = world.router();
     let cost = async |path: &str| {
@@ -131,7 +131,7 @@ async fn a_log_is_read_once_for_a_page_and_a_state_once_for_all_its_levels() {
 
 /// Guarantees: INSPECT-9.
 #[tokio::test]
-async fn of_a_state_of_megabytes_every_answer_is_small() {
+async fn state_of_megabytes_has_small_answers() {
     let world = World::new();
     let graph =
         Graph::<Context>::builder("large").node("keep", async |_cx, s| Ok(s)).entry("keep").build().unwrap();

@@ -14,7 +14,7 @@ use serde_json::json;
 
 /// Guarantees: INSPECT-5, SECURITY-5.
 #[tokio::test]
-async fn a_viewer_of_one_tenant_learns_of_no_other() {
+async fn tenant_viewer_sees_own_tenant_only() {
     let world = World::with_runs().await;
     let tenant = TenantId::new("other").unwrap();
     let viewer = Viewer::new().named("ann").of_tenant(tenant);
@@ -67,7 +67,7 @@ async fn hidden_fields_are_in_no_answer() {
 
 /// Guarantees: AT-REST-7, INSPECT-7.
 #[tokio::test]
-async fn a_secret_channel_is_in_no_answer_but_to_those_who_may_see_it() {
+async fn secret_channel_is_shown_only_with_permission() {
     const MARK: &str = "mark-of-a-secret";
     let world = World::with_runs().await;
     let graph = Graph::<Context>::builder("keeps")
@@ -131,7 +131,7 @@ async fn a_secret_channel_is_in_no_answer_but_to_those_who_may_see_it() {
 
 /// Guarantees: INSPECT-8.
 #[tokio::test]
-async fn the_service_says_who_may_look_and_who_may_act() {
+async fn service_decides_viewing_and_acting_permissions() {
     let world = World::with_runs().await;
     let router = world
         .inspector()

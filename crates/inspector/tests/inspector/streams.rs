@@ -12,7 +12,7 @@ use super::support::{World, get, pay, send};
 
 /// Guarantees: INSPECT-11.
 #[tokio::test]
-async fn a_stream_goes_on_behind_the_last_event_that_was_seen() {
+async fn stream_continues_after_last_seen_event() {
     let world = World::with_runs().await;
     let router = world.router();
     let all = get(&router, "/api/v1/runs/default/pay-1/events?after=0").await;
@@ -45,7 +45,7 @@ async fn a_stream_goes_on_behind_the_last_event_that_was_seen() {
 
 /// Guarantees: INSPECT-11.
 #[tokio::test]
-async fn what_another_runtime_does_is_told_while_it_happens() {
+async fn stream_shows_actions_of_another_runtime() {
     let world = World::with_runs().await;
     let (end, ending) = watch::channel(false);
     let router = world.inspector().ending(ending).into_router();
@@ -67,7 +67,7 @@ async fn what_another_runtime_does_is_told_while_it_happens() {
 
 /// Guarantees: INSPECT-12.
 #[tokio::test]
-async fn what_nodes_and_callers_say_is_in_no_stream() {
+async fn stream_contains_no_node_or_caller_text() {
     let world = World::new();
     let graph = ferrata_core::graph::Graph::<ferrata_core::state::Context>::builder("talk")
         .node("talk", async |cx: ferrata_core::node::NodeContext, mut s: ferrata_core::state::Draft<_>| {

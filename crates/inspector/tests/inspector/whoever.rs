@@ -75,7 +75,7 @@ fn asked() -> impl Strategy<Value = Asked> {
 
 /// Guarantees: INSPECT-5, INSPECT-8, SECURITY-5.
 #[test]
-fn nobody_sees_or_does_more_than_they_may_whatever_they_ask() {
+fn no_request_exceeds_viewer_permissions() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let fresh = || {
         let world = tokio.block_on(World::with_runs());

@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_starts_of_a_name_are_the_same_whatever_the_clock_says() {
+    fn start_ids_differ_regardless_of_clock() {
         let (lives, me) =
             (StartIds::default(), ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default())));
         let mut all = HashSet::new();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_takes_the_places_of_those_in_doubt_once() {
+    fn start_takes_slots_of_unknown_starts_once() {
         let (lives, me) =
             (StartIds::default(), ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default())));
         let next = || lives.next_start("run:one", me, Timestamp::from_unix_ms(1));

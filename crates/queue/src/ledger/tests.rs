@@ -353,7 +353,7 @@ proptest! {
 
     /// Guarantees: QUEUE-7.
     #[test]
-    fn no_window_sees_more_starts_than_the_rate_and_its_burst(
+    fn no_window_exceeds_rate_and_burst(
         (starts, period, burst) in (1..20_u32, 50..5_000_u64, 1..6_u32),
         gaps in proptest::collection::vec((0..400_i64, 1..4_u8), 1..120),
     ) {
@@ -385,7 +385,7 @@ proptest! {
 
 /// A clock that was ahead by a year closes a queue for no longer than a burst takes.
 #[test]
-fn a_clock_that_was_ahead_closes_no_queue_for_long() {
+fn clock_ahead_does_not_close_queue_for_long() {
     let mut settings = QueueSettings::new();
     settings.rate = Some(RateLimit::new(60, Duration::from_secs(60)));
     let (mut ledger, me) = (QueueState::new(settings), executor());
@@ -401,7 +401,7 @@ fn a_clock_that_was_ahead_closes_no_queue_for_long() {
 
 /// A provider asked for a day, and a process whose clock is a little behind took all of it back.
 #[test]
-fn a_clock_that_is_behind_opens_no_queue_that_is_closed_for_a_day() {
+fn slow_clock_does_not_reopen_closed_queue() {
     let (mut ledger, me) = (QueueState::new(QueueSettings::new()), executor());
     let (now, behind) = (Timestamp::from_unix_ms(START), Timestamp::from_unix_ms(START - 600_000));
     let until = now.plus(LONGEST_CLOSED);
@@ -438,7 +438,7 @@ fn nobody_is_passed_for_ever() {
 }
 
 #[test]
-fn what_was_started_for_a_key_is_not_started_again_within_its_time() {
+fn once_key_is_not_started_again_within_window() {
     let (mut ledger, me) = (QueueState::new(QueueSettings::new()), executor());
     let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
     let once = |who: u8, now: Timestamp| {
@@ -457,7 +457,7 @@ fn what_was_started_for_a_key_is_not_started_again_within_its_time() {
 
 /// It was told how many wait, which may be nobody, and took a start of the rate.
 #[test]
-fn whoever_comes_when_no_more_keys_can_be_remembered_is_told_so() {
+fn full_key_memory_refuses_start_with_reason() {
     let mut settings = QueueSettings::new();
     // One more than the keys that are remembered may begin.
     settings.rate = Some(RateLimit::new(1, Duration::from_secs(3_600)).burst(10_001));
@@ -503,7 +503,7 @@ fn a_line_has_its_length() {
 
 /// The process that started the last of three died before it recorded the run: the one before stands in the line again, and no other.
 #[test]
-fn a_start_whose_place_nothing_takes_stands_in_the_line_again() {
+fn unrecorded_replacement_returns_predecessor_to_queue() {
     let mut settings = QueueSettings::new();
     settings.max_waiting = 1;
     let (mut ledger, me) = (QueueState::new(settings), executor());

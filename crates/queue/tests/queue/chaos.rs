@@ -228,7 +228,7 @@ async fn play_all(first: u64, is_sharded: bool) {
 
 /// Guarantees: QUEUE-1, QUEUE-2.
 #[tokio::test]
-async fn whatever_dies_places_are_kept_and_everybody_has_a_turn() {
+async fn chaos_preserves_slots_and_grants_every_waiter() {
     // With 22, a place was given away while its start was recorded: by a process whose clock was ahead.
     play_all(22, false).await;
 }
@@ -237,6 +237,6 @@ async fn whatever_dies_places_are_kept_and_everybody_has_a_turn() {
 ///
 /// Guarantees: QUEUE-1, QUEUE-2.
 #[tokio::test]
-async fn whatever_dies_in_shards_places_are_kept_and_everybody_has_a_turn() {
+async fn chaos_in_shards_preserves_slots_and_grants() {
     play_all(17, true).await;
 }

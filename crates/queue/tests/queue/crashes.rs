@@ -69,7 +69,7 @@ async fn crash_at_each_write(is_queued: bool, fault: Fault) {
 
 /// Guarantees: QUEUE-4.
 #[tokio::test]
-async fn a_crash_at_any_write_loses_no_start_and_doubles_none() {
+async fn crash_at_any_write_records_every_start_once() {
     for fault in [Fault::CrashBefore, Fault::CrashAfter] {
         crash_at_each_write(true, fault).await;
     }
@@ -83,7 +83,7 @@ async fn a_crash_at_any_write_loses_no_place() {
 }
 
 #[tokio::test]
-async fn a_write_that_fails_or_loses_its_reply_is_made_again() {
+async fn failed_or_unanswered_write_is_repeated() {
     crash_at_each_write(true, Fault::After).await;
     crash_at_each_write(false, Fault::Before).await;
 }
@@ -92,7 +92,7 @@ async fn a_write_that_fails_or_loses_its_reply_is_made_again() {
 ///
 /// Guarantees: QUEUE-9.
 #[tokio::test]
-async fn a_wait_rests_no_sooner_than_the_queue_knows() {
+async fn waiting_run_idles_after_queue_knows_its_question() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = in_a_place(&witness, 4 * WHILE);
     let holder = patient(&world, 60 * WHILE).await;
@@ -131,7 +131,7 @@ async fn a_wait_rests_no_sooner_than_the_queue_knows() {
 
 /// Once, a run slept for ever that had asked its question when its process ended, if the queue did not know of it yet.
 #[tokio::test]
-async fn a_process_that_ends_while_the_queue_is_away_leaves_nobody_asleep() {
+async fn shutdown_during_queue_outage_leaves_no_run_asleep() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = in_a_place(&witness, 6 * WHILE);
     let holder = patient(&world, 60 * WHILE).await;
@@ -159,7 +159,7 @@ async fn a_process_that_ends_while_the_queue_is_away_leaves_nobody_asleep() {
 
 /// Guarantees: QUEUE-9.
 #[tokio::test]
-async fn a_crash_at_any_write_of_a_wait_that_rests_leaves_nobody_asleep() {
+async fn crash_during_idle_wait_leaves_no_run_asleep() {
     let mut crashes = 0;
     for fault in [Fault::CrashBefore, Fault::CrashAfter] {
         for n in 0.. {
@@ -195,7 +195,7 @@ async fn a_crash_at_any_write_of_a_wait_that_rests_leaves_nobody_asleep() {
 ///
 /// Guarantees: QUEUE-8.
 #[tokio::test]
-async fn a_crash_at_any_write_loses_no_start_whose_place_is_taken() {
+async fn crash_during_replacement_loses_no_start() {
     for fault in [Fault::CrashBefore, Fault::CrashAfter] {
         for n in 0.. {
             let (world, witness) = (World::new(), Witness::default());

@@ -135,7 +135,7 @@ async fn time_to_end(wait: Wait, interruption: Interruption, count: u32) -> Dura
 }
 
 #[tokio::test]
-async fn a_turn_that_comes_while_a_process_ends_or_a_run_is_paused_is_not_lost() {
+async fn grant_during_shutdown_or_pause_is_not_lost() {
     let mut late = Vec::new();
     let interruptions = [
         Interruption::Shutdown,

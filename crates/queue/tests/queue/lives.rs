@@ -78,7 +78,7 @@ impl Two {
 /// A start finds that the run of its name has ended, and says so of the place that it was given: that run is purged by then, and another one has
 /// begun in the place. The place was given back.
 #[tokio::test]
-async fn an_end_that_a_start_has_found_takes_no_place_from_the_next_run_of_that_name() {
+async fn end_found_by_start_spares_next_runs_slot() {
     let two = Two::new().await;
     two.slow.serve(&two.graph).unwrap();
     two.completes(&two.started(&two.slow, "again").await).await;
@@ -93,7 +93,7 @@ async fn an_end_that_a_start_has_found_takes_no_place_from_the_next_run_of_that_
 
 /// The same of a run that ended while it waited: the next one waited on hold for ever.
 #[tokio::test]
-async fn an_end_in_the_line_takes_the_next_run_of_that_name_out_of_no_line() {
+async fn end_of_waiting_run_spares_next_waiter() {
     let two = Two::new().await;
     two.slow.serve(&two.graph).unwrap();
     let first = two.started(&two.slow, "first").await;
@@ -114,7 +114,7 @@ async fn an_end_in_the_line_takes_the_next_run_of_that_name_out_of_no_line() {
 /// The turn of a run comes that was cancelled in the line. It is purged, and the next one of its name stands in the place, on hold: the queue did not let
 /// that one go.
 #[tokio::test]
-async fn a_turn_of_a_run_that_was_cancelled_in_the_line_is_that_of_the_next_of_its_name() {
+async fn grant_of_cancelled_waiter_reaches_next_run() {
     let two = Two::new().await;
     two.slow.serve(&two.graph).unwrap();
     let first = two.started(&two.slow, "first").await;
@@ -134,7 +134,7 @@ async fn a_turn_of_a_run_that_was_cancelled_in_the_line_is_that_of_the_next_of_i
 /// A process looks after the holders, and finds that a run has ended: it is purged by then, and another one has begun in its place, in the process that
 /// had asked for it.
 #[tokio::test]
-async fn who_looks_after_a_holder_takes_no_place_from_the_next_run_of_that_name() {
+async fn holder_check_spares_slot_of_next_run() {
     let two = Two::new().await;
     // It drives the run, and cannot say that it has ended.
     let (worker, away) = Deaf::process(&two.world, &two.beside).await;
@@ -161,7 +161,7 @@ async fn who_looks_after_a_holder_takes_no_place_from_the_next_run_of_that_name(
 
 /// A run ends in a process that has not opened the queue. It finds out which one it is, and by then another run of that name has begun in the place.
 #[tokio::test]
-async fn an_end_where_the_queue_is_not_known_takes_no_place_from_the_next_run_of_that_name() {
+async fn end_without_open_queue_spares_next_runs_slot() {
     let two = Two::new().await;
     two.slow.queue("other").declare().await.unwrap();
     two.slow.serve(&two.graph).unwrap();
@@ -178,7 +178,7 @@ async fn an_end_where_the_queue_is_not_known_takes_no_place_from_the_next_run_of
 /// A process dies between being given a place and recording the run, and another one starts the same. When that run has ended, the place is not kept for
 /// the first start for long.
 #[tokio::test]
-async fn a_start_that_died_with_its_process_keeps_the_place_of_the_next_one_for_moments() {
+async fn start_of_dead_process_holds_slot_only_briefly() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, MOMENT);
     let (doomed, other) = (process(&world).await, process(&world).await);

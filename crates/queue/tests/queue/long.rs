@@ -75,7 +75,7 @@ async fn cost(many: usize) -> Cost {
 
 /// Once, whoever came second read all who wait again, with each turn of another process.
 #[tokio::test]
-async fn what_another_process_changes_is_read_in_proportion_to_it() {
+async fn queue_reads_only_changes_of_other_process() {
     let many = std::env::var("FERRATA_LONG_LINE").map_or(MANY, |many| many.parse().unwrap());
     let (few, many) = (cost(100).await, cost(many).await);
     println!("{few:?} with 100 who wait, {many:?} with many");
@@ -86,7 +86,7 @@ async fn what_another_process_changes_is_read_in_proportion_to_it() {
 
 /// Once, a queue whose state had outgrown the largest record took no change any more: no place in it could be given back.
 #[tokio::test]
-async fn whoever_finds_no_room_is_refused_and_the_others_have_their_turns() {
+async fn full_queue_refuses_start_and_still_grants() {
     let world = World::new();
     let process = world.process_with(|b| set_up(b, WHILE).max_body(64 * 1024)).await.unwrap();
     let witness = Witness::default();

@@ -49,7 +49,7 @@ impl Clock for Counting {
 
 /// One who waited for a run in the line asked the queue, was told that the queue had been asked, and asked again.
 #[tokio::test]
-async fn who_waits_for_a_run_in_the_line_asks_when_something_has_happened() {
+async fn waiting_handle_polls_queue_only_after_changes() {
     let (world, witness) = (World::new(), Witness::default());
     let beside = process(&world).await;
     let clock = Arc::new(Counting { inner: Arc::clone(beside.clock()), asked: AtomicU64::new(0) });
@@ -78,7 +78,7 @@ async fn who_waits_for_a_run_in_the_line_asks_when_something_has_happened() {
 
 /// Each question put off the next look: a process that is told nothing by its store never heard what others did.
 #[tokio::test]
-async fn who_is_asked_again_and_again_looks_all_the_same() {
+async fn constant_requests_do_not_suppress_polling() {
     let (world, witness) = (World::new(), Witness::default());
     let beside = process(&world).await;
     let (deaf, _) = Deaf::process(&world, &beside).await;
@@ -101,7 +101,7 @@ async fn who_is_asked_again_and_again_looks_all_the_same() {
 
 /// A process finds a dead holder of another process also while its own nodes ask for places and give them back without a pause.
 #[tokio::test]
-async fn a_dead_holder_is_found_whatever_is_asked_meanwhile() {
+async fn dead_holder_is_found_under_constant_requests() {
     let (world, witness) = (World::new(), Witness::default());
     let (doomed, beside) = (patient(&world, 60 * WHILE).await, process(&world).await);
     let (deaf, _) = Deaf::process(&world, &beside).await;
@@ -142,7 +142,7 @@ async fn a_dead_holder_is_found_whatever_is_asked_meanwhile() {
 
 /// The label is anybody's: a service may have its own `queue`, of which there is none here.
 #[tokio::test]
-async fn runs_with_a_label_that_names_no_queue_cost_nothing_once_they_have_ended() {
+async fn foreign_queue_label_costs_nothing_after_run_end() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, Duration::ZERO);
     let beside = process(&world).await;
@@ -166,7 +166,7 @@ async fn runs_with_a_label_that_names_no_queue_cost_nothing_once_they_have_ended
 
 /// A process that serves the workflow and has declared another queue alone: it gives back the places of the runs that end in it.
 #[tokio::test]
-async fn a_run_that_ends_where_its_queue_was_not_declared_gives_its_place_back_at_once() {
+async fn run_ending_without_declared_queue_frees_slot() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, WHILE);
     let (starter, worker) = (patient(&world, 10 * WHILE).await, patient(&world, 10 * WHILE).await);

@@ -18,7 +18,7 @@ use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, in_a_place_as, p
 
 /// Guarantees: QUEUE-1.
 #[tokio::test]
-async fn never_more_nodes_than_places_and_each_has_its_turn() {
+async fn nodes_never_exceed_slots_and_all_run() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = in_a_place(&witness, 5 * MOMENT);
     let mut processes = Vec::new();
@@ -41,7 +41,7 @@ async fn never_more_nodes_than_places_and_each_has_its_turn() {
 
 /// One who waits for longer than runs stay in memory rests, as a question that says what it waits for; its turn wakes it.
 #[tokio::test]
-async fn a_long_wait_takes_no_memory_and_is_over_when_its_turn_comes() {
+async fn long_wait_frees_memory_until_grant() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = in_a_place(&witness, 10 * WHILE);
     let (holder, process) = (patient(&world, 60 * WHILE).await, process(&world).await);
@@ -72,7 +72,7 @@ async fn a_long_wait_takes_no_memory_and_is_over_when_its_turn_comes() {
 
 /// Guarantees: QUEUE-2.
 #[tokio::test]
-async fn a_holder_that_dies_gives_its_place_back_by_its_heartbeat() {
+async fn dead_holder_frees_slot_by_heartbeat() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = in_a_place(&witness, 30 * MOMENT);
     let lost = in_a_place_as("served_nowhere", &witness, 30 * MOMENT);
@@ -94,7 +94,7 @@ async fn a_holder_that_dies_gives_its_place_back_by_its_heartbeat() {
 }
 
 #[tokio::test]
-async fn a_node_that_gives_up_waiting_leaves_its_place_to_others() {
+async fn node_giving_up_wait_leaves_slot_to_others() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = in_a_place(&witness, 20 * MOMENT);
     let impatient = async |cx: NodeContext, mut s: Draft<Context>| {
@@ -121,7 +121,7 @@ async fn a_node_that_gives_up_waiting_leaves_its_place_to_others() {
 }
 
 #[tokio::test]
-async fn a_place_that_was_released_is_free_at_once() {
+async fn released_slot_is_free_at_once() {
     let world = World::new();
     let process = process(&world).await;
     process.queue("gpu").at_once(1).declare().await.unwrap();
@@ -145,7 +145,7 @@ async fn a_place_that_was_released_is_free_at_once() {
 }
 
 #[tokio::test]
-async fn a_provider_that_wants_to_be_left_alone_is() {
+async fn retry_after_blocks_grants_for_requested_time() {
     let world = World::new();
     let process = process(&world).await;
     let model = process.queue("model").declare().await.unwrap();
@@ -180,7 +180,7 @@ async fn a_provider_that_wants_to_be_left_alone_is() {
 
 /// Keys that follow from the state take turns, over all runs and processes.
 #[tokio::test]
-async fn a_limit_holds_for_each_key_of_the_state() {
+async fn limit_applies_to_each_state_key() {
     let (world, witness) = (World::new(), Witness::default());
     let work = {
         let witness = witness.clone();
@@ -216,7 +216,7 @@ async fn a_limit_holds_for_each_key_of_the_state() {
 }
 
 #[tokio::test]
-async fn a_limit_stands_around_whatever_is_declared_before_it() {
+async fn limit_wraps_all_earlier_node_layers() {
     let world = World::new();
     let process = process(&world).await;
     let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();
@@ -256,7 +256,7 @@ async fn a_limit_stands_around_whatever_is_declared_before_it() {
 
 /// What others have changed is not heard of before the next look, and what is answered without a record is true all the same.
 #[tokio::test]
-async fn an_answer_without_a_record_is_of_the_queue_as_it_is() {
+async fn answer_without_record_reflects_current_queue() {
     let (world, witness) = (World::new(), Witness::default());
     let operator = process(&world).await;
     let (deaf, _) = Deaf::process(&world, &operator).await;
@@ -308,7 +308,7 @@ async fn what_cannot_be_is_refused() {
 /// A store that has lost its last records has lost the claim in which the node asked: the queue, in another log, knows of it. What the node asked in its
 /// next claim was taken for what a process says that has lost the run, and nothing woke the run any more.
 #[tokio::test]
-async fn a_node_of_whose_claim_the_store_has_lost_the_record_has_its_turn() {
+async fn node_gets_slot_despite_lost_claim_record() {
     let (world, witness) = (World::new(), Witness::default());
     let (holder, process) = (patient(&world, 60 * WHILE).await, process(&world).await);
     let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();
@@ -348,7 +348,7 @@ async fn a_node_of_whose_claim_the_store_has_lost_the_record_has_its_turn() {
 
 /// A node that dropped its wait and asked again at the same moment lost the place that it was given: what was owed for the first was taken from the second.
 #[tokio::test]
-async fn a_node_that_drops_its_wait_and_asks_again_at_once_keeps_its_place() {
+async fn immediate_second_request_preserves_granted_slot() {
     let (world, witness) = (World::new(), Witness::default());
     let process = process(&world).await;
     let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();
@@ -382,7 +382,7 @@ async fn a_node_that_drops_its_wait_and_asks_again_at_once_keeps_its_place() {
 
 /// A node with a limit that asked for a place of the same queue was told that it had one, and gave back that of the limit while it was at work.
 #[tokio::test]
-async fn two_places_of_a_queue_without_names_of_their_own_are_refused() {
+async fn two_unnamed_slots_of_queue_are_refused() {
     let world = World::new();
     let process = process(&world).await;
     let gpu = process.queue("gpu").at_once(3).declare().await.unwrap();
@@ -421,7 +421,7 @@ async fn two_places_of_a_queue_without_names_of_their_own_are_refused() {
 
 /// An attempt that fails while somebody beside it still has its place is tried again, and asks for one.
 #[tokio::test]
-async fn an_attempt_is_not_refused_for_a_place_of_the_one_before() {
+async fn attempt_may_request_slot_held_by_earlier_one() {
     let world = World::new();
     let process = process(&world).await;
     let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();
@@ -452,7 +452,7 @@ async fn an_attempt_is_not_refused_for_a_place_of_the_one_before() {
 
 /// Somebody beside an attempt gives its place back while the next attempt is at work in it.
 #[tokio::test]
-async fn a_place_that_an_earlier_attempt_gives_back_is_not_that_of_the_next() {
+async fn slot_release_of_earlier_attempt_spares_next() {
     for is_released in [false, true] {
         let (world, witness) = (World::new(), Witness::default());
         let process = process(&world).await;

@@ -9,7 +9,7 @@ use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
 
 /// Kestra: a run that was killed let two of those who waited in, and one that was killed while it waited let one in beside those at work.
 #[tokio::test]
-async fn a_cancel_lets_in_as_many_as_it_takes_out() {
+async fn cancel_admits_as_many_as_it_removes() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, WHILE);
     let process = process(&world).await;
@@ -39,7 +39,7 @@ async fn a_cancel_lets_in_as_many_as_it_takes_out() {
 
 /// Windmill, and Inngest before: a start whose predecessor by the key was at work took its place, and what that one was about was lost.
 #[tokio::test]
-async fn a_start_by_a_key_of_which_one_is_at_work_begins_a_time_of_its_own() {
+async fn debounced_start_after_active_run_begins_new_window() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, 20 * MOMENT);
     let process = process(&world).await;

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, patient, process, set_up};
 
 #[tokio::test]
-async fn a_node_whose_store_is_away_while_it_asks_for_a_place_does_not_fail() {
+async fn store_outage_during_slot_request_spares_node() {
     // As many writes as are tried for one record, fewer, and more.
     for writes in [3, 8, 9, 12, 20] {
         let world = World::new();
@@ -50,7 +50,7 @@ async fn a_node_whose_store_is_away_while_it_asks_for_a_place_does_not_fail() {
 
 /// A node that cannot rest waits for its turn alone, and the queue that would tell it has forgotten it.
 #[tokio::test]
-async fn a_node_that_waits_in_memory_asks_a_queue_again_that_was_purged() {
+async fn node_waiting_in_memory_asks_purged_queue_again() {
     let (world, witness) = (World::new(), Witness::default());
     let (beside, process) = (patient(&world, 100 * WHILE).await, process(&world).await);
     let gpu = process.queue("gpu").at_once(1).declare().await.unwrap();

@@ -70,7 +70,7 @@ async fn waits(mut watch: Watch) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn who_watches_a_run_is_told_what_it_waits_for_and_that_its_turn_has_come() {
+async fn watcher_sees_queue_wait_and_grant() {
     let (world, witness) = (World::new(), Witness::default());
     let process = process(&world).await;
     for name in ["gpu", "mail"] {
@@ -101,7 +101,7 @@ async fn who_watches_a_run_is_told_what_it_waits_for_and_that_its_turn_has_come(
 }
 
 #[tokio::test]
-async fn a_wait_that_is_long_is_among_what_is_stalled() {
+async fn long_queue_wait_is_listed_as_stalled() {
     let (world, witness) = (World::new(), Witness::default());
     let process = process(&world).await;
     let mail = process.queue("mail").at_once(1).declare().await.unwrap();

@@ -19,7 +19,7 @@ use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
 
 /// Guarantees: QUEUE-1.
 #[tokio::test]
-async fn never_more_runs_than_places_and_each_has_its_turn() {
+async fn runs_never_exceed_slots_and_all_run() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, 5 * MOMENT);
     let mut processes = Vec::new();
@@ -72,7 +72,7 @@ async fn the_urgent_come_first_and_keys_take_turns() {
 }
 
 #[tokio::test]
-async fn a_start_waits_for_its_time_and_not_beyond_its_deadline() {
+async fn start_waits_for_its_time_until_deadline() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, WHILE);
     let process = process(&world).await;
@@ -95,7 +95,7 @@ async fn a_start_waits_for_its_time_and_not_beyond_its_deadline() {
 }
 
 #[tokio::test]
-async fn what_was_started_for_a_key_is_not_started_again() {
+async fn once_key_is_not_started_again() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, MOMENT);
     let process = process(&world).await;
@@ -124,7 +124,7 @@ async fn what_was_started_for_a_key_is_not_started_again() {
 }
 
 #[tokio::test]
-async fn one_that_is_cancelled_or_let_go_while_it_waits_holds_up_nobody() {
+async fn cancelled_or_released_waiter_blocks_no_other() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, WHILE);
     let process = process(&world).await;
@@ -146,7 +146,7 @@ async fn one_that_is_cancelled_or_let_go_while_it_waits_holds_up_nobody() {
 
 /// A queued run whose process dies goes on in another, and has its place until it has ended.
 #[tokio::test]
-async fn a_run_keeps_its_place_through_the_death_of_its_process() {
+async fn run_keeps_slot_across_process_death() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, 30 * MOMENT);
     let (doomed, other) = (process(&world).await, process(&world).await);
@@ -165,7 +165,7 @@ async fn a_run_keeps_its_place_through_the_death_of_its_process() {
 
 /// A document that is saved again and again is indexed once, as it was saved last.
 #[tokio::test]
-async fn of_several_starts_by_a_key_the_last_counts() {
+async fn debounce_runs_last_start_of_key() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, MOMENT);
     let process = process(&world).await;
@@ -206,7 +206,7 @@ async fn of_several_starts_by_a_key_the_last_counts() {
 }
 
 #[tokio::test]
-async fn one_that_is_replaced_again_and_again_has_its_turn_at_last() {
+async fn repeatedly_replaced_start_runs_at_max_delay() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, MOMENT);
     let process = process(&world).await;
@@ -282,7 +282,7 @@ async fn those_who_wait_cost_an_idle_fleet_nothing() {
 }
 
 #[tokio::test]
-async fn a_key_is_taken_from_a_field_of_the_input() {
+async fn key_comes_from_input_field() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, 5 * MOMENT);
     let process = process(&world).await;
@@ -323,7 +323,7 @@ async fn a_key_is_taken_from_a_field_of_the_input() {
 
 /// Once, each run that ended in a process with a queue was read again, whether it had gone through one or not, and each start read the queue first.
 #[tokio::test]
-async fn a_start_that_has_room_and_its_end_read_nothing_of_their_own() {
+async fn immediate_start_and_end_read_nothing_extra() {
     const RUNS: usize = 40;
     let (world, witness) = (World::new(), Witness::default());
     let one = process(&world).await;
@@ -360,7 +360,7 @@ async fn a_start_that_has_room_and_its_end_read_nothing_of_their_own() {
 /// The queue cannot be written when a run ends; it is purged and started again elsewhere, in the place that it still has. When the first process can
 /// write again, it gives back its place, and not the other's.
 #[tokio::test]
-async fn an_end_that_is_noted_late_takes_no_place_from_the_next_run_of_that_name() {
+async fn late_end_note_spares_slot_of_next_run() {
     let (world, witness) = (World::new(), Witness::default());
     let one = process(&world).await;
     let (other, asked) = Deaf::process(&world, &one).await;
@@ -394,7 +394,7 @@ fn titled(title: &str) -> Context {
 ///
 /// Guarantees: QUEUE-5.
 #[tokio::test]
-async fn a_start_that_is_refused_takes_no_place_from_the_run_of_its_id() {
+async fn refused_start_spares_slot_of_existing_run() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, 30 * MOMENT);
     let (one, other) = (process(&world).await, process(&world).await);
@@ -421,7 +421,7 @@ async fn a_start_that_is_refused_takes_no_place_from_the_run_of_its_id() {
 
 /// A start that is made again while its process ends is refused, and its run waits on.
 #[tokio::test]
-async fn a_start_that_is_made_again_while_its_process_ends_leaves_the_run_its_place() {
+async fn repeated_start_during_shutdown_preserves_slot() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, 30 * MOMENT);
     let (one, other) = (process(&world).await, process(&world).await);
@@ -443,7 +443,7 @@ async fn a_start_that_is_made_again_while_its_process_ends_leaves_the_run_its_pl
 
 /// Two starts of one id at the same moment: one of them is the run, and it has the place.
 #[tokio::test]
-async fn of_two_starts_of_an_id_at_once_the_one_that_is_recorded_has_the_place() {
+async fn concurrent_starts_of_id_give_recorded_one_slot() {
     for is_in_one in [true, false] {
         let (world, witness) = (World::new(), Witness::default());
         let graph = slow(&witness, 30 * MOMENT);
@@ -475,7 +475,7 @@ async fn of_two_starts_of_an_id_at_once_the_one_that_is_recorded_has_the_place()
 
 /// A start that was refused was remembered by its key, and nothing was started by the key for all of its time.
 #[tokio::test]
-async fn a_start_that_is_refused_is_not_remembered_by_its_key() {
+async fn refused_start_does_not_use_once_key() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, MOMENT);
     let process = process(&world).await;
@@ -506,7 +506,7 @@ async fn a_start_that_is_refused_is_not_remembered_by_its_key() {
 
 /// The queue looked for the run of a start that came too late before that was recorded, and forgot it: it waited on hold for ever.
 #[tokio::test]
-async fn a_start_that_is_late_before_its_run_is_recorded_is_cancelled() {
+async fn unrecorded_start_past_deadline_is_cancelled() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, MOMENT);
     let process = process(&world).await;

@@ -10,7 +10,7 @@ use ferrata_queue::{Queue, RateLimit, RuntimeQueueExt, StartQueueExt};
 use crate::support::{MOMENT, WHILE, Witness, empty, process, set_up, slow};
 
 #[tokio::test]
-async fn the_highest_version_wins_and_not_the_last_process() {
+async fn highest_version_wins_over_last_process() {
     let world = World::new();
     let (old, new) = (process(&world).await, process(&world).await);
     let mail = old.queue("mail").at_once(5).declare().await.unwrap();
@@ -25,7 +25,7 @@ async fn the_highest_version_wins_and_not_the_last_process() {
 }
 
 #[tokio::test]
-async fn two_that_declare_at_once_come_to_the_newer_settings() {
+async fn concurrent_declarations_settle_on_newer_settings() {
     let world = World::new();
     let (old, new) = (process(&world).await, process(&world).await);
     let declared = async {
@@ -73,7 +73,7 @@ async fn an_operator_sees_and_changes_a_queue() {
 }
 
 #[tokio::test]
-async fn an_operator_says_how_often_a_key_is_served() {
+async fn operator_overrides_rate_of_key() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, MOMENT);
     let process = process(&world).await;
@@ -200,7 +200,7 @@ async fn purged_queue_finds_its_held_runs() {
 
 /// It has its place, and waits in its process for room: nobody has claimed it, as nobody has a run on hold.
 #[tokio::test]
-async fn a_run_that_an_operator_paused_stays_paused_when_it_is_started_again() {
+async fn operator_pause_survives_repeated_start() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = slow(&witness, 10 * WHILE);
     let limits = RunLimits::new().with_runs(1);

@@ -37,7 +37,7 @@ fn placed(witness: &Witness, time: Duration) -> Graph<Context> {
 }
 
 #[tokio::test]
-async fn only_processes_with_the_tags_take_runs_from_a_queue() {
+async fn only_tagged_processes_claim_queued_runs() {
     let (world, witness) = (World::new(), Witness::default());
     let graph = placed(&witness, 5 * MOMENT);
     let (plain, gpu) = (with_tags(&world, &["eu"]).await, with_tags(&world, &["gpu", "eu"]).await);
@@ -79,7 +79,7 @@ async fn only_processes_with_the_tags_take_runs_from_a_queue() {
 }
 
 #[tokio::test]
-async fn a_run_that_no_process_may_take_says_what_is_missing() {
+async fn unclaimable_run_reports_missing_tags() {
     let (world, witness) = (World::new(), Witness::default());
     let (graph, nodes) = (placed(&witness, MOMENT), in_a_place_as("nodes", &witness, MOMENT));
     let plain = with_tags(&world, &[]).await;
@@ -147,7 +147,7 @@ async fn tags_that_cannot_be_are_refused() {
 
 /// The starter dies at any write, and the start is made again by a process in which the run may not go on.
 #[tokio::test]
-async fn a_start_that_is_made_again_elsewhere_is_begun_where_it_may_be() {
+async fn repeated_start_elsewhere_runs_on_tagged_process() {
     for (fault, n) in
         [Fault::CrashBefore, Fault::CrashAfter].into_iter().flat_map(|fault| (0..6).map(move |n| (fault, n)))
     {

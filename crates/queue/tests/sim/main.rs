@@ -92,18 +92,18 @@ fn queues_keep_what_they_promise_with_other_seeds() {
 
 /// Guarantees: QUEUE-6.
 #[test]
-fn a_name_that_fifty_purge_and_begin_anew_is_one_run_at_a_time() {
+fn fifty_concurrent_restarts_run_one_at_once() {
     simulate(Mix::Anew, 0, 1);
 }
 
 /// Guarantees: QUEUE-6.
 #[test]
-fn a_name_that_fifty_purge_and_begin_anew_in_shards_is_one_run_at_a_time() {
+fn fifty_sharded_restarts_run_one_at_once() {
     simulate(Mix::AnewInShards, 0, 1);
 }
 
 #[test]
-fn processes_of_two_versions_keep_to_the_newer_settings_and_to_what_they_know() {
+fn mixed_versions_follow_newer_settings() {
     simulate(Mix::Editions, 0, 1);
 }
 

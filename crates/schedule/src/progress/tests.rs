@@ -65,7 +65,7 @@ proptest! {
 
     /// While a process is there, the line is the plain one.
     #[test]
-    fn ticks_that_meet_a_run_are_as_in_a_plain_line(
+    fn ticks_overlapping_run_match_plain_queue(
         room in 0..4_u32,
         minutes in prop::collection::vec(0..60_u32, 24),
     ) {
@@ -133,7 +133,7 @@ proptest! {
 
 /// Of so many at once that none can walk through them, the last are those that a walk would end with.
 #[test]
-fn the_last_of_very_many_ticks_are_those_of_a_walk() {
+fn last_of_many_ticks_match_enumeration() {
     let definition = Definition {
         cron: "*/7 * * * * *".to_owned(),
         ..definition(CatchUp::All(1_000), Overlap::Allow, Duration::from_secs(5))

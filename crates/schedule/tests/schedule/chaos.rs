@@ -131,7 +131,7 @@ fn tick(n: i64) -> Timestamp {
 
 /// Guarantees: SCHEDULE-1.
 #[tokio::test]
-async fn whatever_dies_and_however_wrong_clocks_are_each_tick_has_one_run() {
+async fn chaos_gives_each_tick_one_run() {
     let rounds = std::env::var("FERRATA_CHAOS").ok().and_then(|rounds| rounds.parse::<u64>().ok());
     for seed in 1..=rounds.unwrap_or(2) {
         play(seed).await;

@@ -56,7 +56,7 @@ async fn crash_at_each_write(overlap: Overlap, fault: Fault) {
 
 /// Guarantees: SCHEDULE-1.
 #[tokio::test]
-async fn a_crash_at_any_write_leaves_one_run_for_each_tick() {
+async fn crash_at_any_write_starts_tick_once() {
     for fault in [Fault::CrashBefore, Fault::CrashAfter] {
         crash_at_each_write(Overlap::Skip, fault).await;
     }
@@ -64,7 +64,7 @@ async fn a_crash_at_any_write_leaves_one_run_for_each_tick() {
 
 /// Guarantees: SCHEDULE-1.
 #[tokio::test]
-async fn a_crash_at_any_write_spawns_one_run_for_each_tick() {
+async fn crash_at_any_write_spawns_tick_once() {
     crash_at_each_write(Overlap::Allow, Fault::CrashAfter).await;
 }
 
@@ -73,7 +73,7 @@ async fn a_crash_at_any_write_spawns_one_run_for_each_tick() {
 ///
 /// Guarantees: SCHEDULE-1.
 #[tokio::test]
-async fn a_crash_at_any_write_before_a_new_definition_leaves_one_run_for_each_tick() {
+async fn crash_before_new_definition_starts_tick_once() {
     let cases = [
         (Overlap::Skip, Fault::CrashBefore),
         (Overlap::Skip, Fault::CrashAfter),
@@ -122,7 +122,7 @@ async fn a_crash_at_any_write_before_a_new_definition_leaves_one_run_for_each_ti
 
 /// Guarantees: SCHEDULE-1.
 #[tokio::test]
-async fn a_write_that_fails_or_loses_its_reply_is_made_again() {
+async fn failed_or_unanswered_write_is_repeated() {
     for fault in [Fault::Before, Fault::After] {
         for n in 0.. {
             let world = world();
@@ -145,7 +145,7 @@ async fn a_write_that_fails_or_loses_its_reply_is_made_again() {
 ///
 /// Guarantees: SCHEDULE-13.
 #[tokio::test]
-async fn a_schedule_that_was_purged_begins_anew_and_leaves_old_runs_alone() {
+async fn purged_schedule_restarts_without_repeating_old_runs() {
     let world = world();
     let process = mortal(&world).await;
     let daily = start(&process, Overlap::Allow).await.unwrap();

@@ -27,7 +27,7 @@ fn hours(hours: &[u32]) -> Vec<(String, ferrata_core::Timestamp)> {
 
 /// Guarantees: SCHEDULE-7.
 #[tokio::test]
-async fn a_tick_is_skipped_while_a_run_goes_on() {
+async fn skip_policy_skips_tick_during_run() {
     let world = world();
     let hourly = half_a_day(&world, Overlap::Skip, 150 * MINUTE).await;
     let found: Vec<_> = runs(&hourly).await.into_iter().map(|run| (run.0, run.1)).collect();
@@ -52,7 +52,7 @@ async fn ticks_wait_in_a_line_of_so_many() {
 
 /// Guarantees: SCHEDULE-7.
 #[tokio::test]
-async fn the_next_tick_cancels_the_run_of_the_last() {
+async fn cancel_old_policy_cancels_previous_run() {
     let world = world();
     let hourly = half_a_day(&world, Overlap::CancelOld, 150 * MINUTE).await;
     let found = runs(&hourly).await;
@@ -69,7 +69,7 @@ async fn the_next_tick_cancels_the_run_of_the_last() {
 
 /// Guarantees: SCHEDULE-7.
 #[tokio::test]
-async fn runs_go_on_beside_each_other_where_they_may() {
+async fn allow_policy_runs_ticks_concurrently() {
     let world = world();
     let hourly = half_a_day(&world, Overlap::Allow, 150 * MINUTE).await;
     let found: Vec<_> = runs(&hourly).await.into_iter().map(|run| (run.0, run.1)).collect();
@@ -99,7 +99,7 @@ async fn a_run_that_fails_holds_up_no_tick() {
 ///
 /// Guarantees: SCHEDULE-6.
 #[tokio::test]
-async fn what_was_missed_is_caught_up_as_the_policy_says() {
+async fn missed_ticks_catch_up_by_policy() {
     for (catch_up, wanted, missed) in [
         (CatchUp::None, vec![0, 5], 4),
         (CatchUp::Last, vec![0, 4, 5], 3),

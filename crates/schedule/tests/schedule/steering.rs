@@ -10,7 +10,7 @@ use crate::support::{DAY, HOUR, MINUTE, calm, day, mortal, report, runs, slow, t
 
 /// Guarantees: SCHEDULE-11.
 #[tokio::test]
-async fn a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says() {
+async fn paused_schedule_catches_up_by_policy() {
     for (catch_up, after) in [(CatchUp::None, 2), (CatchUp::Last, 3)] {
         let world = world();
         let process = mortal(&world).await;
@@ -43,7 +43,7 @@ async fn a_paused_schedule_starts_nothing_and_catches_up_as_its_policy_says() {
 ///
 /// Guarantees: SCHEDULE-11.
 #[tokio::test]
-async fn a_schedule_that_cancels_old_runs_is_paused_and_cancelled_with_its_run() {
+async fn cancel_old_schedule_pauses_and_cancels_its_run() {
     use RunStatus::{Cancelled, InProgress, Interrupted};
     for overlap in [Overlap::CancelOld, Overlap::Skip, Overlap::Queue(1), Overlap::Allow] {
         let world = world();

@@ -120,7 +120,7 @@ fn expected(zone: &Zone, pattern: &Pattern) -> Vec<Timestamp> {
 
 /// Guarantees: SCHEDULE-3.
 #[test]
-fn a_year_of_ticks_is_as_a_walk_through_its_quarters_says() {
+fn year_of_ticks_matches_quarter_by_quarter_enumeration() {
     for zone in &ZONES {
         for pattern in &PATTERNS {
             let times = Times::new(pattern.cron, zone.name).unwrap();
@@ -147,7 +147,7 @@ proptest! {
     ///
     /// Guarantees: SCHEDULE-3.
     #[test]
-    fn the_neighbours_of_any_moment_are_those_of_the_walk(at_zone in 0..ZONES.len(), ms in 0..365 * 86_400_000_i64, near: bool) {
+    fn neighbors_of_any_moment_match_enumeration(at_zone in 0..ZONES.len(), ms in 0..365 * 86_400_000_i64, near: bool) {
         // The 30 minutes past two are those at which most clocks are changed.
         let (zone, pattern) = (&ZONES[at_zone], &PATTERNS[1]);
         let change = zone.changes[(ms % 2) as usize].0.max(1_440) * 60_000;
@@ -165,7 +165,7 @@ proptest! {
 ///
 /// Guarantees: SCHEDULE-3.
 #[test]
-fn every_minute_ticks_through_both_changes_of_the_clock() {
+fn minute_schedule_ticks_through_both_clock_changes() {
     // When the clocks were changed in 2025, in seconds.
     let changes: [(&str, [i64; 2]); 4] = [
         ("America/Los_Angeles", [1_741_514_400, 1_762_074_000]),
@@ -192,7 +192,7 @@ fn every_minute_ticks_through_both_changes_of_the_clock() {
 ///
 /// Guarantees: SCHEDULE-3.
 #[test]
-fn each_day_has_its_midnight_where_clocks_change_at_midnight() {
+fn daily_midnight_ticks_despite_midnight_clock_change() {
     for zone in ["America/Santiago", "Asia/Beirut", "Africa/Cairo", "America/Havana"] {
         let times = Times::new("0 0 * * *", zone).unwrap();
         // From 2022 on: what was decided since is another matter.
@@ -216,7 +216,7 @@ fn each_day_has_its_midnight_where_clocks_change_at_midnight() {
 ///
 /// Guarantees: SCHEDULE-3.
 #[test]
-fn a_gap_that_ends_at_midnight_moves_a_tick_into_the_day_after() {
+fn gap_at_midnight_moves_tick_to_next_day() {
     let of = |cron, zone, from: &str, wanted: &str| {
         let moment =
             |text: &str| Timestamp::from_unix_ms(text.parse::<jiff::Timestamp>().unwrap().as_millisecond());

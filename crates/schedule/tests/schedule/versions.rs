@@ -22,7 +22,7 @@ fn at(days: &[i64], hour: u32) -> Vec<String> {
 ///
 /// Guarantees: SCHEDULE-8.
 #[tokio::test]
-async fn the_highest_version_wins_and_not_the_last_process() {
+async fn highest_version_wins_over_last_process() {
     let world = world();
     let old = mortal(&world).await;
     let daily = start(&old, 1, "0 12 * * *").await.unwrap();
@@ -69,7 +69,7 @@ async fn another_definition_of_the_same_version_is_refused() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_schedule_is_refused_and_leaves_nothing() {
+async fn invalid_schedule_is_refused_without_trace() {
     let world = world();
     let process = mortal(&world).await;
     let long = "n".repeat(65);
@@ -113,7 +113,7 @@ async fn what_cannot_be_a_schedule_is_refused_and_leaves_nothing() {
 ///
 /// Guarantees: SCHEDULE-8.
 #[tokio::test]
-async fn two_that_begin_at_once_come_to_the_newer_definition() {
+async fn concurrent_starts_settle_on_newer_definition() {
     let world = world();
     let (one, two) = (mortal(&world).await, mortal(&world).await);
     let both = async { tokio::join!(start(&one, 1, "0 12 * * *"), start(&two, 2, "0 18 * * *")) };
@@ -128,7 +128,7 @@ async fn two_that_begin_at_once_come_to_the_newer_definition() {
 ///
 /// Guarantees: SCHEDULE-10.
 #[tokio::test]
-async fn a_new_definition_leaves_the_run_of_a_tick_alone() {
+async fn new_definition_leaves_active_tick_run_alone() {
     let world = world();
     let old = mortal(&world).await;
     let work = slow(5 * HOUR);
@@ -148,7 +148,7 @@ async fn a_new_definition_leaves_the_run_of_a_tick_alone() {
 ///
 /// Guarantees: SCHEDULE-10.
 #[tokio::test]
-async fn a_run_that_goes_on_is_waited_for_as_it_was_started() {
+async fn active_run_is_awaited_under_old_definition() {
     let before = [Overlap::CancelOld, Overlap::Skip, Overlap::Queue(1), Overlap::Allow];
     let after = [Overlap::Allow, Overlap::Skip, Overlap::CancelOld];
     let pairs = before.iter().flat_map(|before| after.iter().map(move |after| (*before, *after)));
@@ -197,7 +197,7 @@ async fn a_run_that_goes_on_is_waited_for_as_it_was_started() {
 ///
 /// Guarantees: SCHEDULE-10.
 #[tokio::test]
-async fn other_times_count_from_when_they_come_and_not_from_the_end_of_a_run() {
+async fn new_times_apply_from_definition_change() {
     let hours =
         |hours: &[u32]| -> Vec<_> { hours.iter().map(|hour| text(day(0).plus(HOUR * *hour))).collect() };
     for (overlap, started, skipped) in [

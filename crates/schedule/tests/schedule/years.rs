@@ -45,7 +45,7 @@ async fn every_night_of_a_year_has_one_run() {
 ///
 /// Guarantees: SCHEDULE-12.
 #[tokio::test]
-async fn a_schedule_goes_on_in_a_new_log_and_misses_nothing() {
+async fn schedule_continues_in_new_log_without_gap() {
     let world = world();
     let process = calm(&world).await;
     let often = process.schedule("often").cron("* * * * *").start(&report(), Context::new()).await.unwrap();
@@ -67,7 +67,7 @@ async fn a_schedule_goes_on_in_a_new_log_and_misses_nothing() {
 ///
 /// Guarantees: SCHEDULE-12.
 #[tokio::test]
-async fn a_schedule_whose_line_is_never_empty_goes_on_in_a_new_log() {
+async fn busy_schedule_continues_in_new_log() {
     let world = world();
     let process = calm(&world).await;
     let often = process.schedule("often").cron("* * * * *").overlap(Overlap::Queue(2));
@@ -94,7 +94,7 @@ async fn a_schedule_whose_line_is_never_empty_goes_on_in_a_new_log() {
 ///
 /// Guarantees: SCHEDULE-13.
 #[tokio::test]
-async fn a_schedule_that_went_on_in_a_new_log_begins_anew_when_that_was_purged() {
+async fn purged_continued_schedule_restarts_with_new_id() {
     let world = world();
     let process = calm(&world).await;
     let start = async |process: &Process| {
@@ -137,7 +137,7 @@ async fn a_schedule_that_went_on_in_a_new_log_begins_anew_when_that_was_purged()
 
 /// Guarantees: SCHEDULE-5.
 #[tokio::test]
-async fn starts_are_spread_behind_their_ticks_and_the_same_in_each_process() {
+async fn start_jitter_is_same_in_every_process() {
     let mut starts = Vec::new();
     for _ in 0..2 {
         let world = world();

@@ -74,7 +74,7 @@ fn every_property_notices_a_broken_store() {
 }
 
 #[test]
-fn the_table_names_properties_that_exist_and_each_once() {
+fn table_lists_each_property_once() {
     let properties: BTreeSet<_> = PROPERTIES.iter().map(name).collect();
     let named: BTreeSet<_> = NOTICED.iter().map(|(property, _)| (*property).to_owned()).collect();
     assert_eq!(named, properties);

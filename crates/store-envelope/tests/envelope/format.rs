@@ -40,7 +40,7 @@ async fn stored(options: EnvelopeOptions, body: &Bytes) -> Bytes {
 
 /// Guarantees: AT-REST-12, SECURITY-12.
 #[tokio::test]
-async fn each_form_of_the_envelope_is_as_it_was() {
+async fn envelope_formats_are_stable() {
     let body = Bytes::from(BODY);
     assert_eq!(stored(options(false, None), &body).await, body);
     assert_eq!(stored(options(false, Some(BODY.len() + 1)), &body).await, body);

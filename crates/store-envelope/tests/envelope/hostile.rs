@@ -29,7 +29,7 @@ async fn stored(store: &MemoryStore, run: &RunKey) -> Vec<Record> {
 
 /// Guarantees: AT-REST-2, SECURITY-2.
 #[tokio::test]
-async fn no_bit_of_an_envelope_can_be_changed_and_none_of_its_bytes_left_out() {
+async fn changed_or_cut_envelope_is_always_refused() {
     let (inner, store) = wrapped(all());
     let log = written(&store, "r", 1).await;
     let whole = stored(&inner, &log.key).await[0].body.clone();
@@ -91,7 +91,7 @@ async fn a_record_in_another_place_is_corrupt() {
 
 /// Guarantees: AT-REST-3.
 #[tokio::test]
-async fn what_is_not_encrypted_is_refused_unless_it_is_allowed() {
+async fn plaintext_is_refused_unless_allowed() {
     let inner = MemoryStore::new();
     let plain = written(&inner, "plain", 2).await;
     let compressing =
@@ -142,7 +142,7 @@ async fn a_key_that_is_missing_is_named() {
 }
 
 #[tokio::test]
-async fn a_body_that_would_grow_beyond_the_bound_is_not_read() {
+async fn body_decompressing_beyond_limit_is_refused() {
     let (inner, store) = wrapped(EnvelopeOptions::default().with_max_body(1 << 20));
     let log = written(&store, "r", 1).await;
     let bomb = |bytes: usize| zstd::bulk::compress(&vec![b'x'; bytes], 19).unwrap();
@@ -162,7 +162,7 @@ async fn a_body_that_would_grow_beyond_the_bound_is_not_read() {
 
 /// It was compressed, acknowledged, and never read again.
 #[tokio::test]
-async fn a_body_beyond_the_bound_that_is_written_is_read() {
+async fn written_body_beyond_limit_is_readable() {
     for options in [EnvelopeOptions::default(), encrypting(&["k"])] {
         let (inner, store) = wrapped(options.with_max_body(1 << 12));
         for (bytes, is_compressed) in [(1 << 12, true), ((1 << 12) + 1, false)] {

@@ -59,7 +59,7 @@ fn query(user: Option<&str>, labels: &[(&str, &str)]) -> RunQuery {
 
 /// Guarantees: AT-REST-6.
 #[tokio::test]
-async fn a_listing_finds_the_same_runs_with_the_same_facts() {
+async fn encrypted_listing_matches_plain_listing() {
     let (inner, store) = wrapped(with_labels(1));
     let plain = MemoryStore::new();
     fill(&store).await;
@@ -96,7 +96,7 @@ async fn only(store: &dyn CheckpointStore) -> RunHead {
 }
 
 #[tokio::test]
-async fn a_text_is_another_under_each_label_and_key_and_nothing_else_is_taken_for_it() {
+async fn label_text_encrypts_differently_per_label_and_key() {
     let (inner, store) = wrapped(with_labels(1));
     let facts = labelled(MARKER, &[("a", MARKER), ("b", MARKER)]);
     store.append(vec![started("r", facts.clone())]).await.remove(0).unwrap();
@@ -119,7 +119,7 @@ async fn a_text_is_another_under_each_label_and_key_and_nothing_else_is_taken_fo
 }
 
 #[tokio::test]
-async fn a_text_that_would_be_too_long_is_refused_before_anything_is_written() {
+async fn overlong_label_is_refused_before_write() {
     let (inner, store) = wrapped(with_labels(1));
     for (length, fits) in [(148, true), (149, false)] {
         let text = "x".repeat(length);

@@ -53,7 +53,7 @@ async fn records_of(store: &dyn CheckpointStore, run: &RunKey) -> Vec<Record> {
 
 /// Guarantees: AT-REST-8.
 #[tokio::test]
-async fn every_record_comes_under_the_current_key_and_says_what_it_said() {
+async fn rekey_moves_every_record_to_current_key() {
     let inner = MemoryStore::new();
     let under = |options: EnvelopeOptions| EnvelopeStore::new(inner.clone(), options);
     let (mut ann, mut bob) = (log("ann", "r"), log("bob", "r"));
@@ -116,7 +116,7 @@ async fn a_run_that_cannot_be_opened_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_is_told_from_one_that_can() {
+async fn rekey_refuses_missing_keys_and_unsupported_store() {
     let without_keys = EnvelopeStore::new(MemoryStore::new(), EnvelopeOptions::default());
     let error = without_keys.rekey(RekeyOptions::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
@@ -128,7 +128,7 @@ async fn a_store_that_cannot_is_told_from_one_that_can() {
 
 /// Guarantees: AT-REST-8.
 #[tokio::test]
-async fn a_rekey_that_is_cut_off_anywhere_is_repeated() {
+async fn interrupted_rekey_can_be_repeated() {
     let (old, both) = (encrypting(&["old"]), || encrypting(&["new", "old"]));
     let world = async || {
         let inner = MemoryStore::new();
@@ -167,7 +167,7 @@ async fn a_rekey_that_is_cut_off_anywhere_is_repeated() {
 
 /// Guarantees: AT-REST-5.
 #[tokio::test]
-async fn a_writer_whose_reply_was_lost_repeats_after_the_rekey() {
+async fn append_with_lost_reply_repeats_after_rekey() {
     let inner = MemoryStore::new();
     let mut log = log("ann", "r");
     log.write(&EnvelopeStore::new(inner.clone(), encrypting(&["old"])), 2).await;

@@ -8,7 +8,7 @@ use super::{all, encrypting, shared};
 
 /// Guarantees: AT-REST-5.
 #[tokio::test]
-async fn an_append_whose_reply_was_lost_is_repeated_with_another_key_or_none() {
+async fn append_with_lost_reply_repeats_under_other_key() {
     let options = [
         EnvelopeOptions::default().with_compress_from(None),
         EnvelopeOptions::default().with_compress_from(Some(0)),
@@ -45,7 +45,7 @@ async fn an_append_whose_reply_was_lost_is_repeated_with_another_key_or_none() {
 }
 
 #[tokio::test]
-async fn another_record_of_the_same_place_is_no_repeat() {
+async fn other_record_at_same_position_conflicts() {
     let store = EnvelopeStore::new(MemoryStore::new(), all());
     let mut log = Log::new(RunId::new("r").unwrap());
     log.write(&store, 2).await;
@@ -62,7 +62,7 @@ async fn another_record_of_the_same_place_is_no_repeat() {
 }
 
 #[tokio::test]
-async fn what_is_refused_in_a_batch_is_not_written_as_it_is() {
+async fn refused_batch_entry_is_never_stored_in_plaintext() {
     let (inner, store) = super::wrapped(all());
     let log = |run: &str| Log::new(RunId::new(run).unwrap());
     let (good, mut bad) = (log("good").next(2), log("bad").next(2));
@@ -79,7 +79,7 @@ async fn what_is_refused_in_a_batch_is_not_written_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_record_that_commits_with_rows_is_encrypted_as_any_other() {
+async fn record_committed_with_rows_is_encrypted() {
     let inner = LedgerStore::new();
     let store = EnvelopeStore::new(inner.clone(), all());
     let log = Log::new(RunId::new("r").unwrap());

@@ -30,7 +30,7 @@ async fn is_found(store: &MemoryStore, log: &Log) -> bool {
 
 /// Guarantees: AT-REST-1, SECURITY-1.
 #[tokio::test]
-async fn nothing_of_a_body_is_in_what_the_store_inside_keeps() {
+async fn inner_store_contains_no_plaintext() {
     for (options, is_there) in [(all(), false), (EnvelopeOptions::default(), true)] {
         let (inner, store) = wrapped(options);
         let mut log = Log::new(RunId::new("r").unwrap());
@@ -62,7 +62,7 @@ async fn an_error_shows_nothing_of_what_was_encrypted() {
 
 /// Guarantees: AT-REST-1.
 #[test]
-fn what_is_said_passes_through_no_store_with_keys() {
+fn chunks_never_pass_through_encrypted_store() {
     assert!(wrapped(EnvelopeOptions::default()).1.relay().is_some());
     assert!(wrapped(all()).1.relay().is_none());
 }

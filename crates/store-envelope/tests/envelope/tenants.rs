@@ -83,7 +83,7 @@ fn cached(service: &Arc<Service>) -> (ManualClock, Arc<CachedKeys<Arc<Service>>>
 
 /// Guarantees: AT-REST-10.
 #[tokio::test]
-async fn a_tenant_whose_keys_are_erased_is_unreadable_and_no_other() {
+async fn erased_keys_make_only_their_tenant_unreadable() {
     let (service, inner) = (Arc::new(Service::default()), MemoryStore::new());
     service.set("acme", &["a"]);
     service.set("bolt", &["b"]);
@@ -117,7 +117,7 @@ async fn a_tenant_whose_keys_are_erased_is_unreadable_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_ring_is_asked_for_once_in_its_life_however_many_ask_at_once() {
+async fn concurrent_requests_fetch_keyring_once_per_lifetime() {
     let service = Arc::new(Service::default());
     service.set("acme", &["a"]);
     let (clock, cached) = cached(&service);
@@ -150,7 +150,7 @@ async fn a_ring_is_asked_for_once_in_its_life_however_many_ask_at_once() {
 }
 
 #[tokio::test]
-async fn a_key_that_was_added_is_found_without_a_restart() {
+async fn added_key_is_found_without_restart() {
     let (service, inner) = (Arc::new(Service::default()), MemoryStore::new());
     service.set("acme", &["a"]);
     let (clock, cached) = cached(&service);
@@ -182,7 +182,7 @@ async fn a_key_that_was_added_is_found_without_a_restart() {
 
 /// One record that names an unknown key took the ring that the tenant's other runs were read and written with.
 #[tokio::test]
-async fn a_ring_is_used_for_its_life_also_if_a_key_is_asked_for_in_vain() {
+async fn unknown_key_does_not_evict_cached_keyring() {
     let (service, inner) = (Arc::new(Service::default()), MemoryStore::new());
     service.set("acme", &["a"]);
     let (clock, cached) = cached(&service);
@@ -225,7 +225,7 @@ async fn a_ring_is_used_for_its_life_also_if_a_key_is_asked_for_in_vain() {
 }
 
 #[tokio::test]
-async fn a_service_that_does_not_answer_is_waited_for_no_longer_than_the_patience() {
+async fn unresponsive_key_service_times_out() {
     let service = Arc::new(Service::default());
     service.set("acme", &["a"]);
     service.set("bolt", &["b"]);
@@ -258,7 +258,7 @@ async fn a_service_that_does_not_answer_is_waited_for_no_longer_than_the_patienc
 /// The rings of a batch were asked for one after the other: two tenants made the others wait twice, and a batch has 256
 /// runs.
 #[tokio::test]
-async fn a_batch_waits_for_the_keys_of_all_its_tenants_at_once() {
+async fn batch_fetches_keyrings_of_tenants_concurrently() {
     let (service, inner) = (Arc::new(Service::default()), MemoryStore::new());
     for tenant in ["acme", "bolt", "cord"] {
         service.set(tenant, &["a"]);

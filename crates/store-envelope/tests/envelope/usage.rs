@@ -25,7 +25,7 @@ fn log(tenant: &str, run: &str) -> Log {
 
 /// Guarantees: AT-REST-11.
 #[tokio::test]
-async fn each_record_counts_once_under_the_key_that_it_needs() {
+async fn each_record_counts_once_under_its_key() {
     let inner = MemoryStore::new();
     let under = |options| EnvelopeStore::new(inner.clone(), options);
     let compressed = under(EnvelopeOptions::default().with_compress_from(Some(0)));
@@ -74,7 +74,7 @@ async fn a_run_that_cannot_be_listed_is_named() {
 }
 
 #[tokio::test]
-async fn a_record_whose_key_cannot_be_told_is_named() {
+async fn record_with_unreadable_key_is_named() {
     let (inner, store) = wrapped(all());
     let log = written(&store, "r", 3).await;
     for (body, kind) in [

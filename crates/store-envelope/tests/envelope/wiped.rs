@@ -112,7 +112,7 @@ fn found(wanted: &[[u8; 32]]) -> usize {
 
 /// Guarantees: SECURITY-11.
 #[test]
-fn no_copy_of_a_key_stays_where_it_was_used() {
+fn used_key_leaves_no_copy_in_memory() {
     let wanted: Vec<[u8; 32]> = (0..KEYS).flat_map(veiled_with_derived).collect();
     let kept = keep_one();
     overwrite_stack();

@@ -11,7 +11,7 @@ fn io(doing: FileOperation, source: io::Error) -> FsStoreError {
 }
 
 #[test]
-fn what_the_system_says_has_its_kind_and_its_remedy() {
+fn system_errors_have_kind_and_remedy() {
     use ErrorKind::{Corrupt, Invalid, TooLarge, Unavailable, Unsupported};
     // Numbers as Linux has them; the ones that other systems number differently come in by their portable kind below.
     let (eperm, eio, emfile, enfile, eacces, eexist) = (1, 5, 24, 23, 13, 17);
@@ -64,7 +64,7 @@ fn what_the_system_says_has_its_kind_and_its_remedy() {
 }
 
 #[test]
-fn what_the_store_itself_finds_has_its_kind_and_its_record() {
+fn store_errors_have_kind_and_record() {
     let path = || PathBuf::from("/r/runs/t/a.jsonl");
     let seq = Seq::new(7);
     let head = HeadRef { seq, id: RecordId::from_uuid(*crate::tests::author::fresh_id().as_uuid()) };

@@ -261,7 +261,7 @@ mod tests {
 
     /// Guarantees: FS-11.
     #[test]
-    fn it_ends_where_a_group_was_cut_short_and_a_flipped_bit_before_that_is_a_gap() {
+    fn torn_group_ends_journal_earlier_flip_is_gap() {
         let entries = [entry("a", 7, b"one\n"), entry("b", 9, b"two\n"), entry("a", 11, &[b'x'; 2_000])];
         let (whole, places) = journal(&[&entries[..1], &entries[1..2], &entries[2..]]);
         for cut in places[2]..places[2] + 2_000 {

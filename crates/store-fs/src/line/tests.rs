@@ -127,7 +127,7 @@ fn whatever_the_header_it_comes_back() {
 }
 
 #[test]
-fn a_base_names_the_record_before_it_and_others_only_one_that_is_not_there() {
+fn line_stores_prev_only_for_base_or_gap() {
     let mut record = typical(b"1");
     let before = record.header.prev;
     assert!(!written(&record, before, Part::WHOLE).contains("prev"));
@@ -141,7 +141,7 @@ fn a_base_names_the_record_before_it_and_others_only_one_that_is_not_there() {
 
 /// Guarantees: FS-4.
 #[test]
-fn bodies_stand_as_they_are_if_they_are_one_line_of_json() {
+fn json_line_bodies_are_stored_verbatim() {
     let as_they_are: [&[u8]; 8] = [
         b"{}",
         b"null",
@@ -185,7 +185,7 @@ fn bodies_stand_as_they_are_if_they_are_one_line_of_json() {
 
 /// Guarantees: FS-4.
 #[test]
-fn a_body_that_looks_like_the_rest_of_a_line_is_a_body() {
+fn body_resembling_line_tail_reads_as_body() {
     for body in [
         br#"{"a":1,"body":2,"sum":"00000000"}"#.as_slice(),
         br#"{"a":1,"body64":"","part":[1,2]}"#,
@@ -205,7 +205,7 @@ fn resealed(inside: &str) -> String {
 }
 
 #[test]
-fn a_line_with_a_right_checksum_can_still_be_wrong_or_newer() {
+fn line_with_valid_checksum_can_be_invalid() {
     let line = written(&typical(b"1"), None, Part { number: 1, of: 2 });
     let inside = &line[..line.len() - SUM - 1];
     assert_eq!(resealed(inside), line);
@@ -247,7 +247,7 @@ fn a_line_with_a_right_checksum_can_still_be_wrong_or_newer() {
 }
 
 #[test]
-fn a_line_of_a_torn_append_stands_alone_when_it_is_copied() {
+fn copied_line_of_torn_append_becomes_whole() {
     for body in [b"1".as_slice(), b"\x00"] {
         let record = typical(body);
         let line = written(&record, None, Part { number: 2, of: 3 });

@@ -141,13 +141,13 @@ fn finish(root: &Path, steps: &[Step], models: &[Model], done: usize) {
 
 /// Guarantees: FS-7, RUN-2.
 #[test]
-fn whatever_the_call_at_which_it_dies_what_was_acknowledged_is_there_and_nothing_is_torn() {
+fn crash_at_any_call_preserves_acknowledged_appends() {
     die_at_every_call(folder, 500);
 }
 
 /// Guarantees: FS-7.
 #[test]
-fn whatever_the_call_of_a_journal_at_which_it_dies_what_was_acknowledged_is_there() {
+fn crash_at_any_journal_call_preserves_acknowledged_appends() {
     die_at_every_call(journaled, 700);
 }
 
@@ -190,13 +190,13 @@ fn die_at_every_call(open: Open, least: usize) {
 
 /// Guarantees: FS-8.
 #[test]
-fn whatever_call_fails_the_error_is_honest_and_a_retry_is_durable() {
+fn any_failed_call_errs_honestly_and_retries() {
     fail_at_every_call(folder);
 }
 
 /// Guarantees: FS-8.
 #[test]
-fn whatever_call_of_a_journal_fails_the_error_is_honest_and_a_retry_is_durable() {
+fn any_failed_journal_call_errs_honestly_and_retries() {
     fail_at_every_call(journaled);
 }
 
@@ -253,7 +253,7 @@ fn fail_at_every_call(open: Open) {
 
 /// Guarantees: FS-10.
 #[test]
-fn what_a_killed_writer_left_unsynced_is_safe_before_another_writes_behind_it() {
+fn next_writer_syncs_unsynced_records_of_killed_one() {
     for (first, second) in
         [(folder as Open, folder as Open), (journaled, folder), (folder, journaled), (journaled, journaled)]
     {

@@ -109,7 +109,7 @@ fn check_unreadable(place: &Place, folder: &FsInner, expected: ErrorKind) {
 
 /// Guarantees: FS-5.
 #[test]
-fn cut_at_any_length_the_whole_appends_are_left() {
+fn log_cut_anywhere_preserves_whole_appends() {
     let place = place();
     for length in 0..place.log.len() {
         let folder = place.put(&place.log[..length]);
@@ -127,7 +127,7 @@ fn cut_at_any_length_the_whole_appends_are_left() {
 }
 
 #[test]
-fn an_append_cuts_a_torn_end_off_and_goes_on() {
+fn append_truncates_torn_end_and_continues() {
     let place = place();
     for length in (place.ends[3] + 1..place.log.len()).step_by(13) {
         let folder = place.put(&place.log[..length]);
@@ -143,7 +143,7 @@ fn an_append_cuts_a_torn_end_off_and_goes_on() {
 
 /// Guarantees: FS-6.
 #[test]
-fn a_flipped_bit_anywhere_is_damage_and_removes_nothing() {
+fn flipped_bit_is_damage_and_removes_nothing() {
     let place = place();
     let run = &place.author.run;
     let all = place.records(5);
@@ -194,7 +194,7 @@ fn a_flipped_bit_anywhere_is_damage_and_removes_nothing() {
 
 /// Guarantees: FS-6.
 #[test]
-fn what_follows_the_last_append_is_cut_off_only_if_a_crash_can_have_left_it() {
+fn only_crash_remains_after_last_append_are_truncated() {
     let place = place();
     let run = &place.author.run;
     let whole = &place.log[..place.ends[3]];
@@ -234,7 +234,7 @@ fn what_follows_the_last_append_is_cut_off_only_if_a_crash_can_have_left_it() {
 }
 
 #[test]
-fn a_record_that_is_missing_or_out_of_place_is_damage() {
+fn missing_or_misplaced_record_is_damage() {
     let place = place();
     let run = &place.author.run;
     // Without the line of record 2, which is an append of its own.
@@ -286,7 +286,7 @@ fn unreleased_folder_is_unsupported() {
 
 /// Guarantees: FS-3.
 #[test]
-fn what_a_newer_version_wrote_is_unsupported_and_can_be_purged() {
+fn newer_format_is_unsupported_and_can_be_purged() {
     let place = place();
     let run = &place.author.run;
     let resealed = |line: &str| {
@@ -329,7 +329,7 @@ fn what_a_newer_version_wrote_is_unsupported_and_can_be_purged() {
 
 /// Guarantees: FS-19.
 #[test]
-fn something_else_in_the_place_of_a_log_is_damage_and_purging_takes_what_is_ours_to_take() {
+fn foreign_object_at_log_path_is_damage() {
     let place = place();
     let run = &place.author.run;
     let folder = place.folder();
@@ -365,7 +365,7 @@ fn something_else_in_the_place_of_a_log_is_damage_and_purging_takes_what_is_ours
 }
 
 #[test]
-fn a_run_left_out_of_a_listing_is_named_in_a_warning() {
+fn unlisted_run_is_named_in_warning() {
     let place = place();
     let folder = place.put(b"");
     let heard = Warnings::default();
@@ -377,7 +377,7 @@ fn a_run_left_out_of_a_listing_is_named_in_a_warning() {
 
 /// Guarantees: FS-19.
 #[test]
-fn a_tenant_whose_folder_cannot_be_listed_hides_no_other() {
+fn unlistable_tenant_folder_hides_no_other() {
     let place = place();
     let folder = place.folder();
     let tenant = folder.layout.tenant(&"t".parse().unwrap());
@@ -427,7 +427,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_done_to_a_log_makes_up_a_record(
+    fn damaged_log_never_yields_invented_records(
         edits in prop::collection::vec((any::<prop::sample::Index>(), 0_usize..600, 0_u8..4, any::<prop::sample::Index>()), 1..4),
     ) {
         let place = place();

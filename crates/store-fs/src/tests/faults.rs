@@ -58,7 +58,7 @@ impl Place {
 
 /// Guarantees: FS-8.
 #[test]
-fn a_write_that_fails_and_cannot_be_undone_is_in_doubt() {
+fn failed_write_without_undo_is_indeterminate() {
     let mut place = place();
     let entry = place.author.write(&["1", "2"]);
     // The write, and the cut back to the old length.
@@ -72,7 +72,7 @@ fn a_write_that_fails_and_cannot_be_undone_is_in_doubt() {
 
 /// Guarantees: FS-9.
 #[test]
-fn after_a_failed_sync_nothing_is_said_before_the_log_is_on_another_file() {
+fn failed_sync_blocks_replies_until_log_is_copied() {
     let mut place = place();
     let entry = place.author.write(&["1"]);
     place.fail(&[1]);
@@ -95,7 +95,7 @@ fn after_a_failed_sync_nothing_is_said_before_the_log_is_on_another_file() {
 
 /// Guarantees: FS-9.
 #[test]
-fn a_log_that_is_copied_after_a_failed_sync_is_locked_before_it_is_written_to() {
+fn copied_log_is_locked_before_writing() {
     let mut place = place();
     let entry = place.author.write(&["1"]);
     place.fail(&[1]);
@@ -119,7 +119,7 @@ fn a_log_that_is_copied_after_a_failed_sync_is_locked_before_it_is_written_to() 
 
 /// Guarantees: FS-10.
 #[test]
-fn an_append_found_in_the_log_is_synced_before_it_is_acknowledged() {
+fn repeated_append_syncs_before_acknowledgment() {
     let mut place = place();
     let entry = place.author.write(&["1"]);
     let now = place.disk.calls().len();
@@ -136,7 +136,7 @@ fn an_append_found_in_the_log_is_synced_before_it_is_acknowledged() {
 }
 
 #[test]
-fn a_lock_that_is_held_for_too_long_makes_writers_give_up_and_hinders_no_reader() {
+fn long_lock_fails_writers_and_spares_readers() {
     let directory = tempfile::tempdir().unwrap();
     let options = FsOptions::default().with_lock_wait(Duration::from_millis(20));
     let layout = FsLayout::new(directory.path().into());
@@ -219,7 +219,7 @@ impl Disk for Shifting {
 
 /// Guarantees: FS-6.
 #[test]
-fn what_looks_like_damage_is_looked_at_again_under_the_lock() {
+fn apparent_damage_is_reread_under_lock() {
     let place = place();
     let root = place.directory.path().join("store");
     let look = || folder(&root, Arc::new(Shifting { is_read: AtomicBool::new(false), is_gone: false }));
@@ -230,7 +230,7 @@ fn what_looks_like_damage_is_looked_at_again_under_the_lock() {
 }
 
 #[test]
-fn a_purge_that_never_gets_hold_of_the_log_says_that_the_run_is_there() {
+fn purge_without_lock_reports_existing_run() {
     let place = place();
     let root = place.directory.path().join("store");
     let shifting = folder(&root, Arc::new(Shifting { is_read: AtomicBool::new(false), is_gone: true }));
@@ -240,7 +240,7 @@ fn a_purge_that_never_gets_hold_of_the_log_says_that_the_run_is_there() {
 }
 
 #[test]
-fn what_a_dead_process_left_of_making_a_run_is_written_over() {
+fn half_created_run_of_dead_process_is_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     let folder = reopened(directory.path());
     folder.set_up().unwrap();
@@ -289,7 +289,7 @@ fn winner(results: &[Result<HeadRef, FsStoreError>]) -> HeadRef {
 }
 
 #[test]
-fn of_many_instances_that_append_after_one_head_one_wins() {
+fn racing_appends_to_one_head_have_one_winner() {
     let directory = tempfile::tempdir().unwrap();
     let mut author = Author::new("r");
     let mut written = Vec::new();
@@ -308,7 +308,7 @@ fn of_many_instances_that_append_after_one_head_one_wins() {
 }
 
 #[test]
-fn of_many_instances_that_make_one_run_one_does() {
+fn racing_creations_of_run_have_one_winner() {
     let directory = tempfile::tempdir().unwrap();
     reopened(directory.path()).set_up().unwrap();
     for round in 0..60 {
@@ -392,7 +392,7 @@ fn pruning_while_others_append_and_read_loses_nothing() {
 }
 
 #[test]
-fn purging_while_others_append_and_read_leaves_whole_runs_or_none() {
+fn purge_during_appends_leaves_whole_runs_or_none() {
     let directory = tempfile::tempdir().unwrap();
     reopened(directory.path()).set_up().unwrap();
     let (run, stop) = (Author::new("r").run, AtomicBool::new(false));

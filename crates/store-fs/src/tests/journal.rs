@@ -43,7 +43,7 @@ fn authors(folder: &FsInner, number: usize) -> Vec<Author> {
 }
 
 #[test]
-fn a_row_is_synced_once_and_its_logs_when_the_journal_is_full() {
+fn batch_syncs_once_and_logs_when_journal_fills() {
     let place = tempfile::tempdir().unwrap();
     let disk = Arc::new(FaultyDisk::new(&place.path().join("graves")));
     let limits = JournalLimits { step: 4_096, most: 16 << 10, longest: 4_000 };
@@ -68,7 +68,7 @@ fn a_row_is_synced_once_and_its_logs_when_the_journal_is_full() {
 }
 
 #[test]
-fn what_would_have_to_wait_is_given_back_and_the_rest_of_the_row_goes_on() {
+fn blocked_appends_return_while_batch_continues() {
     let place = tempfile::tempdir().unwrap();
     let folder = ready(place.path());
     let mut authors = authors(&folder, 4);
@@ -90,7 +90,7 @@ fn what_would_have_to_wait_is_given_back_and_the_rest_of_the_row_goes_on() {
 ///
 /// Guarantees: FS-7, RUN-2.
 #[test]
-fn whatever_two_processes_do_and_whatever_the_power_takes_what_was_acknowledged_is_there() {
+fn acknowledged_appends_survive_random_kills_and_power_loss() {
     for seed in 0..100 {
         let place = tempfile::tempdir().unwrap();
         let told = std::panic::catch_unwind(|| Story::new(place.path(), seed).go());
@@ -275,7 +275,7 @@ fn kind(fault: FsStoreError) -> ErrorKind {
 }
 
 #[test]
-fn what_a_crash_took_is_put_back_before_anything_is_read() {
+fn recovery_restores_lost_records_before_reads() {
     let place = tempfile::tempdir().unwrap();
     let (author, expected) = crashed(place.path());
     let folder = opened(place.path());
@@ -286,7 +286,7 @@ fn what_a_crash_took_is_put_back_before_anything_is_read() {
 }
 
 #[test]
-fn what_comes_back_after_it_was_gone_is_looked_into_again() {
+fn returned_store_folder_is_recovered_again() {
     let place = tempfile::tempdir().unwrap();
     let (author, expected) = crashed(place.path());
     let (store, away) = (place.path().join("store"), place.path().join("away"));
@@ -302,7 +302,7 @@ fn what_comes_back_after_it_was_gone_is_looked_into_again() {
 
 /// Guarantees: FS-11.
 #[test]
-fn a_damaged_journal_is_refused_until_it_is_moved_away_and_a_copy_of_one_is_not() {
+fn damaged_journal_is_refused_until_moved_away() {
     let place = tempfile::tempdir().unwrap();
     crashed(place.path());
     let folder = opened(place.path());
@@ -344,7 +344,7 @@ fn a_journal_of_a_newer_version_is_unsupported() {
 
 /// Guarantees: FS-12.
 #[test]
-fn a_run_that_cannot_be_made_whole_is_refused_and_no_other() {
+fn only_unrecoverable_run_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let (author, expected) = crashed(place.path());
     let folder = opened(place.path());
@@ -365,7 +365,7 @@ fn a_run_that_cannot_be_made_whole_is_refused_and_no_other() {
 }
 
 #[test]
-fn a_journal_that_was_taken_away_with_its_folder_is_made_anew() {
+fn journal_removed_with_folder_is_recreated() {
     let place = tempfile::tempdir().unwrap();
     let folder = ready(place.path());
     let mut authors = authors(&folder, 1);
@@ -380,7 +380,7 @@ fn a_journal_that_was_taken_away_with_its_folder_is_made_anew() {
 
 /// Two callers of an instance may come to one run by two slots, and the one that purges be late.
 #[test]
-fn who_replaced_a_log_makes_nobody_forget_the_one_that_has_its_name_now() {
+fn late_replacement_does_not_evict_current_log() {
     let place = tempfile::tempdir().unwrap();
     let disk = Arc::new(FaultyDisk::new(&place.path().join("graves")));
     let folder = journaled(&place.path().join("store"), Arc::clone(&disk) as _);
@@ -400,7 +400,7 @@ fn who_replaced_a_log_makes_nobody_forget_the_one_that_has_its_name_now() {
 
 /// Guarantees: FS-14.
 #[test]
-fn nothing_of_a_purged_run_or_a_record_that_was_dropped_is_left_in_a_journal() {
+fn journal_retains_no_purged_or_pruned_record() {
     let place = tempfile::tempdir().unwrap();
     let folder = ready(place.path());
     let (mut first, mut second) = (Author::new("a"), Author::new("b"));
@@ -452,7 +452,7 @@ fn what_is_no_file_is_no_journal() {
 
 /// Guarantees: FS-13.
 #[test]
-fn a_journal_of_a_process_that_lives_is_left_alone() {
+fn journal_of_live_process_is_left_alone() {
     let place = tempfile::tempdir().unwrap();
     let folder = ready(place.path());
     let mut authors = authors(&folder, 1);

@@ -60,18 +60,18 @@ fn late_in_the_second_life<T>(call: impl AsyncFnOnce(&FsStore, &RunKey) -> T) {
 }
 
 #[test]
-fn a_purge_that_comes_late_removes_no_run_that_was_made_since() {
+fn late_purge_spares_restarted_run() {
     late_in_the_second_life(async |store, run| store.purge(run, None).await);
 }
 
 #[test]
-fn a_prune_that_comes_late_leaves_a_run_that_was_made_since_as_it_is() {
+fn late_prune_spares_restarted_run() {
     let cut = PruneCut { at: Seq::new(2), base: None };
     late_in_the_second_life(async move |store, run| store.prune(run, cut).await);
 }
 
 #[test]
-fn a_start_that_comes_late_brings_no_purged_run_back() {
+fn late_start_does_not_restore_purged_run() {
     let directory = tempfile::tempdir().unwrap();
     let (root, mut author) = (directory.path(), Author::new("r"));
     let run = author.run.clone();

@@ -16,7 +16,7 @@ use crate::surely::{PATIENCE, surely};
 /// Guarantees: NATS-5.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn any_one_of_three_servers_may_fail_under_load_or_the_cluster_is_refused() {
+async fn cluster_survives_failure_of_any_server_under_load() {
     let cluster = NatsCluster::start(3).unwrap();
     let place = Place::at(&cluster.url());
     let open =

@@ -87,7 +87,7 @@ async fn story(process: &mut Process<'_>) -> [Log; 2] {
 /// Guarantees: NATS-2.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
+async fn connection_cut_at_any_request_applies_once() {
     let server = NatsServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let url = proxy.url(&server.url());
@@ -122,7 +122,7 @@ async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
 /// Guarantees: NATS-2.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn a_server_that_is_killed_under_load_loses_nothing_and_forks_nothing() {
+async fn killed_server_under_load_loses_and_forks_nothing() {
     let server = NatsServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url());
     is_kept_under_load(
@@ -144,7 +144,7 @@ async fn a_server_that_is_killed_under_load_loses_nothing_and_forks_nothing() {
 /// Guarantees: NATS-3.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn an_append_that_a_silent_server_was_given_is_in_doubt_and_found_again() {
+async fn append_to_silent_server_is_indeterminate_and_found() {
     let server = NatsServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&proxy.url(&server.url()));
@@ -178,7 +178,7 @@ async fn an_append_that_a_silent_server_was_given_is_in_doubt_and_found_again() 
 /// Guarantees: NATS-4, STORE-4.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn whatever_a_silent_server_is_given_every_call_comes_to_its_end() {
+async fn every_call_to_silent_server_ends() {
     let server = NatsServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url());
     let store = place.store_with(place.options().with_response_timeout(Duration::from_millis(500)));
@@ -210,7 +210,7 @@ async fn whatever_a_silent_server_is_given_every_call_comes_to_its_end() {
 /// Guarantees: NATS-4.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn however_many_wait_for_a_first_connection_each_waits_for_it_once() {
+async fn concurrent_callers_wait_once_for_first_connection() {
     let server = NatsServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url());
     surely(async || place.store().setup().await).await.unwrap();
@@ -231,7 +231,7 @@ async fn however_many_wait_for_a_first_connection_each_waits_for_it_once() {
 /// Guarantees: NATS-14.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn a_process_without_a_connection_does_not_say_that_it_hears() {
+async fn disconnected_process_does_not_claim_to_listen() {
     let server = NatsServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&server.url());
@@ -252,7 +252,7 @@ async fn a_process_without_a_connection_does_not_say_that_it_hears() {
 /// Guarantees: NATS-14.
 #[test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-fn a_store_outlives_the_runtime_of_its_first_call() {
+fn store_survives_runtime_of_first_call() {
     let server = NatsServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url());
     let store = place.store();

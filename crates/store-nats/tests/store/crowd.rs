@@ -20,7 +20,7 @@ use crate::surely::{append_one, is_kept, kind, log_of, surely};
 /// Guarantees: NATS-6.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn a_listener_that_reads_nothing_hinders_nobody_and_learns_that_it_missed_some() {
+async fn stalled_listener_blocks_no_writer_and_learns_loss() {
     let place = Place::shared();
     let (writer, reader) = (place.store(), place.store());
     writer.setup().await.unwrap();
@@ -56,7 +56,7 @@ async fn a_listener_that_reads_nothing_hinders_nobody_and_learns_that_it_missed_
 /// What a store does itself it tells its subscribers at once and once; the server does not tell it a second time.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn a_store_tells_of_its_own_appends_once_and_with_their_head() {
+async fn store_announces_own_append_once_with_head() {
     let place = Place::shared();
     let (store, other) = (place.store(), place.store());
     store.setup().await.unwrap();
@@ -94,7 +94,7 @@ async fn a_store_tells_of_its_own_appends_once_and_with_their_head() {
 /// Guarantees: NATS-6.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn a_program_that_listens_to_everything_keeps_no_process_from_hearing() {
+async fn wildcard_subscriber_does_not_disturb_notices() {
     let server = NatsServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url());
     let client = place.client().await;
@@ -123,7 +123,7 @@ async fn a_program_that_listens_to_everything_keeps_no_process_from_hearing() {
 /// Servers of version 2.9 never replied to a process that asked for messages which were removed just then.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn what_reads_runs_that_are_removed_just_then_is_answered() {
+async fn read_of_concurrently_removed_runs_is_answered() {
     let place = Place::shared();
     let store = Arc::new(place.store());
     store.setup().await.unwrap();
@@ -159,7 +159,7 @@ async fn what_reads_runs_that_are_removed_just_then_is_answered() {
 /// Guarantees: NATS-6.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn a_client_that_falls_behind_is_cut_off_and_reads_nothing_by_half() {
+async fn slow_client_is_disconnected_without_partial_reads() {
     let options = Server::default()
         .with_max_payload(1 << 20)
         .with_config("max_pending: 1500000\nwrite_deadline: \"1s\"");
@@ -189,7 +189,7 @@ async fn a_client_that_falls_behind_is_cut_off_and_reads_nothing_by_half() {
 /// Guarantees: NATS-2.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn many_processes_that_connect_again_at_once_lose_and_double_nothing() {
+async fn mass_reconnect_applies_writes_once() {
     let server = NatsServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url());
     surely(async || place.store().setup().await).await.unwrap();
@@ -220,7 +220,7 @@ async fn many_processes_that_connect_again_at_once_lose_and_double_nothing() {
 /// Guarantees: NATS-7.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn a_server_without_room_refuses_and_goes_on_when_there_is_some() {
+async fn server_without_space_refuses_until_space_returns() {
     let server = NatsServer::start(Server::default().with_max_file_store(400_000)).unwrap();
     let place = Place::at(&server.url());
     let store = place.store();

@@ -41,7 +41,7 @@ fn lose(server: &NatsServer) {
 /// Guarantees: NATS-9.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn an_append_to_a_head_that_the_server_lost_is_refused_and_forks_no_log() {
+async fn append_to_lost_head_is_refused() {
     let server = NatsServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&server.url());
@@ -84,7 +84,7 @@ async fn an_append_to_a_head_that_the_server_lost_is_refused_and_forks_no_log() 
 /// Guarantees: NATS-9.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn a_listing_shows_no_run_that_the_server_lost_and_every_one_since() {
+async fn listing_omits_lost_runs_and_shows_newer() {
     let server = NatsServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url());
     let (lists, writes) = (place.store(), place.store());

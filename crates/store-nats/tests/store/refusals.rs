@@ -65,7 +65,7 @@ async fn setup_refuses_streams_that_could_lose_records() {
 /// The server says of a stream that another instance is just making that its own subjects are taken.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn instances_that_set_up_at_once_all_write_at_once() {
+async fn concurrent_setups_all_succeed() {
     let server = NatsServer::start(Server::default()).unwrap();
     for _ in 0..12 {
         let mut instances = tokio::task::JoinSet::new();
@@ -107,7 +107,7 @@ async fn subjects_that_another_stream_takes_are_refused() {
 /// The server removes the folder of an account a moment after its last stream was deleted, and a stream that is made then has none.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn streams_that_are_deleted_beside_it_do_not_fail_a_setup() {
+async fn concurrent_stream_deletion_does_not_fail_setup() {
     let server = NatsServer::start(Server::default()).unwrap();
     let comes_and_goes = async || {
         for _ in 0..40 {
@@ -121,7 +121,7 @@ async fn streams_that_are_deleted_beside_it_do_not_fail_a_setup() {
 
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn streams_with_fewer_replicas_than_asked_for_are_refused() {
+async fn streams_with_too_few_replicas_are_refused() {
     let place = Place::shared();
     place.store().setup().await.unwrap();
     let error = place.store_with(place.options().with_replicas(3)).setup().await.unwrap_err();
@@ -133,7 +133,7 @@ async fn streams_with_fewer_replicas_than_asked_for_are_refused() {
 /// Guarantees: NATS-7.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn a_full_stream_refuses_and_goes_on_when_there_is_room() {
+async fn full_stream_refuses_until_space_returns() {
     let place = Place::shared();
     let store = place.store();
     store.setup().await.unwrap();
@@ -209,7 +209,7 @@ async fn a_stream_that_was_deleted_acknowledges_nothing() {
 /// Guarantees: NATS-10.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn a_writer_of_a_deleted_stream_is_refused_by_the_next_one() {
+async fn writer_of_deleted_stream_is_refused_by_next() {
     let place = Place::shared();
     let (store, other) = (place.store(), place.store());
     store.setup().await.unwrap();
@@ -236,7 +236,7 @@ async fn a_writer_of_a_deleted_stream_is_refused_by_the_next_one() {
 /// Guarantees: NATS-10.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn a_reader_of_a_deleted_stream_reads_the_next_one() {
+async fn reader_of_deleted_stream_reads_next_one() {
     let place = Place::shared();
     let readers: [_; 6] = std::array::from_fn(|_| place.store());
     readers[0].setup().await.unwrap();
@@ -265,7 +265,7 @@ async fn a_reader_of_a_deleted_stream_reads_the_next_one() {
 /// Guarantees: NATS-11.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn more_than_a_message_holds_is_too_large_and_nothing_is_written() {
+async fn append_beyond_message_size_is_too_large() {
     let server = NatsServer::start(Server::default().with_max_payload(20_000)).unwrap();
     let place = Place::at(&server.url());
     let store = place.store();
@@ -282,7 +282,7 @@ async fn more_than_a_message_holds_is_too_large_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn servers_that_are_away_are_unavailable_and_a_user_that_is_refused_is_invalid() {
+async fn absent_server_is_unavailable_refused_user_is_invalid() {
     let nobody = RefusingPort::new().unwrap();
     let url = format!("nats://{}", nobody.address());
     let store = NatsStore::from_url(&url, NatsOptions::default()).unwrap();

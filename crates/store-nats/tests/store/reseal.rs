@@ -41,7 +41,7 @@ async fn messages(place: &Place, log: &Log) -> Vec<(u64, usize)> {
 /// Guarantees: NATS-15.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn old_messages_are_removed_once_all_of_their_records_stand_in_others() {
+async fn rekey_removes_messages_after_replacing_all_records() {
     let place = Place::shared();
     let store = place.store();
     store.setup().await.unwrap();
@@ -80,7 +80,7 @@ async fn old_messages_are_removed_once_all_of_their_records_stand_in_others() {
 /// Guarantees: NATS-15.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn records_of_more_than_a_message_are_replaced_in_several() {
+async fn rekey_splits_records_over_several_messages() {
     let server = NatsServer::start(Server::default().with_max_payload(20_000)).unwrap();
     let place = Place::at(&server.url());
     let store = place.store();
@@ -101,7 +101,7 @@ async fn records_of_more_than_a_message_are_replaced_in_several() {
 /// Guarantees: NATS-15.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn records_whose_headers_are_longer_than_their_bodies_are_replaced() {
+async fn rekey_replaces_records_with_long_headers() {
     let server = NatsServer::start(Server::default().with_max_payload(20_000)).unwrap();
     let place = Place::at(&server.url());
     let store = place.store();
@@ -119,7 +119,7 @@ async fn records_whose_headers_are_longer_than_their_bodies_are_replaced() {
 /// Guarantees: NATS-16.
 #[tokio::test]
 #[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
-async fn a_log_that_lacks_records_is_named_and_left_as_it_is() {
+async fn rekey_names_log_with_missing_records() {
     let place = Place::shared();
     let store = place.store();
     store.setup().await.unwrap();

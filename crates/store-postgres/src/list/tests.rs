@@ -132,7 +132,7 @@ async fn every_query_is_answered_by_an_index() {
 }
 
 #[test]
-fn labels_that_no_run_can_have_are_not_asked_for() {
+fn impossible_labels_send_no_query() {
     let with = |labels: &[(&str, &str)]| {
         let mut query = RunQuery::default();
         query.labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();

@@ -46,7 +46,7 @@ async fn explained(
 
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_long_run_is_read_no_further_than_asked() {
+async fn long_run_is_read_no_further_than_requested() {
     let url =
         std::env::var("STORE_TEST_POSTGRES_URL").expect("set STORE_TEST_POSTGRES_URL to a PostgreSQL server");
     let id = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
@@ -81,7 +81,7 @@ async fn a_long_run_is_read_no_further_than_asked() {
 /// The rows after the first are read without a look at the types, so the first must tell those of columns that hold nothing in it.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn the_type_of_a_column_is_checked_where_it_holds_nothing() {
+async fn null_column_has_its_type_checked() {
     let url =
         std::env::var("STORE_TEST_POSTGRES_URL").expect("set STORE_TEST_POSTGRES_URL to a PostgreSQL server");
     let mut connection = PgConnection::connect(&url).await.unwrap();

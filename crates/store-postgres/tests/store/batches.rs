@@ -28,7 +28,7 @@ fn shuffled(count: usize, seed: u32) -> Vec<usize> {
 /// go on from what they find. Whoever loses is told the head; nobody is the victim of a deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn batches_that_share_runs_never_wait_in_a_circle() {
+async fn overlapping_batches_never_deadlock() {
     const RUNS: usize = 30;
     const WRITERS: u32 = 12;
     const ROUNDS: u32 = 25;
@@ -89,7 +89,7 @@ async fn batches_that_share_runs_never_wait_in_a_circle() {
 /// Guarantees: POSTGRES-20.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn what_one_statement_has_written_stays_acknowledged_when_a_later_one_fails() {
+async fn acknowledged_statement_survives_failure_of_later_one() {
     let schema = Schema::new();
     let store = schema.store();
     store.setup().await.unwrap();

@@ -73,7 +73,7 @@ async fn the_same_without_prepared_statements() {
 /// Guarantees: POSTGRES-15.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_late_purge_spares_the_next_life_of_the_run() {
+async fn late_purge_spares_restarted_run() {
     let schema = Schema::new();
     let (store, pool) = (schema.store(), schema.pool(1));
     store.setup().await.unwrap();

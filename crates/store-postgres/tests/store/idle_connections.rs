@@ -17,7 +17,7 @@ fn current_thread() -> tokio::runtime::Runtime {
 /// Statements one after the other cost no question in between; a connection that nobody uses goes back to the pool, which asks.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_connection_in_use_is_not_asked_whether_it_is_there() {
+async fn connection_in_use_is_not_checked_again() {
     let schema = Schema::new();
     let proxy = Proxy::before(&schema.url).await;
     let options = schema.options().with_notices(false);
@@ -113,7 +113,7 @@ async fn who_waits_at_the_pool_is_not_forgotten() {
 /// The runtime of a connection ends; the next one takes another connection, and the store may be dropped outside of any.
 #[test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-fn a_connection_is_used_on_its_own_runtime_only() {
+fn connection_is_used_only_on_its_own_runtime() {
     let schema = Schema::new();
     current_thread().block_on(schema.store().setup()).unwrap();
     let options = schema.options().with_notices(false);

@@ -158,7 +158,7 @@ async fn without_setup_every_call_says_to_set_up() {
 /// Settings of the session that a URL may carry, and what the server then answers.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_server_that_only_reads_and_one_that_gives_up_waiting_are_told_apart() {
+async fn read_only_server_and_lock_timeout_differ() {
     let schema = Schema::new();
     let store = schema.store();
     store.setup().await.unwrap();
@@ -194,7 +194,7 @@ async fn a_server_that_only_reads_and_one_that_gives_up_waiting_are_told_apart()
 /// Guarantees: POSTGRES-22.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_session_that_the_server_ends_is_a_doubt_for_writes_alone() {
+async fn ended_session_is_indeterminate_only_for_writes() {
     let schema = Schema::new();
     let store = schema.store();
     store.setup().await.unwrap();
@@ -236,7 +236,7 @@ async fn a_session_that_the_server_ends_is_a_doubt_for_writes_alone() {
 /// Two transactions append to two runs in opposite orders: the server ends one of them, which is told to begin anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_deadlock_of_the_callers_own_is_unavailable_for_one() {
+async fn caller_deadlock_is_unavailable_for_one() {
     let schema = Schema::new();
     let (store, pool) = (schema.store(), schema.pool(2));
     store.setup().await.unwrap();

@@ -111,7 +111,7 @@ const LEFT: &str = "\
 /// Guarantees: POSTGRES-14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn lives_of_a_name_never_mix_and_leave_nothing_behind() {
+async fn generations_of_run_id_never_mix() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let seeds = match number("FERRATA_RACE_SEED") {
         Some(seed) => seed..seed + 1,
@@ -175,7 +175,7 @@ async fn pruned_after(schema: &Schema, author: &Author, transaction: PgTransacti
 /// Guarantees: POSTGRES-15.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_prune_that_waited_for_the_head_harms_nothing_that_came_meanwhile() {
+async fn delayed_prune_spares_later_changes() {
     let schema = Schema::new();
     let (store, pool) = (schema.store(), schema.pool(1));
     store.setup().await.unwrap();

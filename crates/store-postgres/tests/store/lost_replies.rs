@@ -83,27 +83,27 @@ async fn survives(cut: Cut) {
 
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_connection_cut_before_any_request_loses_and_doubles_nothing() {
+async fn connection_cut_before_any_request_applies_once() {
     survives(Cut::Before).await;
 }
 
 /// Guarantees: POSTGRES-1.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_connection_cut_during_any_request_loses_and_doubles_nothing() {
+async fn connection_cut_during_any_request_applies_once() {
     survives(Cut::During).await;
 }
 
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_connection_cut_after_any_request_loses_and_doubles_nothing() {
+async fn connection_cut_after_any_request_applies_once() {
     survives(Cut::After).await;
 }
 
 /// The reply to an append is lost: the store does not know, says so, and does not try again by itself.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_lost_reply_is_indeterminate_and_settled_by_the_same_records() {
+async fn repeated_append_settles_lost_reply() {
     for cut in [Cut::Before, Cut::During, Cut::After] {
         let direct = Schema::new();
         let proxy = Proxy::before(&direct.url).await;
@@ -137,7 +137,7 @@ const SILENT: &[u8] = br#"{"silent": true}"#;
 /// Guarantees: STORE-3.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn connections_that_go_silent_are_given_up_and_leave_no_hole_in_the_pool() {
+async fn silent_connections_time_out_and_free_pool() {
     for (prepared, connections) in [(true, 1), (true, 3), (false, 2)] {
         let direct = Schema::new();
         direct.store().setup().await.unwrap();

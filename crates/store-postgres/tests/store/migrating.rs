@@ -32,7 +32,7 @@ const OF_VERSION_1: [&str; 4] = [
 /// Guarantees: POSTGRES-11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn runs_of_the_version_before_are_all_kept_and_its_processes_refused() {
+async fn migration_preserves_runs_and_refuses_old_processes() {
     let (new, old) = (Schema::new(), Schema::new());
     let source = new.store();
     source.setup().await.unwrap();

@@ -18,7 +18,7 @@ async fn hears(notices: &mut Notices, run: &RunKey) {
 /// Guarantees: POSTGRES-17.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn another_process_hears_of_every_run_of_a_batch() {
+async fn other_process_is_notified_of_every_batched_run() {
     let schema = Schema::new();
     let (writer, reader) = (schema.store(), schema.store());
     writer.setup().await.unwrap();

@@ -195,7 +195,7 @@ fn random_calls_are_answered_as_in_memory() {
 /// Guarantees: POSTGRES-16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_reader_has_one_value_or_another_and_nothing_is_left() {
+async fn reader_sees_whole_old_or_new_value() {
     within(async |objects, schema| {
         let path = Path::from("a");
         objects.put(&path, value(3 * CHUNK, 0).into()).await.unwrap();

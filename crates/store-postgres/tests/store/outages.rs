@@ -87,14 +87,14 @@ async fn survives(go_down: fn(&PostgresServer)) {
 /// Guarantees: POSTGRES-1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_server_that_is_killed_under_load_loses_and_doubles_nothing() {
+async fn killed_server_under_load_loses_nothing() {
     survives(|server| server.kill().unwrap()).await;
 }
 
 /// Guarantees: POSTGRES-1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_server_that_is_stopped_under_load_loses_and_doubles_nothing() {
+async fn stopped_server_under_load_loses_nothing() {
     survives(|server| server.stop().unwrap()).await;
 }
 

@@ -68,7 +68,7 @@ impl Space for Place {
 /// Guarantees: POSTGRES-3.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn calls_behind_a_pooler_are_answered_like_the_model() {
+async fn random_calls_through_pooler_match_model() {
     let pooler = pooler().await;
     let calls = ModelTest::default().with_seed(7).with_instances(2).with_calls(100);
     for way in ways(&pooler) {

@@ -27,7 +27,7 @@ fn chain() -> Graph<Context> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_hundred_runs_complete_and_are_read_by_another_process() {
+async fn another_process_reads_hundred_completed_runs() {
     let schema = Schema::new();
     let graph = chain();
     let runtime = Runtime::builder(schema.store()).build().await.unwrap();

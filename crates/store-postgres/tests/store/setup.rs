@@ -97,7 +97,7 @@ async fn prefixes_keep_stores_apart() {
 /// Guarantees: POSTGRES-9.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_newer_version_of_the_tables_is_refused_only_if_it_must_be() {
+async fn newer_table_version_is_refused_only_if_incompatible() {
     let schema = Schema::new();
     let store = schema.store();
     store.setup().await.unwrap();
@@ -164,7 +164,7 @@ async fn the_views_answer_in_sql() {
 /// Guarantees: POSTGRES-6.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_pool_that_is_used_up_is_unavailable_after_a_bounded_time() {
+async fn exhausted_pool_is_unavailable_after_timeout() {
     let schema = Schema::new();
     let options: sqlx::postgres::PgConnectOptions = schema.url.parse().unwrap();
     let pool = sqlx::postgres::PgPoolOptions::new()

@@ -92,7 +92,7 @@ async fn a_transaction_keeps_its_own_patience() {
 /// Guarantees: POSTGRES-12.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_step_touches_no_index_and_no_row_of_runs() {
+async fn step_touches_no_index_and_no_runs_row() {
     const ROUNDS: usize = 40;
     let schema = Schema::new();
     let store = PostgresStore::from_url(
@@ -191,7 +191,7 @@ async fn listings_follow_whatever_a_record_says() {
 /// Each value is kept by which a record differs from the head of its entry, also where it is the only one of its batch.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_record_keeps_what_is_not_as_in_the_head() {
+async fn record_stores_values_differing_from_head() {
     let schema = Schema::new();
     let store = schema.store();
     store.setup().await.unwrap();

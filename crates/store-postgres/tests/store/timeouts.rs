@@ -182,7 +182,7 @@ async fn is_written_once(schema: &Schema, stays: Stays, in_step: bool) {
 /// Guarantees: ONCE-1.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_node_that_times_out_at_any_await_writes_once_over_one_connection() {
+async fn timed_out_node_writes_once_over_one_connection() {
     let schema = Schema::new();
     schema.store().setup().await.unwrap();
     schema.execute("CREATE TABLE {schema}.place0 (n int); CREATE TABLE {schema}.place1 (n int); CREATE TABLE {schema}.place2 (n int)").await;

@@ -95,7 +95,7 @@ pub(crate) async fn stage() -> (Schema, Plan) {
 /// Guarantees: ONCE-6.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn errors_that_give_way_are_begun_anew_at_every_statement_over_one_connection() {
+async fn transient_statement_errors_restart_node_over_one_connection() {
     let (schema, plan) = stage().await;
     is_booked_once(&schema, &schema.url, plan.clone(), "calm").await;
     for code in ["40001", "40P01", "55P03"] {
@@ -112,7 +112,7 @@ async fn errors_that_give_way_are_begun_anew_at_every_statement_over_one_connect
 /// Guarantees: ONCE-6.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn errors_that_give_way_are_begun_anew_at_the_append_and_at_the_commit() {
+async fn transient_append_and_commit_errors_restart_node() {
     let (schema, plan) = stage().await;
     // A rollback does not set a sequence back.
     schema.execute("CREATE SEQUENCE {schema}.raised").await;
@@ -144,7 +144,7 @@ async fn errors_that_give_way_are_begun_anew_at_the_append_and_at_the_commit() {
 /// Guarantees: ONCE-5.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_node_that_is_cancelled_leaves_its_rows_and_its_record_or_neither() {
+async fn cancelled_node_leaves_rows_with_record_or_neither() {
     let (schema, plan) = stage().await;
     let graph = Graph::<Context>::builder("cancelled")
         .node("book", async |cx, mut s: Draft<Context>| {
@@ -191,7 +191,7 @@ async fn a_node_that_is_cancelled_leaves_its_rows_and_its_record_or_neither() {
 /// Guarantees: ONCE-7.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_cut_at_the_commit_is_resolved_by_the_log() {
+async fn log_resolves_connection_cut_at_commit() {
     let (schema, plan) = stage().await;
     let options: sqlx::postgres::PgConnectOptions = schema.url.parse().unwrap();
     let proxy =

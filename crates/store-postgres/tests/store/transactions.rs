@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _};
 /// Guarantees: POSTGRES-7.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn work_and_record_commit_together_or_not_at_all() {
+async fn work_and_record_commit_together_or_neither() {
     let schema = Schema::new();
     let (store, pool) = (schema.store(), schema.pool(2));
     store.setup().await.unwrap();
@@ -147,7 +147,7 @@ async fn booked(schema: &Schema) -> i64 {
 /// Guarantees: ONCE-1.
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn the_rows_of_a_node_and_its_record_commit_together() {
+async fn node_rows_commit_with_its_record() {
     let schema = Schema::new();
     let store = schema.store();
     store.setup().await.unwrap();
@@ -169,7 +169,7 @@ async fn the_rows_of_a_node_and_its_record_commit_together() {
 
 #[tokio::test]
 #[cfg_attr(not(store_test_postgres), ignore = "set STORE_TEST_POSTGRES_URL")]
-async fn a_conflict_at_the_commit_rolls_the_rows_back() {
+async fn conflict_at_commit_rolls_back_rows() {
     let schema = Schema::new();
     let store = schema.store();
     store.setup().await.unwrap();

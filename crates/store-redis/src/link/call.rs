@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_go_together_is_joined_and_nothing_else() {
+    fn only_combinable_calls_are_joined() {
         let plain = Call::plain(&["GET"], "{a}".into());
         let calls = [
             call(&ONE, "{a}1", 1),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_never_too_large_unless_one_call_is() {
+    fn call_group_exceeds_limit_only_for_single_call() {
         let many: Vec<Call> = (0..MOST * 2 + 1).map(|n| call(&ONE, &n.to_string(), 1)).collect();
         let sizes: Vec<usize> = joined(&many, true).iter().map(Vec::len).collect();
         assert_eq!(sizes, [MOST, MOST, 1]);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_map_names_the_server_of_each_slot() {
+    fn slot_map_names_server_of_each_slot() {
         let row = |first, last, host: Option<&str>, port| {
             let host = host.map_or(Value::Nil, |host| Value::BulkString(host.into()));
             let primary = Value::Array(vec![host, Value::Int(port), Value::BulkString(b"id".to_vec())]);

@@ -49,7 +49,7 @@ async fn all_kept(store: &RedisStore, authors: &[Log]) {
 /// Of a batch in one script, every second run is refused, each for another reason: the others are written.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn what_is_refused_harms_no_other_run_in_its_script() {
+async fn refused_entry_spares_other_runs_in_script() {
     let server = RedisServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url(), false);
     let (store, mut authors) = begun(&place, 12).await;
@@ -100,7 +100,7 @@ async fn what_is_refused_harms_no_other_run_in_its_script() {
 /// The connection is lost before, during and after a batch, and during its reply: whatever was written, the same batch settles it.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_batch_whose_reply_is_lost_is_in_doubt_and_settled_by_a_repeat() {
+async fn repeated_batch_settles_lost_reply() {
     let server = RedisServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&proxy.url(&server.url()), false);
@@ -135,7 +135,7 @@ async fn a_batch_whose_reply_is_lost_is_in_doubt_and_settled_by_a_repeat() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_large_batch_is_divided_so_that_the_server_is_not_held() {
+async fn large_batch_is_split_to_unblock_server() {
     let server = RedisServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url(), false);
     let (store, mut authors) = begun(&place, 200).await;
@@ -204,14 +204,14 @@ async fn only_runs_of_one_slot_go_together(cluster: &RedisCluster, place: &Place
 
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
-async fn runs_of_one_slot_of_a_cluster_go_together() {
+async fn runs_of_one_cluster_slot_share_script() {
     let cluster = RedisCluster::start(3).unwrap();
     only_runs_of_one_slot_go_together(&cluster, &Place::at(&cluster.url(), true)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
-async fn a_plain_url_of_divided_keys_is_found_out_by_setup() {
+async fn setup_detects_plain_url_of_cluster() {
     let cluster = RedisCluster::start(1).unwrap();
     only_runs_of_one_slot_go_together(&cluster, &Place::at(&cluster.url(), false)).await;
 }
@@ -219,7 +219,7 @@ async fn a_plain_url_of_divided_keys_is_found_out_by_setup() {
 /// The server sends a process its own notices as well: told once, with the head, its run need not look for what it has written.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_store_tells_of_its_own_appends_once_and_with_their_head() {
+async fn store_announces_own_append_once_with_head() {
     let place = Place::on(Service::Redis);
     let (store, other) = (place.store(), place.store());
     store.setup().await.unwrap();

@@ -196,7 +196,7 @@ async fn slots_that_move_under_load_lose_nothing() {
 /// Guarantees: REDIS-14.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
-async fn an_index_that_moves_loses_no_entry_and_hinders_no_move() {
+async fn migrating_index_loses_no_entry() {
     let cluster = RedisCluster::start(3).unwrap();
     let place = Place::at(&cluster.url(), true);
     let store = place.store();
@@ -225,7 +225,7 @@ async fn an_index_that_moves_loses_no_entry_and_hinders_no_move() {
 /// A node dies and comes back while others are written to: the runs on the others go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
-async fn a_node_that_is_killed_and_restarted_keeps_what_it_acknowledged() {
+async fn restarted_node_preserves_acknowledged_records() {
     let cluster = RedisCluster::start(3).unwrap();
     for node in cluster.nodes() {
         // Otherwise the server may hold back what it writes.
@@ -311,7 +311,7 @@ async fn a_node_that_hangs_is_waited_for_once() {
 /// Guarantees: REDIS-3.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_record_is_acknowledged_when_the_replica_has_it() {
+async fn record_is_acknowledged_after_replica_has_it() {
     let primary = RedisServer::start(Server::default()).unwrap();
     let port = primary.port().to_string();
     let replica =
@@ -376,7 +376,7 @@ async fn a_record_is_acknowledged_when_the_replica_has_it() {
 /// Guarantees: REDIS-3.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn an_append_that_is_sent_again_with_its_script_is_acknowledged_by_its_replicas() {
+async fn append_resent_with_script_waits_for_replicas() {
     let primary = RedisServer::start(Server::default()).unwrap();
     let port = primary.port().to_string();
     let replica =
@@ -461,7 +461,7 @@ async fn a_failover_behind_a_name_is_followed() {
 
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_server_with_tls_is_used_if_its_certificate_is_trusted() {
+async fn tls_server_requires_trusted_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let request = [

@@ -84,7 +84,7 @@ async fn story(process: &mut Process<'_>) -> Vec<Log> {
 /// Guarantees: REDIS-5.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_connection_cut_at_any_request_loses_and_doubles_nothing() {
+async fn connection_cut_at_any_request_applies_once() {
     let server = RedisServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let url = proxy.url(&server.url());
@@ -159,7 +159,7 @@ async fn tell(
 /// The same in a cluster, whose nodes call themselves by the ports of proxies, so that every request goes through one.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
-async fn a_connection_to_a_cluster_cut_at_any_request_loses_and_doubles_nothing() {
+async fn cluster_connection_cut_at_any_request_applies_once() {
     let cluster = RedisCluster::start(3).unwrap();
     let mut proxies = Vec::new();
     for node in cluster.nodes() {
@@ -215,7 +215,7 @@ async fn a_connection_to_a_cluster_cut_at_any_request_loses_and_doubles_nothing(
 /// Guarantees: REDIS-5.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_lost_acknowledgement_is_in_doubt_and_found_by_record_id() {
+async fn lost_acknowledgment_is_settled_by_record_id() {
     let server = RedisServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&server.url(), false);
@@ -249,7 +249,7 @@ async fn a_lost_acknowledgement_is_in_doubt_and_found_by_record_id() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_server_that_hangs_is_in_doubt_after_the_timeout_and_goes_on() {
+async fn hanging_server_is_indeterminate_after_timeout() {
     let server = RedisServer::start(Server::default()).unwrap();
     let place = Place::at(&server.url(), false);
     let store = place.store_with(place.options().with_response_timeout(Duration::from_secs(5)));
@@ -267,7 +267,7 @@ async fn a_server_that_hangs_is_in_doubt_after_the_timeout_and_goes_on() {
 /// Guarantees: REDIS-2.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_server_killed_under_load_keeps_what_it_acknowledged() {
+async fn killed_server_under_load_preserves_acknowledged_records() {
     let server = RedisServer::start(Server::default().with_appendfsync(AppendFsync::Always)).unwrap();
     let place = Place::at(&server.url(), false);
     let store = place.store();

@@ -68,7 +68,7 @@ async fn a_listener_on_a_silent_network_begins_anew() {
 /// Guarantees: REDIS-17.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_listener_on_a_network_that_falls_silent_begins_anew() {
+async fn listener_reconnects_after_network_silence() {
     let server = RedisServer::start(Server::default()).unwrap();
     let proxy = Proxy::start(server.address()).unwrap();
     let place = Place::at(&server.url(), false);

@@ -114,13 +114,13 @@ async fn a_lost_index_is_made_anew(service: Service) {
 /// Guarantees: REDIS-13.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_lost_index_of_a_server_is_made_anew() {
+async fn lost_server_index_is_rebuilt() {
     a_lost_index_is_made_anew(Service::Redis).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
-async fn a_lost_index_of_a_cluster_is_made_anew() {
+async fn lost_cluster_index_is_rebuilt() {
     a_lost_index_is_made_anew(Service::RedisCluster).await;
 }
 
@@ -129,7 +129,7 @@ async fn a_lost_index_of_a_cluster_is_made_anew() {
 /// Guarantees: REDIS-13.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_key_of_another_type_does_not_stop_the_repair() {
+async fn foreign_key_type_does_not_stop_repair() {
     let place = Place::on(Service::Redis);
     let store = place.store_with(place.options().with_repair_every(Duration::ZERO));
     let [mut lost, mut kept] = ["r-1", "r-2"].map(log_of);
@@ -154,7 +154,7 @@ async fn a_key_of_another_type_does_not_stop_the_repair() {
 /// A run that is in no set any more is entered again by its next change, without any repair.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn the_next_change_of_a_run_enters_it_again() {
+async fn next_change_restores_lost_index_entry() {
     let place = Place::on(Service::Redis);
     let store = place.store();
     let mut author = log_of("r-1");
@@ -171,7 +171,7 @@ async fn the_next_change_of_a_run_enters_it_again() {
 /// Guarantees: REDIS-13.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn setup_repairs_when_it_is_due_and_not_before() {
+async fn setup_repairs_index_only_when_due() {
     let place = Place::on(Service::Redis);
     let repaired = || async {
         let mark = place.ask(redis::cmd("GET").arg(format!("{}:repaired", place.prefix))).await;
@@ -225,7 +225,7 @@ async fn size(place: &Place, set: &str) -> i64 {
 /// Guarantees: REDIS-12.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_start_that_was_announced_and_never_written_is_not_listed_and_lapses() {
+async fn announced_unwritten_start_is_unlisted_and_expires() {
     let cut = Cut::new();
     let place = cut.place();
     let store = cut.through(&place);
@@ -263,7 +263,7 @@ async fn a_start_that_was_announced_and_never_written_is_not_listed_and_lapses()
 /// Guarantees: REDIS-12.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_reader_that_waits_long_gives_up_no_entry_that_was_young_when_it_looked() {
+async fn slow_reader_preserves_young_index_entry() {
     // A busy machine takes less until the reader looks.
     const GRACE: Duration = Duration::from_secs(6);
     let cut = Cut::new();
@@ -291,7 +291,7 @@ async fn a_reader_that_waits_long_gives_up_no_entry_that_was_young_when_it_looke
 
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_start_that_lost_leaves_nothing_in_the_index() {
+async fn losing_start_leaves_no_index_entry() {
     let place = Place::on(Service::Redis);
     let store = place.store();
     let (mut winner, mut loser) = (log_of("r-1"), log_of("r-1"));
@@ -306,7 +306,7 @@ async fn a_start_that_lost_leaves_nothing_in_the_index() {
 /// Guarantees: REDIS-12.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_place_that_was_not_given_up_is_not_believed_and_given_up_by_a_reader() {
+async fn stale_index_position_is_ignored_and_removed() {
     let cut = Cut::new();
     let place = cut.place();
     let store = cut.through(&place);
@@ -381,7 +381,7 @@ async fn a_run_that_changes_fast_is_never_lost() {
 /// right.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_run_on_one_server_stands_where_its_head_says_and_nowhere_else() {
+async fn single_server_index_matches_run_head() {
     let place = Place::on(Service::Redis);
     let store = place.store();
     store.setup().await.unwrap();
@@ -437,20 +437,20 @@ async fn nothing_is_left(service: Service) {
 /// Guarantees: REDIS-9.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn purging_every_run_leaves_no_key_on_a_server() {
+async fn purging_all_runs_empties_server() {
     nothing_is_left(Service::Redis).await;
 }
 
 /// Guarantees: REDIS-9.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis_cluster), ignore = "set STORE_TEST_REDIS_CLUSTER_URL")]
-async fn purging_every_run_leaves_no_key_on_a_cluster() {
+async fn purging_all_runs_empties_cluster() {
     nothing_is_left(Service::RedisCluster).await;
 }
 
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn finished_runs_go_when_their_time_is_over_and_others_stay() {
+async fn finished_runs_expire_and_others_stay() {
     let place = Place::on(Service::Redis);
     const HOUR: Duration = Duration::from_secs(3_600);
     let store = place.store_with(place.options().with_keep_finished(HOUR));
@@ -489,7 +489,7 @@ async fn finished_runs_go_when_their_time_is_over_and_others_stay() {
 /// A purge that died half-way, and a new run of the same name: it is listed once, where the new life belongs.
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn an_entry_of_an_older_life_is_not_taken_for_the_new_one() {
+async fn entry_of_older_generation_is_not_current() {
     let cut = Cut::new();
     let place = cut.place();
     let store = cut.through(&place);

@@ -133,7 +133,7 @@ async fn a_hundred_appends_go_together() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn scripts_that_are_flushed_again_and_again_stop_nobody() {
+async fn repeated_script_flushes_do_not_stop_writes() {
     let counted = Counted::new();
     let store = counted.store().await;
     let (over, flushed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
@@ -196,7 +196,7 @@ async fn ten_thousand_records_page_in_one_request_each() {
 /// Long bodies do not make a page of headers hold the server: it is cut short, and the listing goes on.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_history_of_long_bodies_comes_in_shorter_pages() {
+async fn history_of_long_bodies_has_shorter_pages() {
     let counted = Counted::new();
     let store = counted.store().await;
     let mut author = log_of("r-1");
@@ -215,7 +215,7 @@ async fn a_history_of_long_bodies_comes_in_shorter_pages() {
 
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn who_looks_for_orphans_does_not_look_at_every_run() {
+async fn orphan_search_does_not_read_every_run() {
     let counted = Counted::new();
     let store = counted.store().await;
     let alive = ExecutorId::from_uuid(*fresh_id().as_uuid());

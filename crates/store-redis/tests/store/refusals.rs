@@ -172,7 +172,7 @@ async fn a_server_that_reads_its_data_is_unavailable() {
 /// The memory fills while runs are written: what is acknowledged is there, what is refused is not, and reading goes on.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_memory_that_fills_up_loses_and_halves_nothing() {
+async fn full_memory_loses_no_acknowledged_record() {
     let server = RedisServer::start(Server::default().with_maxmemory(8_000_000)).unwrap();
     let place = Place::at(&server.url(), false);
     let store = place.store();
@@ -206,7 +206,7 @@ async fn a_memory_that_fills_up_loses_and_halves_nothing() {
 
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn who_may_not_write_is_told_so_and_not_retried() {
+async fn missing_write_permission_is_reported_without_retry() {
     let server = server(&["--requirepass", "sesame"]);
     let at = |user: &str| server.url().replace("redis://", &format!("redis://{user}"));
     let url = at(":sesame@");
@@ -231,7 +231,7 @@ async fn who_may_not_write_is_told_so_and_not_retried() {
 
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_server_that_is_not_there_is_unavailable_and_a_database_that_is_not_is_invalid() {
+async fn absent_server_is_unavailable_absent_database_is_invalid() {
     let server = server(&["--databases", "2"]);
     let in_database =
         |n| RedisStore::from_url(&format!("{}/{n}", server.url()), RedisOptions::default()).unwrap();
@@ -275,7 +275,7 @@ async fn a_server_that_lets_nobody_in_is_unavailable() {
 /// Guarantees: REDIS-4.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_server_that_may_drop_runs_is_not_set_up() {
+async fn setup_refuses_server_that_may_evict_runs() {
     let server = server(&["--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru"]);
     let store = Place::at(&server.url(), false).store();
     says(&store.setup().await.unwrap_err(), ErrorKind::Unsupported, &["allkeys-lru", "noeviction"]);
@@ -288,7 +288,7 @@ async fn a_server_that_may_drop_runs_is_not_set_up() {
 /// Guarantees: REDIS-4.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_server_that_may_drop_heartbeats_is_refused_also_when_it_is_set_so_later() {
+async fn server_that_may_evict_heartbeats_is_refused() {
     let server = server(&["--maxmemory", "50mb", "--maxmemory-policy", "volatile-ttl"]);
     let store = Place::at(&server.url(), false).store();
     says(&store.setup().await.unwrap_err(), ErrorKind::Unsupported, &["volatile-ttl", "noeviction"]);
@@ -310,7 +310,7 @@ async fn a_server_that_may_drop_heartbeats_is_refused_also_when_it_is_set_so_lat
 /// Guarantees: REDIS-3.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_wait_for_replicas_that_is_refused_leaves_a_doubt() {
+async fn refused_replica_wait_is_indeterminate() {
     let server = server(&[]);
     let place = Place::at(&server.url(), false);
     send(&server.url(), &["ACL|SETUSER|few|on|>word|~*|&*|+@all|-wait"]).await;
@@ -328,7 +328,7 @@ async fn a_wait_for_replicas_that_is_refused_leaves_a_doubt() {
 /// Where `CONFIG` is forbidden nobody knows how often the server syncs its file, and that is what is said.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_server_that_does_not_say_how_it_syncs_promises_no_more_than_any() {
+async fn unknown_sync_policy_promises_minimum_durability() {
     let server = server(&["--appendonly", "yes", "--appendfsync", "everysec"]);
     let grant = "ACL|SETUSER|few|on|>word|~*|&*|+@all|-config";
     send(&server.url(), &[grant]).await;
@@ -345,7 +345,7 @@ async fn a_server_that_does_not_say_how_it_syncs_promises_no_more_than_any() {
 /// Guarantees: SHARD-11.
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn the_marks_of_a_sharded_store_are_kept_for_good() {
+async fn sharded_store_marks_never_expire() {
     let server = server(&[]);
     let place = |_| Place::at(&server.url(), false);
     let places = [(); 2].map(place);
@@ -384,7 +384,7 @@ async fn the_marks_of_a_sharded_store_are_kept_for_good() {
 
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn what_somebody_else_wrote_at_a_key_is_corrupt_and_hides_no_run() {
+async fn foreign_value_is_corrupt_and_hides_no_run() {
     let server = server(&[]);
     let place = Place::at(&server.url(), false);
     let store = place.store();
@@ -444,7 +444,7 @@ async fn another_layout_is_unsupported_for_every_call() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
-async fn a_cluster_without_a_node_is_unavailable_and_comes_back() {
+async fn cluster_without_node_is_unavailable_until_it_returns() {
     let cluster = RedisCluster::start(3).unwrap();
     for node in cluster.nodes() {
         send(&node.url(), &["CONFIG|SET|appendfsync|always"]).await;

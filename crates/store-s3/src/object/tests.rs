@@ -47,7 +47,7 @@ fn written(start: u64, bodies: &[&[u8]]) -> (Head, Vec<Record>, Bytes) {
 }
 
 #[test]
-fn an_object_is_a_line_a_head_and_the_bodies() {
+fn object_has_line_head_and_bodies() {
     let (_, _, bytes) = written(5, &[b"{\"a\":1}", b"xyz"]);
     let text = std::str::from_utf8(&bytes).unwrap();
     let expected = concat!(
@@ -150,7 +150,7 @@ fn facts_and_the_cut_come_back() {
 }
 
 #[test]
-fn an_object_cut_in_the_middle_keeps_its_place() {
+fn object_cut_in_middle_keeps_position() {
     let (head, mut records, _) = written(5, &[b"a", b"b", b"c"]);
     records.drain(..2);
     let head = head.with_records(&records);
@@ -161,7 +161,7 @@ fn an_object_cut_in_the_middle_keeps_its_place() {
 }
 
 #[test]
-fn marks_and_newer_objects_are_told_apart_from_damage() {
+fn marks_and_newer_objects_are_not_damage() {
     assert_eq!(Head::decode(PLACE, GONE), Err(InvalidObject::Gone));
     assert_eq!(Head::decode(PLACE, b"ferrata-s3 2 gone\n"), Err(InvalidObject::Older(2)));
     assert_eq!(Head::decode(PLACE, b"ferrata-s3 4 gone\n"), Err(InvalidObject::Newer(4)));

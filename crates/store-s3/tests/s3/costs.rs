@@ -120,7 +120,7 @@ async fn calls_cost_what_the_manual_says() {
 ///
 /// Guarantees: S3-13.
 #[tokio::test]
-async fn a_batch_of_runs_shares_what_can_be_shared() {
+async fn batch_of_runs_shares_requests() {
     let memory = Memory::start().await;
     let store = Raw::on(&memory).store();
     store.setup().await.unwrap();
@@ -150,7 +150,7 @@ async fn a_batch_of_runs_shares_what_can_be_shared() {
 ///
 /// Guarantees: S3-13.
 #[tokio::test]
-async fn a_step_takes_less_than_300_bytes_beside_its_body() {
+async fn step_adds_under_300_bytes_to_body() {
     let memory = Memory::start().await;
     let store = Raw::on(&memory).store();
     let mut log = written(&store, "r", &[1]).await;
@@ -170,7 +170,7 @@ async fn a_step_takes_less_than_300_bytes_beside_its_body() {
 ///
 /// Guarantees: S3-13.
 #[tokio::test]
-async fn a_history_of_ten_thousand_records_pages_in_constant_requests() {
+async fn history_of_ten_thousand_records_pages_cheaply() {
     const LIMIT: u32 = 100;
     let memory = Memory::start().await;
     let store = Raw::on(&memory).store();

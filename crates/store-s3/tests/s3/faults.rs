@@ -172,7 +172,7 @@ async fn is_true(
 ///
 /// Guarantees: S3-1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn one_fault_at_any_request_of_an_append_is_overcome() {
+async fn one_fault_during_append_is_overcome() {
     for (round, kind) in Kind::ALL.into_iter().enumerate() {
         let (scene, _, append, store) = kind.prepare().await;
         let requests = count(&scene, || append_to(&store, &append)).await;
@@ -193,7 +193,7 @@ async fn one_fault_at_any_request_of_an_append_is_overcome() {
 ///
 /// Guarantees: S3-1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_server_that_goes_down_at_any_request_of_an_append_leaves_no_lie() {
+async fn server_outage_during_append_yields_true_results() {
     for (round, kind) in Kind::ALL.into_iter().enumerate() {
         let (scene, _, append, store) = kind.prepare().await;
         let requests = count(&scene, || append_to(&store, &append)).await;
@@ -266,7 +266,7 @@ fn lose_first_reply(scene: &Scene) {
 ///
 /// Guarantees: S3-2.
 #[tokio::test]
-async fn an_append_whose_answer_was_lost_is_no_conflict_when_another_has_gone_on() {
+async fn lost_append_reply_is_settled_after_later_append() {
     let scene = Scene::new().await;
     let mut author = written(&scene.store, "r", &[1, 2]).await;
     let end = next_in(&author, 1, RunStatus::Completed);
@@ -290,7 +290,7 @@ async fn an_append_whose_answer_was_lost_is_no_conflict_when_another_has_gone_on
 ///
 /// Guarantees: S3-2.
 #[tokio::test]
-async fn a_dropped_append_made_again_is_no_conflict_when_another_has_gone_on() {
+async fn repeated_dropped_append_is_settled_after_later_append() {
     let scene = Scene::new().await;
     let mut author = written(&scene.store, "r", &[1, 2]).await;
     let end = next_in(&author, 1, RunStatus::Completed);
@@ -314,7 +314,7 @@ async fn a_dropped_append_made_again_is_no_conflict_when_another_has_gone_on() {
 ///
 /// Guarantees: S3-3.
 #[tokio::test]
-async fn an_append_whose_answer_was_lost_is_in_doubt_once_it_is_pruned() {
+async fn pruned_append_with_lost_reply_is_indeterminate() {
     let scene = Scene::new().await;
     let mut author = written(&scene.store, "r", &[1, 2]).await;
     let append = author.next(1);
@@ -357,7 +357,7 @@ async fn a_server_that_never_decides_is_given_up() {
 
 /// The head of an object is so long that a reader asks for it twice, and a rekey makes it longer in between: nothing is damaged.
 #[tokio::test]
-async fn a_long_head_that_is_rewritten_while_it_is_read_is_no_damage() {
+async fn long_head_rewritten_during_read_is_not_damage() {
     let scene = Scene::new().await;
     let mut author = written(&scene.store, "r", &[1, 200]).await;
     for record in &mut author.records[1..] {
@@ -384,7 +384,7 @@ async fn a_long_head_that_is_rewritten_while_it_is_read_is_no_damage() {
 
 /// A prune that ends at any request leaves a log that is whole, before the cut or after it; called again it is done.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_prune_that_ends_at_any_request_can_be_called_again() {
+async fn interrupted_prune_can_be_repeated() {
     // At a base of its own, in the middle of an object, with a base given, and within the first object.
     let logs = [
         (&[1, 1, 1, 1, 1, 1][..], 4, true),
@@ -438,7 +438,7 @@ async fn a_prune_that_ends_at_any_request_can_be_called_again() {
 ///
 /// Guarantees: S3-16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_purge_that_ends_at_any_request_can_be_called_again() {
+async fn interrupted_purge_can_be_repeated() {
     let prepare = || async {
         let scene = Scene::new().await;
         let author = written(&scene.store, "r", &[1, 2, 1]).await;

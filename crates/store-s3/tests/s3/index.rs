@@ -21,7 +21,7 @@ const INDEX: &str = "some/prefix/index";
 ///
 /// Guarantees: S3-11.
 #[tokio::test]
-async fn a_lost_index_is_made_anew_from_the_logs() {
+async fn lost_index_is_rebuilt_from_logs() {
     let (memory, store) = scene().await;
     let mut logs = Vec::new();
     for n in 0..5 {
@@ -83,7 +83,7 @@ async fn stale_entries_are_passed_over_and_go() {
 ///
 /// Guarantees: S3-12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_run_that_changes_its_status_is_in_every_listing() {
+async fn run_changing_status_is_in_every_listing() {
     let (memory, store) = scene().await;
     let mut log = written(&store, "restless", &[1]).await;
     for n in 0..20 {
@@ -119,7 +119,7 @@ async fn a_run_that_changes_its_status_is_in_every_listing() {
 ///
 /// Guarantees: S3-14.
 #[tokio::test]
-async fn a_run_whose_object_is_refused_is_left_out_of_listings() {
+async fn run_with_refused_object_is_omitted_from_listing() {
     for (status, code) in [(403, "InvalidObjectState"), (403, "AccessDenied")] {
         let (memory, store) = scene().await;
         let mut logs = Vec::new();
@@ -164,7 +164,7 @@ async fn a_run_whose_object_is_refused_is_left_out_of_listings() {
 ///
 /// Guarantees: S3-14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_refused_run_far_from_the_others_is_left_out_of_listings() {
+async fn distant_refused_run_is_omitted_from_listing() {
     let (memory, store) = scene().await;
     let mut appends = Vec::new();
     for created in 0..1_102 {
@@ -209,7 +209,7 @@ async fn a_refused_run_far_from_the_others_is_left_out_of_listings() {
 ///
 /// Guarantees: S3-14.
 #[tokio::test]
-async fn a_start_that_was_never_written_hides_no_refusal() {
+async fn unwritten_start_hides_no_refusal() {
     let (memory, store) = scene().await;
     let log = written(&store, "r", &[1]).await;
     let dying = Raw::on(&memory).store();

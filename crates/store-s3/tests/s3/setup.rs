@@ -23,7 +23,7 @@ fn shows_no_secret(error: &Error) {
 
 /// Guarantees: S3-4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_server_that_breaks_the_rule_is_refused_each_time() {
+async fn server_breaking_store_rules_is_refused_each_time() {
     for (habit, words) in [
         (Habit::IgnoresIfNoneMatch, "ignores `If-None-Match"),
         (Habit::IgnoresIfMatch, "ignores `If-Match"),
@@ -79,7 +79,7 @@ async fn another_layout_is_unsupported_for_every_call() {
 }
 
 #[tokio::test]
-async fn wrong_names_and_credentials_are_the_callers_to_correct() {
+async fn wrong_names_and_credentials_are_caller_errors() {
     let memory = Memory::start().await;
     let open = |client, bucket| S3Store::with_client(client, bucket, "p", S3Options::default()).unwrap();
     let endpoint = memory.endpoint();

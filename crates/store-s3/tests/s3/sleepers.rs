@@ -54,7 +54,7 @@ async fn is_refused(scene: &Scene, append: &ferrata_store::RunAppend, actual: Op
 ///
 /// Guarantees: S3-5.
 #[tokio::test]
-async fn a_writer_that_slept_through_a_prune_is_refused() {
+async fn writer_delayed_past_prune_is_refused() {
     for nap in NAPS {
         let scene = scene().await;
         let mut log = written(&scene.sleeper, "r", &[1, 1]).await;
@@ -78,7 +78,7 @@ async fn a_writer_that_slept_through_a_prune_is_refused() {
 ///
 /// Guarantees: S3-5.
 #[tokio::test]
-async fn a_writer_that_slept_through_a_purge_is_refused() {
+async fn writer_delayed_past_purge_is_refused() {
     for (nap, is_reused) in NAPS.into_iter().flat_map(|nap| [(nap, false), (nap, true)]) {
         let scene = scene().await;
         let mut log = written(&scene.sleeper, "r", &[1, 1]).await;
@@ -157,7 +157,7 @@ async fn a_write_that_arrives_late_is_refused() {
 ///
 /// Guarantees: S3-6.
 #[tokio::test]
-async fn a_purge_that_arrives_late_ends_the_run_or_is_refused() {
+async fn late_purge_ends_run_or_is_refused() {
     let ways = [(false, false), (false, true), (true, false), (true, true)];
     for (nap, (expects, is_busy)) in NAPS.into_iter().flat_map(|nap| ways.map(|way| (nap, way))) {
         let scene = scene().await;
@@ -203,7 +203,7 @@ async fn a_purge_that_arrives_late_ends_the_run_or_is_refused() {
 ///
 /// Guarantees: S3-6.
 #[tokio::test]
-async fn a_purge_ends_a_later_life_behind_a_stray_object() {
+async fn purge_ends_later_generation_despite_stray_object() {
     for strays in 1..3 {
         let scene = scene().await;
         let before = written(&scene.sleeper, "r", &[1]).await;
@@ -287,7 +287,7 @@ const FIRST: &str = "ffffffff/ffffffffffffffff";
 ///
 /// Guarantees: S3-7.
 #[tokio::test]
-async fn a_start_after_a_purge_begins_a_new_life() {
+async fn start_after_purge_begins_new_generation() {
     for (lost_first, lives) in [(false, 1), (false, 3), (true, 1)] {
         let scene = scene().await;
         let what = format!("after {lives} lives, the first object lost: {lost_first}");
@@ -326,7 +326,7 @@ async fn a_start_after_a_purge_begins_a_new_life() {
 
 /// Somebody removed a run's first object, and a start took its key: nobody takes the older records for those of the new run.
 #[tokio::test]
-async fn a_start_in_place_of_a_lost_first_object_is_told_from_the_run_that_was() {
+async fn start_at_lost_first_object_is_corrupt() {
     let scene = scene().await;
     let old = written(&scene.sleeper, "r", &[1, 2, 1]).await;
     scene.memory.objects().remove(&format!("some/prefix/log/default/r/{FIRST}")).unwrap();
@@ -346,7 +346,7 @@ async fn a_start_in_place_of_a_lost_first_object_is_told_from_the_run_that_was()
 
 /// A reader asks for the first object and for the newest at once, and the run begins between the two answers.
 #[tokio::test]
-async fn a_run_that_begins_between_two_answers_is_whole() {
+async fn run_starting_during_read_is_whole() {
     for appends in [&[1][..], &[1, 1]] {
         let scene = scene().await;
         let log = written(&scene.other, "r", appends).await;
@@ -391,7 +391,7 @@ async fn a_start_that_was_pruned_meanwhile_was_written() {
 ///
 /// Guarantees: S3-7.
 #[tokio::test]
-async fn a_start_that_slept_for_hours_and_lost_its_answer_is_listed() {
+async fn delayed_start_with_lost_reply_is_listed() {
     let scene = scene().await;
     let mut log = log_of("r", 1);
     let start = log.next(1);
@@ -417,7 +417,7 @@ async fn a_start_that_slept_for_hours_and_lost_its_answer_is_listed() {
 ///
 /// Guarantees: S3-5.
 #[tokio::test]
-async fn a_prune_that_cuts_within_a_write_that_is_looked_at_again_keeps_it() {
+async fn prune_inside_rechecked_write_preserves_records() {
     for beyond in [false, true] {
         let scene = scene().await;
         let mut log = written(&scene.sleeper, "r", &[1, 2]).await;

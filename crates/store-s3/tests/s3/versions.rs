@@ -71,7 +71,7 @@ async fn a_purge_leaves_no_version_of_a_run() {
 ///
 /// Guarantees: S3-15.
 #[tokio::test]
-async fn a_purge_takes_no_version_of_the_next_life() {
+async fn purge_removes_no_version_of_next_generation() {
     let memory = Memory::start_as(Habit::KeepsVersions).await;
     let (store, other) = (Raw::on(&memory).store(), Raw::on(&memory).store());
     store.setup().await.unwrap();

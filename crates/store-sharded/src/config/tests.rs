@@ -39,7 +39,7 @@ fn a_file_names_shards_and_generations() {
 
 /// Guarantees: SHARD-10.
 #[test]
-fn a_line_that_is_wrong_is_named_with_its_remedy() {
+fn invalid_line_is_named_with_remedy() {
     let shards = "shard a file:a\nshard b file:b\n";
     let cases = [
         ("", 1, "names no shard", "add a line"),
@@ -78,7 +78,7 @@ fn a_line_that_is_wrong_is_named_with_its_remedy() {
 
 /// Guarantees: SHARD-10.
 #[test]
-fn a_store_that_cannot_be_opened_is_named_with_its_line() {
+fn unopenable_store_is_named_with_line() {
     let error = open("shard a file:a\nshard b pigeon:secret\ngeneration a b").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("line 2 of") && error.to_string().contains("`b`"), "{error}");

@@ -21,7 +21,7 @@ fn names_b(error: &Error) {
 
 /// Guarantees: SHARD-7.
 #[tokio::test]
-async fn a_shard_that_is_away_harms_only_its_runs() {
+async fn absent_shard_affects_only_its_runs() {
     let world = World::default();
     let store = world.open(&["abc"]);
     store.setup().await.unwrap();
@@ -73,7 +73,7 @@ async fn a_shard_that_is_away_harms_only_its_runs() {
 
 /// Guarantees: SHARD-2.
 #[tokio::test]
-async fn an_old_run_is_found_while_its_newer_home_is_away() {
+async fn old_run_is_found_during_newer_home_outage() {
     let world = World::default();
     start(&world.open(&["a"]), "run", 1).await;
     let store = world.open(&["a", "b"]);
@@ -90,7 +90,7 @@ async fn an_old_run_is_found_while_its_newer_home_is_away() {
 
 /// Guarantees: SHARD-8.
 #[tokio::test]
-async fn a_missed_heartbeat_comes_before_the_next_append_to_that_shard() {
+async fn missed_heartbeat_precedes_next_append_to_shard() {
     let world = World::default();
     let store = world.open(&["ab"]);
     let runs = start(&store, "run", 10).await;

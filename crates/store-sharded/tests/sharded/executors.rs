@@ -65,7 +65,7 @@ async fn until(time: &testing::World, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn what_an_executor_that_dies_leaves_in_all_shards_another_finishes() {
+async fn process_finishes_runs_of_dead_one_in_shards() {
     let (mut world, ledger, time) = (World::default(), Ledger::default(), testing::World::new());
     for store in &mut world.stores {
         store.inner = MemoryStore::with_clock(Arc::new(time.clock().clone()));

@@ -10,7 +10,7 @@ fn names(heads: Vec<ferrata_core::store::RunHead>) -> Vec<String> {
 
 /// Guarantees: SHARD-9.
 #[tokio::test]
-async fn all_shards_are_listed_in_one_order_with_cursors() {
+async fn all_shards_list_in_one_order_with_cursors() {
     let world = World::default();
     let store = world.open(&["ab", "abc"]);
     store.setup().await.unwrap();
@@ -43,7 +43,7 @@ async fn all_shards_are_listed_in_one_order_with_cursors() {
 
 /// Guarantees: SHARD-9.
 #[tokio::test]
-async fn a_cursor_survives_the_process_and_a_further_shard() {
+async fn cursor_survives_restart_and_added_shard() {
     for order in [Order::OldestFirst, Order::NewestFirst] {
         let world = World::default();
         let old = world.open(&["ab"]);

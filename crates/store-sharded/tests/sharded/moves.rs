@@ -36,7 +36,7 @@ async fn a_tenant_is_part_of_what_spreads() {
 
 /// Guarantees: SHARD-2.
 #[tokio::test]
-async fn adding_a_shard_moves_nothing_and_everything_is_found() {
+async fn added_shard_moves_no_run() {
     let world = World::default();
     let old = world.open(&["ab"]);
     old.setup().await.unwrap();
@@ -72,7 +72,7 @@ async fn adding_a_shard_moves_nothing_and_everything_is_found() {
 }
 
 #[tokio::test]
-async fn a_shard_that_gets_no_more_runs_keeps_those_it_has() {
+async fn retired_shard_keeps_its_runs() {
     let world = World::default();
     let runs = start(&world.open(&["abc"]), "old", 100).await;
     let store = world.open(&["abc", "bc"]);
@@ -86,7 +86,7 @@ async fn a_shard_that_gets_no_more_runs_keeps_those_it_has() {
 }
 
 #[tokio::test]
-async fn a_purged_run_leaves_no_trace_and_its_id_can_be_used_by_every_process() {
+async fn purged_id_is_reusable_by_every_process() {
     let world = World::default();
     let (old, new) = (world.open(&["ab"]), world.open(&["ab", "c"]));
     let runs = start(&new, "run", 20).await;
@@ -106,7 +106,7 @@ async fn a_purged_run_leaves_no_trace_and_its_id_can_be_used_by_every_process() 
 }
 
 #[tokio::test]
-async fn a_run_started_anew_elsewhere_is_found_by_who_remembers_it() {
+async fn process_with_stale_location_finds_restarted_run() {
     let world = World::default();
     let (old, new, third) = (world.open(&["a"]), world.open(&["a", "b"]), world.open(&["a", "b"]));
     start(&old, "run", 1).await;
@@ -120,7 +120,7 @@ async fn a_run_started_anew_elsewhere_is_found_by_who_remembers_it() {
 
 /// Guarantees: SHARD-2.
 #[tokio::test]
-async fn a_reader_that_remembers_a_purged_run_finds_the_new_one_elsewhere() {
+async fn reader_of_purged_run_finds_moved_restart() {
     for reads in 0..4 {
         let world = World::default();
         let (old, new, third) = (world.open(&["a"]), world.open(&["a", "b"]), world.open(&["a", "b"]));

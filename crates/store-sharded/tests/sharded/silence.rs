@@ -125,7 +125,7 @@ async fn a_shard_that_answers_nothing_stops_no_other() {
 
 /// Guarantees: SHARD-7.
 #[tokio::test]
-async fn a_shard_that_answers_heartbeats_alone_stops_no_other() {
+async fn shard_answering_only_heartbeats_blocks_no_other() {
     stops_no_other(Silence::AnswersHeartbeats).await;
 }
 
@@ -133,7 +133,7 @@ async fn a_shard_that_answers_heartbeats_alone_stops_no_other() {
 ///
 /// Guarantees: SHARD-7.
 #[tokio::test]
-async fn the_orphans_of_a_silent_shard_hold_up_those_of_no_other() {
+async fn silent_shard_delays_no_other_recovery() {
     for silence in [Silence::AnswersNothing, Silence::AnswersHeartbeats, Silence::AnswersListings] {
         let [of_a, of_b] = names(60).await;
         let clock = Arc::new(ManualClock::default());
@@ -178,7 +178,7 @@ async fn the_orphans_of_a_silent_shard_hold_up_those_of_no_other() {
 
 /// A start that is to leave a signpost in a silent shard waits for it; what goes to the healthy one alone does not wait for the start.
 #[tokio::test]
-async fn each_shard_is_a_part_and_what_concerns_several_is_another() {
+async fn store_part_is_shard_or_cross_shard() {
     let world = World::default();
     let store = world.open(&["ab", "abc"]);
     let mut parts = [const { Vec::new() }; 4];
@@ -201,7 +201,7 @@ async fn each_shard_is_a_part_and_what_concerns_several_is_another() {
 
 /// One that lets none through may have encrypted what its runs say.
 #[test]
-fn chunks_pass_through_no_shard_while_another_lets_none_through() {
+fn chunks_stop_if_any_shard_refuses_them() {
     let plain = MemoryStore::new;
     let both = ShardedStore::builder().shard("a", plain()).shard("b", plain()).build().unwrap();
     assert!(both.relay().is_some());
@@ -219,7 +219,7 @@ fn chunks_pass_through_no_shard_while_another_lets_none_through() {
 
 /// A heartbeat that nobody waits for any more is one that the shard may have missed.
 #[tokio::test]
-async fn a_heartbeat_that_is_given_up_is_sent_again_before_the_next_append() {
+async fn abandoned_heartbeat_is_repeated_before_append() {
     let (shards, clock) = ([Shaky::default(), Shaky::default()], Arc::new(ManualClock::default()));
     let store = open(&shards, &clock);
     let executor = ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default()));

@@ -17,7 +17,7 @@ const SEEDS: u64 = 300;
 ///
 /// Guarantees: SHARD-1.
 #[tokio::test]
-async fn a_run_that_all_start_at_once_has_one_log() {
+async fn concurrent_starts_of_run_create_one_log() {
     let seed = std::env::var("SHARD_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = seed.map_or(1..=SEEDS, |seed| seed..=seed);
     let mut winners = std::collections::BTreeSet::new();
@@ -77,7 +77,7 @@ fn starts_before_a_purge(world: &World, shard: &str, store: ShardedStore) {
 ///
 /// Guarantees: SHARD-6.
 #[tokio::test]
-async fn a_purge_removes_no_later_life_of_the_id_in_another_shard() {
+async fn purge_spares_later_generation_in_other_shard() {
     let run = key("run-0");
     for expected in [true, false] {
         let world = World::default();
@@ -96,7 +96,7 @@ async fn a_purge_removes_no_later_life_of_the_id_in_another_shard() {
 
 /// Guarantees: SHARD-6.
 #[tokio::test]
-async fn a_run_that_is_begun_while_the_id_is_purged_keeps_its_signposts() {
+async fn start_during_purge_keeps_signposts() {
     let run = key("run-0");
     for expected in [true, false] {
         let world = World::default();
@@ -119,7 +119,7 @@ async fn a_run_that_is_begun_while_the_id_is_purged_keeps_its_signposts() {
 ///
 /// Guarantees: SHARD-6.
 #[tokio::test]
-async fn a_purge_of_nothing_takes_no_signpost_of_a_run_that_is_begun_meanwhile() {
+async fn empty_purge_spares_signpost_of_concurrent_start() {
     let world = World::default();
     let store = world.open(&["a", "b"]);
     // `b` is purged first, and `a` last.
@@ -131,7 +131,7 @@ async fn a_purge_of_nothing_takes_no_signpost_of_a_run_that_is_begun_meanwhile()
 }
 
 #[tokio::test]
-async fn a_start_that_is_repeated_is_the_same_start() {
+async fn repeated_start_is_same_start() {
     let world = World::default();
     for map in MAPS {
         let store = world.open(map);
@@ -162,7 +162,7 @@ async fn what_would_be_refused_leaves_no_signposts() {
 
 /// Guarantees: SHARD-4.
 #[tokio::test]
-async fn a_process_that_lacks_the_generation_is_refused_and_harms_nothing() {
+async fn process_with_old_map_generation_is_refused() {
     let world = World::default();
     let (old, new) = (world.open(&["a"]), world.open(&["a", "b"]));
     start(&new, "run", 1).await;
@@ -233,7 +233,7 @@ fn mistakes_of_a_map_are_named() {
 
 /// A user's workflow of that name was accepted, and then left out of every listing, so that nobody recovered its run.
 #[tokio::test]
-async fn a_workflow_with_a_reserved_name_is_refused_and_one_that_is_there_is_listed() {
+async fn reserved_workflow_name_is_refused_existing_is_listed() {
     let world = World::default();
     let store = world.open(&["ab"]);
     store.setup().await.unwrap();

@@ -101,7 +101,7 @@ async fn check(logs: &[Log], bytes: &[u8], page: usize, how: How, is_of_table: b
 
 /// Guarantees: SQLITE-11.
 #[tokio::test]
-async fn a_damaged_page_is_named_and_never_read_as_what_was_not_written() {
+async fn damaged_page_is_named_and_never_misread() {
     let (logs, bytes, of_tables) = written().await;
     let pages = bytes.len() / PAGE;
     let (mut spared, mut hurt) = (0, 0);
@@ -124,7 +124,7 @@ async fn a_damaged_page_is_named_and_never_read_as_what_was_not_written() {
 ///
 /// Guarantees: SQLITE-12.
 #[tokio::test]
-async fn text_that_is_no_json_is_corrupt_and_hides_no_other_run() {
+async fn invalid_json_is_corrupt_and_hides_no_run() {
     let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
     let mut logs = Vec::new();
     for run in 0..2 {

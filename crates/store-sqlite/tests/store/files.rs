@@ -62,7 +62,7 @@ async fn extreme_settings_are_as_good_as_large_ones() {
 
 /// A read makes no file, and says what to do.
 #[tokio::test]
-async fn a_store_that_is_not_set_up_is_invalid() {
+async fn store_without_setup_is_invalid() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("runs.db");
     let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
@@ -91,7 +91,7 @@ async fn connection_to_new(path: &std::path::Path) -> sqlx::SqliteConnection {
 
 /// The tables of the application's own stay, and stand in the same file.
 #[tokio::test]
-async fn a_database_of_the_application_takes_the_runs_in() {
+async fn application_database_can_hold_runs() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("app.db");
     execute(&mut connection_to_new(&path).await, "CREATE TABLE mine (x); INSERT INTO mine VALUES (7)").await;
@@ -145,7 +145,7 @@ async fn unreleased_layout_is_unsupported() {
 ///
 /// Guarantees: SQLITE-15.
 #[tokio::test]
-async fn a_database_that_may_only_be_read_is_read() {
+async fn read_only_database_reads_and_refuses_writes() {
     let place = place(SqliteOptions::default()).await;
     let mut log = log("r");
     log.write(&place.store, 3).await;
@@ -165,7 +165,7 @@ async fn a_database_that_may_only_be_read_is_read() {
 ///
 /// Guarantees: SQLITE-2.
 #[tokio::test]
-async fn a_full_database_refuses_and_goes_on_when_there_is_room() {
+async fn full_database_refuses_until_space_returns() {
     let place = place(SqliteOptions::default()).await;
     let small = place.open(SqliteOptions::default().with_max_bytes(Some(200 << 10)));
     let (mut log, mut other) = (log("r"), log("other"));
@@ -275,7 +275,7 @@ async fn a_file_that_is_removed_swallows_nothing() {
 ///
 /// Guarantees: SQLITE-3.
 #[tokio::test]
-async fn a_removed_log_swallows_nothing_that_is_written_after() {
+async fn removed_wal_loses_no_later_write() {
     let place = place(SqliteOptions::default()).await;
     let mut log = log("r");
     log.write(&place.store, 2).await;
@@ -320,7 +320,7 @@ async fn a_restored_backup_is_used_at_once() {
 ///
 /// Guarantees: SQLITE-13.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backup_taken_under_load_is_a_whole_store() {
+async fn backup_under_load_is_whole_store() {
     let place = place(SqliteOptions::default()).await;
     let mut writers = JoinSet::new();
     for run in 0..4 {

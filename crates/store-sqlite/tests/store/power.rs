@@ -69,7 +69,7 @@ fn after(all: &[Snapshot], commits: usize) -> [Log; 2] {
 
 /// Guarantees: SQLITE-1.
 #[tokio::test]
-async fn a_prefix_of_the_log_is_a_prefix_of_the_transactions() {
+async fn wal_prefix_is_transaction_prefix() {
     let place = place(SqliteOptions::default()).await;
     let mut logs = [log("a"), log("b")];
     let first = write(&place, &mut logs, 6).await;

@@ -8,7 +8,7 @@ use crate::support::{append, execute, is_kept, log, place};
 
 /// Guarantees: SQLITE-9.
 #[tokio::test]
-async fn work_and_record_commit_together_or_not_at_all() {
+async fn work_and_record_commit_together_or_neither() {
     let place = place(SqliteOptions::default()).await;
     let mut mine = place.connection().await;
     execute(&mut mine, "CREATE TABLE booked (place INTEGER PRIMARY KEY) STRICT").await;
@@ -53,7 +53,7 @@ async fn a_conflict_within_a_transaction_writes_nothing() {
 /// A transaction that has read before its first write, and meanwhile another one wrote: SQLite refuses it at once and for good, and no
 /// wait for a lock helps. It must not be taken for a conflict, and the next transaction must succeed.
 #[tokio::test]
-async fn a_transaction_that_read_before_another_wrote_is_unavailable() {
+async fn transaction_with_stale_read_is_unavailable() {
     let place = place(SqliteOptions::default()).await;
     let (mut log, mut mine) = (log("r"), place.connection().await);
     log.write(&place.store, 1).await;

@@ -8,7 +8,7 @@ use sqlx::Row as _;
 use crate::support::{log, place};
 
 #[tokio::test]
-async fn the_views_show_runs_and_records_as_they_are() {
+async fn views_show_current_runs_and_records() {
     let place = place(SqliteOptions::default()).await;
     let mut labels = Labels::default();
     labels.insert("team", "a").unwrap();

@@ -55,7 +55,7 @@ async fn a_thousand_runs_at_once_share_few_commits() {
 ///
 /// Guarantees: SQLITE-4.
 #[tokio::test]
-async fn a_batch_has_as_many_entries_as_its_caller_likes() {
+async fn batch_size_has_no_limit() {
     let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
     let mut logs: Vec<_> = (0..11_000).map(|run| log(&format!("r-{run}"))).collect();
     let batch: Vec<_> = logs.iter().map(|log| log.next(1)).collect();
@@ -96,7 +96,7 @@ async fn step_writes_two_pages() {
 ///
 /// Guarantees: SQLITE-2.
 #[tokio::test]
-async fn a_lock_that_is_held_too_long_is_unavailable_and_nothing_is_written() {
+async fn long_lock_makes_writes_unavailable() {
     let place = place(SqliteOptions::default().with_lock_wait(Duration::from_millis(30))).await;
     let mut log = log("r");
     log.write(&place.store, 2).await;
@@ -135,7 +135,7 @@ async fn a_lock_that_is_held_too_long_is_unavailable_and_nothing_is_written() {
 ///
 /// Guarantees: SQLITE-6.
 #[tokio::test]
-async fn what_a_dropped_caller_wanted_is_not_done_to_the_next_life() {
+async fn dropped_call_skips_next_generation() {
     let place = place(SqliteOptions::default().with_lock_wait(Duration::from_secs(120))).await;
     let (mut purged, mut pruned, started) = (log("purged"), log("pruned"), log("started"));
     for log in [&mut purged, &mut pruned] {
@@ -231,7 +231,7 @@ async fn passed_while_another_waits(turns: usize) -> usize {
 ///
 /// Guarantees: SQLITE-6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_that_is_dropped_leaves_its_step_done_or_not() {
+async fn dropped_caller_leaves_step_whole_or_absent() {
     let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
     let mut log = log("r");
     log.write(&place.store, 1).await;
@@ -263,7 +263,7 @@ async fn a_caller_that_is_dropped_leaves_its_step_done_or_not() {
 ///
 /// Guarantees: SQLITE-6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_that_is_not_polled_holds_up_no_other() {
+async fn unpolled_writer_blocks_no_other() {
     let place = place(SqliteOptions::default().with_synchronous(Synchronous::Normal)).await;
     let (mut first, mut second) = (log("r-1"), log("r-2"));
     first.write(&place.store, 1).await;
@@ -292,7 +292,7 @@ async fn a_caller_that_is_not_polled_holds_up_no_other() {
 ///
 /// Guarantees: SQLITE-8.
 #[tokio::test]
-async fn a_reader_that_is_not_polled_holds_up_no_other() {
+async fn unpolled_reader_blocks_no_other() {
     let place = place(SqliteOptions::default().with_readers(NonZeroUsize::MIN)).await;
     let mut log = log("r");
     log.write(&place.store, 2).await;
@@ -330,7 +330,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 ///
 /// Guarantees: SQLITE-8.
 #[test]
-fn a_read_comes_back_where_its_runtime_stands_still() {
+fn read_completes_on_stalled_runtime() {
     let (place, log) = block_on(async {
         let place = place(SqliteOptions::default()).await;
         let mut log = log("r");
@@ -390,7 +390,7 @@ async fn heartbeat_passes_waiting_writes() {
 ///
 /// Guarantees: SQLITE-8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_without_end_do_not_let_the_log_grow_without_bound() {
+async fn endless_readers_do_not_grow_wal_unboundedly() {
     let place = place(SqliteOptions::default()).await;
     let is_over = Arc::new(AtomicBool::new(false));
     let (mut first, mut second) = (place.connection().await, place.connection().await);

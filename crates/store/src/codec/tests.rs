@@ -28,7 +28,7 @@ fn headers() -> Vec<RecordHeader> {
 }
 
 #[test]
-fn a_header_is_made_of_its_fields_and_of_no_others() {
+fn header_requires_exactly_its_fields() {
     for header in headers() {
         let same = RecordHeader::from_fields(|field| Ok(header.field(field)), |field| field);
         assert_eq!(same, Ok(header.clone()));
@@ -106,7 +106,7 @@ fn json_without_what_is_assumed_comes_back() {
 }
 
 #[test]
-fn json_that_is_no_header_is_refused_and_what_is_unknown_passed_over() {
+fn invalid_header_json_is_refused_unknown_is_ignored() {
     let good = json!({
         "v": 1, "seq": 3, "id": Uuid::nil(), "kind": "node", "status": "failed", "epoch": 1, "at": 5, "len": 0, "crc": 0,
     });

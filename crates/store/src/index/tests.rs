@@ -310,7 +310,7 @@ fn explore(planted: Planted, is_counted: bool) -> Result<usize, Box<World>> {
 
 /// Guarantees: CUSTOM-STORE-3.
 #[test]
-fn a_run_that_has_a_record_is_always_found() {
+fn run_with_record_is_always_found() {
     for is_counted in [true, false] {
         let states = explore(Planted::Nothing, is_counted);
         let states = states.unwrap_or_else(|world| panic!("not found in {world:?}"));
@@ -328,7 +328,7 @@ fn every_planted_mistake_loses_a_run() {
 }
 
 #[test]
-fn an_entry_without_a_record_is_never_taken_for_a_run() {
+fn entry_without_record_is_not_run() {
     let life = |before| Life { before: Some(before), first: 0 };
     let entry = Entry { life: life(2), seq: 5, place: 0, id: 0 };
     let check = |of: u8, seq: u64, place: u8| entry.check(Some((&life(of), Seq::new(seq), &standing(place))));

@@ -54,7 +54,7 @@ mod tests {
     use crate::record::{RecordKind, RunStatus};
 
     #[test]
-    fn every_kind_and_status_has_a_word_and_a_letter_of_its_own() {
+    fn kinds_and_statuses_have_unique_words_and_letters() {
         let letters: HashSet<char> = RecordKind::ALL.into_iter().map(RecordKind::letter).collect();
         let words: HashSet<&str> = RecordKind::ALL.into_iter().map(RecordKind::as_str).collect();
         assert_eq!((letters.len(), words.len()), (RecordKind::ALL.len(), RecordKind::ALL.len()));

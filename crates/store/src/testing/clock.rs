@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_wakes_at_its_time_and_not_before() {
+    fn sleeper_wakes_exactly_at_its_time() {
         let clock = ManualClock::default();
         let mut sleep = clock.sleep(Duration::from_millis(10));
         clock.advance(Duration::from_millis(9));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_sleeper_is_the_one_that_wakes_first() {
+    fn next_sleeper_wakes_first() {
         let clock = ManualClock::default();
         let (_late, mut early) = (clock.sleep(Duration::from_secs(9)), clock.sleep(Duration::from_secs(2)));
         assert_eq!(clock.advance_to_next_sleeper(), Some(Duration::from_secs(2)));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wall_time_may_jump_and_the_monotonic_time_does_not() {
+    fn wall_time_may_jump_monotonic_time_does_not() {
         let clock = ManualClock::new(Timestamp::from_unix_ms(5_000));
         clock.advance(Duration::from_secs(1));
         clock.set_now(Timestamp::from_unix_ms(100));

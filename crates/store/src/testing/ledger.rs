@@ -416,7 +416,7 @@ mod tests {
     use crate::testing::Log;
 
     #[tokio::test]
-    async fn rows_and_records_commit_together_or_not_at_all() {
+    async fn rows_and_records_commit_together_or_neither() {
         let (store, mut log) = (LedgerStore::with_connections(1), Log::new(RunId::new("r").unwrap()));
         let mut transaction = store.transaction().await.unwrap();
         transaction.add("cash", 7);

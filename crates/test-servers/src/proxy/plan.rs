@@ -100,7 +100,7 @@ mod tests {
     const FAULT: ProxyFault = ProxyFault { place: FaultPosition::HalfReply, act: FaultEffect::Close };
 
     #[test]
-    fn triggers_count_from_when_they_are_armed_and_pull_once() {
+    fn triggers_count_from_arming_and_fire_once() {
         let plan = ProxyPlan::default();
         assert_eq!((plan.connection(), plan.request(), plan.request()), (1, 1, 2));
         plan.arm(FaultTrigger::Request(2), FAULT);

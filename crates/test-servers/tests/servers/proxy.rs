@@ -98,7 +98,7 @@ fn what_is_not_armed_passes_unchanged() {
 }
 
 #[test]
-fn the_end_of_one_direction_leaves_the_other_open() {
+fn closing_one_direction_leaves_other_open() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let proxy = Proxy::start(listener.local_addr().unwrap()).unwrap();
     let mut client = connect(&proxy);
@@ -174,7 +174,7 @@ fn a_request_in_pieces_is_one() {
 }
 
 #[test]
-fn a_reset_is_an_error_and_a_close_is_none() {
+fn reset_is_error_and_close_is_not() {
     let (server, received) = shouter();
     let proxy = Proxy::start(server).unwrap();
     for place in [FaultPosition::RequestByte(0), FaultPosition::ReplyByte(0)] {
@@ -262,7 +262,7 @@ fn new_connections_are_refused_until_they_are_accepted() {
 }
 
 #[test]
-fn a_server_that_is_down_is_a_connection_that_ends() {
+fn proxy_to_absent_server_closes_connection() {
     let nobody = RefusingPort::new().unwrap();
     let server = nobody.address();
     let proxy = Proxy::start(server).unwrap();
@@ -272,7 +272,7 @@ fn a_server_that_is_down_is_a_connection_that_ends() {
 }
 
 #[test]
-fn a_redis_did_what_was_asked_only_if_it_was_asked_in_full() {
+fn redis_executes_only_complete_requests() {
     let redis = RedisServer::start(RedisServerOptions::default()).unwrap();
     let proxy = Proxy::start(redis.address()).unwrap();
     let counts = FaultPosition::ALL.map(|place| {

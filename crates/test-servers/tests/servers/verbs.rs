@@ -67,7 +67,7 @@ impl Sql {
 }
 
 #[test]
-fn a_postgres_keeps_what_it_acknowledged_through_a_kill() {
+fn postgres_preserves_acknowledged_writes_through_kill() {
     let postgres =
         PostgresServer::start(PostgresServerOptions::default().with_setting("work_mem", "5MB")).unwrap();
     let port = postgres.port();
@@ -95,7 +95,7 @@ fn a_postgres_keeps_what_it_acknowledged_through_a_kill() {
 }
 
 #[test]
-fn a_suspended_postgres_answers_nobody_until_it_is_resumed() {
+fn suspended_postgres_answers_only_after_resume() {
     let postgres = PostgresServer::start(PostgresServerOptions::default().with_fsync(false)).unwrap();
     let mut sql = Sql::open(&postgres);
     assert_eq!(sql.ask("SHOW fsync").unwrap(), "off");
@@ -127,14 +127,14 @@ fn a_given_folder_stays_with_the_data() {
 }
 
 #[test]
-fn a_setting_that_postgres_refuses_is_told_in_its_words() {
+fn invalid_postgres_setting_reports_server_message() {
     let options = PostgresServerOptions::default().with_setting("no_such_setting", "1");
     let error = PostgresServer::start(options).unwrap_err().to_string();
     assert!(error.contains("Postgres ended at its start") && error.contains("no_such_setting"), "{error}");
 }
 
 #[test]
-fn a_redis_keeps_its_appended_commands_through_a_kill() {
+fn redis_preserves_appended_commands_through_kill() {
     let options = RedisServerOptions::default().with_appendfsync(AppendFsync::Always);
     let server = RedisServer::start(options).unwrap();
     let mut stream = connect(&server);
@@ -174,7 +174,7 @@ fn a_redis_is_as_its_options_say() {
 }
 
 #[test]
-fn a_cluster_of_three_shares_all_slots_and_misses_a_killed_node() {
+fn three_node_cluster_shares_slots_and_misses_killed() {
     let cluster = RedisCluster::start(3).unwrap();
     assert_eq!(cluster.nodes().len(), 3);
     assert_eq!(cluster.url(), cluster.nodes()[0].url());
@@ -191,7 +191,7 @@ fn a_cluster_of_three_shares_all_slots_and_misses_a_killed_node() {
 }
 
 #[test]
-fn a_moto_refuses_the_second_of_two_first_writes() {
+fn moto_refuses_second_conditional_create() {
     let moto = MotoServer::start().unwrap();
     let put = |path: &str| {
         let mut stream = connect(&moto);
@@ -229,7 +229,7 @@ fn nats(server: &Server, lines: &str) -> (String, String) {
 }
 
 #[test]
-fn a_nats_has_jetstream_and_comes_back_where_it_was() {
+fn nats_restarts_with_jetstream_at_same_address() {
     let server = NatsServer::start(NatsServerOptions::default().with_max_payload(4_096)).unwrap();
     for _ in 0..2 {
         let (info, answer) = nats(&server, "CONNECT {\"verbose\":false}\r\nPING\r\n");

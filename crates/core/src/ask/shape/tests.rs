@@ -70,13 +70,13 @@ proptest! {
     }
 
     #[test]
-    fn every_shape_continues_itself_and_what_was_less_known(shape in shapes()) {
+    fn every_shape_continues_itself_and_any(shape in shapes()) {
         prop_assert!(shape.continues(&shape));
         prop_assert!(shape.continues(&Shape::any()) && Shape::any().continues(&shape));
     }
 
     #[test]
-    fn every_shape_can_be_told_and_every_answer_checked(shape in shapes(), text in texts(), noise in any::<String>()) {
+    fn every_shape_has_description_and_checks_answers(shape in shapes(), text in texts(), noise in any::<String>()) {
         prop_assert!(!shape.to_string().is_empty());
         for text in [&text, &noise] {
             if let Err(message) = shape.check(text) {
@@ -161,7 +161,7 @@ impl AnswerShape for Endless {
 }
 
 #[test]
-fn a_shape_ends_however_many_places_there_are_and_however_few() {
+fn shape_of_endless_type_ends_within_limit() {
     assert_eq!(Shape::within::<Endless>(1_000_000), Shape::any());
     assert_eq!(Shape::within::<Vec<u8>>(2), Shape::list(Shape::of::<u8>()));
     assert_eq!(Shape::within::<Vec<u8>>(1), Shape::list(Shape::any()));

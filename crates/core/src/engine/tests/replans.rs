@@ -156,7 +156,7 @@ fn nodes(names: &str) -> crate::graph::GraphBuilder<Context> {
 
 /// Guarantees: REPLAN-1.
 #[test]
-fn a_node_is_gone_back_to_twice_and_the_third_fails_the_run_with_the_history() {
+fn third_revisit_of_node_fails_run_with_history() {
     let graph =
         nodes("plan draft").entry("plan").edge("plan", "draft").route("draft", ["plan"], |_, _| "plan");
     let mut run = Run::start(&graph.build().unwrap());
@@ -189,7 +189,7 @@ fn a_node_is_gone_back_to_twice_and_the_third_fails_the_run_with_the_history() {
 
 /// Guarantees: REPLAN-2.
 #[test]
-fn a_revisit_counts_beside_other_targets_and_stops_them_all() {
+fn total_revisit_limit_covers_all_targets() {
     let graph = nodes("a never b").entry("a").route("a", ["never", "b"], |_, _| "b").build().unwrap();
     let mut run = Run::start(&graph);
     let done = run.end("a", &[("b", None), ("never", Some("why not"))]);
@@ -200,7 +200,7 @@ fn a_revisit_counts_beside_other_targets_and_stops_them_all() {
 }
 
 #[test]
-fn a_revisit_that_waits_at_a_join_counts_when_it_is_decided() {
+fn revisit_waiting_at_join_counts_when_decided() {
     let graph = nodes("a slow quick join")
         .entry("a")
         .edge("a", ["slow", "quick"])
@@ -228,7 +228,7 @@ fn a_revisit_that_waits_at_a_join_counts_when_it_is_decided() {
 }
 
 #[test]
-fn a_token_that_came_too_late_goes_back_to_nothing() {
+fn late_token_triggers_no_revisit() {
     let graph = nodes("a b c")
         .node("first", async |_cx, s| Ok(s))
         .join(Join::AtLeast(1))
@@ -249,7 +249,7 @@ fn a_token_that_came_too_late_goes_back_to_nothing() {
 }
 
 #[test]
-fn what_fires_after_the_run_failed_waits_for_the_retry() {
+fn edges_fired_after_run_failure_wait_for_retry() {
     let graph = nodes("a never b")
         .entry("a")
         .edge("a", ["b", "a2"])
@@ -272,7 +272,7 @@ fn what_fires_after_the_run_failed_waits_for_the_retry() {
 
 /// Guarantees: REPLAN-6.
 #[test]
-fn reasons_are_bounded_and_the_latest_are_kept_while_all_are_counted() {
+fn replan_keeps_latest_reasons_and_counts_all() {
     let graph = nodes("a often")
         .entry("often")
         .edge("often", "a")

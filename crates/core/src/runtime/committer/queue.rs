@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn one_leaves_alone_where_nothing_is_under_way_and_the_next_beside_it() {
+    fn single_append_bypasses_idle_queue() {
         let mut queue = AppendQueue::default();
         assert!(queue.opens_alone() && !queue.opens_alone());
         assert!(queue.push(submission("a")), "it waits for no batch of one");
@@ -187,7 +187,7 @@ mod tests {
 
     /// A single append has no next batch: appends that gathered meanwhile would never leave.
     #[test]
-    fn what_waits_behind_one_alone_gets_a_lane_when_it_is_answered() {
+    fn appends_behind_single_append_get_lane() {
         let mut queue = AppendQueue::default();
         assert!(queue.opens_alone());
         for run in ["a", "b", "c"] {
@@ -201,7 +201,7 @@ mod tests {
 
     /// As many as a burst has, with hundreds of bytes each.
     #[test]
-    fn what_a_crowd_took_is_given_back_when_few_come() {
+    fn queue_shrinks_after_append_burst() {
         let mut queue = AppendQueue::default();
         let crowd = |queue: &mut AppendQueue, runs: usize| {
             (0..runs).for_each(|run| _ = queue.push(submission(&format!("r{run}"))));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_is_about_to_take_is_no_idle_one() {
+    fn lane_about_to_take_is_not_idle() {
         let mut queue = AppendQueue::default();
         assert!(queue.push(submission("a")) && !queue.push(submission("b")) && !queue.opens_alone());
         assert_eq!(queue.take().0.len(), 2);

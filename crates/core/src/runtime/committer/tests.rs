@@ -60,7 +60,7 @@ async fn turns() {
 
 /// A store need not finish a dropped future, and its lane would stay occupied.
 #[tokio::test]
-async fn what_was_sent_is_carried_out_although_it_is_dropped() {
+async fn dropped_append_still_completes() {
     let world = World::new();
     let mut sending = world.committer.begin(first("a"), None);
     assert!(sending.try_here().is_none(), "it waits at the gate");
@@ -82,7 +82,7 @@ async fn what_was_never_waited_for_is_carried_out() {
 }
 
 #[tokio::test]
-async fn a_task_carries_on_for_a_caller_that_does_something_else() {
+async fn task_finishes_append_of_busy_caller() {
     let world = World::new();
     let mut sending = world.committer.begin(first("a"), None);
     assert!(sending.try_here().is_none());
@@ -94,7 +94,7 @@ async fn a_task_carries_on_for_a_caller_that_does_something_else() {
 
 /// Another process would claim the run of a late process, so its appends as an owner wait for a heartbeat.
 #[tokio::test]
-async fn nothing_is_sent_alone_while_the_process_may_count_as_dead() {
+async fn append_waits_for_heartbeat_of_late_process() {
     let world = World::new();
     world.gate.add_permits(1);
     world.clock.advance(TTL);
@@ -147,7 +147,7 @@ async fn overtaken(cut: Option<u64>) -> Result<HeadRef> {
 ///
 /// Guarantees: DURABLE-9.
 #[tokio::test]
-async fn what_was_cut_since_its_reply_was_lost_is_in_doubt_and_not_refused() {
+async fn pruned_append_with_lost_reply_is_indeterminate() {
     assert_eq!(overtaken(None).await.unwrap().seq, Seq::new(1));
     assert_eq!(overtaken(Some(1)).await.unwrap().seq, Seq::new(1));
     let error = overtaken(Some(2)).await.unwrap_err();

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deadline_counts_from_the_start_of_the_run() {
+    fn run_deadline_counts_from_run_start() {
         let clock = ManualClock::new(Timestamp::from_unix_ms(1_000_000));
         let created = clock.now();
         clock.advance(Duration::from_secs(7));

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_at_once_is_bounded_and_one_alone_is_always_read() {
+    fn read_budget_bounds_concurrent_reads_admits_one() {
         let read_budget = ReadBudget::new(1_000_000);
         let mut heavy = poll(read_budget.reserve()).unwrap();
         heavy.resize(5_000_000);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_goes_on_when_something_is_taken_off() {
+    async fn freed_read_budget_wakes_waiter() {
         let read_budget = ReadBudget::new(10);
         let first = read_budget.reserve().await;
         let waiting = {

@@ -355,7 +355,7 @@ mod tests {
 
     /// A claim after a signal may fail during a sweep that has already passed the run.
     #[test]
-    fn a_failure_beside_a_sweep_is_kept_until_a_sweep_that_began_later_finds_no_run() {
+    fn failure_during_sweep_persists_until_later_sweep() {
         let (recovery, run) = (Recovery::new(1), RunKey::try_from("r").unwrap());
         let (now, filter) = (Timestamp::from_unix_ms(0), RunFilter::Orphaned);
         let since = recovery.begin_round();

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_those_of_one_life_and_are_taken_once() {
+    fn idle_cache_returns_facts_of_generation_once() {
         let (resting, run) = (IdleRunCache::default(), RunKey::try_from("r").unwrap());
         let (first, second) = (Uuid::from_u128(1), Uuid::from_u128(2));
         resting.remember(run.clone(), first, facts(1));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bounded_number_of_the_last_ones_is_remembered() {
+    fn idle_cache_keeps_bounded_number_of_runs() {
         let resting = IdleRunCache::default();
         let run = |number: usize| RunKey::try_from(&*format!("r{number}")).unwrap();
         for number in 0..3 * HALF {

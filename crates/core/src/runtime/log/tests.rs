@@ -207,7 +207,7 @@ proptest! {
 
 /// The log is then hardly longer than the state at any size: full copies would be useless.
 #[test]
-fn a_state_that_only_grows_is_not_written_again() {
+fn growing_state_is_not_written_again() {
     let mut writing = Writing::begin();
     for _ in 0..500 {
         writing.act(&Act::Append(200));
@@ -220,7 +220,7 @@ fn a_state_that_only_grows_is_not_written_again() {
 ///
 /// Guarantees: FORMAT-7.
 #[test]
-fn a_large_state_is_written_once_for_four_times_its_size() {
+fn large_state_is_written_after_fourfold_size() {
     let mut writing = Writing::begin();
     writing.act(&Act::Set(20_000));
     writing.act(&Act::Base);
@@ -235,7 +235,7 @@ fn a_large_state_is_written_once_for_four_times_its_size() {
 
 /// Once a check finds the smaller size, the log is small, too.
 #[test]
-fn a_state_that_shrank_is_soon_read_from_a_small_base() {
+fn shrunken_state_soon_gets_small_base() {
     let mut writing = Writing::begin();
     (0..400).for_each(|_| writing.act(&Act::Append(200)));
     let before = writing.written;
@@ -252,7 +252,7 @@ fn a_state_that_shrank_is_soon_read_from_a_small_base() {
 
 /// A process that claims the run knows only the log, and writes no base that was not due before.
 #[test]
-fn who_takes_a_run_up_writes_no_base_for_it() {
+fn claim_writes_no_base_before_due() {
     let mut writing = Writing::begin();
     for _ in 0..100 {
         writing.act(&Act::Append(1_000));
@@ -263,7 +263,7 @@ fn who_takes_a_run_up_writes_no_base_for_it() {
 
 /// Bytes written before a claim count: a run that changes owners all the time would otherwise never get a base.
 #[test]
-fn a_run_that_is_passed_on_has_its_bases_all_the_same() {
+fn run_changing_owners_still_gets_bases() {
     let mut writing = Writing::begin();
     writing.act(&Act::Set(5_000));
     writing.act(&Act::Base);

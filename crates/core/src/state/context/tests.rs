@@ -57,7 +57,7 @@ fn each_reducer_joins_values() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_nothing_is_changed() {
+fn misfit_update_is_refused_and_changes_nothing() {
     let base = context(
         json!({ "append": 1, "merge": [], "sum": u64::MAX, "max": "a", "list": [1], "map": {}, "gone": 1 }),
     );

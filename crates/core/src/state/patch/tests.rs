@@ -33,7 +33,7 @@ fn the_text_is_kept_as_it_was_read() {
 }
 
 #[test]
-fn a_merge_is_as_short_as_it_can_be() {
+fn merged_patch_is_minimal() {
     assert_eq!(
         merged(r#"[{"append":["n",[1, 2]]}]"#, r#"[{"append":["n",[3]]}]"#),
         r#"[{"append":["n",[1,2,3]]}]"#

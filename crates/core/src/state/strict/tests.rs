@@ -36,7 +36,7 @@ enum Tree {
 }
 
 #[test]
-fn what_json_cannot_hold_is_refused_with_its_place() {
+fn value_without_json_form_is_refused_with_path() {
     let state =
         BTreeMap::from([("scores", vec![Tree::Unit, Tree::Pair(Box::new(Tree::Float(f64::NAN)), 1)])]);
     assert_eq!(

@@ -20,7 +20,7 @@ fn stored<T: AnswerShape>() -> Value {
 
 /// Guarantees: FORMAT-10.
 #[test]
-fn what_is_stored_for_a_type_stays_what_it_is() {
+fn stored_form_of_types_is_stable() {
     let plain = json!({ "object": { "a": "u8", "b?": { "nullable": "text" }, "c": "bool" } });
     let units = json!({ "variants": ["A", "b"] });
     let cases = [
@@ -93,7 +93,7 @@ fn what_is_stored_for_a_type_stays_what_it_is() {
 
 /// Guarantees: QUESTION-2.
 #[test]
-fn what_a_shape_refuses_is_named_with_its_place() {
+fn shape_refusal_names_path() {
     let refusal = |shape: Shape, text: &str| shape.check(text).unwrap_err();
     let cases = [
         (refusal(Shape::of::<bool>(), "1"), "expected true or false, found a number"),
@@ -182,7 +182,7 @@ fn what_a_shape_refuses_is_named_with_its_place() {
 }
 
 #[test]
-fn a_message_is_bounded_whatever_the_keys_and_holds_no_value() {
+fn shape_error_message_is_bounded_and_hides_values() {
     let key = "k".repeat(10_000);
     let message = Shape::of::<BTreeMap<String, BTreeMap<String, bool>>>()
         .check(&format!(r#"{{"{key}":{{"{key}":"secret"}}}}"#))
@@ -231,7 +231,7 @@ fn a_shape_is_told_in_a_few_words() {
 }
 
 #[test]
-fn types_that_hold_themselves_have_a_shape_of_bounded_depth_and_size() {
+fn recursive_type_has_shape_of_bounded_size() {
     let nested = |depth: usize, end: &str| format!("{}{end}{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
     let chain = Shape::of::<Chain>();
     assert!(chain.check(&nested(5, "1")).is_err());
@@ -245,7 +245,7 @@ fn types_that_hold_themselves_have_a_shape_of_bounded_depth_and_size() {
 
 /// Guarantees: FORMAT-10.
 #[test]
-fn a_form_of_a_later_version_reads_as_anything() {
+fn shape_of_later_version_reads_as_any() {
     for later in [
         r#""date""#,
         r#"{"list":"text","most":3}"#,

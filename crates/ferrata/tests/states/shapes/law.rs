@@ -202,7 +202,7 @@ fn what_a_type_takes_its_shape_takes() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(50) })]
     #[test]
-    fn what_a_type_takes_its_shape_takes_with_any_seed(text in texts()) {
+    fn shape_accepts_every_value_of_its_type(text in texts()) {
         static TYPES: LazyLock<Vec<Type>> = LazyLock::new(types::all);
         for one in TYPES.iter() {
             hold(one, &text).map_err(TestCaseError::fail)?;

@@ -22,7 +22,7 @@ fn ended(id: &str, life: StartId) -> QueueOp {
 
 /// A run has ended, and two starts of its name are under way. One of them finds it, it is purged, and the other one is recorded, whichever asked first.
 #[test]
-fn a_place_is_of_all_starts_that_are_under_way() {
+fn slot_belongs_to_all_pending_starts() {
     let (me, now) = (executor(), Timestamp::from_unix_ms(START));
     for (finds, records) in [(1, 2), (2, 1)] {
         let mut ledger = places(1);
@@ -54,7 +54,7 @@ fn a_place_is_of_all_starts_that_are_under_way() {
 
 /// The run of a start that waits is let go, while another start of its name is under way, whose run is on hold as well.
 #[test]
-fn a_place_is_on_hold_as_long_as_another_start_may_be() {
+fn slot_stays_held_while_another_start_is_pending() {
     let (me, now) = (executor(), Timestamp::from_unix_ms(START));
     let mut ledger = places(1);
     let (first, _, one) = start(1, me, 0);
@@ -89,7 +89,7 @@ fn a_place_is_on_hold_as_long_as_another_start_may_be() {
 
 /// A start that failed, and may have entered the queue, is made again: it has one place, and gives all of it back.
 #[test]
-fn a_start_that_is_made_again_takes_the_place_of_the_one_in_doubt() {
+fn repeated_start_takes_slot_of_unknown_one() {
     let (me, now) = (executor(), Timestamp::from_unix_ms(START));
     let mut ledger = places(1);
     let (id, doubt, one) = start(1, me, 0);
@@ -107,7 +107,7 @@ fn a_start_that_is_made_again_takes_the_place_of_the_one_in_doubt() {
 
 /// What an earlier program has stored, and what it has recorded.
 #[test]
-fn an_entry_that_names_no_start_stands_for_any() {
+fn entry_without_start_id_matches_any_start() {
     let (me, now) = (executor(), Timestamp::from_unix_ms(START));
     let (mut ledger, first) = (places(1), places(1).initial_state().unwrap());
     let (id, life, one) = start(1, me, 0);

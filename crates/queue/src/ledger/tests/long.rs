@@ -30,7 +30,7 @@ fn stored(ledger: &mut QueueState) -> Channels {
 
 /// A tenth of them in a tenth of the room: seven eighths of the 8 MiB that a record may have unless that is set.
 #[test]
-fn a_hundred_thousand_fit_and_a_hand_over_writes_one_of_them() {
+fn hundred_thousand_waiters_fit_and_grant_writes_one() {
     let (mut ledger, me) = (one_place(7 * 1024 * 1024 / 10), executor());
     let at = |n: u64| Timestamp::from_unix_ms(START + n as i64);
     for n in 0..=10_000 {
@@ -56,7 +56,7 @@ fn a_hundred_thousand_fit_and_a_hand_over_writes_one_of_them() {
 }
 
 #[test]
-fn whoever_finds_no_room_is_refused_and_finds_it_when_others_have_left() {
+fn full_queue_refuses_until_waiters_leave() {
     let (mut ledger, me) = (one_place(16 * 1024), executor());
     let (now, key) = (Timestamp::from_unix_ms(START), "k".repeat(200));
     let full = (0..1_000).find_map(|n| match ledger.apply(uuid_start(n, me, &key, now).1, now) {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_rate_lets_in_as_many_as_it_says_and_tells_when_the_next_is_due() {
+fn rate_grants_its_count_and_gives_next_time() {
     let mut settings = QueueSettings::new();
     settings.rate = Some(RateLimit::new(60, Duration::from_secs(60)).burst(3));
     let (mut ledger, me) = (QueueState::new(settings), executor());
@@ -22,7 +22,7 @@ fn a_rate_lets_in_as_many_as_it_says_and_tells_when_the_next_is_due() {
 
 /// Those who name no key are one key: its rate holds for them, and the others take turns with them.
 #[test]
-fn those_without_a_key_have_a_rate_and_turns_as_any_key() {
+fn waiters_without_key_count_as_one_key() {
     let at = |ms: i64| Timestamp::from_unix_ms(START + ms);
     let mut settings = QueueSettings::new();
     settings.rate_per_key = Some(RateLimit::new(60, Duration::from_secs(60)));

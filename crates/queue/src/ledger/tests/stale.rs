@@ -4,7 +4,7 @@ use super::*;
 
 /// A process that was stopped drops its node when it learns that another one has its run: the wait of the node there was taken out with it.
 #[test]
-fn a_node_that_is_dropped_where_its_run_has_been_takes_nobody_out_where_it_is() {
+fn drop_in_former_process_keeps_node_wait_elsewhere() {
     let mut settings = QueueSettings::new();
     settings.at_once = Some(1);
     let (mut ledger, [before, now]) = (QueueState::new(settings), [executor(), executor()]);
@@ -23,7 +23,7 @@ fn a_node_that_is_dropped_where_its_run_has_been_takes_nobody_out_where_it_is() 
 /// A process that was stopped and returns asks for its node, says that it rests, or drops it: what it says took the place, or the wait, of the node
 /// in the process that has taken the run, whose run nothing woke any more.
 #[test]
-fn whatever_a_process_says_that_has_lost_the_run_the_node_where_it_is_stays() {
+fn stale_process_cannot_change_node_in_current_process() {
     let mut settings = QueueSettings::new();
     settings.at_once = Some(1);
     let (mut ledger, [before, now]) = (QueueState::new(settings), [executor(), executor()]);
@@ -68,7 +68,7 @@ fn whatever_a_process_says_that_has_lost_the_run_the_node_where_it_is_stays() {
 /// A slow process says that it has woken a node, or that the place of a node is not used: the node has rested again since, with another question, or
 /// has come for its place. No process answered that question then, and the queue gave the place of a node at work to another.
 #[test]
-fn what_a_slow_process_says_of_one_that_rested_is_not_believed_of_it_as_it_is_now() {
+fn late_report_on_idle_node_is_ignored() {
     let (mut ledger, [one, other]) = (QueueState::new(QueueSettings::new()), [executor(), executor()]);
     let at = Timestamp::from_unix_ms(START);
     let id = || "run:default/run-001".to_owned();
@@ -98,7 +98,7 @@ fn what_a_slow_process_says_of_one_that_rested_is_not_believed_of_it_as_it_is_no
 /// A slow process says that it let a run go, or cancelled one that came too late: that run has ended and was purged since, and another start of its
 /// name waits, or came too late. Its run stayed on hold for good.
 #[test]
-fn what_a_slow_process_says_of_a_start_is_not_believed_of_the_next_one_of_that_name() {
+fn late_report_on_start_skips_next_one() {
     let mut settings = QueueSettings::new();
     settings.at_once = Some(1);
     let (mut ledger, me) = (QueueState::new(settings), executor());
@@ -169,7 +169,7 @@ fn what_a_slow_process_says_of_a_start_is_not_believed_of_the_next_one_of_that_n
 
 /// Another process has seen the run at rest and given its place back before it was recorded that the run rests.
 #[test]
-fn whoever_rests_and_is_not_in_the_line_stands_in_it_again() {
+fn idle_run_missing_from_queue_enters_again() {
     let (mut ledger, me) = (QueueState::new(QueueSettings::new()), executor());
     let now = Timestamp::from_unix_ms(START);
     let QueueOp::Ask(one) = ask(1, me, "", 0, 1, now) else { unreachable!() };

@@ -93,7 +93,7 @@ fn every_value_comes_back() {
 }
 
 #[test]
-fn what_is_no_header_is_a_fault_and_a_newer_one_is_not_damage() {
+fn invalid_header_is_damage_newer_one_is_not() {
     let good = write(&header(), Seq::new(297)).unwrap();
     let mut newer = good[..19].to_vec();
     newer[18] = 2;

@@ -51,7 +51,7 @@ async fn exists(store: &FaultStore<MemoryStore>, run: &str) -> bool {
 }
 
 #[tokio::test]
-async fn an_operation_failed_before_is_not_done_and_one_failed_after_is() {
+async fn fault_before_skips_operation_fault_after_performs_it() {
     let ids = SeqIds::new(1);
     for fault in Fault::ALL {
         let store = FaultStore::new(MemoryStore::new(), FaultPlan::new().with_fault(0, fault));
@@ -82,7 +82,7 @@ async fn each_entry_of_a_batch_is_an_operation() {
 }
 
 #[tokio::test]
-async fn a_crash_in_a_batch_leaves_what_came_before_it_written_and_unheard_of() {
+async fn crash_in_batch_writes_earlier_entries_without_reply() {
     let ids = SeqIds::new(1);
     let store = FaultStore::new(MemoryStore::new(), FaultPlan::new().with_fault(1, Fault::CrashBefore));
     let batch = ["a", "b", "c"].map(|run| start(&ids, run)).to_vec();
@@ -104,7 +104,7 @@ async fn a_crash_in_a_batch_leaves_what_came_before_it_written_and_unheard_of() 
 }
 
 #[tokio::test]
-async fn an_entry_held_back_does_not_let_a_second_of_its_run_pass() {
+async fn failed_entry_blocks_second_entry_of_its_run() {
     let ids = SeqIds::new(1);
     let store = FaultStore::new(MemoryStore::new(), FaultPlan::new().with_fault(0, Fault::Before));
     let results = store.append(vec![start(&ids, "a"), start(&ids, "a")]).await;
@@ -112,7 +112,7 @@ async fn an_entry_held_back_does_not_let_a_second_of_its_run_pass() {
 }
 
 #[tokio::test]
-async fn a_lost_reply_is_settled_by_the_same_records() {
+async fn same_records_settle_lost_reply() {
     let ids = SeqIds::new(1);
     let store = FaultStore::new(MemoryStore::new(), FaultPlan::new().with_fault(0, Fault::After));
     let append = start(&ids, "a");
@@ -133,7 +133,7 @@ async fn a_hook_slips_a_foreign_append_in_between() {
 }
 
 #[tokio::test]
-async fn a_hook_after_runs_when_the_operation_is_done() {
+async fn after_hook_runs_once_operation_is_done() {
     let ids = SeqIds::new(1);
     let inner = MemoryStore::new();
     let store = FaultStore::new(inner.clone(), FaultPlan::new());
@@ -143,7 +143,7 @@ async fn a_hook_after_runs_when_the_operation_is_done() {
 }
 
 #[tokio::test]
-async fn chance_is_the_same_for_the_same_seed_and_about_as_likely_as_asked() {
+async fn seeded_chance_is_repeatable_and_fair() {
     let faults = |seed| {
         let odds = FaultOdds::default().with_before(0.2).with_after(0.1).with_read(0.5);
         let plan = FaultPlan::new().with_chance(seed, odds);
@@ -160,7 +160,7 @@ async fn chance_is_the_same_for_the_same_seed_and_about_as_likely_as_asked() {
 }
 
 #[tokio::test]
-async fn a_fault_can_be_planned_for_an_operation_to_come() {
+async fn fault_can_be_planned_for_later_operation() {
     let ids = SeqIds::new(1);
     let store = FaultStore::new(MemoryStore::new(), FaultPlan::new());
     store.append(vec![start(&ids, "a")]).await;
@@ -170,7 +170,7 @@ async fn a_fault_can_be_planned_for_an_operation_to_come() {
 }
 
 #[tokio::test]
-async fn heartbeats_are_operations_only_when_the_plan_says_so() {
+async fn heartbeats_count_as_operations_only_if_planned() {
     let executor = ExecutorId::from_uuid(SeqIds::new(1).next(Timestamp::from_unix_ms(0)));
     let beat = async |plan: FaultPlan| {
         let store = FaultStore::new(MemoryStore::new(), plan.with_fault(0, Fault::After));

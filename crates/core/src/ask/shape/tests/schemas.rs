@@ -230,7 +230,7 @@ fn a_schema_says_what_a_form_needs() {
 }
 
 #[test]
-fn each_kind_of_question_has_a_schema_of_its_answer() {
+fn each_question_kind_has_answer_schema() {
     let question = |json: Value| serde_json::from_value::<Question>(json).unwrap();
     let of = |kind: &str| json!({ "id": "n@1:q", "node": "n", "visit": 1, "kind": kind });
     let mut asked = of("asked");

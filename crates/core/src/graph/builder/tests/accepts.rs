@@ -208,7 +208,7 @@ fn a_hundred_thousand_nodes_build() {
 
 /// Regression: a graph with a loop and without a limit wrote records until it was stopped.
 #[test]
-fn only_a_graph_with_a_loop_has_a_limit_of_steps_unless_it_is_set() {
+fn only_looping_graph_has_default_step_limit() {
     let chain = || two().edge("a", "b");
     let round = || two().edge("a", "b").route("b", ["a"], |_s, _cx| "a");
     let itself = || two().edge("a", "b").route("b", ["b"], |_s, _cx| "b");
@@ -223,7 +223,7 @@ fn only_a_graph_with_a_loop_has_a_limit_of_steps_unless_it_is_set() {
 
 /// Regression: the conversation failed at its 10,000th message instead of running until cancelled.
 #[test]
-fn a_conversation_by_itself_sets_no_limit_of_steps() {
+fn conversation_alone_sets_no_step_limit() {
     let talk = |next: &'static str| {
         let policy = Conversation::new();
         two().edge("a", "talk").conversation("talk", [next], policy, async |_cx, _s, _text: String| Ok(()))

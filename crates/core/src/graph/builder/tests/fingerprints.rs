@@ -57,7 +57,7 @@ fn a_graph_changes_with_entry_version_and_channels() {
 }
 
 #[test]
-fn nothing_changes_with_how_hard_it_is_tried_or_the_order_of_the_lines() {
+fn fingerprint_ignores_limits_and_declaration_order() {
     let before = of(base());
     let second = Duration::from_secs(1);
     for (what, same) in [

@@ -147,7 +147,7 @@ fn unknown_names_anywhere() {
 }
 
 #[test]
-fn one_slip_in_a_list_of_edges_is_one_mistake() {
+fn one_bad_edge_in_list_is_one_mistake() {
     check(
         nodes("start a b c").entry("start").edge("strat", ["a", "b", "c"]),
         &["edge `strat` -> `a`: there is no node `strat`; did you mean `start`?"],
@@ -155,7 +155,7 @@ fn one_slip_in_a_list_of_edges_is_one_mistake() {
 }
 
 #[test]
-fn what_only_an_unknown_node_leads_to_is_not_blamed() {
+fn successors_of_unknown_node_are_not_blamed() {
     check(
         nodes("a b").entry("a").edge("a", "middle").edge("middle", "b"),
         &[

@@ -30,7 +30,7 @@ fn plain_edges_always_fire_and_failure_edges_never() {
 }
 
 #[test]
-fn every_condition_that_holds_fires_and_otherwise_if_none_does() {
+fn every_true_condition_fires_otherwise_if_none() {
     let graph = nodes("a b c d e")
         .entry("a")
         .edge("a", "e")
@@ -47,7 +47,7 @@ fn every_condition_that_holds_fires_and_otherwise_if_none_does() {
 }
 
 #[test]
-fn plain_and_routed_edges_do_not_count_as_conditions() {
+fn plain_and_routed_edges_are_not_conditions() {
     let graph = nodes("a b c d e")
         .entry("a")
         .edge("a", "b")
@@ -68,7 +68,7 @@ fn nothing_that_fires_ends_the_branch() {
 }
 
 #[test]
-fn routes_fire_in_the_order_of_declaration_and_items_in_theirs() {
+fn routes_fire_in_declaration_order_items_in_theirs() {
     let graph = nodes("a b c d")
         .entry("a")
         .route("a", ["b", "c", "d"], |s, _| {
@@ -82,7 +82,7 @@ fn routes_fire_in_the_order_of_declaration_and_items_in_theirs() {
 }
 
 #[test]
-fn a_revisit_fires_its_edge_once_and_keeps_every_reason() {
+fn revisit_fires_edge_once_and_keeps_reasons() {
     let graph = nodes("a b c")
         .entry("a")
         .route("a", ["b", "c"], |_, _| {
@@ -102,7 +102,7 @@ fn a_revisit_fires_its_edge_once_and_keeps_every_reason() {
 }
 
 #[test]
-fn a_route_to_a_node_that_is_no_target_is_refused() {
+fn route_to_undeclared_target_is_refused() {
     let graph = nodes("a bb cc dd")
         .entry("a")
         .edge("a", "dd")
@@ -121,7 +121,7 @@ fn a_route_to_a_node_that_is_no_target_is_refused() {
 }
 
 #[test]
-fn an_item_that_json_cannot_hold_fails_the_activation() {
+fn item_without_json_form_fails_activation() {
     let graph =
         nodes("a b").entry("a").route("a", ["b"], |_, _| Route::each("b", [f64::INFINITY])).build().unwrap();
     let error = fired(&graph, json!({})).unwrap_err();

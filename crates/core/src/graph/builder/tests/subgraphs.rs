@@ -95,7 +95,7 @@ fn what_decides_or_counts_is_asked_once() {
 ///
 /// Guarantees: COMPOSE-3.
 #[test]
-fn a_branch_that_may_end_inside_leads_on_when_it_does() {
+fn branch_with_conditional_inner_end_leaves_subgraph() {
     let agent = nodes("think tool")
         .entry("think")
         .route("think", ["tool"], |_s, _cx| Route::none())
@@ -118,7 +118,7 @@ fn a_branch_that_may_end_inside_leads_on_when_it_does() {
 
 /// Guarantees: COMPOSE-8.
 #[test]
-fn failures_lead_out_of_the_nodes_whose_own_graph_does_not_take_them() {
+fn unhandled_inner_failures_leave_subgraph() {
     let inner = nodes("a b mend").entry("a").edge("a", "b").edge("a", "mend").on_failure().build().unwrap();
     let graph = nodes("repair")
         .subgraph("s", &inner, Lens::whole())
@@ -137,7 +137,7 @@ fn failures_lead_out_of_the_nodes_whose_own_graph_does_not_take_them() {
 ///
 /// Guarantees: COMPOSE-8.
 #[test]
-fn returns_are_those_of_the_node_then_of_each_graph_around_it() {
+fn retry_targets_run_from_inner_to_outer_graph() {
     let inner =
         nodes("a").retry_target("b").node("b", async |_cx, s| Ok(s)).entry("a").edge("a", "b").fallback("a");
     let middle = nodes("m").subgraph("in", &inner.build().unwrap(), Lens::whole());
@@ -160,7 +160,7 @@ fn returns_are_those_of_the_node_then_of_each_graph_around_it() {
 }
 
 #[test]
-fn a_subgraph_is_named_as_a_node_is_in_every_place() {
+fn subgraph_name_works_wherever_node_name_does() {
     let one = || nodes("only").entry("only").build().unwrap();
     let graph = nodes("a")
         .retry_target("s")
@@ -180,7 +180,7 @@ fn a_subgraph_is_named_as_a_node_is_in_every_place() {
 
 /// Guarantees: COMPOSE-11.
 #[test]
-fn a_change_of_a_part_is_a_change_of_the_whole() {
+fn subgraph_change_changes_graph_fingerprint() {
     let with = |part: GraphBuilder<Context>| {
         let part =
             nodes("m").subgraph("in", &part.build().unwrap(), Lens::whole()).entry("m").edge("m", "in");

@@ -11,7 +11,7 @@ fn a_diamond_of_unequal_length_joins_once() {
 
 /// Guarantees: JOIN-4.
 #[test]
-fn an_agent_loop_waits_for_all_its_tools_in_each_round() {
+fn agent_loop_waits_for_all_tools_each_round() {
     let graph = Named::new("s>agent>t1 agent>t2 agent>t3 t1>agent t2>agent t3>agent agent>end");
     let route = |node: &str, visit| match node {
         "agent" => Some(if visit < 4 { "t1 t2 t3" } else { "end" }),
@@ -22,14 +22,14 @@ fn an_agent_loop_waits_for_all_its_tools_in_each_round() {
 
 /// Guarantees: JOIN-6.
 #[test]
-fn a_loop_joins_with_a_branch_outside_of_it_when_it_ends() {
+fn loop_end_joins_with_outside_branch() {
     let graph = Named::new("s>h s>z h>y>h h>x z>x");
     graph.check(|node, visit| (node == "h").then_some(if visit < 4 { "y" } else { "x" }), &[("x", &[2])]);
 }
 
 /// Guarantees: JOIN-5.
 #[test]
-fn chains_side_by_side_in_a_loop_do_not_wait_for_each_other() {
+fn parallel_chains_in_loop_run_independently() {
     let graph = Named::new("st>a1>a2>hub st>b1>b2>hub hub>st hub>end");
     assert!(!graph.topology.waits_for(graph.ix("a2"), false).contains(graph.ix("b1")));
     let route = |node: &str, visit| (node == "hub").then_some(if visit < 3 { "st" } else { "end" });
@@ -38,7 +38,7 @@ fn chains_side_by_side_in_a_loop_do_not_wait_for_each_other() {
 
 /// Guarantees: JOIN-6.
 #[test]
-fn an_inner_loop_joins_with_the_other_branch_in_each_round_of_the_outer() {
+fn inner_loop_joins_other_branch_each_outer_round() {
     let graph = Named::new("o>h o>z h>y>h h>x z>x x>o x>end");
     let route = |node: &str, visit| match node {
         "h" => Some(if visit % 3 > 0 { "y" } else { "x" }),
@@ -50,7 +50,7 @@ fn an_inner_loop_joins_with_the_other_branch_in_each_round_of_the_outer() {
 
 /// Guarantees: JOIN-4.
 #[test]
-fn a_join_inside_an_agent_loop_and_its_head_each_wait_for_their_own() {
+fn inner_join_and_loop_head_wait_separately() {
     let graph = Named::new("ag>t1 ag>p ag>q p>u q>u u>ag t1>ag ag>end");
     let route = |node: &str, visit| (node == "ag").then_some(if visit < 4 { "t1 p q" } else { "end" });
     graph.check(route, &[("u", &[2, 2, 2]), ("ag", &[1, 2, 2, 2])]);
@@ -58,7 +58,7 @@ fn a_join_inside_an_agent_loop_and_its_head_each_wait_for_their_own() {
 
 /// Guarantees: JOIN-4.
 #[test]
-fn a_fan_out_of_any_width_returns_to_the_head_as_one_round() {
+fn fan_out_returns_to_head_as_one_round() {
     let graph = Named::new("s>plan>work>plan plan>end");
     let (plan, work) = (graph.ix("plan"), graph.ix("work"));
     let mut live = graph.topology.liveness();
@@ -77,7 +77,7 @@ fn a_fan_out_of_any_width_returns_to_the_head_as_one_round() {
 
 /// Guarantees: JOIN-5.
 #[test]
-fn tokens_of_the_next_round_do_not_hold_up_the_loop() {
+fn next_round_tokens_do_not_block_loop() {
     let graph = Named::new("s>h>a>h h>b>c>h h>x s>x");
     let (h, b, c, x) = (graph.ix("h"), graph.ix("b"), graph.ix("c"), graph.ix("x"));
     let mut live = graph.topology.liveness();
@@ -103,14 +103,14 @@ fn tokens_of_the_next_round_do_not_hold_up_the_loop() {
 
 /// Guarantees: JOIN-3.
 #[test]
-fn a_conditional_arm_that_is_not_taken_holds_nothing_up() {
+fn untaken_conditional_arm_blocks_nothing() {
     let graph = Named::new("s>a>j s>b>c>j b>end");
     graph.check(|node, _| (node == "b").then_some("end"), &[("j", &[1])]);
     graph.check(|node, _| (node == "b").then_some("c"), &[("j", &[2])]);
 }
 
 #[test]
-fn a_node_that_leads_to_itself_is_a_loop() {
+fn self_edge_makes_node_loop() {
     let graph = Named::new("s>poll>poll s>z poll>x z>x");
     assert!(graph.topology.is_back(graph.ix("poll"), graph.ix("poll")));
     assert!(graph.topology.reach(graph.ix("poll")).contains(graph.ix("poll")));
@@ -132,7 +132,7 @@ fn siblings_stand_in_the_order_of_their_edges() {
 
 /// Guarantees: JOIN-1.
 #[test]
-fn a_loop_entered_at_two_places_has_the_first_met_as_its_head() {
+fn first_met_entry_heads_two_entry_loop() {
     let graph = Named::new("s>b>a>b s>a");
     assert!(graph.topology.is_back(graph.ix("a"), graph.ix("b")));
     assert!(!graph.topology.is_back(graph.ix("b"), graph.ix("a")));
@@ -159,7 +159,7 @@ fn a_chain_is_run_without_computing_any_set() {
 }
 
 #[test]
-fn ten_thousand_tokens_at_a_join_are_one_waiting_node() {
+fn ten_thousand_tokens_make_one_waiting_join() {
     let graph = Named::new("plan>work>join plan>slow>join");
     let (work, slow, join) = (graph.ix("work"), graph.ix("slow"), graph.ix("join"));
     let mut live = graph.topology.liveness();
@@ -180,7 +180,7 @@ fn ten_thousand_tokens_at_a_join_are_one_waiting_node() {
 }
 
 #[test]
-fn a_hundred_thousand_nodes_do_not_overflow_the_stack() {
+fn hundred_thousand_nodes_do_not_overflow_stack() {
     let chain = (0..99_999).map(|node| (node, node + 1));
     let with_one_loop: Vec<(u32, u32)> = chain.chain([(99_999, 0)]).collect();
     let topology = Topology::new(100_000, ix(0), &with_one_loop);
@@ -192,7 +192,7 @@ fn a_hundred_thousand_nodes_do_not_overflow_the_stack() {
 }
 
 #[test]
-fn loops_nested_a_thousand_deep_do_not_overflow_the_stack() {
+fn thousand_nested_loops_do_not_overflow_stack() {
     let edges: Vec<(u32, u32)> = (0..999).flat_map(|node| [(node, node + 1), (node + 1, node)]).collect();
     let topology = Topology::new(1000, ix(0), &edges);
     assert!((1..1000).all(|node| topology.is_back(ix(node), ix(node - 1))));

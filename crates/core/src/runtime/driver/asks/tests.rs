@@ -66,7 +66,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_question_is_posed_once_until_it_is_asked_anew() {
+async fn question_is_posed_once_until_repeated() {
     let mut world = World::new();
     world.pose(&["yes", "open"]).await;
     world.pose(&["yes", "open"]).await;
@@ -86,7 +86,7 @@ async fn a_question_is_posed_once_until_it_is_asked_anew() {
 }
 
 #[tokio::test]
-async fn the_work_on_a_question_ends_when_it_is_closed() {
+async fn answerer_task_ends_with_its_question() {
     let mut world = World::new();
     world.pose(&["closed", "taken back"]).await;
     assert!(!world.asks.is_empty() && !world.asks.is_idle());

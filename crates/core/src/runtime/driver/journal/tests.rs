@@ -119,7 +119,7 @@ async fn the_first_record_waits_for_whatever_needs_it() {
 }
 
 #[tokio::test]
-async fn each_frequency_says_when_a_held_end_is_written() {
+async fn checkpoint_frequency_decides_when_held_ends_write() {
     let third = CheckpointFrequency::EveryNth(NonZeroU32::new(2).unwrap());
     let hour = CheckpointFrequency::Interval(Duration::from_secs(3_600));
     for (frequency, due) in [
@@ -153,7 +153,7 @@ async fn what_is_held_becomes_one_record() {
 }
 
 #[tokio::test]
-async fn without_checkpoints_a_record_that_is_asked_for_holds_the_full_state() {
+async fn requested_record_without_checkpoints_holds_full_state() {
     let mut world = World::begun(CheckpointFrequency::Disabled).await;
     world.end();
     world.flush(true);
@@ -163,7 +163,7 @@ async fn without_checkpoints_a_record_that_is_asked_for_holds_the_full_state() {
 }
 
 #[tokio::test]
-async fn a_reply_is_paid_once_its_record_is_durable() {
+async fn reply_waits_for_durable_record() {
     let mut world = World::begun(CheckpointFrequency::EveryNode).await;
     let (first, second) = (world.write(&edit()), world.write(&edit()));
     let (mut one, mut two) = (world.owe(first), world.owe(second));
@@ -185,7 +185,7 @@ async fn replies_that_stay_owed_are_refused() {
 }
 
 #[tokio::test]
-async fn a_restart_returns_the_facts_that_no_acknowledged_record_holds() {
+async fn restart_returns_unacknowledged_events() {
     let mut world = World::begun(CheckpointFrequency::EveryNode).await;
     world.end();
     world.flush(false);
@@ -214,7 +214,7 @@ async fn a_restart_forgets_facts_that_are_on_record() {
 }
 
 #[tokio::test]
-async fn replies_are_owed_for_the_records_as_they_are_numbered_after_a_restart() {
+async fn replies_follow_records_renumbered_after_restart() {
     let mut world = World::begun(CheckpointFrequency::EveryNode).await;
     let before = world.folded().await;
     world.write(&edit());
@@ -231,7 +231,7 @@ async fn replies_are_owed_for_the_records_as_they_are_numbered_after_a_restart()
 }
 
 #[tokio::test]
-async fn what_is_held_without_a_bound_cannot_be_decided_again() {
+async fn unbounded_held_ends_prevent_restart() {
     let mut world = World::begun(CheckpointFrequency::StatusChangeOnly).await;
     let intent = Event::Intent(Intent { node: name("fork"), visit: Visit::new(1) });
     world.write(&intent);

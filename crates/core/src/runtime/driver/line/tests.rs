@@ -40,7 +40,7 @@ async fn next_end(line: &mut TestLine) -> Option<Result<EndedAttempt<Context>, J
 }
 
 #[test]
-fn what_came_due_while_no_process_drove_the_run_begins_in_the_order_of_its_times() {
+fn overdue_activations_start_in_time_order() {
     let (graph, state) = (graph(), Arc::new(Context::new()));
     let mut machine = in_flight(&graph);
     retried(&mut machine, "a", 30);
@@ -56,7 +56,7 @@ fn what_came_due_while_no_process_drove_the_run_begins_in_the_order_of_its_times
 }
 
 #[test]
-fn an_activation_behind_a_barrier_starts_once_its_record_is_durable() {
+fn activation_behind_barrier_waits_for_durable_record() {
     let mut line = TestLine::default();
     line.hold_back(Seq::new(1), key(1));
     line.hold_back(Seq::new(1), key(2));
@@ -75,7 +75,7 @@ fn an_activation_behind_a_barrier_starts_once_its_record_is_durable() {
 }
 
 #[test]
-fn an_activation_waits_for_the_time_of_its_next_attempt() {
+fn activation_waits_for_its_next_attempt_time() {
     let mut line = TestLine::default();
     line.wait_until(at(20), key(1));
     line.wait_until(at(10), key(2));
@@ -87,7 +87,7 @@ fn an_activation_waits_for_the_time_of_its_next_attempt() {
 }
 
 #[test]
-fn the_state_of_an_activation_is_kept_for_further_attempts_only() {
+fn activation_keeps_state_only_for_further_attempts() {
     let (mut line, state) = (TestLine::default(), Arc::new(Context::new()));
     line.push(key(1), &state);
     assert!(line.state_of(key(1), false).is_some());
@@ -114,7 +114,7 @@ async fn an_attempt_that_only_waits_takes_no_place() {
 }
 
 #[tokio::test]
-async fn a_restart_ends_what_does_not_follow_and_puts_the_rest_in_line() {
+async fn restart_drops_stale_attempts_and_queues_rest() {
     let (graph, state) = (graph(), Arc::new(Context::new()));
     let machine = in_flight(&graph);
     let mut line = TestLine::default();
@@ -130,7 +130,7 @@ async fn a_restart_ends_what_does_not_follow_and_puts_the_rest_in_line() {
 }
 
 #[tokio::test]
-async fn a_run_that_has_ended_lets_only_external_attempts_end() {
+async fn ended_run_finishes_only_external_attempts() {
     let mut line = TestLine::default();
     run(&mut line, 1, false);
     run(&mut line, 2, true);
@@ -144,7 +144,7 @@ async fn a_run_that_has_ended_lets_only_external_attempts_end() {
 
 /// The next activation of a bounded node starts after a running one has ended in any way.
 #[tokio::test]
-async fn what_is_going_of_a_node_is_what_runs_of_it_and_what_is_about_to() {
+async fn node_concurrency_counts_running_and_starting_attempts() {
     let (graph, state) = (graph(), Arc::new(Context::new()));
     let machine = in_flight(&graph);
     let mut line = TestLine::default();
@@ -186,7 +186,7 @@ async fn an_end_says_of_which_activation_it_is() {
 
 /// The attempt had ended before it was aborted. Its activation follows again with other inputs, and must not count as ended.
 #[tokio::test]
-async fn the_end_of_an_attempt_that_did_not_follow_is_not_that_of_the_next_one() {
+async fn stale_attempt_end_skips_next_attempt() {
     let (graph, state) = (graph(), Arc::new(Context::new()));
     let machine = in_flight(&graph);
     let mut line = TestLine::default();

@@ -36,7 +36,7 @@ fn the_longest_wait_takes_the_next_message() {
 }
 
 #[test]
-fn a_wait_that_was_given_up_counts_for_nothing() {
+fn dropped_wait_counts_for_nothing() {
     let mut waiters = WaitRegistry::default();
     let answer = wait(&mut waiters, 1, "r1", WaitsFor::Message, Some(9));
     assert!(waiters.waits(key(1)) && waiters.is_receiving());
@@ -61,7 +61,7 @@ fn a_wait_ends_once() {
 }
 
 #[test]
-fn a_deadline_rings_once_and_again_after_a_conflict() {
+fn deadline_fires_once_and_again_after_conflict() {
     let mut waiters = WaitRegistry::default();
     let _answer = wait(&mut waiters, 1, "q", WaitsFor::Answer, Some(9));
     assert_eq!(waiters.next_due(at(8)), None);
@@ -80,7 +80,7 @@ fn a_deadline_rings_once_and_again_after_a_conflict() {
 }
 
 #[test]
-fn a_restart_forgets_what_does_not_follow_and_looks_at_the_rest() {
+fn restart_drops_stale_waits_and_rechecks_rest() {
     let mut waiters = WaitRegistry::default();
     let _gone = wait(&mut waiters, 1, "s1", WaitsFor::Time, Some(5));
     let _stays = wait(&mut waiters, 2, "s1", WaitsFor::Time, Some(7));
@@ -93,7 +93,7 @@ fn a_restart_forgets_what_does_not_follow_and_looks_at_the_rest() {
 
 /// A node must not receive a step whose conflicting record is being written again.
 #[test]
-fn what_waits_for_a_record_waits_for_the_one_that_was_made_anew() {
+fn wait_follows_record_rewritten_after_conflict() {
     let mut waiters = WaitRegistry::default();
     let _step = wait(&mut waiters, 1, "s1", WaitsFor::Step(Some((Seq::new(3), true))), None);
     let _known = wait(&mut waiters, 2, "s1", WaitsFor::Step(None), None);
@@ -109,7 +109,7 @@ fn what_waits_for_a_record_waits_for_the_one_that_was_made_anew() {
 }
 
 #[test]
-fn when_a_receiver_ends_the_others_are_looked_at() {
+fn end_of_receiver_rechecks_other_waiters() {
     let mut waiters = WaitRegistry::default();
     let _first = wait(&mut waiters, 1, "r1", WaitsFor::Message, None);
     let _second = wait(&mut waiters, 2, "r1", WaitsFor::Message, None);

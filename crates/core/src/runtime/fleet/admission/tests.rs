@@ -63,7 +63,7 @@ fn each_cap_holds_for_itself() {
 }
 
 #[test]
-fn keys_take_turns_and_the_oldest_of_a_key_is_first() {
+fn admission_keys_alternate_oldest_first() {
     let admission = AdmissionControl::new(RunLimits::new().with_runs(1));
     let busy = admission.admit(&run("z", "busy"), &facts("w", 0, &[]));
     for (tenant, id, workflow, created) in [
@@ -84,7 +84,7 @@ fn keys_take_turns_and_the_oldest_of_a_key_is_first() {
 }
 
 #[test]
-fn a_full_key_does_not_hold_up_the_others_and_nobody_jumps_the_line() {
+fn full_key_blocks_no_other_key() {
     let admission = AdmissionControl::new(RunLimits::new().with_runs_per_tenant(1));
     let _full = admission.try_admit(&run("a", "a0"), &facts("w", 0, &[])).unwrap();
     admission.line_up(&run("a", "a1"), &facts("w", 1, &[]), nothing());
@@ -102,7 +102,7 @@ fn a_full_key_does_not_hold_up_the_others_and_nobody_jumps_the_line() {
 }
 
 #[test]
-fn a_run_stands_in_line_once_and_a_closed_line_is_empty() {
+fn run_queues_once_and_closed_queue_is_empty() {
     let admission = AdmissionControl::new(RunLimits::new().with_runs(1));
     let dropped = Arc::new(Mutex::new(0));
     struct Count(Arc<Mutex<u32>>);

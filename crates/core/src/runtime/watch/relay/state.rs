@@ -271,7 +271,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn chunks_wait_until_it_is_known_who_wants_them_and_are_dropped_then() {
+    fn chunks_wait_for_subscriber_list_then_drop() {
         let mut state = State::default();
         assert!(state.ask() && !state.ask());
         assert!(state.is_wanted(&run("a"), || SECOND) && state.is_wanted(&run("b"), || SECOND));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_doubled_or_of_a_dead_attempt_is_seen() {
+    fn relay_detects_lost_repeated_and_stale_chunks() {
         let mut streams = Streams::default();
         let (of, again) = (stream("a", 1, 1), stream("a", 1, 2));
         assert_eq!(streams.heard(&of, 10, 5), Some((0, 0)), "heard from its middle on");

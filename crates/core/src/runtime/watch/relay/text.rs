@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_said_fits_and_is_read_by_others() {
+    fn relay_message_fits_limit_and_skips_own_process() {
         let (long, wide) = ("x".repeat(100_000), "\u{1f6a2}\0\"\n'".repeat(5_000));
         for all in [vec!["short"], vec![&*long, "\0", &*wide], vec![]] {
             let texts = write(by(1), 3, &said(&all));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_which_a_part_is_lost_or_doubled_is_not_heard_and_the_next_is() {
+    fn incomplete_relay_message_is_dropped_next_is_read() {
         let (long, next) = (write(by(1), 0, &said(&[&"x".repeat(30_000)])), write(by(1), 1, &said(&["y"])));
         let other = write(by(3), 0, &said(&[&"z".repeat(10_000)]));
         for at in 0..long.len() {
