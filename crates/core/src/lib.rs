@@ -13,7 +13,6 @@ pub mod runtime;
 pub mod state;
 pub mod store;
 mod telemetry;
-pub mod testing;
 
 mod compact;
 mod failure;

@@ -6,19 +6,8 @@ use super::repo::{Repo, is_test};
 /// The layers of core: each may use those before it.
 ///
 /// A new entry, or another order, is a decision about the design; ARCHITECTURE.md has the same list and says what each layer is for.
-const LAYERS: &[&str] = &[
-    "state",
-    "ask",
-    "record",
-    "telemetry",
-    "node",
-    "graph",
-    "store",
-    "engine",
-    "past",
-    "runtime",
-    "testing",
-];
+const LAYERS: &[&str] =
+    &["state", "ask", "record", "telemetry", "node", "graph", "store", "engine", "past", "runtime"];
 
 /// The small modules that every layer may use. They use only each other.
 const COMMON: &[&str] = &["clock", "compact", "error", "failure", "id", "panics", "wording"];

@@ -193,7 +193,7 @@ impl NodeContext {
     /// # use ferrata_core::graph::{Effect, Graph};
     /// # use ferrata_core::runtime::Runtime;
     /// # use ferrata_core::state::Context;
-    /// # use ferrata_core::store::{Ledger, LedgerStore};
+    /// # use ferrata_testing::{Ledger, LedgerStore};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// // `Ledger` is a table in memory, for tests; in an application it is `Postgres` or `Sqlite`.
@@ -262,7 +262,7 @@ impl NodeContext {
     /// # use ferrata_core::graph::Graph;
     /// # use ferrata_core::runtime::Runtime;
     /// # use ferrata_core::state::Context;
-    /// # use ferrata_core::store::{Ledger, LedgerRows, LedgerStore};
+    /// # use ferrata_testing::{Ledger, LedgerRows, LedgerStore};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let graph = Graph::<Context>::builder("order")

@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// # To ensure correctness, implementors must
 ///
 /// - serialize as a JSON object with one entry per channel, and decode an equal value from it, see
-///   [`check_reads_back`](crate::testing::check_reads_back);
+///   `check_reads_back` of `ferrata::testing`;
 /// - write exactly the changes of [`State::apply`]: folding the patch over the channels before gives the channels after, for every update and in
 ///   every order of updates;
 /// - leave the state unchanged when [`State::apply`] fails;

@@ -35,7 +35,7 @@ pub use noted::{Artifact, MemoryRead};
 pub(crate) use op::Change;
 pub use op::Op;
 pub use patch::Patch;
-pub(crate) use reread::reread;
+pub use reread::reread;
 pub use schema::{ChannelSpec, Reducer, Schema};
 pub use secret::{HIDDEN, Secrets};
 pub use update::{IntoUpdate, Update};

@@ -12,7 +12,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// # Errors
 ///
 /// [`ErrorKind::Invalid`] with the channel's name, if the state cannot be decoded, or is encoded differently afterwards.
-pub(crate) fn reread<S: State>(text: &str, schema: &Schema) -> Result<S> {
+#[doc(hidden)]
+pub fn reread<S: State>(text: &str, schema: &Schema) -> Result<S> {
     let given = Channels::from_json(text)?;
     let read = S::from_channels(given.clone(), schema).map_err(|source| {
         let message = format!("the state could not be read back after a restart: {}", source.message());

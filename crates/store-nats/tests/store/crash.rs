@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use ferrata_store::testing::Log;
 use ferrata_store::{
     At, CheckpointStore, ErrorKind, ExecutorId, Page, PruneCut, Record, Result, RunAppend, RunQuery,
     RunStatus, Seq, SystemClock, within,
 };
 use ferrata_store_nats::NatsStore;
 use ferrata_test_servers::{Act, Cut, Fault, Nats, NatsOptions as Server, Place as In, Proxy, Trigger};
+use ferrata_testing::Log;
 use futures_util::future::join_all;
 
 use crate::common::Place;

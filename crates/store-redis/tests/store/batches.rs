@@ -3,12 +3,12 @@ use std::collections::HashMap;
 
 use crate::common::author::{append_one, append_surely, is_kept, log_of, mark};
 use crate::common::{Place, connect};
-use ferrata_store::testing::Log;
 use ferrata_store::{CheckpointStore, ErrorKind, HeadRef, Result, RunAppend, RunStatus};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{
     Act, Fault, Place as In, Proxy, Redis, RedisCluster, RedisOptions as Server, Service, Trigger,
 };
+use ferrata_testing::Log;
 
 /// How often these servers ran a script.
 async fn scripts(servers: &[Redis]) -> u64 {

@@ -8,7 +8,6 @@ use crate::common::author::{
     append_one, append_surely, eventually, fresh_id, is_kept, kind, log_of, mark, spawn, surely,
 };
 use crate::common::{Place, connect};
-use ferrata_store::testing::Log;
 use ferrata_store::{
     At, CheckpointStore, ErrorKind, ExecutorId, Page, PruneCut, RecordHeader, RecordKind, Result, RunQuery,
     RunStatus, Seq,
@@ -17,6 +16,7 @@ use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{
     Act, AppendFsync, Fault, Place as In, Proxy, Redis, RedisCluster, RedisOptions as Server, Trigger,
 };
+use ferrata_testing::Log;
 
 /// A process that goes on after an error with the same instance, or with another one that knows nothing.
 struct Process<'a> {

@@ -5,13 +5,13 @@ use crate::common::Place;
 use crate::common::author::{
     append_one, append_surely, eventually, fresh_id, is_kept, kind, log_of, mark, spawn,
 };
-use ferrata_store::testing::Log;
 use ferrata_store::{
     At, CheckpointStore, ErrorKind, ExecutorId, Labels, Page, Parent, RecordHeader, RunFilter, RunKey,
     RunQuery, RunStatus, Timestamp,
 };
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{Act, Fault, Place as In, Proxy, Redis, RedisOptions as Server, Service, Trigger};
+use ferrata_testing::Log;
 
 fn query(shape: impl FnOnce(&mut RunQuery)) -> RunQuery {
     let mut query = RunQuery::default();

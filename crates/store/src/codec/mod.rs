@@ -213,6 +213,3 @@ fields! {
     /// The checksum of the body.
     Crc, body_crc: u32, "crc";
 }
-
-#[cfg(test)]
-mod tests;

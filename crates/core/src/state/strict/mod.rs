@@ -5,7 +5,7 @@
 //!
 //! The module sees only serde's data model. If a type's `Serialize` and `Deserialize` fit each other, it accepts exactly the values that decode to an
 //! equal value. It cannot see the type's own `Deserialize`: `untagged`, `flatten` and skipped fields. [`start`](crate::runtime::Runtime::start)
-//! therefore decodes its input again, and [`check_reads_back`](crate::testing::check_reads_back) does so in tests.
+//! therefore decodes its input again, and `check_reads_back` of `ferrata::testing` does so in tests.
 
 mod compound;
 mod keys;

@@ -17,7 +17,7 @@ use crate::runtime::driver::stage::{at, forked, graph, key, machine, name, run, 
 use crate::runtime::fleet::heartbeat::HeartbeatMonitor;
 use crate::state::{Context, Update};
 use crate::store::{At, CheckpointStore, MemoryStore};
-use crate::testing::{ManualClock, SeqIds};
+use ferrata_testing::{ManualClock, SeqIds};
 
 /// A run at its start, whose buffer writes to its own store.
 struct World {

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
+use ferrata_store::codec::{Field, JsonHeader, JsonLayout, Shape, Value, binary};
+use ferrata_store::{RecordHeader, Seq, Timestamp};
+use ferrata_testing::{any_headers, headers_by_field};
 use serde_json::json;
-
-use super::*;
-use crate::testing::{any_headers, headers_by_field};
+use uuid::Uuid;
 
 /// Leaves out what most records have, and what the reader may take from elsewhere.
 #[derive(Debug)]

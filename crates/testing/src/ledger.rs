@@ -10,17 +10,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ferrata_store::{
+    AnyTransaction, At, Capabilities, CheckpointStore, Database, Error, ErrorKind, ExecutorId, HeadRef,
+    HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut, Record, Removed, Result, RunAppend,
+    RunHead, RunKey, RunQuery, Transactions, causes, check_append, refusal,
+};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
-
-use crate::contract::{Capabilities, CheckpointStore, Notices, PruneCut, Removed, RunAppend, check_append};
-use crate::error::{Error, ErrorKind, Result};
-use crate::headers::{HeaderRange, Headers};
-use crate::id::{ExecutorId, HeadRef, RunKey};
-use crate::memory::MemoryStore;
-use crate::query::{At, Page, Paged, RunHead, RunQuery};
-use crate::record::Record;
-use crate::refusal;
-use crate::transaction::{AnyTransaction, Database, Transactions, causes};
 
 /// The kind of database that a [`LedgerStore`] is.
 #[derive(Debug)]
@@ -41,7 +36,7 @@ type Row = (u64, i64);
 /// serialization failure, if a row that it read or wrote has changed since. Cheap to clone; clones share their content.
 ///
 /// ```
-/// use ferrata_store::testing::{LedgerStore, Log};
+/// use ferrata_testing::{LedgerStore, Log};
 /// use ferrata_store::{RunId, Transactions};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -400,11 +395,11 @@ impl CheckpointStore for LedgerStore {
         Some(self)
     }
 
-    fn resealing(&self) -> Option<&dyn crate::Resealing> {
+    fn resealing(&self) -> Option<&dyn ferrata_store::Resealing> {
         self.runs.resealing()
     }
 
-    fn relay(&self) -> Option<&dyn crate::Relay> {
+    fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
         self.runs.relay()
     }
 
@@ -415,9 +410,10 @@ impl CheckpointStore for LedgerStore {
 
 #[cfg(test)]
 mod tests {
+    use ferrata_store::RunId;
+
     use super::*;
-    use crate::id::RunId;
-    use crate::testing::Log;
+    use crate::Log;
 
     #[tokio::test]
     async fn rows_and_records_commit_together_or_not_at_all() {

@@ -12,9 +12,6 @@ mod standstill;
 mod world;
 
 pub use crash_test::{CrashCase, CrashTest};
-pub use ferrata_store::testing::{
-    Fault, Ledger, LedgerRows, LedgerStore, LedgerTransaction, ManualClock, SeqIds, every_header,
-};
 pub use golden::{assert_replays, verify_golden};
 pub use process::Process;
 pub use reread::check_reads_back;

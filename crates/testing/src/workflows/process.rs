@@ -9,14 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ferrata_store::testing::{Fault, FaultStore, ManualClock};
+use ferrata_core::runtime::Runtime;
+use ferrata_core::store::CheckpointStore;
+use ferrata_core::{Clock, Result, RunKey, Seq, Timestamp};
 
 use super::world::{TTL, World};
-use crate::clock::{Clock, Timestamp};
-use crate::error::Result;
-use crate::id::{RunKey, Seq};
-use crate::runtime::Runtime;
-use crate::store::CheckpointStore;
+use crate::{Fault, FaultStore, ManualClock};
 
 /// A process of a [`World`]: a [`Runtime`] with its own connection to the store, which can fail at any write.
 pub struct Process {

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-
-use crate::clock::Timestamp;
-use crate::contract::{CheckpointStore, RunAppend};
-use crate::id::{Epoch, Fingerprint, HeadRef, IdSource, RandomIds, RecordId, RunKey, Seq, WorkflowName};
-use crate::query::RunHead;
-use crate::record::{FORMAT, Record, RecordHeader, RecordKind, RunFacts, RunStatus};
+use ferrata_store::{
+    CheckpointStore, Epoch, FORMAT, Fingerprint, HeadRef, IdSource, RandomIds, Record, RecordHeader,
+    RecordId, RecordKind, RunAppend, RunFacts, RunHead, RunKey, RunStatus, Seq, Timestamp, WorkflowName,
+};
 
 /// Time of each log's first record, by its writer's clock: 2020-09-13. The others follow, a millisecond apart.
 const BEGAN: i64 = 1_600_000_000_000;
@@ -18,7 +16,7 @@ const BEGAN: i64 = 1_600_000_000_000;
 /// For the tests of a store; it panics where a test is at fault.
 ///
 /// ```
-/// use ferrata_store::testing::Log;
+/// use ferrata_testing::Log;
 /// use ferrata_store::{At, CheckpointStore, MemoryStore, RunId, RunStatus};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -14,18 +14,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use ferrata_store::{
+    AnyTransaction, At, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers,
+    Notices, Page, Paged, PruneCut, Record, Removed, Resealing, Result, RunAppend, RunHead, RunKey, RunQuery,
+    Transactions, delegate, refusal,
+};
 
 pub use self::plan::{Fault, FaultOdds, FaultPlan};
-use crate::contract::{CheckpointStore, Notices, PruneCut, Removed, RunAppend};
-use crate::delegate;
-use crate::error::{Error, ErrorKind, Result};
-use crate::headers::{HeaderRange, Headers};
-use crate::id::{ExecutorId, HeadRef, RunKey};
-use crate::query::{At, Page, Paged, RunHead, RunQuery};
-use crate::record::Record;
-use crate::refusal;
-use crate::resealing::Resealing;
-use crate::transaction::{AnyTransaction, Transactions};
 
 /// A store that fails on purpose, for tests of code on top of stores.
 ///
@@ -34,9 +29,8 @@ use crate::transaction::{AnyTransaction, Transactions};
 /// operations there are, then once for each of them:
 ///
 /// ```
-/// use ferrata_store::ErrorKind;
-/// use ferrata_store::testing::{Fault, FaultPlan, FaultStore};
-/// use ferrata_store::{CheckpointStore, MemoryStore};
+/// use ferrata_store::{CheckpointStore, ErrorKind, MemoryStore};
+/// use ferrata_testing::{Fault, FaultPlan, FaultStore};
 /// # use ferrata_store::{RunId, RunKey};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -331,7 +325,7 @@ impl<S: CheckpointStore> CheckpointStore for FaultStore<S> {
         self.inner.resealing().is_some().then_some(self)
     }
 
-    fn relay(&self) -> Option<&dyn crate::Relay> {
+    fn relay(&self) -> Option<&dyn ferrata_store::Relay> {
         if self.is_crashed() { None } else { self.inner.relay() }
     }
 

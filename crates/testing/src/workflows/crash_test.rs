@@ -4,15 +4,14 @@ use std::fmt;
 use std::future::IntoFuture as _;
 use std::sync::Arc;
 
-use ferrata_store::testing::Fault;
+use ferrata_core::graph::Graph;
+use ferrata_core::runtime::{Outcome, RunHandle, RuntimeBuilder, StartRequest};
+use ferrata_core::state::State;
+use ferrata_core::{Result, RunKey};
 
 use super::process::Process;
 use super::world::World;
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::id::RunKey;
-use crate::runtime::{Outcome, RunHandle, RuntimeBuilder, StartRequest};
-use crate::state::State;
+use crate::Fault;
 
 type SetProcess = dyn Fn(RuntimeBuilder) -> RuntimeBuilder;
 type Serve = dyn Fn(&Process) -> Result<()>;
@@ -32,7 +31,7 @@ type SetStart<S> = dyn Fn(StartRequest<S>) -> StartRequest<S>;
 ///
 /// use ferrata_core::graph::{Effect, Graph};
 /// use ferrata_core::state::Context;
-/// use ferrata_core::testing::CrashTest;
+/// use ferrata_testing::CrashTest;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,10 +1,6 @@
 //! All headers of a run, for tests that check the written records.
 
-use crate::contract::CheckpointStore;
-use crate::error::Result;
-use crate::headers::HeaderRange;
-use crate::id::RunKey;
-use crate::record::RecordHeader;
+use ferrata_store::{CheckpointStore, HeaderRange, RecordHeader, Result, RunKey};
 
 /// Reads every header that a run keeps, in the order of their numbers.
 ///

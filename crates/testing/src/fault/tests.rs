@@ -1,13 +1,13 @@
 //! What the fault store promises, on the memory store.
 
 use bytes::Bytes;
+use ferrata_store::{
+    Epoch, FORMAT, Fingerprint, IdSource, MemoryStore, RecordHeader, RecordId, RecordKind, RunFacts, RunId,
+    RunStatus, Seq, Timestamp, WorkflowName,
+};
 
 use super::*;
-use crate::MemoryStore;
-use crate::clock::Timestamp;
-use crate::id::{Epoch, Fingerprint, IdSource, RecordId, RunId, Seq, WorkflowName};
-use crate::record::{FORMAT, RecordHeader, RecordKind, RunFacts, RunStatus};
-use crate::testing::SeqIds;
+use crate::SeqIds;
 
 fn key(run: &str) -> RunKey {
     RunId::new(run).unwrap().into()

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use ferrata_core::record::RunStatus;
+use ferrata_core::runtime::{Runtime, is_spared};
+use ferrata_core::store::{CheckpointStore as _, Page, RunHead, RunQuery};
+use ferrata_core::{Clock as _, ExecutorId};
+
 use super::world::World;
-use crate::clock::Clock as _;
-use crate::id::ExecutorId;
-use crate::record::RunStatus;
-use crate::runtime::{Runtime, is_spared};
-use crate::store::{CheckpointStore as _, Page, RunHead, RunQuery};
 
 /// How long the world must be idle before it judges the runs; at least a minute per step. The time exceeds the retry delay of callers. A caller
 /// that waits for a run without a driver polls five times a second, so its steps are short.

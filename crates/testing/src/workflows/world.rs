@@ -7,14 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ferrata_store::testing::{FaultPlan, FaultStore, LedgerStore, ManualClock, SeqIds};
+use ferrata_core::runtime::{Runtime, RuntimeBuilder, WeakRuntime};
+use ferrata_core::store::{CheckpointStore, MemoryStore};
+use ferrata_core::{Clock, Result};
 
 use super::process::{Process, ProcessClock};
 use super::standstill::Standstill;
-use crate::clock::Clock;
-use crate::error::Result;
-use crate::runtime::{Runtime, RuntimeBuilder, WeakRuntime};
-use crate::store::{CheckpointStore, MemoryStore};
+use crate::{FaultPlan, FaultStore, LedgerStore, ManualClock, SeqIds};
 
 /// Number of turns that every task gets between two steps of the clock. It exceeds the number of tasks that one record passes on its path from a
 /// node to the store and back.
@@ -33,8 +32,8 @@ const LOOK: Duration = Duration::from_secs(1_800);
 /// milliseconds. The same test always runs the same way. Clones share one world.
 ///
 /// The world sees only waits on its own parts: its clock, its store, and channels and tasks of the same thread. It does not see waits on a socket,
-/// a file or another thread, so give such nodes another [work](crate::graph::Graph::with_node). Nodes must sleep by the clock of the world
-/// ([`NodeContext::sleep`](crate::node::NodeContext::sleep)), not by tokio's clock. Tests run on one thread, as under `#[tokio::test]`.
+/// a file or another thread, so give such nodes another [work](ferrata_core::graph::Graph::with_node). Nodes must sleep by the clock of the world
+/// ([`NodeContext::sleep`](ferrata_core::node::NodeContext::sleep)), not by tokio's clock. Tests run on one thread, as under `#[tokio::test]`.
 ///
 /// # Examples
 ///
@@ -44,7 +43,7 @@ const LOOK: Duration = Duration::from_secs(1_800);
 /// use ferrata_core::Clock;
 /// use ferrata_core::graph::Graph;
 /// use ferrata_core::state::Context;
-/// use ferrata_core::testing::World;
+/// use ferrata_testing::World;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -83,11 +82,11 @@ impl World {
         Self::of(false)
     }
 
-    /// Creates a world whose store has transactions, for workflows with [`Effect::Transactional`](crate::graph::Effect::Transactional) nodes.
+    /// Creates a world whose store has transactions, for workflows with [`Effect::Transactional`](ferrata_core::graph::Effect::Transactional) nodes.
     ///
     /// The store is a [`LedgerStore`]: runs, and a table of numbers. Replace a node that writes to the service's database with another
-    /// [work](crate::graph::Graph::with_node) in the test. That work writes to the table, by
-    /// [`NodeContext::transaction`](crate::node::NodeContext::transaction) of [`Ledger`](super::Ledger). The graph and its fingerprint stay those
+    /// [work](ferrata_core::graph::Graph::with_node) in the test. That work writes to the table, by
+    /// [`NodeContext::transaction`](ferrata_core::node::NodeContext::transaction) of [`Ledger`](crate::Ledger). The graph and its fingerprint stay those
     /// of the service. The test reads the table with [`ledger`](Self::ledger).
     ///
     /// # Examples
@@ -95,7 +94,7 @@ impl World {
     /// ```
     /// use ferrata_core::graph::{Effect, Graph};
     /// use ferrata_core::state::{Context, Draft};
-    /// use ferrata_core::testing::{Ledger, World};
+    /// use ferrata_testing::{Ledger, World};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

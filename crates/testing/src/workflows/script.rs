@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-
-use crate::ask::{Answer, Answerer, AnswererQuestion};
+use ferrata_core::ask::{Answer, Answerer, AnswererQuestion};
 
 /// Answers the questions of each node in the scripted order. A question without a scripted answer stays open.
 ///
-/// Clones share the remaining answers. Messages need no script: [`Runtime::send`](crate::runtime::Runtime::send) stores them until a node receives
+/// Clones share the remaining answers. Messages need no script: [`Runtime::send`](ferrata_core::runtime::Runtime::send) stores them until a node receives
 /// them.
 ///
 /// # Examples
@@ -18,7 +17,7 @@ use crate::ask::{Answer, Answerer, AnswererQuestion};
 /// use ferrata_core::ask::{Answer, Ask};
 /// use ferrata_core::graph::Graph;
 /// use ferrata_core::state::Context;
-/// use ferrata_core::testing::{Script, World};
+/// use ferrata_testing::{Script, World};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

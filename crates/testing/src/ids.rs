@@ -2,10 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use ferrata_store::{IdSource, Timestamp};
 use uuid::Uuid;
-
-use crate::clock::Timestamp;
-use crate::id::IdSource;
 
 /// Ids counted up from a seed: the n-th id of a seed is always the same.
 ///
@@ -13,7 +11,7 @@ use crate::id::IdSource;
 /// that live in one store need different seeds below 2²⁶; two of the same seed give the same ids, as no two processes may.
 ///
 /// ```
-/// use ferrata_store::testing::SeqIds;
+/// use ferrata_testing::SeqIds;
 /// use ferrata_store::{IdSource, Timestamp};
 ///
 /// let ids = SeqIds::new(7);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::clock::{Clock, Timestamp};
+use ferrata_store::{Clock, Timestamp};
 
 /// A clock that only advances on request. Clones share the time.
 ///
@@ -21,7 +21,7 @@ use crate::clock::{Clock, Timestamp};
 /// ```
 /// use std::time::Duration;
 ///
-/// use ferrata_store::testing::ManualClock;
+/// use ferrata_testing::ManualClock;
 /// use ferrata_store::{Clock, Timestamp};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -1,11 +1,8 @@
 //! Headers of all sorts, for tests of layouts: made of the table of fields, so that a field that is added is tested everywhere.
 
+use ferrata_store::codec::{Field, Shape, Value};
+use ferrata_store::{FORMAT, NodeName, RecordHeader, RecordKind, RunStatus, Timestamp};
 use uuid::Uuid;
-
-use crate::clock::Timestamp;
-use crate::codec::{Field, Shape, Value};
-use crate::id::NodeName;
-use crate::record::{FORMAT, RecordHeader, RecordKind, RunStatus};
 
 /// Headers that differ from one that most runs have in one field, with each value that a layout may trip over.
 pub fn headers_by_field() -> Vec<(Field, RecordHeader)> {
@@ -75,6 +72,7 @@ fn values(field: Field) -> Vec<Option<Value>> {
             .map(|name| Value::Name(NodeName::new(name).unwrap_or_else(|error| panic!("{error}"))))
             .into(),
         (_, Shape::Flag) => [false, true].map(Value::Flag).into(),
+        (field, shape) => unreachable!("{field:?} is a {shape:?}, which has no values here"),
     };
     if field == Field::Status {
         // The usual value comes last.

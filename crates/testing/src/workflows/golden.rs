@@ -1,10 +1,10 @@
 //! Compares stored logs with the current graph, so that a test finds a change that strands runs.
 
-use crate::error::Result;
-use crate::graph::Graph;
-use crate::runtime::{Runtime, Verified};
-use crate::state::State;
-use crate::store::MemoryStore;
+use ferrata_core::Result;
+use ferrata_core::graph::Graph;
+use ferrata_core::runtime::{Runtime, Verified};
+use ferrata_core::state::State;
+use ferrata_core::store::MemoryStore;
 
 /// Replays an [exported](Runtime::export) run against a graph without running any node.
 ///
@@ -19,7 +19,7 @@ use crate::store::MemoryStore;
 /// use ferrata_core::runtime::Runtime;
 /// use ferrata_core::state::Context;
 /// use ferrata_core::store::MemoryStore;
-/// use ferrata_core::testing::verify_golden;
+/// use ferrata_testing::verify_golden;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -57,7 +57,7 @@ pub async fn verify_golden<S: State>(graph: &Graph<S>, exported: &str) -> Result
 /// # async fn test() {
 /// // ferrata export order-17 --to tests/logs/order-17.jsonl
 /// let log = std::fs::read_to_string("tests/logs/order-17.jsonl").unwrap();
-/// ferrata_core::testing::assert_replays(&log, &graph()).await;
+/// ferrata_testing::assert_replays(&log, &graph()).await;
 /// # }
 /// ```
 pub async fn assert_replays<S: State>(log: &str, graph: &Graph<S>) {

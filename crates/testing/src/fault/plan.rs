@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{Error, ErrorKind};
+use ferrata_store::{Error, ErrorKind};
 
 /// A fault of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,7 +86,7 @@ impl FaultOdds {
 /// A plan of faults. The same plan gives the same faults to the same sequence of calls.
 ///
 /// The plan counts operations from 0 in the order in which they begin: each entry of an append, each prune, each purge and each call of
-/// [`reseal`](crate::Resealing::reseal). It counts heartbeats only after [`with_heartbeats`](Self::with_heartbeats), because their order depends
+/// [`reseal`](ferrata_store::Resealing::reseal). It counts heartbeats only after [`with_heartbeats`](Self::with_heartbeats), because their order depends
 /// on timers.
 #[derive(Clone, Debug, Default)]
 #[must_use]

@@ -1,12 +1,12 @@
 //! Checks that a state type reads back equal, so that a test finds a mistake before a restart does.
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::state::{State, reread};
+use ferrata_core::state::{State, reread};
+use ferrata_core::{Error, ErrorKind, Result};
 
 /// Checks that a state reads back equal after a restart.
 ///
 /// The serde attributes of a nested type can make its `Deserialize` differ from its `Serialize`: `skip`, `skip_serializing_if` with another
-/// default, `untagged` if an earlier variant also fits, `flatten` with keys that are not text. [`start`](crate::runtime::Runtime::start) rejects
+/// default, `untagged` if an earlier variant also fits, `flatten` with keys that are not text. [`start`](ferrata_core::runtime::Runtime::start) rejects
 /// such an *input*. An active run does not read back the states that nodes write, so pass a state with every field filled.
 ///
 /// # Errors
@@ -17,7 +17,7 @@ use crate::state::{State, reread};
 ///
 /// ```
 /// use ferrata_core::state::Context;
-/// use ferrata_core::testing::check_reads_back;
+/// use ferrata_testing::check_reads_back;
 ///
 /// let mut state = Context::new();
 /// state.set("title", "Ferrata")?;
