@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::store::CheckpointStore;
-use ferrata_core::testing::every_header;
 use ferrata_core::{Clock, RunKey, SystemClock};
 use ferrata_test_servers::{ConnectionCut, PostgresServer, PostgresServerOptions, Proxy, Service};
+use ferrata_testing::every_header;
 use ferrata_tests::{Space, StoreKind};
 use rustix::process::{Pid, Signal, kill_process};
 use sqlx::sqlite::SqliteConnectOptions;

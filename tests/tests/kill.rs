@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use ferrata_core::record::RecordKind;
 use ferrata_core::store::{At, CheckpointStore};
-use ferrata_core::testing::every_header;
 use ferrata_core::{Clock, RunKey, Seq, SystemClock};
 use ferrata_test_servers::Service;
+use ferrata_testing::every_header;
 use ferrata_tests::{LAYERS, Space, StoreKind};
 
 /// How often the process is killed in one run of the test, on a disk of this machine and on a server.

@@ -3,22 +3,22 @@
 //! This crate opens no socket and no file. Applications depend on the facade crate `ferrata`; authors of stores depend on
 //! `ferrata-store` alone, whose names are here again.
 
-pub mod ask;
-mod engine;
 pub mod graph;
 pub mod node;
 mod past;
-pub mod record;
 pub mod runtime;
-pub mod state;
 pub mod store;
 mod telemetry;
-pub mod testing;
 
 mod compact;
-mod failure;
 mod panics;
 pub mod wording;
+
+#[cfg(test)]
+mod tests;
+
+pub use ferrata_engine::{ask, record, state};
+use ferrata_engine::{engine, failure};
 
 // What stores see has a crate of its own; inside this one it keeps the names of its modules.
 mod clock {

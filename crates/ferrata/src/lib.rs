@@ -91,6 +91,10 @@
 //!
 //! With the feature `schedule`, runs start by the calendar: the module `schedule`.
 //!
+//! # Tests
+//!
+//! With the feature `testing`, tests of workflows need no waiting and no servers: the module `testing`.
+//!
 //! # Metrics
 //!
 //! With the feature `metrics`, a runtime reports metrics through the `metrics` facade; the module `metrics` lists them.
@@ -120,7 +124,6 @@ pub use ferrata_core::record::{self, RunStatus};
 pub use ferrata_core::runtime::{self, Event, Outcome, Position, RetentionPolicy, RunHandle, Runtime};
 pub use ferrata_core::state::{self, Context, Draft, Patch, State, Update};
 pub use ferrata_core::store::{self, CheckpointStore, MemoryStore};
-pub use ferrata_core::testing;
 pub use ferrata_core::{
     Clock, Epoch, Error, ErrorKind, ExecutorId, Fingerprint, HeadRef, IdSource, NodeName, RandomIds,
     RecordId, Result, RunId, RunKey, Seq, SystemClock, TenantId, Timestamp, Visit, WorkflowName,
@@ -152,6 +155,8 @@ pub use ferrata_store_s3::{S3Options, S3Store};
 pub use ferrata_store_sharded::{ShardedStore, ShardedStoreBuilder};
 #[cfg(feature = "sqlite")]
 pub use ferrata_store_sqlite::{Sqlite, SqliteOptions, SqliteStore, SqliteTransaction, Synchronous};
+#[cfg(feature = "testing")]
+pub use ferrata_testing as testing;
 #[cfg(feature = "otel")]
 pub use otel::OpenTelemetry;
 

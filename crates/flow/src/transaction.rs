@@ -32,7 +32,7 @@ impl FlowContext {
     /// ```
     /// use ferrata_core::node::NodeError;
     /// use ferrata_core::runtime::Runtime;
-    /// use ferrata_core::store::{Ledger, LedgerRows, LedgerStore};
+    /// use ferrata_testing::{Ledger, LedgerRows, LedgerStore};
     /// use ferrata_flow::{FlowContext, FlowError, RuntimeFlowExt, flow};
     ///
     /// async fn debit(tx: &mut LedgerRows) -> Result<i64, NodeError> {

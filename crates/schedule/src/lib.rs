@@ -4,7 +4,7 @@
 //! use ferrata_core::graph::Graph;
 //! use ferrata_core::runtime::Runtime;
 //! use ferrata_core::state::Context;
-//! use ferrata_core::testing::World;
+//! use ferrata_testing::World;
 //! use ferrata_schedule::Schedules;
 //!
 //! # #[tokio::main(flavor = "current_thread")]

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_store::testing::ManualClock;
-use ferrata_store::{CheckpointStore, FORMAT, MemoryStore, Record};
-use ferrata_store::{Clock, RunKey, Timestamp};
+use ferrata_store::{CheckpointStore, Clock, FORMAT, MemoryStore, Record, RunKey, Timestamp};
+use ferrata_testing::ManualClock;
 
 use crate::factory::{Damage, Space, StoreFactory};
 

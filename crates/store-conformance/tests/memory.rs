@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ferrata_store::testing::{FaultPlan, FaultStore};
 use ferrata_store::{CheckpointStore, MemoryStore};
 use ferrata_store_conformance::{
     MemoryFactory, ModelTest, PROPERTIES, Property, Space, StoreFactory, check, suite,
 };
+use ferrata_testing::{FaultPlan, FaultStore};
 
 suite!(MemoryFactory, without: [
     durable = "the memory store keeps nothing beyond the process",

@@ -4,10 +4,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ferrata_store::RunKey;
-use ferrata_store::testing::{FaultPlan, FaultStore};
-use ferrata_store::{CheckpointStore, MemoryStore};
+use ferrata_store::{CheckpointStore, MemoryStore, RunKey};
 use ferrata_store_conformance::{Damage, MemorySpace, Space, StoreFactory, suite};
+use ferrata_testing::{FaultPlan, FaultStore};
 
 struct WrappedFactory;
 

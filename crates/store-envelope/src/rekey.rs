@@ -108,7 +108,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
     /// # Examples
     ///
     /// ```
-    /// use ferrata_store::testing::Log;
+    /// use ferrata_testing::Log;
     /// use ferrata_store::{MemoryStore, RunId};
     /// use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, Keyring, RekeyOptions, key_usage};
     ///

@@ -46,7 +46,7 @@ pub struct KeyUsage {
 /// # Examples
 ///
 /// ```
-/// use ferrata_store::testing::Log;
+/// use ferrata_testing::Log;
 /// use ferrata_store::{MemoryStore, RunId};
 /// use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, Keyring, key_usage};
 ///

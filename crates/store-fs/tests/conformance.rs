@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_store::CheckpointStore;
-use ferrata_store::testing::ManualClock;
-use ferrata_store::{Clock, RunKey, Seq, Timestamp};
+use ferrata_store::{CheckpointStore, Clock, RunKey, Seq, Timestamp};
 use ferrata_store_conformance::{Damage, ModelTest, Space, StoreFactory, suite};
 use ferrata_store_fs::{FsOptions, FsStore};
+use ferrata_testing::ManualClock;
 use tempfile::TempDir;
 
 struct Folders;

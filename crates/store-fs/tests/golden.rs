@@ -4,13 +4,13 @@
 use std::fs;
 use std::path::PathBuf;
 
-use ferrata_store::testing::Log;
 use ferrata_store::{
     At, CheckpointStore, Epoch, ExecutorId, Fingerprint, HeaderRange, NodeName, PruneCut, Record,
     RecordHeader, RecordId, RecordKind, RunAppend, RunFacts, RunId, RunKey, RunStatus, Seq, Timestamp, Visit,
     WorkflowName,
 };
 use ferrata_store_fs::FsStore;
+use ferrata_testing::Log;
 use tempfile::TempDir;
 
 /// The log of the run.

@@ -8,10 +8,12 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata_store::testing::{ManualClock, every_header};
-use ferrata_store::{At, CheckpointStore, HeaderRange, Page, RecordHeader, RunAppend, RunQuery};
-use ferrata_store::{Clock, ErrorKind, ExecutorId, HeadRef, Result};
+use ferrata_store::{
+    At, CheckpointStore, Clock, ErrorKind, ExecutorId, HeadRef, HeaderRange, Page, RecordHeader, Result,
+    RunAppend, RunQuery,
+};
 use ferrata_store_fs::FsStore;
+use ferrata_testing::{ManualClock, every_header};
 
 #[path = "../src/tests/author.rs"]
 mod author;

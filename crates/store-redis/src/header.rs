@@ -32,7 +32,7 @@ pub(crate) fn read(text: &[u8], seq: Option<Seq>) -> Result<(RecordHeader, Seq),
 
 #[cfg(test)]
 mod tests {
-    use ferrata_store::testing::{any_headers, headers_by_field};
+    use ferrata_testing::{any_headers, headers_by_field};
 
     use super::*;
 

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_store::testing::ManualClock;
-use ferrata_store::{CheckpointStore, MemoryStore};
-use ferrata_store::{Clock, RunKey, Timestamp};
+use ferrata_store::{CheckpointStore, Clock, MemoryStore, RunKey, Timestamp};
 use ferrata_store_conformance::{Damage, MemorySpace, Space, StoreFactory};
 use ferrata_store_sharded::ShardedStore;
+use ferrata_testing::ManualClock;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 

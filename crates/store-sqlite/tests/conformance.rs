@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_store::testing::ManualClock;
 use ferrata_store::{CheckpointStore, Clock, FORMAT, RunKey, Timestamp};
 use ferrata_store_conformance::{Damage, ModelTest, Space, StoreFactory, TransactionTable, suite};
 use ferrata_store_sqlite::{SqliteOptions, SqliteStore};
+use ferrata_testing::ManualClock;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Row as _};
 use tempfile::TempDir;

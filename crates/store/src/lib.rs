@@ -20,8 +20,6 @@ pub mod refusal;
 mod relay;
 mod resealing;
 mod shared;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
 mod text;
 mod transaction;
 pub mod url;

@@ -19,7 +19,7 @@ use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
 /// # Examples
 ///
 /// ```
-/// use ferrata_store::testing::Log;
+/// use ferrata_testing::Log;
 /// use ferrata_store::{CheckpointStore as _, MemoryStore, RunId, each_record};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

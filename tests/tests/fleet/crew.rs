@@ -12,8 +12,8 @@ use ferrata_core::record::{RecordHeader, RecordKind, Resolution, RunStatus};
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Patch;
 use ferrata_core::store::{CheckpointStore, Page, RunHead, RunQuery};
-use ferrata_core::testing::every_header;
 use ferrata_core::{Clock, ErrorKind, Result, RunKey, SystemClock};
+use ferrata_testing::every_header;
 use ferrata_tests::Space;
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -14,9 +14,10 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{Fault, FaultPlan, FaultStore, Page, RunQuery};
+use ferrata_core::store::{Page, RunQuery};
 use ferrata_core::{RunKey, SystemClock};
 use ferrata_test_servers::Service;
+use ferrata_testing::{Fault, FaultPlan, FaultStore};
 use ferrata_tests::{Space, StoreKind};
 
 /// How long a process may live that is to die at a write.

@@ -10,9 +10,9 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{At, CheckpointStore};
-use ferrata_core::testing::every_header;
 use ferrata_core::{RecordId, RunKey};
 use ferrata_test_servers::Service;
+use ferrata_testing::every_header;
 use ferrata_tests::{Space, StoreKind};
 
 /// How long a process may take to end on a busy machine.

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ferrata_blobs::{Blobs, CollectOptions, CollectionReport};
-use ferrata_store::testing::{Log, facts};
 use ferrata_store::{
     CheckpointStore, ErrorKind, FORMAT, MemoryStore, Page, RunAppend, RunId, RunKey, RunQuery, Seq,
     each_record,
 };
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore};
 use ferrata_store_fs::FsStore;
+use ferrata_testing::{Log, facts};
 use futures_util::FutureExt as _;
 use object_store::ObjectStoreExt as _;
 use proptest::prelude::*;

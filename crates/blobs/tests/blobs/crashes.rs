@@ -10,9 +10,9 @@ use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_store::testing::{Fault, FaultPlan, FaultStore, ManualClock, SeqIds};
 use ferrata_store::{CheckpointStore, Error, MemoryStore, Page, RunKey, RunQuery, Seq};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, LabelKey};
+use ferrata_testing::{Fault, FaultPlan, FaultStore, ManualClock, SeqIds};
 use futures_util::TryStreamExt as _;
 use object_store::ObjectStoreExt as _;
 

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use ferrata_blobs::{Blob, Blobs, ObjectStore};
-use ferrata_store::testing::{Log, facts};
 use ferrata_store::{
     At, CheckpointStore, HeadRef, MemoryStore, Page, Paged, PruneCut, Record, Result, RunHead, RunId, RunKey,
     RunQuery, TenantId, delegate,
 };
 use ferrata_store_envelope::{KeyProvider, Keyring};
+use ferrata_testing::{Log, facts};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;

@@ -164,7 +164,8 @@ mod tests {
     use clap::Parser as _;
     use ferrata::prelude::*;
     use ferrata::runtime::{OutboxSink, SinkError};
-    use ferrata_core::store::{FaultPlan, FaultStore, MemoryStore};
+    use ferrata_core::store::MemoryStore;
+    use ferrata_testing::{FaultPlan, FaultStore};
 
     use super::*;
     use crate::args::{Cli, CliCommand};

@@ -120,7 +120,8 @@ impl Runtime {
     }
 
     /// Returns whether any library stored an extension.
-    pub(crate) fn has_extensions(&self) -> bool {
+    #[doc(hidden)]
+    pub fn has_extensions(&self) -> bool {
         let kept = self.shared().services.extensions.0.lock().unwrap_or_else(PoisonError::into_inner);
         !kept.is_empty()
     }
@@ -157,12 +158,14 @@ impl Runtime {
     }
 
     /// Returns whether this process claims runs of a workflow.
-    pub(crate) fn serves(&self, workflow: &WorkflowName) -> bool {
+    #[doc(hidden)]
+    pub fn serves(&self, workflow: &WorkflowName) -> bool {
         self.shared().recovery.serves(workflow)
     }
 
     /// Returns why this process failed to claim a run, if it tried.
-    pub(crate) fn claim_failure(&self, run: &RunKey) -> Option<Error> {
+    #[doc(hidden)]
+    pub fn claim_failure(&self, run: &RunKey) -> Option<Error> {
         self.shared().recovery.why(run)
     }
 

@@ -3,9 +3,6 @@
 mod bounded;
 
 pub(crate) use bounded::Bounded;
-pub use ferrata_store::testing::{
-    Fault, FaultOdds, FaultPlan, FaultStore, Ledger, LedgerRows, LedgerStore, LedgerTransaction,
-};
 pub use ferrata_store::{
     Anchor, AnyTransaction, At, Capabilities, CheckpointStore, Cursor, Database, HeaderRange, Headers,
     Listing, MOST_SAID, MemoryStore, Notice, Notices, Order, Page, Paged, PruneCut, Relay, Removed,

@@ -11,11 +11,9 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{OnParentEnd, Runtime};
 use ferrata_core::state::{Context, Draft, Reducer};
-use ferrata_core::store::{
-    CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore, Page, RunHead, RunQuery,
-};
-use ferrata_core::testing::{ManualClock, SeqIds};
+use ferrata_core::store::{CheckpointStore, MemoryStore, Page, RunHead, RunQuery};
 use ferrata_core::{ErrorKind, RunKey};
+use ferrata_testing::{Fault, FaultPlan, FaultStore, ManualClock, SeqIds};
 use serde_json::{Value, json};
 
 use super::log::records;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use ferrata_core::RunKey;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Position, Runtime};
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::store::{CheckpointStore, MemoryStore};
+use ferrata_testing::{Fault, FaultPlan, FaultStore};
 use serde_json::Value;
 
 use super::families::{Case, Family, asks, asks_at_rest, key, live, mapped, nested, nested_at_rest, three};

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use ferrata_core::graph::Effect;
 use ferrata_core::node::NodeContext;
 use ferrata_core::store::MemoryStore;
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, RunKey, Timestamp};
+use ferrata_testing::ManualClock;
 
 use super::log::{Activation, Note, Stored, records};
 

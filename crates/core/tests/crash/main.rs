@@ -19,7 +19,7 @@ mod trees;
 mod world;
 
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy};
-use ferrata_core::store::Fault;
+use ferrata_testing::Fault;
 
 use self::graphs::Case;
 use self::world::World;

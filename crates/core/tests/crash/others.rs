@@ -7,7 +7,7 @@ use ferrata_core::ErrorKind;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy};
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Op, Patch};
-use ferrata_core::store::{Fault, FaultPlan};
+use ferrata_testing::{Fault, FaultPlan};
 
 use super::graphs::{self, Case};
 use super::pausing;

@@ -6,7 +6,7 @@ use ferrata_core::ErrorKind;
 use ferrata_core::graph::CheckpointPolicy;
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;
-use ferrata_core::store::{Fault, FaultPlan};
+use ferrata_testing::{Fault, FaultPlan};
 
 use super::graphs;
 use super::world::World;

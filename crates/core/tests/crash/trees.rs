@@ -9,7 +9,8 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{ChildError, Position};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan};
+use ferrata_core::store::CheckpointStore;
+use ferrata_testing::{Fault, FaultPlan};
 use serde::{Deserialize, Serialize};
 
 use super::families::{Case, Family, key, tell, using};

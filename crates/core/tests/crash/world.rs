@@ -10,9 +10,9 @@ use ferrata_core::graph::{CheckpointPolicy, Effect, Graph};
 use ferrata_core::record::{Resolution, RunStatus};
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Op, Patch};
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, HeaderRange, MemoryStore};
-use ferrata_core::testing::{ManualClock, SeqIds};
+use ferrata_core::store::{CheckpointStore, HeaderRange, MemoryStore};
 use ferrata_core::{Clock, Error, ErrorKind, RunKey};
+use ferrata_testing::{Fault, FaultPlan, FaultStore, ManualClock, SeqIds};
 use serde_json::json;
 
 use super::graphs::{Case, Script, trace};

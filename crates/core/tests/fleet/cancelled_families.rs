@@ -11,7 +11,8 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::record::{FailureKind, RunStatus};
 use ferrata_core::runtime::{Outcome, Runtime, RuntimeBuilder};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, Page, RunHead, RunQuery};
+use ferrata_core::store::{CheckpointStore, Page, RunHead, RunQuery};
+use ferrata_testing::{Fault, FaultPlan, FaultStore};
 
 use super::world::{Gate, World, key};
 

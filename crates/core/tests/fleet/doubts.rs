@@ -11,7 +11,8 @@ use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
-use ferrata_core::store::{At, CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore, RunAppend};
+use ferrata_core::store::{At, CheckpointStore, MemoryStore, RunAppend};
+use ferrata_testing::{Fault, FaultPlan, FaultStore};
 
 use super::world::{Gate, World, key};
 

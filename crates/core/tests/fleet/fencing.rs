@@ -10,8 +10,8 @@ use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;
 use ferrata_core::store::CheckpointStore;
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ErrorKind, Seq, Timestamp};
+use ferrata_testing::ManualClock;
 use tokio::task::JoinSet;
 
 use super::world::{Gate, Heart, World, key};

@@ -11,8 +11,8 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::CheckpointStore;
-use ferrata_core::testing::SeqIds;
 use ferrata_core::{ErrorKind, IdSource, Timestamp};
+use ferrata_testing::SeqIds;
 
 use super::world::{World, key};
 

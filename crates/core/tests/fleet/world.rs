@@ -19,8 +19,8 @@ use ferrata_core::store::{
     At, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut, Removed,
     RunAppend, RunHead, RunQuery, delegate,
 };
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey, Timestamp};
+use ferrata_testing::ManualClock;
 use tokio::sync::Notify;
 
 use crate::support::bounds::Watch;

@@ -13,7 +13,7 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{OutboxMessage, OutboxSink, Position, Runtime, SinkError};
 use ferrata_core::state::{Artifact, Context, Draft, MemoryRead, Update};
 use ferrata_core::store::MemoryStore;
-use ferrata_core::testing::ManualClock;
+use ferrata_testing::ManualClock;
 use serde_json::{Value, json};
 
 use super::waits::prefix;

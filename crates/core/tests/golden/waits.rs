@@ -11,7 +11,7 @@ use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::store::{CheckpointStore, MemoryStore, RunAppend};
-use ferrata_core::testing::ManualClock;
+use ferrata_testing::ManualClock;
 
 use super::{key, notes, read};
 

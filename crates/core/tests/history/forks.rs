@@ -11,8 +11,8 @@ use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::{Outcome, Position, Runtime};
 use ferrata_core::state::{Context, Draft, Op, Patch};
 use ferrata_core::store::MemoryStore;
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{ErrorKind, Seq, Timestamp};
+use ferrata_testing::ManualClock;
 
 use super::chance::Chance;
 use super::lives::{Life, Log, end, key, last, records};

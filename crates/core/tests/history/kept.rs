@@ -12,8 +12,8 @@ use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::{Checkpoint, Outcome, Position, RetentionPolicy, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::store::{CheckpointStore, MemoryStore, Order, Page, RunAppend};
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ErrorKind, Seq, Timestamp};
+use ferrata_testing::ManualClock;
 
 use super::lives::{Life, key, last, records};
 use super::prunes::cut_at;

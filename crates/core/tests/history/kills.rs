@@ -13,8 +13,9 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Position, RetentionPolicy, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Op, Patch, Reducer};
-use ferrata_core::store::{At, CheckpointStore, Fault, FaultPlan, FaultStore, HeaderRange, Page, RunQuery};
+use ferrata_core::store::{At, CheckpointStore, HeaderRange, Page, RunQuery};
 use ferrata_core::{Result, RunKey};
+use ferrata_testing::{Fault, FaultPlan, FaultStore};
 
 type Store = Arc<dyn CheckpointStore>;
 

@@ -10,8 +10,8 @@ use ferrata_core::record::{Record, Resolution, RunFacts, RunStatus};
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft, Op, Patch, Reducer, Update};
 use ferrata_core::store::{At, CheckpointStore, HeaderRange, MemoryStore, RunAppend};
-use ferrata_core::testing::SeqIds;
 use ferrata_core::{Clock as _, RunKey, SystemClock};
+use ferrata_testing::SeqIds;
 
 use super::chance::Chance;
 use crate::support::bounds;

@@ -8,8 +8,8 @@ use ferrata_core::graph::{Graph, GraphBuilder};
 use ferrata_core::runtime::{Outcome, Position, Runtime};
 use ferrata_core::state::{Context, Op, Patch};
 use ferrata_core::store::{CheckpointStore, MemoryStore};
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Error, ErrorKind, Seq, Timestamp};
+use ferrata_testing::ManualClock;
 
 use super::chance::Chance;
 use super::lives::{Change, Life, Log, key, last, records};

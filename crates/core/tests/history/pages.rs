@@ -13,8 +13,8 @@ use ferrata_core::store::{
     At, CheckpointStore, HeaderRange, Headers, MemoryStore, Order, Page, Paged, PruneCut, Removed, RunAppend,
     RunHead, RunQuery, delegate,
 };
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock as _, ErrorKind, HeadRef, Result, RunKey, Seq};
+use ferrata_testing::ManualClock;
 
 use super::lives::key;
 

@@ -6,8 +6,9 @@ use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{Checkpoint, RetentionPolicy, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{At, CheckpointStore, FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::store::{At, CheckpointStore, MemoryStore};
 use ferrata_core::{RunKey, Seq};
+use ferrata_testing::{FaultPlan, FaultStore};
 
 use super::chance::Chance;
 use super::lives::{Life, Log, end, key, last, records};

@@ -14,8 +14,8 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, RetentionPolicy, Runtime, RuntimeBuilder, SweepLimits, SweepReport};
 use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::store::{CheckpointStore, MemoryStore, Order, Page, RunQuery, delegate};
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{ErrorKind, Seq};
+use ferrata_testing::ManualClock;
 
 use super::chance::Chance;
 use super::lives::{key, records};

@@ -13,8 +13,8 @@ use ferrata_core::record::{FailureKind, Resolution, RunStatus};
 use ferrata_core::runtime::{Outcome, Position, RetentionPolicy, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Draft, Op, Patch, Reducer, Update};
 use ferrata_core::store::{CheckpointStore, MemoryStore};
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ErrorKind, Seq, Timestamp};
+use ferrata_testing::ManualClock;
 
 use super::lives::{Life, key, last};
 use super::seeds;

@@ -5,7 +5,7 @@ use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph, Join};
 use ferrata_core::runtime::{Outcome, Position, Runtime};
 use ferrata_core::state::{Context, Draft, Op, Patch, Reducer};
 use ferrata_core::store::MemoryStore;
-use ferrata_core::testing::verify_golden;
+use ferrata_testing::verify_golden;
 
 use super::chance::Chance;
 use super::lives::{Change, Life, Log, key, last};

@@ -15,7 +15,8 @@ use ferrata_core::runtime::{
     OutboxMessage, OutboxSink, Outcome, RetentionPolicy, RunLimits, Runtime, SinkError, SweepLimits,
 };
 use ferrata_core::state::{Context, Draft, Update};
-use ferrata_core::store::{CheckpointStore, LedgerStore};
+use ferrata_core::store::CheckpointStore;
+use ferrata_testing::LedgerStore;
 use tokio::sync::Notify;
 
 use crate::world::{WORKFLOW, gated, key, observe};

@@ -9,7 +9,8 @@ use ferrata_core::graph::Graph;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Position, RetentionPolicy, SweepLimits};
 use ferrata_core::state::Context;
-use ferrata_core::store::{At, CheckpointStore, Fault};
+use ferrata_core::store::{At, CheckpointStore};
+use ferrata_testing::Fault;
 
 use crate::world::{key, observe};
 

@@ -10,9 +10,9 @@ use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{RunHandle, Runtime, RuntimeBuilder};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{FaultPlan, FaultStore, MemoryStore};
-use ferrata_core::testing::ManualClock;
+use ferrata_core::store::MemoryStore;
 use ferrata_core::{RunId, RunKey, TenantId, Timestamp};
+use ferrata_testing::{FaultPlan, FaultStore, ManualClock};
 use tokio::sync::Notify;
 
 use crate::recorder::Remembering;

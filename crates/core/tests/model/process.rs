@@ -7,9 +7,9 @@ use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use ferrata_core::runtime::{RunHandle, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, MemoryStore};
-use ferrata_core::testing::SeqIds;
 use ferrata_core::{Clock, RunId, RunKey};
 use ferrata_store_sharded::ShardedStore;
+use ferrata_testing::SeqIds;
 
 use crate::graphs::Family;
 use crate::oracle::Generation;
@@ -89,7 +89,7 @@ pub(crate) fn graph(family: Family, revision: &str) -> &'static Graph<Context> {
 
 /// Names of runs whose home is the first shard.
 static NAMES: LazyLock<Vec<RunKey>> = LazyLock::new(|| {
-    let clock: Arc<dyn Clock> = Arc::new(ferrata_core::testing::ManualClock::default());
+    let clock: Arc<dyn Clock> = Arc::new(ferrata_testing::ManualClock::default());
     let stores = Stores::new(&clock);
     let tasks = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let keys: Vec<RunKey> = (0..64).map(|n| RunKey::from(RunId::new(format!("r{n}")).unwrap())).collect();

@@ -14,8 +14,8 @@ use ferrata_core::record::Resolution;
 use ferrata_core::runtime::{Position, RunHandle, Runtime};
 use ferrata_core::state::{Context, Op as Change, Patch};
 use ferrata_core::store::CheckpointStore;
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, RunKey, Timestamp};
+use ferrata_testing::ManualClock;
 use serde_json::json;
 
 use crate::coverage;

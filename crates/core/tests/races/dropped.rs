@@ -14,11 +14,9 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{RetentionPolicy, RunLimits, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Op, Patch};
-use ferrata_core::store::{
-    At, CheckpointStore, FaultPlan, FaultStore, LedgerStore, MemoryStore, Page, RunHead, RunQuery,
-};
-use ferrata_core::testing::{ManualClock, SeqIds};
+use ferrata_core::store::{At, CheckpointStore, MemoryStore, Page, RunHead, RunQuery};
 use ferrata_core::{Error, RunKey, Seq};
+use ferrata_testing::{FaultPlan, FaultStore, LedgerStore, ManualClock, SeqIds};
 
 use super::store::Yielding;
 use crate::support::dice::Dice;

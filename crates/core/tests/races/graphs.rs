@@ -11,7 +11,8 @@ use ferrata_core::graph::{Effect, Graph, GraphBuilder};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::runtime::{OutboxMessage, OutboxSink, SinkError};
 use ferrata_core::state::{Context, Draft, Reducer, Update};
-use ferrata_core::store::{Ledger, LedgerRows, MemoryStore};
+use ferrata_core::store::MemoryStore;
+use ferrata_testing::{Ledger, LedgerRows};
 
 use crate::support::dice::Dice;
 use crate::support::letters::{Received, TOPIC};

@@ -6,10 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ferrata_core::store::{
-    AnyTransaction, CheckpointStore, FaultStore, LedgerStore, Notices, RunAppend, Transactions, delegate,
-};
+use ferrata_core::store::{AnyTransaction, CheckpointStore, Notices, RunAppend, Transactions, delegate};
 use ferrata_core::{HeadRef, Result, RunKey};
+use ferrata_testing::{FaultStore, LedgerStore};
 
 use crate::support::dice::Dice;
 

@@ -9,9 +9,9 @@ use ferrata_core::graph::Graph;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, FaultOdds, FaultPlan, FaultStore, LedgerStore, MemoryStore};
-use ferrata_core::testing::{ManualClock, SeqIds};
+use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::{Clock, Error, ErrorKind, RunKey};
+use ferrata_testing::{FaultOdds, FaultPlan, FaultStore, LedgerStore, ManualClock, SeqIds};
 use tokio::task::JoinSet;
 
 use super::dropped::polled;

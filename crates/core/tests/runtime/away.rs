@@ -8,8 +8,8 @@ use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{Ledger, LedgerStore, MemoryStore};
-use ferrata_core::testing::ManualClock;
+use ferrata_core::store::MemoryStore;
+use ferrata_testing::{Ledger, LedgerStore, ManualClock};
 
 /// A failover says nothing of the node: however often none can be begun, that counts as no attempt.
 ///

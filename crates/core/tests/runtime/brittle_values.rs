@@ -4,8 +4,8 @@
 
 use ferrata_core::graph::Graph;
 use ferrata_core::state::{ChannelSpec, PatchWriter, Reducer, Schema, State};
-use ferrata_core::store::LedgerStore;
 use ferrata_core::{Error, ErrorKind};
+use ferrata_testing::LedgerStore;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::world::World;

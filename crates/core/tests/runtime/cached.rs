@@ -11,8 +11,8 @@ use ferrata_core::graph::{CachePolicy, Effect, Graph, GraphBuilder, Lens, Route}
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::runtime::Position;
 use ferrata_core::state::{Context, Draft, IntoUpdate, Reducer};
-use ferrata_core::testing::{Fault, Process, World, assert_replays};
 use ferrata_core::{RunId, RunKey, TenantId};
+use ferrata_testing::{Fault, Process, World, assert_replays};
 use serde_json::json;
 
 const LIFE: Duration = Duration::from_secs(60);

@@ -14,8 +14,8 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{CellNews, Position, RetentionPolicy, RunNews, Runtime, StateCell};
 use ferrata_core::state::{Channels, Context, Draft, Op, Patch};
 use ferrata_core::store::MemoryStore;
-use ferrata_core::testing::{Fault, World};
 use ferrata_core::{Epoch, ErrorKind, Seq};
+use ferrata_testing::{Fault, World};
 
 use super::counted::{Counted, Reads};
 

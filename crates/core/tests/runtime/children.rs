@@ -12,9 +12,9 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{ChildError, Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore, Fault, Page, RunQuery};
-use ferrata_core::testing::SeqIds;
+use ferrata_core::store::{CheckpointStore, Page, RunQuery};
 use ferrata_core::{Error, ErrorKind, NodeName};
+use ferrata_testing::{Fault, SeqIds};
 
 use super::family::*;
 use super::world::World;

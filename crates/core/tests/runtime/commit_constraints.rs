@@ -9,7 +9,7 @@ use ferrata_core::graph::{Effect, Graph, GraphBuilder, RetryPolicy};
 use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{Ledger, LedgerStore};
+use ferrata_testing::{Ledger, LedgerStore};
 
 use super::transactions::nothing;
 

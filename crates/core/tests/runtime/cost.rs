@@ -15,8 +15,8 @@ use ferrata_core::store::{
     At, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, RunAppend, RunHead,
     RunQuery, delegate,
 };
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{HeadRef, Result, RunKey};
+use ferrata_testing::ManualClock;
 
 use super::family::*;
 

@@ -11,8 +11,8 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::CheckpointStore as _;
-use ferrata_core::testing::{CrashTest, Fault, Ledger, LedgerRows, Script, World};
 use ferrata_core::{Clock as _, ErrorKind};
+use ferrata_testing::{CrashTest, Fault, Ledger, LedgerRows, Script, World};
 
 use super::worlds::panic_of;
 

@@ -14,7 +14,7 @@ use ferrata_core::record::FailureKind;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::MemoryStore;
-use ferrata_core::testing::ManualClock;
+use ferrata_testing::ManualClock;
 
 use super::world::World;
 

@@ -19,9 +19,9 @@ use ferrata_core::node::{Conversation, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{RetentionPolicy, RunLimits, Runtime, RuntimeBuilder, SweepLimits};
 use ferrata_core::state::Context;
-use ferrata_core::store::{FaultPlan, FaultStore, MemoryStore};
-use ferrata_core::testing::ManualClock;
+use ferrata_core::store::MemoryStore;
 use ferrata_core::{RunKey, Timestamp};
+use ferrata_testing::{FaultPlan, FaultStore, ManualClock};
 
 thread_local! {
     static PANICS: Cell<u32> = const { Cell::new(0) };

@@ -11,8 +11,8 @@ use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, MemoryStore, RunAppend, delegate};
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{ErrorKind, HeadRef, Result, Timestamp};
+use ferrata_testing::ManualClock;
 use tokio::sync::Semaphore;
 
 /// A store that appends when it is let, a batch for each permit, and counts the entries of each batch; or panics then.

@@ -8,8 +8,9 @@ use ferrata_core::graph::Graph;
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::runtime::{Outcome, Position, Runtime};
 use ferrata_core::state::{Context, Draft, Reducer};
-use ferrata_core::store::{CheckpointStore as _, Fault};
+use ferrata_core::store::CheckpointStore as _;
 use ferrata_core::{ErrorKind, RunKey};
+use ferrata_testing::Fault;
 use serde_json::json;
 
 use super::world::World;

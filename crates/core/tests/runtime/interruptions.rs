@@ -13,7 +13,8 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RecordKind;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Draft, Patch};
-use ferrata_core::store::{CheckpointStore, FaultStore, HeaderRange, MemoryStore};
+use ferrata_core::store::{CheckpointStore, HeaderRange, MemoryStore};
+use ferrata_testing::FaultStore;
 use serde_json::json;
 use tokio::task::JoinSet;
 

@@ -8,8 +8,9 @@ use ferrata_core::graph::Graph;
 use ferrata_core::node::Conversation;
 use ferrata_core::runtime::{Outcome, Position, Runtime};
 use ferrata_core::state::{Context, Reducer};
-use ferrata_core::store::{Fault, FaultStore, MemoryStore};
+use ferrata_core::store::MemoryStore;
 use ferrata_core::{ErrorKind, RunKey};
+use ferrata_testing::{Fault, FaultStore};
 
 use super::world::World;
 

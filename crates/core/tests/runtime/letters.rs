@@ -12,9 +12,9 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{OutboxMessage, OutboxSink, Position, Runtime, RuntimeBuilder, SinkError};
 use ferrata_core::state::{Context, Draft, Update};
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, HeaderRange, Ledger, LedgerStore};
-use ferrata_core::testing::ManualClock;
+use ferrata_core::store::{CheckpointStore, HeaderRange};
 use ferrata_core::{ErrorKind, RunKey, Timestamp, Visit};
+use ferrata_testing::{Fault, FaultPlan, FaultStore, Ledger, LedgerStore, ManualClock};
 use tokio::sync::Notify;
 
 use super::world::World;

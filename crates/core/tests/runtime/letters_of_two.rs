@@ -9,9 +9,8 @@ use async_trait::async_trait;
 use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::runtime::{OutboxMessage, OutboxSink, SinkError};
 use ferrata_core::state::{Context, Draft, Update};
-use ferrata_core::store::{FaultPlan, FaultStore};
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock as _, ErrorKind, RunKey, Timestamp};
+use ferrata_testing::{FaultPlan, FaultStore, ManualClock};
 use tokio::sync::Notify;
 
 use super::letters::{ALL, RUN, builder, delivered, key, pass, three};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferrata_core::graph::{Graph, RetryPolicy};
 use ferrata_core::node::{NodeError, RecordedKind};
 use ferrata_core::state::Context;
-use ferrata_core::testing::World;
+use ferrata_testing::World;
 
 const DAY: Duration = Duration::from_secs(86_400);
 

@@ -15,8 +15,8 @@ use ferrata_core::record::Resolution;
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::At;
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, RunKey};
+use ferrata_testing::ManualClock;
 
 use super::world::World;
 

@@ -11,8 +11,8 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Change, Checkpoint, Outcome, Position, RetentionPolicy, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Op, Patch, Reducer};
 use ferrata_core::store::{At, CheckpointStore, MemoryStore, Page};
-use ferrata_core::testing::{ManualClock, verify_golden};
 use ferrata_core::{ErrorKind, RunKey, Seq, Timestamp};
+use ferrata_testing::{ManualClock, verify_golden};
 
 fn key(id: &str) -> RunKey {
     RunKey::try_from(id).unwrap()

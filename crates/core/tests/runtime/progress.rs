@@ -9,8 +9,8 @@ use ferrata_core::graph::{Effect, Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::runtime::{Outcome, Position, Recorded, Runtime, WatchEventKind};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::Fault;
 use ferrata_core::{ErrorKind, RunKey};
+use ferrata_testing::Fault;
 use serde_json::json;
 
 use super::world::World;

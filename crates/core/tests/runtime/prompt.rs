@@ -14,7 +14,8 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Position, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore, FaultPlan, FaultStore, MemoryStore, Page, RunQuery};
+use ferrata_core::store::{CheckpointStore, MemoryStore, Page, RunQuery};
+use ferrata_testing::{FaultPlan, FaultStore};
 use tokio::task::JoinSet;
 
 use super::family::*;

@@ -11,8 +11,8 @@ use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::{Outcome, Position, RunNews, Runtime, StartRequest, queue_hold};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{At, CheckpointStore as _, HeaderRange, MemoryStore};
-use ferrata_core::testing::World;
 use ferrata_core::{Epoch, ErrorKind, RunKey, Seq};
+use ferrata_testing::World;
 use tokio::sync::Notify;
 
 const START: &str = "018f3c5e-0000-7000-8000-000000000001.1000.0";

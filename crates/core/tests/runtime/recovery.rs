@@ -12,8 +12,9 @@ use ferrata_core::node::{Node, NodeContext, NodeError, NodeResult};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, RetentionPolicy, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore, Fault, FaultStore, MemoryStore};
+use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::{Clock, ErrorKind, RunKey};
+use ferrata_testing::{Fault, FaultStore};
 use tokio::sync::Notify;
 
 use super::world::World;

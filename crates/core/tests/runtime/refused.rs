@@ -15,12 +15,9 @@ use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::record::{FailureKind, RunStatus};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft, Op, Patch, Reducer};
-use ferrata_core::store::{
-    AnyTransaction, Capabilities, CheckpointStore, FaultPlan, FaultStore, Ledger, LedgerStore, RunAppend,
-    Transactions, delegate,
-};
-use ferrata_core::testing::ManualClock;
+use ferrata_core::store::{AnyTransaction, Capabilities, CheckpointStore, RunAppend, Transactions, delegate};
 use ferrata_core::{Clock, Error, ErrorKind, HeadRef, RunKey};
+use ferrata_testing::{FaultPlan, FaultStore, Ledger, LedgerStore, ManualClock};
 use tokio::sync::Notify;
 
 use super::losses::Replicated;

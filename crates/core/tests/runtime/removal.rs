@@ -13,8 +13,8 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{RetentionPolicy, Runtime, SweepLimits};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore};
-use ferrata_core::testing::ManualClock;
+use ferrata_core::store::CheckpointStore;
+use ferrata_testing::{Fault, FaultPlan, FaultStore, ManualClock};
 use tokio::sync::Notify;
 
 use super::cost::Counting;

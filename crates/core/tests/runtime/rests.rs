@@ -15,8 +15,8 @@ use ferrata_core::node::{Conversation, NodeContext, NodeError, NodeResult};
 use ferrata_core::record::{FailureKind, RecordKind, RunStatus};
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::Fault;
 use ferrata_core::{Clock as _, ErrorKind, RunKey};
+use ferrata_testing::Fault;
 use tokio::sync::Notify;
 
 use super::losses::Replicated;

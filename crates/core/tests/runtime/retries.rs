@@ -14,7 +14,8 @@ use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft, Op, Patch, Reducer};
 use ferrata_core::{Clock, RunKey};
 
-use ferrata_core::store::{At, FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::store::{At, MemoryStore};
+use ferrata_testing::{FaultPlan, FaultStore};
 use tokio::sync::Notify;
 
 use super::world::World;

@@ -11,8 +11,8 @@ use ferrata_core::record::FailureKind;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft, Reducer};
 use ferrata_core::store::{At, CheckpointStore, MemoryStore};
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{ErrorKind, RunKey};
+use ferrata_testing::ManualClock;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 

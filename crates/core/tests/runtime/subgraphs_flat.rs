@@ -13,8 +13,8 @@ use ferrata_core::record::RecordKind;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Reducer, Update};
 use ferrata_core::store::{At, CheckpointStore, MemoryStore};
-use ferrata_core::testing::{ManualClock, SeqIds};
 use ferrata_core::{RunKey, Seq};
+use ferrata_testing::{ManualClock, SeqIds};
 
 use crate::dice::Dice;
 

@@ -11,7 +11,7 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::FailureKind;
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::testing::ManualClock;
+use ferrata_testing::ManualClock;
 
 use super::world::World;
 

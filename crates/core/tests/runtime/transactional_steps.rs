@@ -9,11 +9,9 @@ use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{
-    CheckpointStore, Fault, FaultPlan, FaultStore, Ledger, LedgerRows, LedgerStore, MemoryStore,
-};
-use ferrata_core::testing::ManualClock;
+use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::{ErrorKind, RunKey, Timestamp};
+use ferrata_testing::{Fault, FaultPlan, FaultStore, Ledger, LedgerRows, LedgerStore, ManualClock};
 
 use tokio::sync::Notify;
 

@@ -10,12 +10,11 @@ use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, 
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft, Patch, Update};
-use ferrata_core::store::{
-    At, CheckpointStore, Database, Fault, FaultPlan, FaultStore, Ledger, LedgerRows, LedgerStore,
-    LedgerTransaction, MemoryStore,
-};
-use ferrata_core::testing::World;
+use ferrata_core::store::{At, CheckpointStore, Database, MemoryStore};
 use ferrata_core::{Clock as _, ErrorKind, RunKey, Seq, SystemClock};
+use ferrata_testing::{
+    Fault, FaultPlan, FaultStore, Ledger, LedgerRows, LedgerStore, LedgerTransaction, World,
+};
 use serde_json::Value;
 use tokio::sync::Notify;
 

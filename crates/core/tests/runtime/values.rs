@@ -9,8 +9,9 @@ use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, 
 use ferrata_core::record::{FailureKind, Resolution};
 use ferrata_core::runtime::{Outcome, Position, Runtime};
 use ferrata_core::state::{Context, Op, Patch, Reducer, Update};
-use ferrata_core::store::{CheckpointStore, Fault};
+use ferrata_core::store::CheckpointStore;
 use ferrata_core::{ErrorKind, RunKey};
+use ferrata_testing::Fault;
 use serde_json::json;
 use serde_json::value::RawValue;
 

@@ -17,8 +17,8 @@ use ferrata_core::runtime::{
     Live, RetentionPolicy, RunsCursor, RunsWatch, Runtime, SseFrames, WatchEvent, WatchEventKind, WatchKind,
 };
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{ErrorKind, RunKey, Timestamp};
+use ferrata_testing::ManualClock;
 use tokio::sync::Notify;
 
 use super::cost::Counting;

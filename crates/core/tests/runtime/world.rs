@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ferrata_core::Timestamp;
 use ferrata_core::runtime::Runtime;
-use ferrata_core::store::{FaultPlan, FaultStore, MemoryStore};
-use ferrata_core::testing::ManualClock;
+use ferrata_core::store::MemoryStore;
+use ferrata_testing::{FaultPlan, FaultStore, ManualClock};
 
 pub(crate) struct World {
     pub(crate) store: MemoryStore,

@@ -10,8 +10,8 @@ use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::testing::{Fault, Script, World, assert_replays};
 use ferrata_core::{Clock, ErrorKind, RunKey};
+use ferrata_testing::{Fault, Script, World, assert_replays};
 
 const DAY: Duration = Duration::from_secs(86_400);
 

@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, Timestamp};
+use ferrata_testing::ManualClock;
 
 #[derive(Debug)]
 pub(crate) struct SkewedClock {

@@ -13,8 +13,8 @@ use ferrata_core::store::{
     At, Capabilities, CheckpointStore, HeaderRange, Headers, MemoryStore, Notices, Page, Paged, PruneCut,
     Removed, Resealing, RunAppend, RunHead, RunQuery,
 };
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, HeadRef, Result, RunKey};
+use ferrata_testing::ManualClock;
 use tokio::sync::oneshot;
 
 use super::nodes::Seat;

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferrata_core::runtime::Runtime;
-use ferrata_core::testing::SeqIds;
+use ferrata_testing::SeqIds;
 
 use super::clock::SkewedClock;
 use super::net::{Net, Remote};

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use ferrata_core::record::{Record, RecordHeader, RecordKind, RunStatus};
 use ferrata_core::store::{CheckpointStore, MemoryStore, RunAppend};
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ExecutorId, HeadRef, Result, RunKey};
+use ferrata_testing::ManualClock;
 
 use super::net::now;
 use super::workload::{Mix, Workload};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::store::{At, CheckpointStore, MemoryStore, RunHead};
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ErrorKind, RunKey};
+use ferrata_testing::ManualClock;
 
 use super::clock::SkewedClock;
 use super::hands::{Deed, Hands};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ferrata_core::record::RunStatus;
-use ferrata_core::store::FaultPlan;
+use ferrata_testing::FaultPlan;
 
 use super::things::Thing;
 use super::world::{Process, World, key};

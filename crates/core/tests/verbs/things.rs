@@ -9,7 +9,7 @@ use ferrata_core::graph::{CachePolicy, Effect, Graph, GraphBuilder};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::runtime::OnParentEnd;
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::testing::ManualClock;
+use ferrata_testing::ManualClock;
 
 use super::world::Outside;
 

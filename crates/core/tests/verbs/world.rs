@@ -9,11 +9,9 @@ use ferrata_core::ask::Answer;
 use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::{OutboxMessage, OutboxSink, Runtime, SinkError};
 use ferrata_core::state::Context;
-use ferrata_core::store::{
-    CheckpointStore, Fault, FaultPlan, FaultStore, HeaderRange, MemoryStore, Page, RunHead, RunQuery,
-};
-use ferrata_core::testing::{ManualClock, SeqIds};
+use ferrata_core::store::{CheckpointStore, HeaderRange, MemoryStore, Page, RunHead, RunQuery};
 use ferrata_core::{ErrorKind, RunKey};
+use ferrata_testing::{Fault, FaultPlan, FaultStore, ManualClock, SeqIds};
 
 use super::things::{TOPIC, Thing, kid};
 

@@ -10,10 +10,10 @@ use crate::support::{Ran, path_of, pipeline, run_with};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::MemoryStore;
-use ferrata_core::testing::ManualClock;
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Codergen, CommandBackend, Registry, Tool};
 use ferrata_dot::run_dir::{RunDirectory, Snapshot};
+use ferrata_testing::ManualClock;
 use serde_json::Value as Json;
 
 /// Runs statements between a start and an exit, with a run directory and this command as the backend.

@@ -10,8 +10,8 @@ use crate::support::{Ran, compile, run_with};
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::MemoryStore;
-use ferrata_core::testing::ManualClock;
 use ferrata_dot::handler::{Codergen, CommandBackend, Registry, Tool};
+use ferrata_testing::ManualClock;
 use serde_json::json;
 
 /// Runs one tool between start and exit.

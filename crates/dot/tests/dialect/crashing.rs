@@ -9,8 +9,9 @@ use ferrata_core::graph::Graph;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_dot::handler::Registry;
+use ferrata_testing::{Fault, FaultPlan, FaultStore};
 
 /// Which process of a crash it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,6 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, MemoryStore};
-use ferrata_core::testing::{self, ManualClock};
 use ferrata_core::{Clock, ErrorKind, RunKey, Timestamp};
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{
@@ -22,6 +21,7 @@ use ferrata_dot::handler::{
 };
 use ferrata_dot::outcome::StageOutcome;
 use ferrata_dot::transform::Transforms;
+use ferrata_testing::{self as testing, ManualClock};
 use serde_json::json;
 
 const PARENT: &str = "digraph P { goal=ship start [shape=Mdiamond] exit [shape=Msquare] node [retry_policy=none] \

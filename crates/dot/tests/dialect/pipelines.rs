@@ -9,11 +9,12 @@ use crate::support::{Ran, Scripted, compile, path_of, pipeline, registry, run, r
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::{ErrorKind, RunKey};
 use ferrata_dot::compile::Compiler;
 use ferrata_dot::handler::{Handler, HandlerError, Noop, Stage};
 use ferrata_dot::outcome::StageOutcome;
+use ferrata_testing::{Fault, FaultPlan, FaultStore};
 use serde_json::json;
 
 /// Runs, and expects success along a path.

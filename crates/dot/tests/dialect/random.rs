@@ -9,7 +9,8 @@ use ferrata_core::RunKey;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Event, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
+use ferrata_core::store::{CheckpointStore, MemoryStore};
+use ferrata_testing::{Fault, FaultPlan, FaultStore};
 
 const TEXT: &str = "a [selection=random] b c d e start -> a a -> b a -> c a -> d [weight=2] a -> e b -> exit c -> exit d -> exit e -> exit";
 

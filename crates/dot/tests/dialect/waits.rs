@@ -10,9 +10,9 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
 use ferrata_core::store::MemoryStore;
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ErrorKind, RunKey, Timestamp};
 use ferrata_dot::compile::Compiler;
+use ferrata_testing::ManualClock;
 use serde_json::{Value, json};
 
 const HOUR: Duration = Duration::from_secs(3600);

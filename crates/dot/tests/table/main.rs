@@ -14,9 +14,9 @@ use ferrata_core::ask::{Answer, QuestionKind};
 use ferrata_core::record::{Resolution, RunStatus};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, Fault, FaultPlan, FaultStore, MemoryStore};
-use ferrata_core::testing::World;
+use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::{Error, RunKey};
+use ferrata_testing::{Fault, FaultPlan, FaultStore, World};
 use serde_json::Value;
 use support::{compile, path_of, registry, source};
 

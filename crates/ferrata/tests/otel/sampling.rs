@@ -1,7 +1,7 @@
 //! Whether a trace is sampled is decided once, and what a caller says of it is recorded.
 
 use ferrata::runtime::TraceParent;
-use ferrata::store::LedgerStore;
+use ferrata::testing::LedgerStore;
 use ferrata::{CheckpointStore, Context, ErrorKind, Graph, MemoryStore, OpenTelemetry, RunKey, Runtime};
 use opentelemetry_sdk::trace::Sampler;
 use tracing::Instrument as _;

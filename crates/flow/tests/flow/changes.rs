@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ferrata_core::runtime::Outcome;
-use ferrata_core::testing::World;
 use ferrata_flow::{Flow, FlowCallError, FlowContext, FlowHandle, RuntimeFlowExt, flow};
+use ferrata_testing::World;
 
 use crate::effects::EffectLog;
 

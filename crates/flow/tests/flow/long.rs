@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use ferrata_core::Clock as _;
-use ferrata_core::testing::World;
-use ferrata_core::{SystemClock, runtime::Outcome};
+use ferrata_core::{Clock as _, SystemClock, runtime::Outcome};
 use ferrata_flow::{FlowContext, FlowError, FlowHandle, RuntimeFlowExt, flow};
+use ferrata_testing::World;
 
 use crate::effects::EffectLog;
 

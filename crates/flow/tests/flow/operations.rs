@@ -7,8 +7,8 @@ use ferrata_core::ask::Answer;
 use ferrata_core::graph::RetryPolicy;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Outcome;
-use ferrata_core::testing::{Script, World};
 use ferrata_flow::{Flow, FlowCallError, FlowContext, FlowError, FlowErrorKind, RuntimeFlowExt, flow};
+use ferrata_testing::{Script, World};
 
 use crate::effects::EffectLog;
 

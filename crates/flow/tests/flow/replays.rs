@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ferrata_core::ask::Answer;
 use ferrata_core::runtime::Outcome;
-use ferrata_core::testing::{CrashTest, Script};
 use ferrata_flow::{Flow, FlowContext, FlowError, flow};
+use ferrata_testing::{CrashTest, Script};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde::Serialize;

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 
 use ferrata_core::ask::Answer;
 use ferrata_core::runtime::Outcome;
-use ferrata_core::testing::{CrashTest, World};
 use ferrata_flow::{Flow, FlowCallError, FlowContext, FlowError, RuntimeFlowExt, StepOutcome, flow};
+use ferrata_testing::{CrashTest, World};
 
 use crate::effects::EffectLog;
 

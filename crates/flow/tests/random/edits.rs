@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata_core::runtime::Outcome;
-use ferrata_core::testing::World;
 use ferrata_flow::{Flow, FlowCallError, FlowContext, FlowError, FlowHandle, RuntimeFlowExt, flow};
+use ferrata_testing::World;
 
 use crate::rng::{Rng, seeds};
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use ferrata_core::graph::Graph;
 use ferrata_core::runtime::{Outcome, Runtime, RuntimeBuilder};
 use ferrata_core::state::Context;
-use ferrata_core::testing::{Fault, Process, World};
 use ferrata_core::{Clock as _, ErrorKind, RunKey};
 use ferrata_queue::{Queue, QueuedRun, RuntimeQueueExt, StartQueueExt};
+use ferrata_testing::{Fault, Process, World};
 use tokio::task::JoinSet;
 
 use crate::support::{MOMENT, WHILE, Witness, empty, set_up, slow};

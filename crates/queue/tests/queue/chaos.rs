@@ -14,11 +14,11 @@ use ferrata_core::graph::Graph;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
-use ferrata_core::store::{CheckpointStore, FaultPlan, FaultStore, MemoryStore};
-use ferrata_core::testing::{Fault, SeqIds, World};
+use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::{Clock, Epoch, Seq, Timestamp};
 use ferrata_queue::{RuntimeQueueExt, StartQueueExt};
 use ferrata_store_sharded::ShardedStore;
+use ferrata_testing::{Fault, FaultPlan, FaultStore, SeqIds, World};
 
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place};
 

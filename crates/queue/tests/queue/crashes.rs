@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use ferrata_core::graph::Graph;
 use ferrata_core::record::RunStatus;
 use ferrata_core::state::Context;
-use ferrata_core::testing::{Fault, Process, World};
 use ferrata_queue::{RuntimeQueueExt, StartQueueExt};
+use ferrata_testing::{Fault, Process, World};
 
 use crate::deaf::Deaf;
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, patient, process, slow};

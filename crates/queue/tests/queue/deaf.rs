@@ -11,8 +11,8 @@ use ferrata_core::store::{
     At, CheckpointStore, HeaderRange, Headers, MemoryStore, Page, Paged, PruneCut, Removed, RunAppend,
     RunHead, RunQuery, delegate,
 };
-use ferrata_core::testing::World;
 use ferrata_core::{Error, ErrorKind, HeadRef, Result, RunKey};
+use ferrata_testing::World;
 use tokio::sync::Notify;
 
 use crate::support::{MOMENT, WHILE};

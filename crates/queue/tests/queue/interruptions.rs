@@ -9,9 +9,9 @@ use ferrata_core::graph::Graph;
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::testing::{Process, World};
 use ferrata_core::{Clock, RunKey};
 use ferrata_queue::{NodeQueueExt, RuntimeQueueExt, StartQueueExt};
+use ferrata_testing::{Process, World};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

@@ -10,8 +10,8 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::RuntimeBuilder;
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::testing::{Fault, Process, World};
 use ferrata_queue::{NodeQueueExt, RateLimit, RuntimeQueueExt};
+use ferrata_testing::{Fault, Process, World};
 
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, process};
 

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use ferrata_core::graph::Graph;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
-use ferrata_core::testing::{Fault, Process, World};
 use ferrata_queue::{Queue, QueuedRun, QueuedStart, RuntimeQueueExt, StartQueueExt};
+use ferrata_testing::{Fault, Process, World};
 use tokio::task::JoinSet;
 
 use crate::deaf::{Asked, Deaf};

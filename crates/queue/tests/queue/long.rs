@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use ferrata_core::runtime::{Outcome, Runtime, StateCell};
 use ferrata_core::state::{Context, Op, Patch};
-use ferrata_core::testing::World;
 use ferrata_core::{ErrorKind, RunKey};
 use ferrata_queue::{RuntimeQueueExt, StartQueueExt};
+use ferrata_testing::World;
 
 use crate::deaf::Deaf;
 use crate::support::{MOMENT, WHILE, Witness, empty, process, set_up, slow};

@@ -9,9 +9,9 @@ use ferrata_core::graph::Graph;
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::testing::World;
 use ferrata_core::{Clock, Timestamp};
 use ferrata_queue::{NodeQueueExt, RuntimeQueueExt, StartQueueExt};
+use ferrata_testing::World;
 use tokio::task::JoinSet;
 
 use crate::deaf::Deaf;

@@ -8,9 +8,9 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime, StateCell};
 use ferrata_core::state::{Context, Draft, Op, Patch};
-use ferrata_core::testing::World;
 use ferrata_core::{Clock, ErrorKind, RunKey};
 use ferrata_queue::{GraphQueueExt, NodeQueueExt, QueueSlot, RuntimeQueueExt};
+use ferrata_testing::World;
 use serde_json::json;
 
 use crate::deaf::Deaf;

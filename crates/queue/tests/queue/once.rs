@@ -6,8 +6,8 @@ use std::time::Duration;
 use ferrata_core::ErrorKind;
 use ferrata_core::graph::Graph;
 use ferrata_core::state::Context;
-use ferrata_core::testing::{Process, World};
 use ferrata_queue::{QueuedRun, RuntimeQueueExt, StartQueueExt};
+use ferrata_testing::{Process, World};
 
 use crate::support::{MOMENT, WHILE, Witness, process, slow};
 

@@ -2,8 +2,8 @@
 
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;
-use ferrata_core::testing::World;
 use ferrata_queue::{RuntimeQueueExt, StartQueueExt};
+use ferrata_testing::World;
 
 use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
 

@@ -7,9 +7,8 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{Fault, FaultPlan, FaultStore};
-use ferrata_core::testing::World;
 use ferrata_queue::{NodeQueueExt, RuntimeQueueExt};
+use ferrata_testing::{Fault, FaultPlan, FaultStore, World};
 use tokio::sync::Notify;
 
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, patient, process, set_up};

@@ -11,9 +11,9 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Position, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::testing::{Fault, Process, World};
 use ferrata_core::{ErrorKind, Result, RunKey};
 use ferrata_queue::{Queue, RuntimeQueueExt, StartQueueExt};
+use ferrata_testing::{Fault, Process, World};
 
 use crate::deaf::Deaf;
 use crate::support::{MOMENT, WHILE, empty, set_up};

@@ -3,9 +3,9 @@
 
 use ferrata_core::runtime::{Live, Recorded, Watch, WatchEventKind};
 use ferrata_core::state::Context;
-use ferrata_core::testing::World;
 use ferrata_core::{Clock as _, ErrorKind, RunKey};
 use ferrata_queue::{RuntimeQueueExt, StartQueueExt};
+use ferrata_testing::World;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::support::{MOMENT, WHILE, Witness, in_a_place, process, slow};

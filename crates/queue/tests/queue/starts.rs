@@ -8,9 +8,8 @@ use ferrata_core::ErrorKind;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::Context;
-use ferrata_core::store::Fault;
-use ferrata_core::testing::World;
 use ferrata_queue::{RuntimeQueueExt, StartQueueExt};
+use ferrata_testing::{Fault, World};
 use serde_json::json;
 use tokio::task::JoinSet;
 

@@ -3,9 +3,9 @@
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::RunLimits;
 use ferrata_core::state::Context;
-use ferrata_core::testing::{Process, World};
 use ferrata_core::{Epoch, ErrorKind};
 use ferrata_queue::{Queue, RateLimit, RuntimeQueueExt, StartQueueExt};
+use ferrata_testing::{Process, World};
 
 use crate::support::{MOMENT, WHILE, Witness, empty, process, set_up, slow};
 

@@ -8,8 +8,8 @@ use ferrata_core::graph::Graph;
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::runtime::RuntimeBuilder;
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::testing::{Process, World};
 use ferrata_queue::{NodeQueueExt, Queue, QueueStatus};
+use ferrata_testing::{Process, World};
 
 /// What a second is outside, and a minute: ten times as long, so that the hour in which a process counts as dead is few looks.
 pub(crate) const MOMENT: Duration = Duration::from_secs(10);

@@ -11,9 +11,9 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::CheckpointStore;
-use ferrata_core::testing::{Fault, Process, World};
 use ferrata_queue::{Queue, QueueOverview, RuntimeQueueExt, StartQueueExt};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, LabelKey};
+use ferrata_testing::{Fault, Process, World};
 
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place_as, set_up};
 

@@ -10,8 +10,8 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::FailureKind;
 use ferrata_core::runtime::Outcome;
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::testing::World;
 use ferrata_queue::{GraphQueueExt, NodeQueueExt, RuntimeQueueExt};
+use ferrata_testing::World;
 
 use crate::support::{MOMENT, WHILE, empty, patient};
 

@@ -7,10 +7,10 @@ use ferrata_core::graph::Graph;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
 use ferrata_core::store::CheckpointStore;
-use ferrata_core::testing::SeqIds;
 use ferrata_core::{Clock, Error, ErrorKind};
 use ferrata_queue::{RateLimit, RuntimeQueueExt as _};
 use ferrata_store_sharded::ShardedStore;
+use ferrata_testing::SeqIds;
 
 use super::clock::SkewedClock;
 use super::net::{Net, Remote};

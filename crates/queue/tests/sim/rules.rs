@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::store::RunAppend;
-use ferrata_core::testing::ManualClock;
 use ferrata_core::{Clock, ExecutorId, HeadRef, RecordId, Result, RunKey};
+use ferrata_testing::ManualClock;
 use serde_json::Value;
 
 use super::process::{BURST, CALLS, Edition, GPUS, MAILS, MAILS_PER_KEY, PERIOD};

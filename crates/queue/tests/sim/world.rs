@@ -10,9 +10,9 @@ use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
 use ferrata_core::store::{CheckpointStore, MemoryStore, RunHead};
-use ferrata_core::testing::{ManualClock, SeqIds};
 use ferrata_core::{Clock as _, Result, RunKey};
 use ferrata_queue::{QueueOverview, StartQueueExt as _};
+use ferrata_testing::{ManualClock, SeqIds};
 
 use super::clock::SkewedClock;
 use super::mix::{Mix, ROUNDS, Report};

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use ferrata_core::record::RunStatus;
 use ferrata_core::state::Context;
-use ferrata_core::testing::{Fault, Process, World};
 use ferrata_core::{Clock, Timestamp};
 use ferrata_schedule::{CatchUp, Overlap, RuntimeScheduleExt, Schedule};
+use ferrata_testing::{Fault, Process, World};
 
 use crate::support::{DAY, HOUR, assert_healthy, minute_of_2026, report, runs, text, world};
 

@@ -3,8 +3,8 @@
 
 use ferrata_core::record::RunStatus;
 use ferrata_core::state::Context;
-use ferrata_core::testing::{Fault, Process};
 use ferrata_schedule::{CatchUp, Overlap, Progress, RuntimeScheduleExt, Schedule, TickEnd};
+use ferrata_testing::{Fault, Process};
 
 use crate::support::{DAY, HOUR, day, mortal, report, runs, slow, text, world};
 

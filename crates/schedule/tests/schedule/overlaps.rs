@@ -7,8 +7,8 @@ use std::time::Duration;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::testing::World;
 use ferrata_schedule::{CatchUp, Overlap, RuntimeScheduleExt, TickEnd};
+use ferrata_testing::World;
 
 use crate::support::{DAY, HOUR, MINUTE, calm, day, lively, mortal, report, runs, slow, text, ticks, world};
 
@@ -108,7 +108,7 @@ async fn missed_ticks_catch_up_by_policy() {
     ] {
         let world = world();
         let process = mortal(&world).await;
-        let noon = |process: &ferrata_core::testing::Process| {
+        let noon = |process: &ferrata_testing::Process| {
             process.schedule("noon").cron("0 12 * * *").catch_up(catch_up)
         };
         noon(&process).start(&report(), Context::new()).await.unwrap();

@@ -8,8 +8,8 @@ use ferrata_core::graph::Graph;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::Context;
-use ferrata_core::testing::{Process, World};
 use ferrata_schedule::Schedule;
+use ferrata_testing::{Process, World};
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);

@@ -3,8 +3,8 @@
 use ferrata_core::ErrorKind;
 use ferrata_core::record::RunStatus;
 use ferrata_core::state::Context;
-use ferrata_core::testing::Process;
 use ferrata_schedule::{CatchUp, Overlap, RuntimeScheduleExt, Schedule, TickEnd};
+use ferrata_testing::Process;
 
 use crate::support::{
     DAY, HOUR, MINUTE, assert_healthy, day, lively, mortal, report, runs, slow, text, ticks, world,

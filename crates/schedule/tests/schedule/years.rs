@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use ferrata_core::record::RunStatus;
 use ferrata_core::state::Context;
-use ferrata_core::testing::Process;
 use ferrata_core::{Clock, ErrorKind, Timestamp};
 use ferrata_schedule::{Overlap, RuntimeScheduleExt, Times};
+use ferrata_testing::Process;
 
 use crate::support::{DAY, HOUR, MINUTE, assert_healthy, calm, day, report, runs, slow, text, ticks, world};
 

@@ -1,11 +1,11 @@
 //! The store returns bodies, headers and facts exactly as written.
 
 use bytes::Bytes;
-use ferrata_store::testing::{any_headers, headers_by_field};
 use ferrata_store::{
     At, Epoch, Fingerprint, HeadRef, Labels, NodeName, Parent, RecordHeader, RecordId, RecordKind, RunStatus,
     Seq, Timestamp, Visit,
 };
+use ferrata_testing::{any_headers, headers_by_field};
 
 use crate::stage::{TestStage, appended, facts, is_kept, is_kept_at_head, key_in, ok};
 

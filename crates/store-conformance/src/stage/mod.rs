@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_store::CheckpointStore;
-use ferrata_store::testing::SeqIds;
-pub(crate) use ferrata_store::testing::{Log, facts};
 use ferrata_store::{Clock, ExecutorId, IdSource, RunId, RunKey, SystemClock, TenantId, Timestamp};
+use ferrata_testing::SeqIds;
+pub(crate) use ferrata_testing::{Log, facts};
 use tokio::task::JoinSet;
 
 pub(crate) use self::calls::{

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ferrata_store::testing::{LedgerStore, ManualClock};
 use ferrata_store::{
-    CheckpointStore, FORMAT, MemoryStore, Record, RecordHeader, RunAppend, RunFacts, RunHead,
+    CheckpointStore, Clock, ExecutorId, FORMAT, MemoryStore, Record, RecordHeader, RecordId, RunAppend,
+    RunFacts, RunHead, RunKey, Timestamp,
 };
-use ferrata_store::{Clock, ExecutorId, RecordId, RunKey, Timestamp};
 use ferrata_store_conformance::{Damage, Space, StoreFactory, TransactionTable};
+use ferrata_testing::{LedgerStore, ManualClock};
 
 use super::liar::Liar;
 use super::lie::Lie;

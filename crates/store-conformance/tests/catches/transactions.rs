@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-use ferrata_store::testing::LedgerTransaction;
 use ferrata_store::{
     AnyTransaction, CheckpointStore, Error, ErrorKind, HeadRef, Result, RunAppend, RunKey, Transactions,
 };
 use ferrata_store_conformance::{
     NestedEnd, StatementError, StatementErrors, StepResult, TransactionStep as Step, TransactionTable,
 };
+use ferrata_testing::LedgerTransaction;
 
 use super::liar::Liar;
 use super::lie::Lie;

@@ -1,9 +1,9 @@
 //! The envelope byte for byte: what was written once is read for good.
 
 use bytes::Bytes;
-use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, MemoryStore, Record, RecordHeader, RecordId, RunId, RunKey};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, Keyring};
+use ferrata_testing::Log;
 use proptest::prelude::*;
 
 use super::all;

@@ -1,9 +1,9 @@
 //! What is stored is changed by a stranger who knows the format, and mends every checksum.
 
 use bytes::Bytes;
-use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, ErrorKind, MemoryStore, Record, RecordHeader, RunId, RunKey};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, Keyring};
+use ferrata_testing::Log;
 use proptest::prelude::*;
 
 use super::{all, encrypting, wrapped, written};

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ferrata_store::testing::{Log, facts};
 use ferrata_store::{
     CheckpointStore, ErrorKind, Labels, MemoryStore, Page, RunAppend, RunFacts, RunHead, RunId, RunQuery,
 };
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, LabelKey};
+use ferrata_testing::{Log, facts};
 
 use super::{all, wrapped};
 

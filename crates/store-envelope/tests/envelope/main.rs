@@ -16,9 +16,9 @@ mod wiped;
 
 use std::sync::Arc;
 
-use ferrata_store::testing::Log;
 use ferrata_store::{CheckpointStore, MemoryStore, RunId};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, Keyring};
+use ferrata_testing::Log;
 
 /// A keyring of these keys, each made of its name.
 fn keys(names: &[&str]) -> Keyring {

@@ -1,8 +1,8 @@
 //! Old keys go: what they encrypted is encrypted anew, and nothing that was said is lost.
 
-use ferrata_store::testing::{Fault, FaultPlan, FaultStore, Log};
 use ferrata_store::{At, CheckpointStore, ErrorKind, MemoryStore, Record, RunKey, TenantId, each_record};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, RekeyOptions, Rekeyed, key_usage};
+use ferrata_testing::{Fault, FaultPlan, FaultStore, Log};
 use proptest::prelude::*;
 
 use super::stirred::{Stirred, World};

@@ -1,8 +1,8 @@
 //! A repeated append is recognised, whatever has changed since the first.
 
-use ferrata_store::testing::{Fault, FaultPlan, FaultStore, Ledger, LedgerStore, Log};
 use ferrata_store::{At, CheckpointStore, ErrorKind, MemoryStore, RunId};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore};
+use ferrata_testing::{Fault, FaultPlan, FaultStore, Ledger, LedgerStore, Log};
 
 use super::{all, encrypting, shared};
 

@@ -1,9 +1,9 @@
 //! What was written is found nowhere: not in what the store inside keeps, nor in errors, nor in what `Debug` shows.
 
 use bytes::Bytes;
-use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, MemoryStore, Record, RunAppend, RunId};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore};
+use ferrata_testing::Log;
 
 use super::{all, wrapped};
 

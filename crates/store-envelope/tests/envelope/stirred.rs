@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ferrata_store::testing::Log;
 use ferrata_store::{
     At, CheckpointStore, MemoryStore, Page, Paged, PruneCut, Record, RecordHeader, Resealing, Result,
     RunHead, RunId, RunKey, RunQuery, Seq, delegate, each_record,
 };
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore};
+use ferrata_testing::Log;
 use tokio::sync::Mutex;
 
 use super::encrypting;

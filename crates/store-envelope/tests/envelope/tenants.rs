@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_store::testing::{Log, ManualClock};
 use ferrata_store::{
     At, CheckpointStore, Error, ErrorKind, HeaderRange, MemoryStore, Page, PruneCut, Result, RunId, RunKey,
     RunQuery, TenantId, Timestamp,
 };
 use ferrata_store_envelope::{CachedKeys, EnvelopeOptions, EnvelopeStore, KeyProvider, Keyring};
+use ferrata_testing::{Log, ManualClock};
 use futures_util::FutureExt as _;
 
 use super::keys;

@@ -1,10 +1,10 @@
 //! Which keys the records of a store need.
 
-use ferrata_store::testing::Log;
 use ferrata_store::{
     At, CheckpointStore, ErrorKind, FORMAT, MemoryStore, Page, PruneCut, Record, RunId, RunKey, Seq, TenantId,
 };
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, key_usage};
+use ferrata_testing::Log;
 
 use super::{all, encrypting, wrapped, written};
 

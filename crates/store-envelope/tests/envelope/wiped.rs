@@ -5,9 +5,9 @@ use std::fs::{File, read_to_string};
 use std::hint::black_box;
 use std::os::unix::fs::FileExt as _;
 
-use ferrata_store::testing::{Log, facts};
 use ferrata_store::{At, CheckpointStore as _, MemoryStore, RunId};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, Key, Keyring, LabelKey};
+use ferrata_testing::{Log, facts};
 use zeroize::Zeroizing;
 
 /// As many as have a list of keys move to other memory twice.

@@ -286,8 +286,8 @@ proptest! {
 /// Each field of a header, with each of its values; those that a later version adds, too.
 #[test]
 fn every_field_of_a_header_comes_back() {
-    let by_field = ferrata_store::testing::headers_by_field().into_iter().map(|(_, header)| header);
-    for header in by_field.chain(ferrata_store::testing::any_headers(3, 200)) {
+    let by_field = ferrata_testing::headers_by_field().into_iter().map(|(_, header)| header);
+    for header in by_field.chain(ferrata_testing::any_headers(3, 200)) {
         let record = Record::seal(header, Bytes::from_static(b"{}")).unwrap();
         for before in [record.header.prev, None] {
             let line = written(&record, before, Part::WHOLE);

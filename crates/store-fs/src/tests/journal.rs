@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use ferrata_store::testing::ManualClock;
 use ferrata_store::{At, Error, ErrorKind, PruneCut, Record, RecordId, RunAppend, RunKey};
+use ferrata_testing::ManualClock;
 
 use super::author::{Author, key};
 use super::faulty::{Chance, FaultyDisk, Loss};

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use ferrata_store::testing::Log;
 use ferrata_store::{
     At, CheckpointStore, ErrorKind, ExecutorId, Page, PruneCut, Record, Result, RunAppend, RunQuery,
     RunStatus, Seq, SystemClock, within,
@@ -14,6 +13,7 @@ use ferrata_test_servers::{
     ConnectionCut, FaultEffect, FaultPosition as In, FaultTrigger, NatsServer, NatsServerOptions as Server,
     Proxy, ProxyFault,
 };
+use ferrata_testing::Log;
 use futures_util::future::join_all;
 
 use crate::common::Place;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, ErrorKind, Page, RunQuery, SystemClock, within};
 use ferrata_test_servers::{NatsServer, NatsServerOptions as Server};
+use ferrata_testing::Log;
 use serde_json::json;
 use tokio::task::JoinSet;
 

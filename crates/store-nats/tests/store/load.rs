@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ferrata_store::testing::{Log, every_header};
 use ferrata_store::{CheckpointStore, Clock, ErrorKind, RecordId, SystemClock};
 use ferrata_store_nats::NatsStore;
+use ferrata_testing::{Log, every_header};
 
 use crate::surely::{PATIENCE, append_surely, is_kept, load_surely, log_of, surely};
 

@@ -1,10 +1,10 @@
 //! Streams that could lose records, limits that are reached, and streams that are deleted.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
-use ferrata_store::testing::every_header;
 use ferrata_store::{At, CheckpointStore, ErrorKind, Page, PruneCut, Result, RunAppend, RunQuery, Seq};
 use ferrata_store_nats::{NatsOptions, NatsStore};
 use ferrata_test_servers::{NatsServer, NatsServerOptions as Server, RefusingPort};
+use ferrata_testing::every_header;
 use serde_json::{Value, json};
 
 use crate::common::{Place, api};

@@ -1,10 +1,10 @@
 //! Records in other envelopes: they stand in new messages, and the old ones are removed.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
-use ferrata_store::testing::Log;
 use ferrata_store::{CheckpointStore as _, ErrorKind, PruneCut, Record, Resealing as _, Seq};
 use ferrata_store_nats::NatsStore;
 use ferrata_test_servers::{NatsServer, NatsServerOptions as Server};
+use ferrata_testing::Log;
 use serde_json::json;
 
 use crate::common::{Place, api};

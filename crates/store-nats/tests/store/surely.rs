@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use ferrata_store::testing::{Log, every_header};
 use ferrata_store::{
     At, CheckpointStore, Clock, Error, ErrorKind, HeadRef, Page, Record, Result, RunAppend, RunHead, RunId,
     RunKey, RunQuery, SystemClock,
 };
 use ferrata_store_nats::NatsStore;
+use ferrata_testing::{Log, every_header};
 
 /// How long a busy machine may take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);

@@ -2,11 +2,11 @@
 
 use std::ops::{Deref, DerefMut};
 
-use ferrata_store::testing::{Log, every_header};
 use ferrata_store::{
     At, CheckpointStore, Clock as _, HeadRef, IdSource, RandomIds, RecordHeader, RecordId, Result, RunAppend,
     RunId, SystemClock,
 };
+use ferrata_testing::{Log, every_header};
 
 pub(crate) fn fresh_id() -> RecordId {
     RecordId::from_uuid(RandomIds::new().next(SystemClock::new().now()))

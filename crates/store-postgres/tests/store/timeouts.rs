@@ -10,9 +10,9 @@ use ferrata_core::graph::{Effect, Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::testing::ManualClock;
 use ferrata_store::{CheckpointStore as _, SystemClock, Timestamp, within};
 use ferrata_store_postgres::{Postgres, PostgresStore};
+use ferrata_testing::ManualClock;
 use sqlx::{AssertSqlSafe, Executor as _, PgConnection, Row as _};
 use tokio::sync::Notify;
 

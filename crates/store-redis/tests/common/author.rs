@@ -1,6 +1,6 @@
 //! The logs that the tests write, and the checks that they are kept.
 
-use ferrata_store::testing::{Log, every_header};
+use ferrata_testing::{Log, every_header};
 use std::time::Duration;
 
 use ferrata_store::{

@@ -3,13 +3,13 @@ use std::collections::HashMap;
 
 use crate::common::author::{append_one, append_surely, is_kept, log_of, mark};
 use crate::common::{Place, connect};
-use ferrata_store::testing::Log;
 use ferrata_store::{CheckpointStore, ErrorKind, HeadRef, Result, RunAppend, RunStatus};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{
     FaultEffect, FaultPosition as In, FaultTrigger, Proxy, ProxyFault, RedisCluster, RedisServer,
     RedisServerOptions as Server, Service,
 };
+use ferrata_testing::Log;
 
 /// How often these servers ran a script.
 async fn scripts(servers: &[RedisServer]) -> u64 {

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::common::author::{append_one, append_surely, eventually, is_kept, kind, log_of, spawn};
 use crate::common::{Place, connect};
-use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, Clock, ErrorKind, RunStatus, SystemClock, within};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{RedisCluster, RedisServer, RedisServerOptions as Server};
+use ferrata_testing::Log;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::io::copy_bidirectional;

@@ -8,7 +8,6 @@ use crate::common::author::{
     append_one, append_surely, eventually, fresh_id, is_kept, kind, log_of, mark, spawn, surely,
 };
 use crate::common::{Place, connect};
-use ferrata_store::testing::Log;
 use ferrata_store::{
     At, CheckpointStore, ErrorKind, ExecutorId, Page, PruneCut, RecordHeader, RecordKind, Result, RunQuery,
     RunStatus, Seq,
@@ -18,6 +17,7 @@ use ferrata_test_servers::{
     AppendFsync, FaultEffect, FaultPosition as In, FaultTrigger, Proxy, ProxyFault, RedisCluster,
     RedisServer, RedisServerOptions as Server,
 };
+use ferrata_testing::Log;
 
 /// A process that goes on after an error with the same instance, or with another one that knows nothing.
 struct Process<'a> {

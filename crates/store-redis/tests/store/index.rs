@@ -5,7 +5,6 @@ use crate::common::Place;
 use crate::common::author::{
     append_one, append_surely, eventually, fresh_id, is_kept, kind, log_of, mark, spawn,
 };
-use ferrata_store::testing::Log;
 use ferrata_store::{
     At, CheckpointStore, ErrorKind, ExecutorId, Labels, Page, Parent, RecordHeader, RunFilter, RunKey,
     RunQuery, RunStatus, Timestamp,
@@ -15,6 +14,7 @@ use ferrata_test_servers::{
     FaultEffect, FaultPosition as In, FaultTrigger, Proxy, ProxyFault, RedisServer,
     RedisServerOptions as Server, Service,
 };
+use ferrata_testing::Log;
 
 fn query(shape: impl FnOnce(&mut RunQuery)) -> RunQuery {
     let mut query = RunQuery::default();

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::common::author::{append_one, fresh_id, is_kept, log_of, spawn};
 use crate::common::{Place, connect};
-use ferrata_store::testing::Log;
 use ferrata_store::{
     At, CheckpointStore, Clock, ExecutorId, HeaderRange, NodeName, Page, RecordKind, RunFilter, RunQuery,
     RunStatus, Seq, SystemClock, Visit,
 };
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{Proxy, RedisServer, RedisServerOptions as Server};
+use ferrata_testing::Log;
 
 /// A server whose requests are counted.
 struct Counted {

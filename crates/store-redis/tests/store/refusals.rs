@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::common::author::{append_one, append_surely, eventually, fresh_id, is_kept, kind, log_of, spawn};
 use crate::common::{Place, connect};
-use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, Error, ErrorKind, ExecutorId, Page, Result, RunQuery};
 use ferrata_store_redis::{Persistence, RedisOptions, RedisStore};
 use ferrata_store_sharded::ShardedStore;
 use ferrata_test_servers::{AppendFsync, RedisCluster, RedisServer, RedisServerOptions as Server};
+use ferrata_testing::Log;
 
 /// Starts a server with these arguments.
 fn server(args: &[&str]) -> RedisServer {

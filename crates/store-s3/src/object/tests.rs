@@ -104,8 +104,8 @@ fn what_is_left_out_comes_back() {
 /// Each field of a header, with each of its values, behind each that differs from it; those that a later version adds, too.
 #[test]
 fn every_field_of_a_header_comes_back() {
-    let by_field = ferrata_store::testing::headers_by_field().into_iter().map(|(_, header)| header);
-    let headers = by_field.chain(ferrata_store::testing::any_headers(9, 200));
+    let by_field = ferrata_testing::headers_by_field().into_iter().map(|(_, header)| header);
+    let headers = by_field.chain(ferrata_testing::any_headers(9, 200));
     let records: Vec<Record> = headers
         .zip(7..)
         .map(|(header, seq)| RecordHeader { seq: Seq::new(seq), ..header })

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use ferrata_store::testing::{Log, SeqIds};
 use ferrata_store::{
     At, CheckpointStore, Error, HeadRef, HeaderRange, Page, Result, RunAppend, RunHead, RunId, RunQuery,
     RunStatus,
 };
 use ferrata_store_s3::S3Store;
+use ferrata_testing::{Log, SeqIds};
 
 /// Begins a log whose ids are counted up from this seed.
 pub(crate) fn log_of(run: &str, seed: u64) -> Log {

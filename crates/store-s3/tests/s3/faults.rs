@@ -11,7 +11,7 @@ use ferrata_store_s3::S3Store;
 use crate::author::{append_to, is_kept, log_of, next_in, written};
 use crate::memory::{Asked, Fault, Memory};
 use crate::raw::Raw;
-use ferrata_store::testing::Log;
+use ferrata_testing::Log;
 
 /// A server with a store that has looked at it, and another that nobody has used.
 struct Scene {

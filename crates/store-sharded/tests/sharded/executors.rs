@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use ferrata_core::RunKey;
 use ferrata_core::graph::Graph;
 use ferrata_core::node::{NodeContext, NodeResult};
 use ferrata_core::runtime::Runtime;
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore, FaultPlan, FaultStore, MemoryStore, Page, RunQuery};
-use ferrata_core::{RunKey, testing};
+use ferrata_core::store::{CheckpointStore, MemoryStore, Page, RunQuery};
 use ferrata_store_sharded::ShardedStore;
+use ferrata_testing::{self as testing, FaultPlan, FaultStore};
 
 use crate::world::{World, every};
 

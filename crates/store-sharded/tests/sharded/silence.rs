@@ -12,10 +12,10 @@ use ferrata_core::node::{NodeContext, NodeResult};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, RunHandle, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore, FaultPlan, FaultStore, MemoryStore, Page, RunQuery};
-use ferrata_core::testing::ManualClock;
+use ferrata_core::store::{CheckpointStore, MemoryStore, Page, RunQuery};
 use ferrata_core::{Clock, ExecutorId, IdSource, RandomIds, Timestamp};
 use ferrata_store_sharded::ShardedStore;
+use ferrata_testing::{FaultPlan, FaultStore, ManualClock};
 use tokio::sync::Semaphore;
 
 use crate::world::{Shaky, Silence, World, append, key, next, start};

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 
-use ferrata_store::testing::{Log, ManualClock, SeqIds, facts};
 use ferrata_store::{
     At, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Order, Page, PruneCut,
     RunFilter, RunHead, RunId, RunKey, RunQuery, RunStatus, TenantId, Timestamp, is_news,
 };
 use ferrata_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use ferrata_testing::{Log, ManualClock, SeqIds, facts};
 
 use crate::support::{append, connection, execute, place};
 

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, ErrorKind, HeaderRange, Page, PruneCut, Result, RunQuery, Seq};
 use ferrata_store_sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use ferrata_testing::Log;
 
 use crate::support::{append, connection, execute, is_kept, is_refused, log, place};
 

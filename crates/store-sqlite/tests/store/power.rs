@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use ferrata_store::CheckpointStore;
-use ferrata_store::testing::Log;
 use ferrata_store_sqlite::{SqliteOptions, SqliteStore};
+use ferrata_testing::Log;
 
 use crate::support::{FRAME, HEADER, Place, append, copy, execute, frames, is_kept, log, place};
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use ferrata_store::testing::{Log, SeqIds};
 use ferrata_store::{CheckpointStore, ErrorKind, Page, RunId, RunQuery};
 use ferrata_store_sqlite::{SqliteOptions, SqliteStore};
+use ferrata_testing::{Log, SeqIds};
 
 use crate::support::{copy, execute, is_kept, is_refused, place};
 

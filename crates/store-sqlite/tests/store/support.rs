@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ferrata_store::testing::Log;
 use ferrata_store::{At, CheckpointStore, ErrorKind, HeadRef, Result, RunAppend, RunId};
 use ferrata_store_sqlite::{SqliteOptions, SqliteStore};
+use ferrata_testing::Log;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Executor as _};
 use tempfile::TempDir;

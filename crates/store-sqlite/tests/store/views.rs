@@ -1,8 +1,8 @@
 //! The views, for people and their tools.
 
-use ferrata_store::testing::facts;
 use ferrata_store::{CheckpointStore as _, Epoch, ExecutorId, Labels, RunStatus, Timestamp};
 use ferrata_store_sqlite::SqliteOptions;
+use ferrata_testing::facts;
 use sqlx::Row as _;
 
 use crate::support::{log, place};

@@ -211,6 +211,3 @@ fields! {
     /// The checksum of the body.
     Crc, body_crc: u32, "crc";
 }
-
-#[cfg(test)]
-mod tests;

@@ -165,7 +165,7 @@ impl AppendQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrata_store::testing::Log;
+    use ferrata_testing::Log;
 
     fn submission(run: &str) -> PendingAppend {
         let append = Log::new(crate::id::RunId::new(run).unwrap()).next(1);

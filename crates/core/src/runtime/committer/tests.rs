@@ -1,6 +1,6 @@
 //! An append that is sent alone: it completes without its waiter, and is held back like all others.
 
-use ferrata_store::testing::{Fault, FaultPlan, FaultStore, Log, ManualClock};
+use ferrata_testing::{Fault, FaultPlan, FaultStore, Log, ManualClock};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 

@@ -21,7 +21,7 @@ use crate::record::RunFacts;
 use crate::record::body::{Event, NodeDone, NodesDone, Started};
 use crate::record::memo::Memos;
 use crate::state::{Context, Patch};
-use crate::testing::ManualClock;
+use ferrata_testing::ManualClock;
 
 /// Returns the first visit of a node.
 pub(super) fn key(node: u32) -> ActivationKey {

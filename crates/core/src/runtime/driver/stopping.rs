@@ -154,7 +154,7 @@ impl StopDeadlines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::ManualClock;
+    use ferrata_testing::ManualClock;
 
     fn stopping(clock: &ManualClock, deadline: Option<u64>) -> StopDeadlines {
         let created = clock.now();

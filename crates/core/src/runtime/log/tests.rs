@@ -11,7 +11,7 @@ use crate::record::body::Started;
 use crate::record::pause::EditRecord;
 use crate::runtime::log::bases::{BASE_FACTOR, BASE_FLOOR, RECORD_COST};
 use crate::state::{Channels, Op, Patch};
-use crate::testing::{ManualClock, SeqIds};
+use ferrata_testing::{ManualClock, SeqIds};
 
 /// One event of a run.
 #[derive(Clone, Debug)]

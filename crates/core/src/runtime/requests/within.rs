@@ -56,7 +56,7 @@ impl<S: State> StartRequest<S> {
     /// # use ferrata_core::graph::Graph;
     /// # use ferrata_core::runtime::Runtime;
     /// # use ferrata_core::state::Context;
-    /// # use ferrata_core::store::LedgerStore;
+    /// # use ferrata_testing::LedgerStore;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let graph = Graph::<Context>::builder("order").node("pack", async |_cx, s| Ok(s)).entry("pack").build()?;

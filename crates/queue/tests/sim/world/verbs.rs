@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Position, Runtime};
-use ferrata_core::testing::SeqIds;
 use ferrata_core::{Result, RunKey};
+use ferrata_testing::SeqIds;
 
 use super::super::mix::RUNS;
 use super::{World, now};

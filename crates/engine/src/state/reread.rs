@@ -1,0 +1,53 @@
+//! Check that a state survives encoding and decoding by its type's own `Serialize` and `Deserialize`.
+
+use serde_json::Value;
+
+use super::channels::Channels;
+use super::contract::State;
+use super::schema::Schema;
+use crate::error::{Error, ErrorKind, Result};
+
+/// Decodes the encoded state as after a restart, and returns the result.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`] with the channel's name, if the state cannot be decoded, or is encoded differently afterwards.
+#[doc(hidden)]
+pub fn reread<S: State>(text: &str, schema: &Schema) -> Result<S> {
+    let given = Channels::from_json(text)?;
+    let read = S::from_channels(given.clone(), schema).map_err(|source| {
+        let message = format!("the state could not be read back after a restart: {}", source.message());
+        Error::new(ErrorKind::Invalid, message).with_source(source)
+    })?;
+    let again = Channels::from_json(read.to_channels_json()?.get())?;
+    if given == again {
+        return Ok(read);
+    }
+    let differs = |(name, value): &(&String, &Value)| again.get(name).is_none_or(|read| !alike(value, read));
+    let added = again.iter().find(|(name, _)| given.get(name).is_none());
+    if let Some((name, _)) = given.iter().find(differs).or(added) {
+        let message = format!(
+            "channel \"{name}\" would be another value after a restart: its type's `Deserialize` does not read what its \
+             `Serialize` writes; look for fields that are left out and have another default, and for `untagged` and `flatten`"
+        );
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    Ok(read)
+}
+
+/// Returns whether two values are equal, ignoring the order of items in sets.
+fn alike(one: &Value, other: &Value) -> bool {
+    one == other || in_order(one) == in_order(other)
+}
+
+fn in_order(value: &Value) -> Value {
+    match value {
+        Value::Array(items) => {
+            let mut items: Vec<Value> = items.iter().map(in_order).collect();
+            items.sort_by_cached_key(ToString::to_string);
+            Value::Array(items)
+        }
+        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), in_order(value))).collect(),
+        plain => plain.clone(),
+    }
+}

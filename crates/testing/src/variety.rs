@@ -1,0 +1,83 @@
+//! Headers of all sorts, for tests of layouts: made of the table of fields, so that a field that is added is tested everywhere.
+
+use ferrata_store::codec::{Field, Shape, Value};
+use ferrata_store::{FORMAT, NodeName, RecordHeader, RecordKind, RunStatus, Timestamp};
+use uuid::Uuid;
+
+/// Headers that differ from one that most runs have in one field, with each value that a layout may trip over.
+pub fn headers_by_field() -> Vec<(Field, RecordHeader)> {
+    let one = |field: Field, value: &Option<Value>| {
+        let read = |other: Field| if other == field { value.clone() } else { usual(other) };
+        (field, header(read))
+    };
+    let each = |field: Field| values(field).into_iter().map(move |value| one(field, &value));
+    Field::ALL.into_iter().flat_map(each).collect()
+}
+
+/// Headers that cover the values of each field; the same seed gives the same headers.
+pub fn any_headers(seed: u64, count: usize) -> Vec<RecordHeader> {
+    let mut state = seed;
+    let mut next = move || {
+        // SplitMix64, as the ids of this crate.
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((z ^ (z >> 31)) >> 33).unwrap_or(0)
+    };
+    let mut any = move |field: Field| {
+        let mut values = values(field);
+        values.swap_remove(next() % values.len())
+    };
+    (0..count).map(|_| header(&mut any)).collect()
+}
+
+fn header(mut read: impl FnMut(Field) -> Option<Value>) -> RecordHeader {
+    let wrong = |field: Field| panic!("{field:?} does not hold what is tried");
+    RecordHeader::from_fields(|field| Ok(read(field)), wrong).unwrap_or_else(|never: Never| match never {})
+}
+
+enum Never {}
+
+/// Returns the usual value of a field.
+fn usual(field: Field) -> Option<Value> {
+    let value = match field {
+        Field::Seq => Value::Number(300),
+        Field::Format => Value::Number(FORMAT.into()),
+        Field::Kind => Value::Kind(RecordKind::Node),
+        Field::At => Value::Time(Timestamp::from_unix_ms(1_763_700_000_000)),
+        Field::WakeAt => return None,
+        Field::Base => Value::Flag(false),
+        field => return values(field).into_iter().next_back().flatten(),
+    };
+    Some(value)
+}
+
+fn values(field: Field) -> Vec<Option<Value>> {
+    // The largest that every tool on the way keeps exactly, JSON readers with floating-point numbers included.
+    const LARGE: i64 = (1 << 53) - 1;
+    const TIMES: [i64; 7] = [-LARGE, -62_135_596_800_001, -1, 0, 1, 1_763_700_000_000, LARGE];
+    let mut values: Vec<Value> = match (field, field.shape()) {
+        (Field::Format, _) => vec![Value::Number(FORMAT.into())],
+        // A record in a table has a number below 2^63.
+        (Field::Seq, _) => [1, 127, 128, 16_384, 1 << 60].map(Value::Number).into(),
+        (_, Shape::Number) => [0, 1, 127, 128, 1 << 31, u32::MAX.into(), 2].map(Value::Number).into(),
+        (_, Shape::Time) => TIMES.map(|ms| Value::Time(Timestamp::from_unix_ms(ms))).into(),
+        // Of version 7 with a time in it, and of none.
+        (_, Shape::Id) => [0, u128::MAX, 1_763_700_000_000 << 80 | 7 << 76 | field as u128]
+            .map(|id| Value::Id(Uuid::from_u128(id)))
+            .into(),
+        (_, Shape::Kind) => RecordKind::ALL.map(Value::Kind).into(),
+        (_, Shape::Status) => RunStatus::ALL.map(Value::Status).into(),
+        (_, Shape::Name) => ["-", &"n".repeat(128), "a:b/c_d", "write"]
+            .map(|name| Value::Name(NodeName::new(name).unwrap_or_else(|error| panic!("{error}"))))
+            .into(),
+        (_, Shape::Flag) => [false, true].map(Value::Flag).into(),
+        (field, shape) => unreachable!("{field:?} is a {shape:?}, which has no values here"),
+    };
+    if field == Field::Status {
+        // The usual value comes last.
+        values.reverse();
+    }
+    let absent = field.is_optional().then_some(None);
+    absent.into_iter().chain(values.into_iter().map(Some)).collect()
+}
