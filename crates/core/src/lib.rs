@@ -3,6 +3,7 @@
 //! This crate opens no socket and no file. Applications depend on the facade crate `ferrata`; authors of stores depend on
 //! `ferrata-store` alone, whose names are here again.
 
+mod engine;
 pub mod graph;
 pub mod node;
 mod past;
@@ -14,11 +15,8 @@ mod compact;
 mod panics;
 pub mod wording;
 
-#[cfg(test)]
-mod tests;
-
+use ferrata_engine::failure;
 pub use ferrata_engine::{ask, record, state};
-use ferrata_engine::{engine, failure};
 
 // What stores see has a crate of its own; inside this one it keeps the names of its modules.
 mod clock {
