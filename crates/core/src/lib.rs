@@ -3,21 +3,20 @@
 //! This crate opens no socket and no file. Applications depend on the facade crate `ferrata`; authors of stores depend on
 //! `ferrata-store` alone, whose names are here again.
 
-pub mod ask;
 mod engine;
 pub mod graph;
 pub mod node;
 mod past;
-pub mod record;
 pub mod runtime;
-pub mod state;
 pub mod store;
 mod telemetry;
 
 mod compact;
-mod failure;
 mod panics;
 pub mod wording;
+
+use ferrata_engine::failure;
+pub use ferrata_engine::{ask, record, state};
 
 // What stores see has a crate of its own; inside this one it keeps the names of its modules.
 mod clock {

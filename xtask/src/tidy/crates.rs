@@ -19,7 +19,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ferrata-testing", &["ferrata-core", "ferrata-store"]),
     // Also the store that is made of others: it is given them, and knows none.
     ("ferrata-store-*", &["ferrata-store"]),
-    ("ferrata-core", &["ferrata-store"]),
+    // The machine of a run and its data: no runtime, and no store but the types of the contract.
+    ("ferrata-engine", &["ferrata-store"]),
+    ("ferrata-core", &["ferrata-engine", "ferrata-store"]),
     // Servers for tests only: no library may use it but in its tests.
     ("ferrata-test-servers", &[]),
     ("ferrata-dot", &["ferrata-core"]),

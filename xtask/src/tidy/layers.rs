@@ -1,40 +1,71 @@
-//! How the modules of `ferrata-core` depend on each other.
+//! How the modules of `ferrata-engine` and of `ferrata-core` depend on each other.
 
 use super::Fault;
 use super::repo::{Repo, is_test};
 
-/// The layers of core: each may use those before it.
+/// A crate of layers: each may use those before it.
 ///
-/// A new entry, or another order, is a decision about the design; ARCHITECTURE.md has the same list and says what each layer is for.
-const LAYERS: &[&str] =
-    &["state", "ask", "record", "telemetry", "node", "graph", "store", "engine", "past", "runtime"];
+/// A new entry, or another order, is a decision about the design; ARCHITECTURE.md has the same lists and says what each layer is for.
+struct Crate {
+    /// Where the layers are.
+    root: &'static str,
+    layers: &'static [&'static str],
+    /// The small modules that every layer may use, and the layers of the crate below. They use only each other.
+    common: &'static [&'static str],
+    /// What no code of the crate names, with the reason.
+    never: &'static [(&'static str, &'static str)],
+}
 
-/// The small modules that every layer may use. They use only each other.
-const COMMON: &[&str] = &["clock", "compact", "error", "failure", "id", "panics", "wording"];
+const CRATES: [Crate; 2] = [
+    Crate {
+        root: "crates/engine/src/",
+        layers: &["state", "ask", "record", "graph", "engine"],
+        common: &["clock", "compact", "error", "failure", "id"],
+        never: &[
+            ("dyn Any", "the engine knows no runtime under any type; pass what it needs"),
+            ("tokio", "the engine starts no task and waits for nothing"),
+            ("SystemTime::now", "the engine reads no clock; pass the time"),
+            ("Instant::now", "the engine reads no clock; pass the time"),
+        ],
+    },
+    Crate {
+        root: "crates/core/src/",
+        layers: &["telemetry", "node", "graph", "store", "past", "runtime"],
+        common: &[
+            "ask", "clock", "compact", "engine", "error", "failure", "id", "panics", "record", "state",
+            "wording",
+        ],
+        never: &[],
+    },
+];
 
-/// Where the layers are.
-const ROOT: &str = "crates/core/src/";
-
-/// Every module of core uses only the layers before its own. What is tested together may use more.
+/// Every module uses only the layers before its own. What is tested together may use more.
 pub(super) fn order(repo: &Repo) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (path, source) in repo.rust() {
-        let Some(inside) = path.strip_prefix(ROOT).filter(|_| !is_test(path)) else { continue };
+        let Some(own) = CRATES.iter().find(|own| path.starts_with(own.root)).filter(|_| !is_test(path))
+        else {
+            continue;
+        };
+        let inside = &path[own.root.len()..];
         let module = inside.split('/').next().unwrap_or(inside).trim_end_matches(".rs");
         if module == "lib" {
             continue;
         }
-        if !LAYERS.contains(&module) && !COMMON.contains(&module) {
+        if !own.layers.contains(&module) && !own.common.contains(&module) {
             let message =
-                format!("`{module}` has no layer; say in LAYERS what it may use, and what may use it");
+                format!("`{module}` has no layer; say in CRATES what it may use, and what may use it");
             faults.push(Fault::file(path, message));
             continue;
         }
         for (index, line) in source.lines.iter().enumerate().filter(|(_, line)| !line.test) {
             for used in named(&line.code) {
-                if let Some(message) = refuse(module, used) {
+                if let Some(message) = own.refuse(module, used) {
                     faults.push(Fault::line(path, index, message));
                 }
+            }
+            for (word, reason) in own.never.iter().filter(|(word, _)| line.code.contains(word)) {
+                faults.push(Fault::line(path, index, format!("`{word}`: {reason}")));
             }
         }
     }
@@ -49,20 +80,24 @@ fn named(code: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Says why one module may not use another, if it may not.
-fn refuse(module: &str, used: &str) -> Option<String> {
-    let place = |name: &str| LAYERS.iter().position(|layer| *layer == name);
-    if module == used || COMMON.contains(&used) {
-        return None;
-    }
-    if used.is_empty() {
-        return Some("names several modules at once; write `use crate::module` for each".into());
-    }
-    match (place(module), place(used)) {
-        (Some(above), Some(below)) if below < above => None,
-        // What the root of the crate defines or re-exports, such as a macro.
-        (_, None) => None,
-        _ => Some(format!("`{module}` may not use `{used}`; move what they share to a layer before both")),
+impl Crate {
+    /// Says why one module may not use another, if it may not.
+    fn refuse(&self, module: &str, used: &str) -> Option<String> {
+        let place = |name: &str| self.layers.iter().position(|layer| *layer == name);
+        if module == used || self.common.contains(&used) {
+            return None;
+        }
+        if used.is_empty() {
+            return Some("names several modules at once; write `use crate::module` for each".into());
+        }
+        match (place(module), place(used)) {
+            (Some(above), Some(below)) if below < above => None,
+            // What the root of the crate defines or re-exports, such as a macro.
+            (_, None) => None,
+            _ => {
+                Some(format!("`{module}` may not use `{used}`; move what they share to a layer before both"))
+            }
+        }
     }
 }
 
@@ -75,32 +110,41 @@ mod tests {
         let repo = Repo::of([
             ("crates/core/src/lib.rs", "//! Core.\nmod state;\n"),
             (
-                "crates/core/src/engine/fold.rs",
-                "//! Folds.\nuse crate::record::Record;\nuse crate::runtime::Runtime;\n",
+                "crates/engine/src/record/fold.rs",
+                "//! Folds.\nuse crate::state::Patch;\nuse crate::engine::Machine;\n",
             ),
             (
-                "crates/core/src/ask/answer.rs",
+                "crates/engine/src/ask/answer.rs",
                 "//! Answers. Not `crate::record::Record`.\nuse crate::record::Failure;\n",
             ),
             (
-                "crates/core/src/panics.rs",
-                "//! Panics.\nuse crate::error::Result;\nfn f() { crate::state::apply() }\n",
+                "crates/engine/src/engine/host.rs",
+                "//! Reaches upward.\nstruct Host(std::sync::Weak<dyn Any>);\nuse tokio::sync::Notify;\n",
             ),
-            ("crates/core/src/past/mod.rs", "//! Reads.\nuse crate::{engine, runtime};\n"),
+            (
+                "crates/core/src/panics.rs",
+                "//! Panics.\nuse crate::error::Result;\nfn f() { crate::graph::apply() }\n",
+            ),
+            (
+                "crates/core/src/past/mod.rs",
+                "//! Reads.\nuse crate::state::Patch;\nuse crate::{engine, runtime};\n",
+            ),
             ("crates/core/src/extra/mod.rs", "//! Has no layer.\n"),
             (
-                "crates/core/src/state/fold.rs",
+                "crates/core/src/node/fold.rs",
                 "//! Tested with more.\n#[cfg(test)]\nmod tests {\n    use crate::runtime::Runtime;\n}\n",
             ),
-            ("crates/core/src/state/tests.rs", "//! Tests.\nuse crate::runtime::Runtime;\n"),
+            ("crates/core/src/node/tests.rs", "//! Tests.\nuse crate::runtime::Runtime;\n"),
             ("crates/dot/src/runtime.rs", "//! Another crate.\nuse crate::testing::Clock;\n"),
         ]);
         let found: String = order(&repo).iter().map(|fault| format!("{fault}\n")).collect();
-        assert!(found.contains("engine/fold.rs:3: `engine` may not use `runtime`"), "{found}");
+        assert!(found.contains("record/fold.rs:3: `record` may not use `engine`"), "{found}");
         assert!(found.contains("ask/answer.rs:2: `ask` may not use `record`"), "{found}");
-        assert!(found.contains("panics.rs:3: `panics` may not use `state`"), "{found}");
-        assert!(found.contains("past/mod.rs:2: names several modules at once"), "{found}");
+        assert!(found.contains("engine/host.rs:2: `dyn Any`: the engine knows no runtime"), "{found}");
+        assert!(found.contains("engine/host.rs:3: `tokio`: the engine starts no task"), "{found}");
+        assert!(found.contains("panics.rs:3: `panics` may not use `graph`"), "{found}");
+        assert!(found.contains("past/mod.rs:3: names several modules at once"), "{found}");
         assert!(found.contains("extra/mod.rs: `extra` has no layer"), "{found}");
-        assert_eq!(found.lines().count(), 5, "{found}");
+        assert_eq!(found.lines().count(), 7, "{found}");
     }
 }

@@ -7,7 +7,7 @@ use super::repo::{Repo, is_test};
 const MOST: usize = 15;
 
 /// Where structs are counted: what changes a run, and what drives it.
-const ROOTS: [&str; 2] = ["crates/core/src/engine/", "crates/core/src/runtime/"];
+const ROOTS: [&str; 2] = ["crates/engine/src/engine/", "crates/core/src/runtime/"];
 
 /// Plain data that is stored or shown as it is: its fields are its format.
 const PLAIN: &[&str] = &["StoredMachine"];
@@ -106,7 +106,7 @@ mod tests {
             let text = of(count);
             fields_except(&Repo::of([(path, text.as_str())]), &[])
         };
-        assert_eq!(found("crates/core/src/engine/a.rs", MOST), []);
+        assert_eq!(found("crates/engine/src/engine/a.rs", MOST), []);
         assert_eq!(found("crates/core/src/record/a.rs", MOST + 1), []);
         let faults = found("crates/core/src/runtime/a.rs", MOST + 1);
         assert!(faults[0].message.contains("`Large` has 16 fields"), "{faults:?}");
@@ -117,7 +117,7 @@ mod tests {
     fn plain_data_may_have_more_and_must_need_it() {
         let (large, small) = (of(MOST + 1), of(MOST));
         let found =
-            |text: &str| fields_except(&Repo::of([("crates/core/src/engine/a.rs", text)]), &["Large"]);
+            |text: &str| fields_except(&Repo::of([("crates/engine/src/engine/a.rs", text)]), &["Large"]);
         assert_eq!(found(&large), []);
         assert!(found(&small)[0].message.contains("needs no exception"));
     }

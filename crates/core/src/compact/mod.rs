@@ -2,11 +2,11 @@
 //!
 //! | what | instead of | row |
 //! |---|---|---|
-//! | [`few`] | `Vec`, which allocates for one item | `core/disabled`, `core/every-node`: allocations for each node |
-//! | [`few_map`] | `BTreeMap`, which allocates for one entry | the same, and `memory/in-progress` |
+//! | `few` | `Vec`, which allocates for one item | `core/disabled`, `core/every-node`: allocations for each node |
+//! | `few_map` | `BTreeMap`, which allocates for one entry | the same, and `memory/in-progress` |
 //! | [`queue`] | a channel of tokio, which keeps room for 32 items | `memory/in-progress`, `memory/peak`: two for each run, 4 kB each |
 //! | [`once`] | a `watch` channel, 300 bytes larger | `memory/peak`: two for each run, and it would miss its goal |
-//! | [`pool`] | an allocation for each body | `core/every-node`: allocations for each node |
+//! | `pool` | an allocation for each body | `core/every-node`: allocations for each node |
 //! | `record/write.rs` | serde | `core/every-node`: instructions for each node |
 //! | `engine/machine/step.rs` | the general way to take in an end | `core/disabled`, `core/every-node`: instructions for each node |
 //! | `engine/straight.rs` | the general way to decide what follows | the same |
@@ -14,8 +14,7 @@
 //! The last three know the fields of a record or of the machine, so they are next to their general forms. A property test compares each with its
 //! general form. Remove a fast path that cannot name a row.
 
-pub(crate) mod few;
-pub(crate) mod few_map;
 pub(crate) mod once;
-pub(crate) mod pool;
 pub(crate) mod queue;
+
+pub(crate) use ferrata_engine::compact::{few, few_map};

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use self::graphs::{Draw, build, drafts};
 use self::life::Life;
 use self::normal::normal;
-use super::machine::Machine;
+use crate::engine::machine::Machine;
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
 use crate::id::NodeName;

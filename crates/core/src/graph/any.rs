@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::plan::Plan;
 use super::typed::Graph;
 use crate::error::Result;
+use crate::graph::plan::Plan;
 use crate::id::{Fingerprint, WorkflowName};
 use crate::state::{Channels, Patch, Schema, State};
 

@@ -11,15 +11,15 @@ use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::graph::edge::EdgeKind;
-use crate::graph::issue::{GraphError, GraphIssue};
+use crate::graph::EdgeKind;
+use crate::graph::NodeNames;
 use crate::graph::lower::{checked, lower};
 use crate::graph::migrate::Migration;
-use crate::graph::names::NodeNames;
 use crate::graph::outline::{EdgeOutline, NodeOutline, Outline, RouteOutline};
-use crate::graph::route::{Route, RouteContext};
 use crate::graph::subgraph::{Subgraph, SubgraphSource, dissolve};
 use crate::graph::typed::{Graph, NodeFunctions, Predicate};
+use crate::graph::{GraphError, GraphIssue};
+use crate::graph::{Route, RouteContext};
 use crate::node::{FnNode, Node, NodeContext, NodeError, StartWork, Typed};
 use crate::state::{Draft, IntoUpdate, State};
 

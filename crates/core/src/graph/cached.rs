@@ -3,48 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::clock::Timestamp;
+use crate::graph::CachePolicy;
 use crate::node::{NodeContext, NodeError, StartWork, Work};
 use crate::state::strict::to_json_string;
 use crate::state::{Draft, KeptUpdate, State};
-
-/// The lifetime and the number of results of a [cached](crate::graph::GraphBuilder::cached) node.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use ferrata_core::graph::CachePolicy;
-///
-/// let policy = CachePolicy::for_life(Duration::from_secs(600)).with_entries(50);
-/// assert_eq!(policy.entries, 50);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct CachePolicy {
-    /// The maximum age of a reused result, by the clock of the runtime; more than zero.
-    pub life: Duration,
-    /// The maximum number of results, at least 1. The default is 1,000. The oldest result is evicted first, whatever the sizes are.
-    pub entries: usize,
-}
-
-impl CachePolicy {
-    /// Creates a policy of up to 1,000 results with this maximum age.
-    pub const fn for_life(life: Duration) -> Self {
-        Self { life, entries: 1_000 }
-    }
-
-    /// Sets the maximum number of results.
-    #[must_use]
-    pub const fn with_entries(mut self, entries: usize) -> Self {
-        self.entries = entries;
-        self
-    }
-}
 
 /// Returns everything that the work of an activation depends on, as text.
 pub(crate) type KeyFn<S> = dyn Fn(&S, &NodeContext) -> Result<String, NodeError> + Send + Sync;

@@ -1,50 +1,14 @@
 //! The edges that fire after a node succeeds.
 
-use std::fmt;
-use std::sync::Arc;
-
-use serde_json::value::RawValue;
-
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::edge::EdgeKind;
+use crate::graph::EdgeKind;
+use crate::graph::fired::{EdgeToken, FiredEdges};
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::{EdgeIx, Plan};
-use crate::graph::route::{Route, RouteContext, RoutePart};
 use crate::graph::suggest::closest;
 use crate::graph::typed::Graph;
+use crate::graph::{Route, RouteContext, RoutePart};
 use crate::state::{State, as_stored};
-
-/// An edge that fires: a token for its target.
-#[derive(Clone)]
-pub(crate) struct EdgeToken {
-    pub(crate) edge: EdgeIx,
-    /// The item of a fan-out, for an activation of its own.
-    pub(crate) item: Option<Arc<RawValue>>,
-    /// The reason for a deliberate return to the target, if there is one.
-    pub(crate) reason: Option<Arc<str>>,
-}
-
-impl EdgeToken {
-    pub(crate) fn once(edge: EdgeIx) -> Self {
-        Self { edge, item: None, reason: None }
-    }
-}
-
-/// The edges that fire after a node.
-#[derive(Debug)]
-pub(crate) enum FiredEdges {
-    /// The only edge that leaves the node.
-    Sole(EdgeIx),
-    /// These, in order.
-    These(Vec<EdgeToken>),
-}
-
-impl fmt::Debug for EdgeToken {
-    /// Hides the item.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}{}", self.edge, if self.item.is_some() { " with an item" } else { "" })
-    }
-}
 
 impl<S: State> Graph<S> {
     /// Computes [`fire`](Self::fire) for the stored state, and skips the route if there is no choice.

@@ -169,10 +169,11 @@ impl Lens<Context, Context> {
         let prefix = prefix.into();
         let (get, put, declared) = (prefix.clone(), prefix.clone(), prefix.clone());
         let declare = move |part: &Schema| -> Vec<ChannelSpec> {
-            let channels = part.channels().iter();
+            let mut channels = part.channels().to_vec();
+            for channel in &mut channels {
+                channel.name = format!("{declared}{}", channel.name).into();
+            }
             channels
-                .map(|own| ChannelSpec { name: format!("{declared}{}", own.name).into(), ..own.clone() })
-                .collect()
         };
         Self(Arc::new(Parts {
             get: Get::Made(Box::new(move |state| state.part(&get))),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::builder::GraphBuilder;
-use super::issue::GraphIssue;
 use super::typed::Graph;
 use crate::error::{Error, ErrorKind, Result};
+use crate::graph::GraphIssue;
 use crate::panics::panic_text;
 use crate::state::{Channels, Op, Patch, Reducer, State};
 

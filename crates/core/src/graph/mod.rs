@@ -1,45 +1,22 @@
-//! Nodes and edges: builder, validation, topology.
+//! Graphs: nodes and edges with the user's functions.
 
-mod adjacency;
 mod any;
 mod around;
 mod builder;
 mod cached;
-mod check;
-mod edge;
-mod fingerprint;
-pub(crate) mod fire;
-mod issue;
-mod join;
+mod fire;
 mod lens;
-pub(crate) mod liveness;
-mod lower;
 mod migrate;
-mod names;
-pub(crate) mod node_set;
-mod outline;
-pub(crate) mod plan;
-mod policy;
-mod retry;
-mod route;
-mod shape;
 mod subgraph;
-pub(crate) mod suggest;
-pub(crate) mod topology;
 mod typed;
-mod weak_order;
 
-pub use crate::record::effect::Effect;
 pub(crate) use any::AnyGraph;
 pub use around::InnerNode;
 pub use builder::GraphBuilder;
-pub use cached::CachePolicy;
-pub use edge::EdgeKind;
-pub use issue::{GraphError, GraphIssue};
-pub use join::Join;
+pub use ferrata_engine::graph::{
+    CachePolicy, CheckpointFrequency, CheckpointPolicy, EdgeKind, Effect, GraphError, GraphIssue, Join,
+    NodeCheckpoint, NodeNames, RetryPolicy, Route, RouteContext,
+};
+pub(crate) use ferrata_engine::graph::{RoutePart, fired, lower, node_set, outline, plan, suggest};
 pub use lens::Lens;
-pub use names::NodeNames;
-pub use policy::{CheckpointFrequency, CheckpointPolicy, NodeCheckpoint};
-pub use retry::RetryPolicy;
-pub use route::{Route, RouteContext};
 pub use typed::Graph;

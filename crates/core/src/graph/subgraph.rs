@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::graph::EdgeKind;
+use crate::graph::Join;
+use crate::graph::Route;
 use crate::graph::builder::RouteFn;
-use crate::graph::edge::EdgeKind;
-use crate::graph::join::Join;
 use crate::graph::outline::{EdgeOutline, NodeOutline, Outline, RouteOutline};
-use crate::graph::route::Route;
 use crate::graph::typed::{NodeFunctions, Predicate};
 use crate::record::effect::Effect;
 use crate::state::{ChannelSpec, State};

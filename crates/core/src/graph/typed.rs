@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::graph::EdgeKind;
 use crate::graph::builder::{GraphBuilder, RouteFn};
-use crate::graph::edge::EdgeKind;
 use crate::graph::migrate::Migration;
 use crate::graph::node_set::NodeIx;
 use crate::graph::outline::Outline;

@@ -68,6 +68,6 @@ async fn answered<A>(
         Ok(answer) => Ok(Ok(answer)),
         Err(AskError::Rejected { comment, by, .. }) => Ok(Err(DeclineReason::Rejected { comment, by })),
         Err(AskError::Expired { deadline, .. }) => Ok(Err(DeclineReason::Expired { deadline })),
-        Err(error @ AskError::Failed(_)) => Err(error.into()),
+        Err(error) => Err(error.into()),
     }
 }

@@ -12,13 +12,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
-use super::NodeResult;
 use super::context::{Command, NodeContext, NodeScope, RunScope};
 use super::error::NodeError;
 use super::wish::{BusyGuard, NodeRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::effect::Effect;
-use crate::state::{Draft, State, Update, strict};
+use crate::state::{HandIn, strict};
 
 /// The driver's permission to begin a transaction. The run has no unfinished append, and makes none while the lease lives.
 pub(crate) struct TransactionGrant {
@@ -126,7 +125,8 @@ impl Drop for Open {
 /// A transaction of a node on the store's database.
 ///
 /// The transaction dereferences to the connection of that database: `sqlx::PgConnection` for `Postgres`, `sqlx::SqliteConnection` for `Sqlite`. The
-/// node hands the transaction in with its result, by [`Draft::commit_with`] or [`Update::commit_with`]. Dropping the transaction rolls it back.
+/// node hands the transaction in with its result, by [`Draft::commit_with`](crate::state::Draft::commit_with) or
+/// [`Update::commit_with`](crate::state::Update::commit_with). Dropping the transaction rolls it back.
 pub struct Transaction<D: Database> {
     // The order matters: the transaction must roll back before the turn ends.
     inner: Box<D::Transaction>,
@@ -134,8 +134,9 @@ pub struct Transaction<D: Database> {
     lease: TransactionLease,
 }
 
-impl<D: Database> Transaction<D> {
-    /// Hands the transaction to the driver, which commits it with the record of the attempt.
+impl<D: Database> HandIn for Transaction<D> {
+    type Error = NodeError;
+
     fn hand_in(self) {
         let Self { inner, open, lease } = self;
         let handed_in = Box::new(HandedIn { transaction: inner, lease });
@@ -170,7 +171,8 @@ impl NodeContext {
     ///
     /// The writes of the transaction and the record of the node's end commit together, or neither does.
     ///
-    /// The node hands the transaction in with its result, by [`Draft::commit_with`] or [`Update::commit_with`]. An error, a timeout, a panic, a
+    /// The node hands the transaction in with its result, by [`Draft::commit_with`](crate::state::Draft::commit_with) or
+    /// [`Update::commit_with`](crate::state::Update::commit_with). An error, a timeout, a panic, a
     /// cancellation or the end of the process drops the transaction, which rolls it back. The node then runs again like any other. Only the attempt
     /// with a record in the log leaves its rows.
     ///
@@ -367,31 +369,5 @@ impl NodeContext {
         let message = "the node has a transaction open, and nothing of the run is written until that has ended; do this before \
                        `cx.transaction()`";
         Err(self.misused(message.to_owned()))
-    }
-}
-
-impl<S: State> Update<S> {
-    /// Hands in the transaction, which commits together with the record of the node's end.
-    ///
-    /// See [`NodeContext::transaction`].
-    #[must_use]
-    pub fn commit_with<D: Database>(self, transaction: Transaction<D>) -> Self {
-        transaction.hand_in();
-        self
-    }
-}
-
-impl<S: State> Draft<S> {
-    /// Hands in the transaction and returns the draft as the node's result. Both commit together, or neither does.
-    ///
-    /// See [`NodeContext::transaction`].
-    ///
-    /// # Errors
-    ///
-    /// None. The return type is that of a node.
-    ///
-    /// <!-- held by: transactions::what_a_node_writes_and_its_record_appear_together -->
-    pub fn commit_with<D: Database>(self, transaction: Transaction<D>) -> NodeResult<S> {
-        Ok(Update::from(self).commit_with(transaction))
     }
 }

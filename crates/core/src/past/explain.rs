@@ -214,11 +214,7 @@ impl Reader<'_> {
     /// Returns the questions of the child itself, with the path to it.
     async fn questions(&self, head: &RunHead, path: &str) -> Result<Vec<Question>> {
         let facts = self.cache.read(self.store, head).await?;
-        let below = |question: &Question| Question {
-            id: format!("{path}{}", question.id),
-            asked_by: Some(head.run.clone()),
-            ..question.clone()
-        };
+        let below = |question: &Question| question.clone().below(path, Some(head.run.clone()));
         Ok(facts.questions.iter().map(below).collect())
     }
 

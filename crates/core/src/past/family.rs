@@ -204,11 +204,7 @@ pub(crate) async fn questions_of_all(store: &dyn CheckpointStore, run: &RunKey) 
             Err(error) => return Err(error),
         };
         let asked_by = (!is_first).then_some(&asking);
-        let below = |question: Question| Question {
-            id: format!("{path}{}", question.id),
-            asked_by: asked_by.cloned(),
-            ..question
-        };
+        let below = |question: Question| question.below(&path, asked_by.cloned());
         found.questions.extend(questions(&machine).into_iter().map(below));
         for (key, child) in machine.all_children().filter(|(_, child)| child.is_open()) {
             let (step, child) = (step_to(&machine, key, &child), machine.child_ref(&asking, key, &child));

@@ -34,41 +34,32 @@ pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
         return Vec::new();
     }
     let question = |posed: QuestionState| {
-        let (node, visit) = (machine.name(posed.key.0).clone(), posed.key.1);
+        let (node, visit) = (machine.name(posed.key.0), posed.key.1);
         let id = machine.id_of(&posed);
-        let plain = |kind| Question {
-            id: id.clone(),
-            asked_by: None,
-            node: node.clone(),
-            visit,
-            kind,
-            text: None,
-            expects: None,
-            deadline: None,
-            default: None,
-            problem: None,
-            failure: None,
-        };
+        let plain = |kind| Question::new(id.clone(), node.clone(), visit, kind);
         match posed.about {
             Subject::Doubt => {
                 let why =
                     machine.in_flight().get(&posed.key).and_then(|activation| activation.why.as_deref());
                 let text = serde_json::Value::from(doubt(why)).to_string();
-                Question { text: Some(text), failure: why.cloned(), ..plain(QuestionKind::Doubt) }
+                let mut question = plain(QuestionKind::Doubt);
+                (question.text, question.failure) = (Some(text), why.cloned());
+                question
             }
             Subject::After => plain(QuestionKind::After),
             Subject::Asked(_) if posed.name.as_deref() == Some(BEFORE) => plain(QuestionKind::Before),
-            Subject::Asked(asked) => Question {
-                text: Some(asked.ask.question.get().to_owned()),
-                expects: Some(asked.ask.expects.clone()),
-                deadline: asked.ask.deadline,
-                default: match &asked.ask.on_deadline {
+            Subject::Asked(asked) => {
+                let mut question = plain(QuestionKind::Asked);
+                question.text = Some(asked.ask.question.get().to_owned());
+                question.expects = Some(asked.ask.expects.clone());
+                question.deadline = asked.ask.deadline;
+                question.default = match &asked.ask.on_deadline {
                     OnDeadline::Default(text) => Some(text.get().to_owned()),
                     OnDeadline::Tell => None,
-                },
-                problem: asked.ask.problem.clone(),
-                ..plain(QuestionKind::Asked)
-            },
+                };
+                question.problem.clone_from(&asked.ask.problem);
+                question
+            }
         }
     };
     machine.posed().into_iter().map(question).collect()

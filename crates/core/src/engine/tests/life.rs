@@ -14,7 +14,7 @@ use crate::engine::machine::Machine;
 use crate::failure::{Failure, FailureKind};
 use crate::graph::EdgeKind;
 use crate::graph::Join;
-use crate::graph::fire::{EdgeToken, FiredEdges};
+use crate::graph::fired::{EdgeToken, FiredEdges};
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::id::{Epoch, ExecutorId, RecordId, RunKey, Seq};
@@ -100,7 +100,7 @@ impl Life {
         let key = keys[draw.below(keys.len())];
         let node = self.machine.name(key.0).clone();
         if draw.one_in(10) {
-            let failed = self.machine.in_flight()[&key].failed + 1;
+            let failed = self.machine.in_flight().get(&key).unwrap().failed + 1;
             let retry_at = Timestamp::from_unix_ms(5);
             let failure = Failure::new(FailureKind::Node, "once more");
             return self.note(Event::Attempt(AttemptFailed {
@@ -297,7 +297,8 @@ impl Life {
         }
         // Tokens with items form their own activations, but the node waited once, for all that came together.
         let together = self.fresh.iter().filter(|fresh| fresh.0 == key.0);
-        let mut inputs = together.flat_map(|fresh| &machine.in_flight()[fresh].inputs).peekable();
+        let mut inputs =
+            together.flat_map(|fresh| &machine.in_flight().get(fresh).unwrap().inputs).peekable();
         let all_back =
             inputs.peek().is_some() && inputs.all(|token| topology.is_back(NodeIx::new(token.from), to));
         let waits_for = topology.waits_for(to, all_back);

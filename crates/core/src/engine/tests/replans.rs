@@ -10,7 +10,7 @@ use crate::engine::frontier::Local;
 use crate::engine::machine::Machine;
 use crate::engine::replan::{KEPT, REASON_BYTES};
 use crate::failure::{Failure, FailureKind};
-use crate::graph::fire::{EdgeToken, FiredEdges};
+use crate::graph::fired::{EdgeToken, FiredEdges};
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::Plan;
 use crate::graph::{EdgeKind, Graph, Join};
@@ -221,7 +221,7 @@ fn a_revisit_that_waits_at_a_join_counts_when_it_is_decided() {
     assert_eq!(run.flying(), ["join@1"]);
     let join = run.machine.find("join").unwrap();
     assert_eq!(
-        run.machine.in_flight()[&(join, Visit::new(1))].inputs.len(),
+        run.machine.in_flight().get(&(join, Visit::new(1))).unwrap().inputs.len(),
         2,
         "joined as it would have been"
     );

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::GraphBuilder;
-use crate::graph::edge::EdgeKind;
-use crate::graph::issue::GraphIssue;
+use crate::graph::EdgeKind;
+use crate::graph::GraphIssue;
 use crate::graph::typed::Predicate;
 use crate::state::State;
 

@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 
 use super::GraphBuilder;
 use crate::ask::{Ask, DeclineReason};
-use crate::graph::names::NodeNames;
-use crate::graph::route::Route;
+use crate::graph::NodeNames;
+use crate::graph::Route;
 use crate::node::{Conversation, GateNode, GateResult, NodeContext, NodeError, TalkNode};
 use crate::record::effect::Effect;
 use crate::state::{Draft, IntoUpdate, State};

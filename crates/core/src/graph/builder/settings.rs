@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::GraphBuilder;
-use crate::graph::issue::GraphIssue;
+use crate::graph::GraphIssue;
 use crate::state::{Context, Reducer, State};
 
 impl<S: State> GraphBuilder<S> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::GraphBuilder;
-use crate::graph::issue::GraphIssue;
+use crate::graph::GraphIssue;
 use crate::graph::lens::Lens;
 use crate::graph::outline::Outline;
 use crate::graph::subgraph::{Subgraph, under};

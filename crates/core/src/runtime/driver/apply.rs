@@ -11,7 +11,7 @@ use super::journal::facts::{PendingEvent, PendingEventKind};
 use super::origin::ActivationOrigin;
 use crate::engine::frontier::ActivationKey;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::fire::FiredEdges;
+use crate::graph::fired::FiredEdges;
 use crate::graph::node_set::NodeIx;
 use crate::graph::{EdgeKind, RouteContext};
 use crate::panics::panic_text;

@@ -41,7 +41,7 @@ impl AnswererTasks {
             if let Entry::Vacant(place) = posed.entry(question.id.clone()) {
                 let (run, answerer) = (run.clone(), Arc::clone(answerer));
                 place.insert(answering.spawn(async move {
-                    let asking = AnswererQuestion { run, question };
+                    let asking = AnswererQuestion::new(run, question);
                     let answer = answerer.answer(&asking).await;
                     let signed = answer.map(|answer| (answer, answerer.author(&asking)));
                     (asking.question.id, signed)

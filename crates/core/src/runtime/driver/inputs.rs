@@ -36,12 +36,9 @@ impl<S: State> RunDriver<S> {
 
     /// Converts an answer about an activation with unknown outcome into its result.
     pub(super) fn resolve(&mut self, resolution: Resolution) -> Result<Update<S>, Failure> {
-        match resolution {
-            Resolution::Skip | Resolution::Retry => Ok(Update::none()),
-            Resolution::Fail(reason) => Err(Failure::new(FailureKind::Operator, reason)),
-            Resolution::Supply(patch) => {
-                self.supplied(&patch).map_err(|error| Failure::of(FailureKind::Update, &error))
-            }
+        match resolution.into_change()? {
+            None => Ok(Update::none()),
+            Some(patch) => self.supplied(&patch).map_err(|error| Failure::of(FailureKind::Update, &error)),
         }
     }
 

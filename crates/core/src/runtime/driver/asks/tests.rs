@@ -41,18 +41,9 @@ impl World {
     }
 
     async fn pose(&mut self, open: &[&str]) {
-        let question = |id: &&str| Question {
-            id: (*id).into(),
-            asked_by: None,
-            node: NodeName::try_from("n").unwrap(),
-            visit: Visit::new(1),
-            kind: QuestionKind::Asked,
-            text: None,
-            expects: None,
-            deadline: None,
-            default: None,
-            problem: None,
-            failure: None,
+        let question = |id: &&str| {
+            let node = NodeName::try_from("n").unwrap();
+            Question::new((*id).into(), node, Visit::new(1), QuestionKind::Asked)
         };
         let answerer: Arc<dyn Answerer> = Arc::<Eager>::clone(&self.eager);
         let run = RunKey::try_from("r").unwrap();

@@ -4,7 +4,6 @@ pub(super) mod facts;
 mod outbox;
 
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -213,17 +212,9 @@ impl<S: State> RecordBuffer<S> {
             }
             self.held.done.push(done);
         }
-        Ok(match self.policy.frequency {
-            _ if checkpoint == NodeCheckpoint::None => false,
-            CheckpointFrequency::EveryNode => true,
-            CheckpointFrequency::EveryNth(n) => {
-                u32::try_from(self.held.done.len()).map_or(true, |held| held >= NonZeroU32::get(n))
-            }
-            CheckpointFrequency::Interval(interval) => {
-                self.clock.monotonic().saturating_sub(self.held.written) >= interval
-            }
-            CheckpointFrequency::StatusChangeOnly | CheckpointFrequency::Disabled => false,
-        })
+        let since = || self.clock.monotonic().saturating_sub(self.held.written);
+        Ok(checkpoint != NodeCheckpoint::None
+            && self.policy.frequency.is_due_after(self.held.done.len(), since))
     }
 
     /// Writes the held records. `whole` forces a checkpoint even if no record was ever written.

@@ -1,5 +1,8 @@
 //! The record buffer in isolation: times of writes and replies, and the effect of a restart.
 
+use std::num::NonZeroU32;
+
+use ferrata_testing::{ManualClock, SeqIds};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -17,7 +20,6 @@ use crate::runtime::driver::stage::{at, forked, graph, key, machine, name, run, 
 use crate::runtime::fleet::heartbeat::HeartbeatMonitor;
 use crate::state::{Context, Update};
 use crate::store::{At, CheckpointStore, MemoryStore};
-use ferrata_testing::{ManualClock, SeqIds};
 
 /// A run at its start, whose buffer writes to its own store.
 struct World {

@@ -1,0 +1,86 @@
+//! Answers to questions without a person.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use serde_json::value::RawValue;
+
+use super::{Answer, Question};
+use crate::id::RunKey;
+
+/// Answers the questions of the runs in this process: see `RuntimeBuilder::answerer`.
+///
+/// The runtime passes a question to the answerer when a node asks it, when the run asks again because the answer could not be decoded, and when a
+/// process claims the run while the question is open. The run stays in memory until the answerer decides. Questions about activations with unknown
+/// outcome are for people, and never reach the answerer.
+#[async_trait]
+pub trait Answerer: fmt::Debug + Send + Sync + 'static {
+    /// Answers the question, or returns `None` to leave it open for other signallers. An answer that does not fit also leaves it open.
+    ///
+    /// # Cancel safety
+    ///
+    /// The runtime drops the future when another signaller answers first, when the question expires or is asked again, or when this process releases
+    /// the run.
+    async fn answer(&self, question: &AnswererQuestion) -> Option<Answer>;
+
+    /// Returns the recorded author of the answers.
+    fn name(&self) -> String;
+
+    /// Returns the recorded author of the answer to a question, by default [`name`](Self::name). An answerer that decides some questions without a
+    /// person and asks people others returns [`AUTOMATIC`] for the former.
+    fn author(&self, question: &AnswererQuestion) -> String {
+        let _ = question;
+        self.name()
+    }
+}
+
+/// The author of automatic answers.
+pub const AUTOMATIC: &str = "automatic";
+
+/// A question and the run that asks it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AnswererQuestion {
+    /// The run.
+    pub run: RunKey,
+    /// The question.
+    pub question: Question,
+}
+
+impl AnswererQuestion {
+    /// Creates the question of a run.
+    #[doc(hidden)]
+    pub const fn new(run: RunKey, question: Question) -> Self {
+        Self { run, question }
+    }
+}
+
+/// Answers automatically with the first fitting value: the default of the question, its first choice, or `true`.
+///
+/// It leaves other questions open, and also questions that are asked again because an automatic answer was rejected. It is for tests, and for
+/// unattended runs.
+///
+/// <!-- held by: answerers::the_automatic_answerer_leaves_a_question_open_that_is_asked_again -->
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Automatic;
+
+#[async_trait]
+impl Answerer for Automatic {
+    async fn answer(&self, asking: &AnswererQuestion) -> Option<Answer> {
+        let question = &asking.question;
+        if question.problem.is_some() {
+            // Its answer would not change.
+            return None;
+        }
+        let expects = question.expects.as_ref()?;
+        let default = question.default.as_deref().map(str::to_owned);
+        let first = expects.options().first().and_then(|choice| serde_json::to_string(choice).ok());
+        let fitting = [default, first, Some("true".to_owned()), Some("null".to_owned())];
+        let text = fitting.into_iter().flatten().find(|text| expects.check(text).is_ok())?;
+        RawValue::from_string(text).ok().map(Answer::Accept)
+    }
+
+    fn name(&self) -> String {
+        AUTOMATIC.into()
+    }
+}

@@ -1,0 +1,201 @@
+//! Questions as a node asks them: the text, the expected answer, and the deadline.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{AnswerShape, Shape};
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::state::strict;
+
+/// A question with the type of its answer, and an optional deadline and default.
+///
+/// The answer type `A` implements [`AnswerShape`], which gives the shape of valid answers. The record of the question contains the shape, so any
+/// process can reject a wrong answer without the type. [`Ask::choices`] and [`Ask::expects`] replace the shape. [`Ask::shaped`] is for types without
+/// [`AnswerShape`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ferrata_core::ask::Ask;
+///
+/// let approve = Ask::<bool>::new("Pay 120 EUR to ACME?").deadline(Duration::from_secs(3 * 86_400)).or_default(false);
+/// let pick = Ask::<String>::new("Which colour?").choices(["red", "green"]);
+/// assert_eq!(pick.shape().to_string(), "one of: red, green");
+/// # let _ = approve;
+/// ```
+#[must_use = "a question does nothing until it is asked"]
+pub struct Ask<A> {
+    question: Result<Box<RawValue>>,
+    expects: Shape,
+    deadline: Option<Duration>,
+    default: Result<Option<Box<RawValue>>>,
+    answer: PhantomData<fn() -> A>,
+}
+
+impl<A: DeserializeOwned> Ask<A> {
+    /// Creates a question. The question is text or any other JSON value, and is shown to signallers.
+    pub fn new(question: impl Serialize) -> Self
+    where
+        A: AnswerShape,
+    {
+        Self::shaped(question, Shape::of::<A>())
+    }
+
+    /// Creates a question like [`new`](Self::new) for an answer type without a shape, such as one of another crate.
+    ///
+    /// If an answer has this shape but the type cannot decode it, the run asks again and states the problem.
+    ///
+    /// ```
+    /// use ferrata_core::ask::{Ask, Shape};
+    ///
+    /// let bytes = Ask::<std::ffi::CString>::shaped("Which bytes?", Shape::list(Shape::of::<u8>()));
+    /// assert_eq!(bytes.shape().to_string(), "a list, each an integer from 0 to 255");
+    /// ```
+    pub fn shaped(question: impl Serialize, shape: Shape) -> Self {
+        Self {
+            question: strict::to_raw_value(&question),
+            expects: shape,
+            deadline: None,
+            default: Ok(None),
+            answer: PhantomData,
+        }
+    }
+
+    /// Restricts answers to one of these texts.
+    pub fn choices(self, choices: impl IntoIterator<Item: Into<String>>) -> Self {
+        self.expects(Shape::choices(choices))
+    }
+
+    /// Sets the shape of the answer, instead of that of its type.
+    pub fn expects(mut self, shape: Shape) -> Self {
+        self.expects = shape;
+        self
+    }
+
+    /// Sets how long the question waits for an answer after it is first asked. By default it waits forever.
+    ///
+    /// After the deadline, the node receives [`AskError::Expired`](super::AskError::Expired), unless there is a default.
+    pub fn deadline(mut self, after: Duration) -> Self {
+        self.deadline = Some(after);
+        self
+    }
+
+    /// Sets the answer after the deadline. The question fails if its type cannot decode the default.
+    #[expect(clippy::needless_pass_by_value, reason = "an answer as it would be given")]
+    pub fn or_default(mut self, answer: A) -> Self
+    where
+        A: Serialize,
+    {
+        self.default = strict::to_raw_value(&answer).and_then(|text| {
+            // Check the default now, because after the deadline no other answer is accepted.
+            serde_json::from_str::<A>(text.get()).map_err(|source| {
+                let message = format!("the default is not read back as {}", std::any::type_name::<A>());
+                Error::new(ErrorKind::Invalid, message).with_source(source)
+            })?;
+            Ok(Some(text))
+        });
+        self
+    }
+
+    /// Returns the expected shape of the answer.
+    pub fn shape(&self) -> &Shape {
+        &self.expects
+    }
+
+    /// Returns the recorded form of a question that is asked at `now`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the question or the default cannot be expressed in JSON.
+    #[doc(hidden)]
+    pub fn into_request(self, now: Timestamp) -> Result<Request> {
+        let default = self.default?;
+        let deadline = self.deadline.map(|after| now.plus(after));
+        Ok(Request {
+            question: self.question?.into(),
+            expects: self.expects,
+            deadline,
+            on_deadline: default.map_or(OnDeadline::Tell, |default| OnDeadline::Default(default.into())),
+            problem: None,
+        })
+    }
+}
+
+impl<A> fmt::Debug for Ask<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ask")
+            .field("expects", &self.expects)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The recorded form of a question.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[doc(hidden)]
+pub struct Request {
+    pub question: Arc<RawValue>,
+    pub expects: Shape,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "OnDeadline::is_tell")]
+    pub on_deadline: OnDeadline,
+    /// The problem of the earlier answer, if the question is asked again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+impl Request {
+    /// A question without text that accepts any value.
+    pub fn plain() -> Self {
+        let question = RawValue::NULL.to_owned().into();
+        Self { question, expects: Shape::any(), deadline: None, on_deadline: OnDeadline::Tell, problem: None }
+    }
+}
+
+impl PartialEq for Request {
+    fn eq(&self, other: &Self) -> bool {
+        self.question.get() == other.question.get()
+            && self.expects == other.expects
+            && self.deadline == other.deadline
+            && self.on_deadline == other.on_deadline
+            && self.problem == other.problem
+    }
+}
+
+/// The action after the deadline of a question.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[doc(hidden)]
+pub enum OnDeadline {
+    /// Report to the node that no answer arrived.
+    #[default]
+    Tell,
+    /// Use this value as the answer.
+    Default(Arc<RawValue>),
+}
+
+impl OnDeadline {
+    fn is_tell(&self) -> bool {
+        matches!(self, Self::Tell)
+    }
+}
+
+impl PartialEq for OnDeadline {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tell, Self::Tell) => true,
+            (Self::Default(one), Self::Default(other)) => one.get() == other.get(),
+            _ => false,
+        }
+    }
+}

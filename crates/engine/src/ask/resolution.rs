@@ -1,0 +1,68 @@
+//! An operator's decision about work that must not be repeated.
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Failure, FailureKind};
+use crate::state::Patch;
+
+/// The decision about an activation that must not be repeated and has an unknown outcome.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Resolution {
+    /// The work did not happen: run it again.
+    ///
+    /// First make sure that the process of the work has ended. A process without a confirmed end may only be suspended or cut off. It may still do
+    /// the work after your check, and the work then happens twice.
+    Retry,
+    /// The work happened, and made this change of the state.
+    Supply(Patch),
+    /// Continue as if the work had succeeded without a change.
+    Skip,
+    /// Treat the work as failed, for this reason.
+    Fail(String),
+}
+
+impl Resolution {
+    /// Returns the change of the state that the decision makes, if it makes one.
+    ///
+    /// # Errors
+    ///
+    /// The failure, if the work failed.
+    #[doc(hidden)]
+    pub fn into_change(self) -> Result<Option<Patch>, Failure> {
+        match self {
+            Self::Skip | Self::Retry => Ok(None),
+            Self::Fail(reason) => Err(Failure::new(FailureKind::Operator, reason)),
+            Self::Supply(patch) => Ok(Some(patch)),
+        }
+    }
+}
+
+/// Formats the decision for reports, without the values of a patch.
+impl std::fmt::Display for Resolution {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Retry => f.write_str("it did not happen; run it again"),
+            Self::Supply(_) => f.write_str("it happened; its change of the state is supplied"),
+            Self::Skip => f.write_str("it happened, or does not matter; leave the state as it is"),
+            Self::Fail(reason) => write!(f, "let it fail: {reason}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Resolution;
+    use crate::ask::QuestionKind;
+    use crate::failure::FailureKind;
+
+    #[test]
+    fn what_people_print_is_a_word_and_shows_no_values() {
+        assert_eq!(QuestionKind::Before.to_string(), "before");
+        assert_eq!(FailureKind::MaxVisits.to_string(), "max_visits");
+        assert_eq!(Resolution::Fail("lost".into()).to_string(), "let it fail: lost");
+        let patch = crate::state::Patch::from_json(r#"[{"set":["pin","1234"]}]"#).unwrap();
+        assert!(!Resolution::Supply(patch).to_string().contains("1234"));
+    }
+}

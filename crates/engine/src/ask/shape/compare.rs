@@ -1,0 +1,52 @@
+//! Comparison of the shape in the code with the shape in a log.
+
+use super::{Form, Shape};
+
+impl Shape {
+    /// Returns whether a question with the `stored` shape continues as one with this shape.
+    ///
+    /// If either shape accepts anything, its details are unknown: recursive types are cut off, and earlier versions probed `Deserialize` with dummy
+    /// values. If an answer fits the stored shape but the type cannot decode it, the run asks again.
+    pub fn continues(&self, stored: &Self) -> bool {
+        self.0.continues(&stored.0)
+    }
+}
+
+impl Form {
+    fn continues(&self, stored: &Self) -> bool {
+        match (self, stored) {
+            (Self::Any, _) | (_, Self::Any) => true,
+            (Self::Nullable(now), Self::Nullable(then))
+            | (Self::List(now), Self::List(then))
+            | (Self::Map(now), Self::Map(then)) => now.continues(then),
+            (Self::Tuple { forms: now, least }, Self::Tuple { forms: then, least: least_then }) => {
+                least_then <= least && all(now, then)
+            }
+            (Self::AnyOf(now), Self::AnyOf(then)) => all(now, then),
+            (Self::Variants(now), Self::Variants(then)) => {
+                now.keys().eq(then.keys())
+                    && now.values().zip(then.values()).all(|(now, then)| now.continues(then))
+            }
+            (Self::Tagged { tag, variants: now }, Self::Tagged { tag: tag_then, variants: then }) => {
+                tag == tag_then
+                    && now.keys().eq(then.keys())
+                    && now.values().zip(then.values()).all(|(now, then)| now.continues(then))
+            }
+            // Distinctions that earlier versions did not make, and their form of a tagged enum.
+            (Self::Int(_), Self::Number) | (Self::Char, Self::Text) => true,
+            (Self::Tagged { tag, .. }, Self::Object { fields, .. }) => fields.contains_key(tag),
+            (Self::Object { fields: now, .. }, Self::Object { fields: then, .. }) => {
+                now.keys().eq(then.keys())
+                    && now
+                        .values()
+                        .zip(then.values())
+                        .all(|(now, then)| (now.required || !then.required) && now.form.continues(&then.form))
+            }
+            (now, then) => now == then,
+        }
+    }
+}
+
+fn all(now: &[Form], then: &[Form]) -> bool {
+    now.len() == then.len() && now.iter().zip(then).all(|(now, then)| now.continues(then))
+}

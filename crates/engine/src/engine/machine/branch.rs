@@ -1,0 +1,153 @@
+//! Forks of a run: the same position, with a new life.
+
+use std::collections::BTreeSet;
+
+use uuid::Uuid;
+
+use super::Machine;
+use super::memo::forget_open;
+use crate::engine::frontier::{Activation, ActivationKey, FrontierParts, Local};
+use crate::engine::replan::{REASON_BYTES, Replan};
+use crate::error::{Error, ErrorKind, Result};
+use crate::failure::clip;
+use crate::graph::plan::Plan;
+use crate::graph::suggest::no_node;
+use crate::id::NodeName;
+use crate::record::RunStatus;
+use crate::record::body::Item;
+use crate::record::memo::Memo;
+
+impl Machine {
+    /// Turns this machine into that of a new run at the same position.
+    ///
+    /// Questions are asked again, and attempts count from zero. The fork did not start the source's attempts with unknown outcome, so it has no
+    /// doubt about them. Answers are copied, including answers about unknown outcomes. Without a plan, the nodes keep their last recorded form; the
+    /// claimer of the new run compares them with its graph.
+    pub fn branch_off(&mut self, life: Uuid, plan: Option<&Plan>) {
+        self.life = life;
+        self.standing.begin_anew();
+        self.progress.forget_claims();
+        self.answered.clear();
+        self.pins.clear();
+        // The source delivers the messages sent so far.
+        self.letters = None;
+        if let Some(plan) = plan {
+            self.nodes.note_graph(&plan.prints);
+            self.secrets.add(&plan.secrets);
+        }
+        let FrontierParts { in_flight, stopped_at, tokens } = self.frontier.take_apart(self.nodes.idle());
+        let going =
+            in_flight.into_iter().map(|(key, activation)| (key, activation.resolution.clone(), activation));
+        // The answer about an activation that failed: the new run has not started it.
+        let stopped = stopped_at.into_iter().map(|(key, activation)| (key, None, activation));
+        for (key, resolution, activation) in going.chain(stopped) {
+            let mut memos = activation.memos;
+            forget_open(&mut memos);
+            let fresh = Activation {
+                failed: 0,
+                retry_at: None,
+                intent: false,
+                in_doubt: false,
+                why: None,
+                resolution,
+                memos,
+                ..activation
+            };
+            self.frontier.start(key, fresh, self.nodes.index(key.0));
+        }
+        for (to, tokens) in tokens {
+            tokens.into_iter().for_each(|token| self.put(to, token));
+        }
+    }
+
+    /// Replaces the configuration of a fork.
+    pub fn configure(&mut self, config: Item) {
+        self.config = Some(config);
+    }
+
+    /// Drops the current position and starts with these nodes.
+    pub fn begin_at(&mut self, nodes: BTreeSet<&str>) {
+        let stopped = self.stopped_at().iter().map(|(key, activation)| (key, activation));
+        let dropped = self.in_flight().iter().chain(stopped);
+        // A conversation left without a message has received none.
+        let left: Vec<Local> = dropped
+            .filter(|(_, activation)| !activation.memos.values().any(|memo| matches!(memo, Memo::Message(_))))
+            .map(|(key, _)| key.0)
+            .collect();
+        left.into_iter().for_each(|node| self.nodes.state_mut(node).left += 1);
+        self.clear_frontier();
+        for node in self.nodes.states_mut() {
+            // The rounds of joins end at the fork, and nodes that the source would never run may run in the fork.
+            (node.spent, node.skipped) = (false, false);
+        }
+        for name in nodes.into_iter().filter_map(|name| NodeName::new(name).ok()) {
+            let node = self.nodes.local(&name);
+            self.activate(node, None, Vec::new());
+        }
+    }
+
+    /// Moves the run to these nodes on purpose. The move is stored like a replan, and does not count against the limits.
+    pub(super) fn go_to(&mut self, nodes: &[NodeName], reason: &str) -> Result<()> {
+        for node in nodes {
+            self.nodes.known(node)?;
+        }
+        let from = self.leaves();
+        self.begin_at(nodes.iter().map(NodeName::as_str).collect());
+        match self.status() {
+            RunStatus::Failed => self.standing.retry(),
+            _ => self.standing.wake_up(),
+        }
+        for node in nodes {
+            let (to, reason) = (self.nodes.known(node)?, clip(reason.to_owned(), REASON_BYTES));
+            if let Some((from, visit)) = from {
+                self.progress.replan(Replan { from, visit, to, reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the position that a move leaves: the activation that stopped the run, or the first of the frontier, or the last ended one.
+    fn leaves(&self) -> Option<ActivationKey> {
+        let first = self.stopped_at().first().map(|(key, _)| key).or_else(|| self.in_flight().keys().next());
+        first.copied().or_else(|| self.history().last().map(|ended| (ended.node, ended.visit)))
+    }
+
+    /// Rejects a move if the activations in flight do not allow it.
+    pub(crate) fn check_go_to(&self, nodes: &[NodeName], reason: &str) -> Result<()> {
+        let refuse = |kind, message: String| Err(Error::new(kind, message));
+        let status = self.status();
+        if matches!(status, RunStatus::Completed | RunStatus::Cancelled) {
+            return refuse(
+                ErrorKind::WrongStatus,
+                format!("the run is {status}; its state is final, fork it instead"),
+            );
+        }
+        if nodes.is_empty() || reason.is_empty() {
+            return refuse(ErrorKind::Invalid, "name a node to go to, and a reason".into());
+        }
+        if let Some(stranger) = nodes.iter().find(|node| self.find(node.as_str()).is_none()) {
+            let message = no_node(stranger.as_str(), self.names().map(NodeName::as_str));
+            return refuse(ErrorKind::NotFound, message);
+        }
+        let going = self.in_flight().iter().find(|(_, activation)| activation.intent || activation.in_doubt);
+        if let Some((key, _)) = going {
+            let (node, visit) = (self.name(key.0), key.1);
+            let message = format!(
+                "`{node}@{visit}` may have done what must not be done twice; answer what became of it first"
+            );
+            return refuse(ErrorKind::WrongStatus, message);
+        }
+        Ok(())
+    }
+
+    /// Returns the names of frontier nodes that the plan does not have.
+    pub fn strangers(&self) -> Vec<NodeName> {
+        let mut nodes: BTreeSet<_> = self.in_flight().keys().map(|key| key.0).collect();
+        nodes.extend(self.tokens().keys());
+        nodes
+            .into_iter()
+            .filter(|&node| self.index(node).is_none())
+            .map(|node| self.name(node).clone())
+            .collect()
+    }
+}

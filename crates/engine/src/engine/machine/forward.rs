@@ -1,0 +1,23 @@
+//! Migrates the state changes in a machine to the current form of the state.
+
+use super::Machine;
+use crate::error::Result;
+use crate::record::Resolution;
+use crate::state::Patch;
+
+impl Machine {
+    /// Migrates each change that an answer supplied and that is not in the state yet. A change without a migrated form fails its activation, like
+    /// one that does not fit the state.
+    pub fn bring_forward(&mut self, migrate: impl Fn(&Patch) -> Result<Patch>) {
+        for activation in self.frontier.activations_mut() {
+            let Some(Resolution::Supply(patch)) = &mut activation.resolution else { continue };
+            match migrate(patch) {
+                Ok(migrated) => *patch = migrated,
+                Err(error) => {
+                    let reason = format!("the supplied change cannot be migrated: {}", error.message());
+                    activation.resolution = Some(Resolution::Fail(reason));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! The machine itself: its parts, its only mutation, and its accessors.
+
+mod answers;
+mod branch;
+mod doubt;
+mod ends;
+mod forward;
+mod memo;
+mod signals;
+mod snapshot;
+mod step;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::frontier::{Activation, ActivationKey, Frontier, Local, Token};
+use super::history::EndedActivation;
+use super::inbox::Inbox;
+use super::letters::OutboxState;
+use super::nodes::{NodeState, Nodes};
+use super::progress::Progress;
+use super::questions::ClosedQuestion;
+use super::replan::Replan;
+use super::standing::{PauseReasons, RunState};
+use crate::clock::Timestamp;
+use crate::compact::few_map::FewMap;
+use crate::error::{Error, ErrorKind, Result};
+use crate::failure::Failure;
+use crate::graph::liveness::Liveness;
+use crate::graph::node_set::NodeIx;
+use crate::graph::plan::Plan;
+use crate::id::{Fingerprint, NodeName, RunId, RunKey, Seq, Visit};
+use crate::record::RunStatus;
+use crate::record::body::{ClaimRecord, Event, FirstMessage, Intent, Item, NodeDone, Started, StatusChange};
+use crate::record::child::Child;
+use crate::record::parent_link::{ChildRef, start_of};
+use crate::record::pause::{ChildPolls, IdleRecord, Message};
+use crate::record::prints::Prints;
+use crate::state::Secrets;
+
+/// A run as of one record.
+///
+/// Only [`absorb`](Self::absorb) changes a run. The other functions derive another machine: `branch_off` and `begin_at` for a new run,
+/// `bring_forward` and `renumber_pins` for another form of the same run.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Distinguishes this life of the run from another with the same id.
+    life: Uuid,
+    nodes: Nodes,
+    frontier: Frontier,
+    standing: RunState,
+    progress: Progress,
+    inbox: Inbox,
+    /// The outbox messages. Absent before the first one.
+    letters: Option<Box<OutboxState>>,
+    /// Records that a prune must keep, together with all later ones.
+    pins: BTreeSet<Seq>,
+    /// The last answered questions.
+    answered: Vec<ClosedQuestion>,
+    /// The configuration of the run.
+    config: Option<Item>,
+    /// The channels that views hide, as any process declared them.
+    secrets: Secrets,
+    /// Number of runs that its nodes have started, or were about to.
+    children_started: u64,
+    /// The activations that the last event created, in order.
+    fresh: Vec<ActivationKey>,
+}
+
+impl Machine {
+    /// Creates the machine of a run without any record. Without a plan it can fold a log, but not decide.
+    pub fn new(plan: Option<Arc<Plan>>) -> Self {
+        let nodes = Nodes::new(plan);
+        Self {
+            life: Uuid::nil(),
+            frontier: Frontier::new(nodes.idle()),
+            nodes,
+            standing: RunState::new(),
+            progress: Progress::default(),
+            inbox: Inbox::default(),
+            letters: None,
+            pins: BTreeSet::new(),
+            answered: Vec::new(),
+            config: None,
+            secrets: Secrets::default(),
+            children_started: 0,
+            // Mostly one activation: a list that grows by itself starts with room for four.
+            fresh: Vec::with_capacity(1),
+        }
+    }
+
+    /// Absorbs an event: the only way to change a run. Returns the new activations in order, for the driver to start.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if the event does not follow from the earlier ones. The machine is then unusable.
+    pub fn absorb(&mut self, event: &Event) -> Result<&[ActivationKey]> {
+        self.fresh.clear();
+        self.progress.note(event);
+        match event {
+            Event::Start(started) => self.absorb_start(started)?,
+            Event::Node(nodes) => nodes.done.iter().try_for_each(|done| self.end(done))?,
+            Event::Attempt(attempt) => self.absorb_attempt(attempt)?,
+            Event::Intent(intent) => self.absorb_intent(intent)?,
+            Event::Step(step) => self.absorb_step(step)?,
+            Event::Status(change) => self.absorb_status(change)?,
+            Event::Signal(signal) => self.absorb_signal(signal)?,
+            Event::Claim(ClaimRecord { settled, graph, secret, .. }) => {
+                self.secrets.add(secret);
+                if let Some(graph) = graph {
+                    self.nodes.note_graph(graph);
+                }
+                self.doubt_intents();
+                self.standing.wake_up();
+                self.begin(settled, 0, &[])?;
+            }
+            Event::Release(released) => {
+                self.standing.rest(self.standing.status(), released.receiving, released.wake);
+                self.standing.note_looks(released.looks);
+                if released.wake.is_none() {
+                    self.standing.let_stop();
+                }
+                for Intent { node, visit } in &released.begun {
+                    let key = (self.nodes.local(node), *visit);
+                    match self.frontier.activation_mut(&key) {
+                        Some(activation) => activation.intent = true,
+                        None => self.frontier.note_begun(key),
+                    }
+                }
+                self.note_receivers(&released.receivers)?;
+            }
+            Event::Edit(_) | Event::Base => {}
+        }
+        Ok(&self.fresh)
+    }
+
+    /// As [`absorb`](Self::absorb) of a record with only this end, for an end whose record is not written yet.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`absorb`](Self::absorb).
+    pub fn absorb_end(&mut self, done: &NodeDone) -> Result<&[ActivationKey]> {
+        self.fresh.clear();
+        self.end(done)?;
+        Ok(&self.fresh)
+    }
+
+    /// As [`absorb_end`](Self::absorb_end), without the fast path of a plain step: tests compare both.
+    pub fn absorb_end_in_general(&mut self, done: &NodeDone) -> Result<&[ActivationKey]> {
+        self.fresh.clear();
+        let key = (self.nodes.known(&done.node)?, done.visit);
+        self.end_in_general(key, done)?;
+        Ok(&self.fresh)
+    }
+
+    fn absorb_start(&mut self, started: &Started) -> Result<()> {
+        if self.progress.started() > 0 {
+            return Err(Error::new(ErrorKind::Corrupt, "the log starts a run that has been started"));
+        }
+        let Started { entry, graph, life, config, messages, secret, .. } = started;
+        self.life = *life;
+        self.config.clone_from(config);
+        self.secrets.clone_from(secret);
+        for FirstMessage { body, at } in messages {
+            self.inbox.push(|number| Message { number, body: Arc::clone(&body.0), by: None, at: *at });
+        }
+        self.nodes.note_graph(graph);
+        let entry = self.nodes.local(entry);
+        self.activate(entry, None, Vec::new());
+        Ok(())
+    }
+
+    fn absorb_status(&mut self, change: &StatusChange) -> Result<()> {
+        match change {
+            StatusChange::Interrupted => self.standing.interrupt(),
+            StatusChange::Failed(failure) => self.standing.fail(failure.clone()),
+            StatusChange::Cancelled => {
+                self.standing.cancelled();
+                self.clear_frontier();
+            }
+            StatusChange::Asked(asking) => return self.absorb_asked(asking),
+            StatusChange::Expired(expired) => return self.absorb_expired(expired),
+            StatusChange::Rested(IdleRecord { status, receiving, wake, receivers }) => {
+                self.standing.rest(*status, *receiving, *wake);
+                self.note_receivers(receivers)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clear_frontier(&mut self) {
+        self.frontier.clear(self.nodes.idle());
+        self.standing.rest(self.standing.status(), false, None);
+    }
+
+    fn in_flight_mut(&mut self, node: &NodeName, visit: Visit) -> Result<&mut Activation> {
+        let key = (self.nodes.known(node)?, visit);
+        self.frontier.activation_mut(&key).ok_or_else(|| not_in_flight(node, visit))
+    }
+}
+
+/// Accessors.
+impl Machine {
+    pub fn life(&self) -> Uuid {
+        self.life
+    }
+
+    /// Returns the configuration of the run, as JSON text.
+    pub fn config(&self) -> Option<&Item> {
+        self.config.as_ref()
+    }
+
+    /// Returns the channels that views hide.
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
+    /// Returns the graph's secret channels that no record declares yet.
+    pub fn new_secrets(&self) -> Secrets {
+        self.plan().map_or_else(Secrets::default, |plan| plan.secrets.without(&self.secrets))
+    }
+
+    pub fn status(&self) -> RunStatus {
+        self.standing.status()
+    }
+
+    pub fn failure(&self) -> Option<&Failure> {
+        self.standing.failure()
+    }
+
+    /// Returns the reason of the cancellation request.
+    pub fn cancel(&self) -> Option<&str> {
+        self.standing.cancel()
+    }
+
+    /// Returns the reason of the pause.
+    pub fn paused(&self) -> Option<&str> {
+        self.standing.paused()
+    }
+
+    /// Returns whether the run is paused by its parent, or otherwise by its own pause.
+    pub(crate) fn is_paused_by(&self, parent: bool) -> bool {
+        let said =
+            |pauses: &PauseReasons| if parent { pauses.of_parent.is_some() } else { pauses.own.is_some() };
+        self.standing.pauses().is_some_and(said)
+    }
+
+    /// Returns whether the run was ever paused.
+    pub fn was_paused(&self) -> bool {
+        self.standing.pauses().is_some()
+    }
+
+    /// Returns whether a message moves the idle run.
+    pub fn is_receiving(&self) -> bool {
+        self.standing.is_receiving()
+    }
+
+    /// Returns the activations that waited for a message when the run last became idle with several, with the names of their waits. The longest
+    /// wait comes first.
+    pub fn receivers(&self) -> &[(ActivationKey, String)] {
+        self.standing.receivers()
+    }
+
+    /// Returns when time moves the idle run.
+    pub fn wake(&self) -> Option<Timestamp> {
+        self.standing.wake()
+    }
+
+    /// Returns when the idle run polls its children.
+    pub fn looks(&self) -> Option<ChildPolls> {
+        self.standing.looks()
+    }
+
+    /// Returns the number of runs that the nodes have started, or were about to, including detached ones.
+    pub fn children_started(&self) -> u64 {
+        self.children_started
+    }
+
+    /// Lists the children of the activations in flight, each with its last start.
+    pub fn children(&self) -> impl Iterator<Item = (ActivationKey, Child)> + '_ {
+        let of = |(&key, activation): (&ActivationKey, &Activation)| {
+            activation.memos.children().into_iter().map(move |child| (key, child))
+        };
+        self.in_flight().iter().flat_map(of)
+    }
+
+    /// Lists the children of the activations in flight, and of activations that a retry starts again.
+    pub fn all_children(&self) -> impl Iterator<Item = (ActivationKey, Child)> + '_ {
+        let of = |(key, activation): &(ActivationKey, Activation)| {
+            let key = *key;
+            activation.memos.children().into_iter().map(move |child| (key, child))
+        };
+        self.children().chain(self.stopped_at().iter().flat_map(of))
+    }
+
+    /// Returns the child with this run id, from any of its starts.
+    pub fn child_that_is(&self, run: &RunId) -> Option<(ActivationKey, Child)> {
+        let in_flight = self.in_flight().iter().map(|(&key, activation)| (key, activation));
+        let stopped = self.stopped_at().iter().map(|(key, activation)| (*key, activation));
+        in_flight
+            .chain(stopped)
+            .find_map(|(key, activation)| Some((key, activation.memos.child_that_is(run)?)))
+    }
+
+    /// Returns the identity of a child of an activation of `run`, the run of this machine.
+    pub fn child_ref(&self, run: &RunKey, (node, visit): ActivationKey, child: &Child) -> ChildRef {
+        ChildRef {
+            run: RunKey::new(run.tenant.clone(), child.note.run.clone()),
+            parent: run.run.clone(),
+            start: start_of(self.life, self.name(node), visit, &child.name),
+        }
+    }
+
+    /// Returns the messages that no node has taken, in order.
+    pub fn inbox(&self) -> &VecDeque<Message> {
+        self.inbox.waiting()
+    }
+
+    /// Returns the number of messages sent.
+    pub fn messages(&self) -> u64 {
+        self.inbox.sent()
+    }
+
+    /// Returns the outbox messages of the run.
+    pub fn letters(&self) -> Option<&OutboxState> {
+        self.letters.as_deref()
+    }
+
+    /// Returns whether any outbox message is undelivered.
+    pub fn is_delivering(&self) -> bool {
+        self.letters().is_some_and(|letters| !letters.waiting().is_empty())
+    }
+
+    /// Returns the records that a prune must keep, together with all later ones.
+    pub fn pins(&self) -> &BTreeSet<Seq> {
+        &self.pins
+    }
+
+    /// Returns the last answered questions.
+    pub(super) fn answered(&self) -> &[ClosedQuestion] {
+        &self.answered
+    }
+
+    /// Returns the number of ended activations.
+    pub fn tick(&self) -> u64 {
+        self.progress.tick()
+    }
+
+    /// Returns the number of created activations.
+    pub fn started(&self) -> u64 {
+        self.progress.started()
+    }
+
+    pub fn history(&self) -> &[EndedActivation] {
+        self.progress.history()
+    }
+
+    /// Returns the latest replans, with their reasons.
+    pub fn replans(&self) -> &VecDeque<Replan> {
+        self.progress.replans()
+    }
+
+    /// Returns the number of claims since the last progress.
+    pub fn claims_without_progress(&self) -> u32 {
+        self.progress.claims_without_progress()
+    }
+
+    pub fn in_flight(&self) -> &FewMap<ActivationKey, Activation> {
+        self.frontier.in_flight()
+    }
+
+    /// Returns the activations that failed the run. A retry starts them again.
+    pub fn stopped_at(&self) -> &[(ActivationKey, Activation)] {
+        self.frontier.stopped_at()
+    }
+
+    pub fn tokens(&self) -> &FewMap<Local, Vec<Token>> {
+        self.frontier.tokens()
+    }
+
+    /// Returns the rest of the unfinished part.
+    pub(super) fn frontier(&self) -> &Frontier {
+        &self.frontier
+    }
+
+    /// Returns whether there are overwrites that an activation in flight cannot have seen.
+    pub fn has_overwrites(&self) -> bool {
+        !self.frontier.overwrites().is_empty()
+    }
+
+    /// Returns whether a future activation had started, in records that the store lost.
+    pub fn has_begun(&self, key: &ActivationKey) -> bool {
+        self.frontier.begun().contains(key)
+    }
+
+    /// Returns whether no activation is in flight, no token waits, and no activation stopped the run.
+    pub fn is_over(&self) -> bool {
+        self.frontier.is_over()
+    }
+
+    /// Returns the nodes of the plan that ran with their full count of tokens in the current round.
+    pub(super) fn spent(&self) -> impl Iterator<Item = NodeIx> + '_ {
+        self.nodes.spent()
+    }
+
+    /// Lends the liveness for trial changes; the caller returns it unchanged. `None` without a plan.
+    pub(super) fn lend_live(&mut self) -> Option<Liveness> {
+        self.frontier.lend_live()
+    }
+
+    pub(super) fn return_live(&mut self, live: Liveness) {
+        self.frontier.return_live(live);
+    }
+
+    /// Returns the liveness for the join rule, or `None` without a plan.
+    pub fn live(&self) -> Option<&Liveness> {
+        self.frontier.live()
+    }
+
+    pub fn plan(&self) -> Option<&Arc<Plan>> {
+        self.nodes.plan()
+    }
+
+    /// Returns the machine's data on each node, in the order of their numbers.
+    pub fn nodes(&self) -> &[NodeState] {
+        self.nodes.states()
+    }
+
+    pub fn node(&self, node: Local) -> &NodeState {
+        &self.nodes.states()[node as usize]
+    }
+
+    /// Returns the machine's number of a node.
+    pub fn find(&self, name: &str) -> Option<Local> {
+        self.nodes.find(name)
+    }
+
+    /// Returns the names of all nodes, in the order of their numbers.
+    pub fn names(&self) -> impl Iterator<Item = &NodeName> + '_ {
+        self.nodes.names()
+    }
+
+    /// Returns the name of a node.
+    pub fn name(&self, node: Local) -> &NodeName {
+        self.nodes.name(node)
+    }
+
+    /// Returns the graph's index of a node, if the graph has it.
+    pub fn index(&self, node: Local) -> Option<crate::graph::node_set::NodeIx> {
+        self.nodes.index(node)
+    }
+
+    /// Returns the fingerprint of a node in the graph that last drove the run.
+    pub(crate) fn print(&self, node: Local) -> Option<Fingerprint> {
+        self.nodes.print(node)
+    }
+
+    /// Returns the fingerprints of the plan's nodes, if another graph last drove the run.
+    pub fn changed_graph(&self) -> Option<Arc<Prints>> {
+        self.nodes.changed_graph()
+    }
+
+    /// Lists the frontier nodes that the plan lacks or has in another form, each with the difference.
+    pub fn misfits(&self) -> Vec<(NodeName, &'static str)> {
+        let stopped = self.stopped_at().iter().map(|((node, _), _)| *node);
+        let mut frontier: Vec<Local> = self.in_flight().keys().map(|key| key.0).chain(stopped).collect();
+        frontier.extend(self.tokens().keys());
+        frontier.sort_unstable();
+        frontier.dedup();
+        let named = |node| self.nodes.misfit(node).map(|why| (self.name(node).clone(), why));
+        frontier.into_iter().filter_map(named).collect()
+    }
+}
+
+fn not_in_flight(node: &NodeName, visit: Visit) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("the log speaks of visit {visit}, which was not in flight"))
+        .with_node(node)
+}

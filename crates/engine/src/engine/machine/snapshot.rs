@@ -1,0 +1,438 @@
+//! The machine in the form of a base: everything except the user's state, by names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::Machine;
+use crate::clock::Timestamp;
+use crate::engine::frontier::{Activation, Local, Overwrite, Token};
+use crate::engine::history::EndedActivation;
+use crate::engine::inbox::Inbox;
+use crate::engine::letters::OutboxState;
+use crate::engine::nodes::NodeState;
+use crate::engine::progress::Progress;
+use crate::engine::questions::ClosedQuestion;
+use crate::engine::replan::Replan;
+use crate::engine::standing::PauseReasons;
+use crate::error::{Error, ErrorKind, Result};
+use crate::graph::plan::{NodePlan, Plan};
+use crate::id::{Fingerprint, NodeName, Seq, Visit};
+use crate::record::body::{Item, present};
+use crate::record::codec::to_raw;
+use crate::record::memo::Memo;
+use crate::record::pause::{ChildPolls, Message, MessageKey};
+use crate::record::{Failure, Resolution, RunStatus};
+use crate::state::Secrets;
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Nodes are numbered by their index in `nodes`.
+#[derive(Serialize, Deserialize)]
+struct StoredMachine<N = StoredNode> {
+    life: Uuid,
+    status: RunStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failure: Option<Failure>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cancel: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    paused: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    paused_by_parent: Option<String>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    was_paused: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    children: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    inbox: Vec<Message>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    messages: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    keys: Vec<MessageKey>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    config: Option<Item>,
+    #[serde(rename = "secret", default, skip_serializing_if = "Secrets::is_empty")]
+    secrets: Secrets,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    letters: Option<Box<OutboxState>>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    receiving: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    receivers: Vec<(Local, Visit, String)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    looks: Option<ChildPolls>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wake: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    holds: Vec<(Local, Visit)>,
+    #[serde(rename = "fruitless", default, skip_serializing_if = "is_default")]
+    claims_without_progress: u32,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pins: BTreeSet<Seq>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    answered: Vec<ClosedQuestion>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    begun: Vec<(Local, Visit)>,
+    tick: u64,
+    started: u64,
+    nodes: Vec<N>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    in_flight: Vec<StoredActivation>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    stopped_at: Vec<StoredActivation>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tokens: Vec<StoredToken>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    overwrites: BTreeMap<String, (u64, Local, Visit)>,
+    history: Vec<EndedActivation>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    replans: Vec<StoredReplan>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredNode {
+    name: NodeName,
+    #[serde(default, skip_serializing_if = "is_default")]
+    visits: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ok: Option<bool>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    skipped: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    spent: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    returned: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    replans: u32,
+    #[serde(default, skip_serializing_if = "is_default")]
+    left: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    print: Option<Fingerprint>,
+}
+
+/// A node in its written form.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum WrittenNode<'a> {
+    /// The node never ran: its text is the same in every run of the graph.
+    Blank(&'a RawValue),
+    Seen(StoredNode),
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredReplan {
+    from: Local,
+    visit: Visit,
+    to: Local,
+    reason: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredActivation {
+    node: Local,
+    visit: Visit,
+    #[serde(default, skip_serializing_if = "is_default")]
+    since: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    failed: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    intent: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    in_doubt: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    why: Option<Box<Failure>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resolution: Option<Resolution>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    item: Option<Arc<RawValue>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    inputs: Vec<StoredToken>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    memos: BTreeMap<String, Memo>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredToken {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    to: Option<Local>,
+    from: Local,
+    visit: Visit,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    output: Option<Arc<RawValue>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    item: Option<Arc<RawValue>>,
+}
+
+impl Machine {
+    /// Returns the machine in the form of a base.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it cannot be encoded. No absorbed event can cause that.
+    pub fn snapshot(&self) -> Result<Box<RawValue>> {
+        let activation = |(&(node, visit), a): (&(Local, Visit), &Activation)| StoredActivation {
+            node,
+            visit,
+            since: a.since,
+            failed: a.failed,
+            retry_at: a.retry_at,
+            intent: a.intent,
+            in_doubt: a.in_doubt,
+            why: a.why.clone(),
+            resolution: a.resolution.clone(),
+            item: a.item.clone(),
+            inputs: a.inputs.iter().map(|token| StoredToken::new(None, token)).collect(),
+            memos: BTreeMap::clone(&a.memos),
+        };
+        let blanks = self.blanks()?;
+        let blank = NodeState::default();
+        let nodes = self.names().zip(self.nodes()).zip(0..).map(|((name, node), local)| {
+            match blanks.get(local as usize).filter(|_| *node == blank) {
+                Some(text) => WrittenNode::Blank(text),
+                None => WrittenNode::Seen(StoredNode::new(name, node, self.print(local))),
+            }
+        });
+        let replans = self.replans().iter().map(|r| StoredReplan {
+            from: r.from,
+            visit: r.visit,
+            to: r.to,
+            reason: r.reason.clone(),
+        });
+        let tokens = self
+            .tokens()
+            .iter()
+            .flat_map(|(&to, tokens)| tokens.iter().map(move |token| StoredToken::new(Some(to), token)));
+        let writes = self.frontier.overwrites().iter().map(|(ch, w)| (ch.clone(), (w.tick, w.node, w.visit)));
+        let pauses = self.standing.pauses();
+        to_raw(&StoredMachine {
+            life: self.life,
+            status: self.status(),
+            failure: self.failure().cloned(),
+            cancel: self.cancel().map(str::to_owned),
+            paused: pauses.and_then(|pauses| pauses.own.clone()),
+            paused_by_parent: pauses.and_then(|pauses| pauses.of_parent.clone()),
+            // A paused run was paused.
+            was_paused: pauses.is_some_and(|pauses| pauses.own.is_none()),
+            children: self.children_started(),
+            inbox: self.inbox().iter().cloned().collect(),
+            messages: self.messages(),
+            keys: self.inbox.keys().to_vec(),
+            config: self.config.clone(),
+            secrets: self.secrets.clone(),
+            letters: self.letters.clone(),
+            receiving: self.is_receiving(),
+            receivers: self
+                .receivers()
+                .iter()
+                .map(|((node, visit), name)| (*node, *visit, name.clone()))
+                .collect(),
+            looks: self.looks(),
+            wake: self.wake(),
+            holds: self.frontier.holds().iter().copied().collect(),
+            claims_without_progress: self.claims_without_progress(),
+            pins: self.pins.clone(),
+            answered: self.answered.clone(),
+            begun: self.frontier.begun().iter().copied().collect(),
+            tick: self.tick(),
+            started: self.started(),
+            nodes: nodes.collect(),
+            in_flight: self.in_flight().iter().map(activation).collect(),
+            stopped_at: self.stopped_at().iter().map(|(key, a)| activation((key, a))).collect(),
+            tokens: tokens.collect(),
+            overwrites: writes.collect(),
+            history: self.history().to_vec(),
+            replans: replans.collect(),
+        })
+    }
+
+    /// Returns the written form of the graph's nodes before they ran, if this graph drives the run.
+    fn blanks(&self) -> Result<&[Box<RawValue>]> {
+        let Some(plan) = self.plan().filter(|_| self.nodes.has_graph_of_plan()) else { return Ok(&[]) };
+        if let Some(blanks) = plan.blanks.get() {
+            return Ok(blanks);
+        }
+        let blank = NodeState::default();
+        let text = |node: &NodePlan| to_raw(&StoredNode::new(&node.name, &blank, Some(node.fingerprint)));
+        let made = plan.nodes.iter().map(text).collect::<Result<_>>()?;
+        Ok(plan.blanks.get_or_init(|| made))
+    }
+
+    /// Restores a machine from a base.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if the parts do not match.
+    pub fn restore(text: &RawValue, plan: Option<Arc<Plan>>) -> Result<Self> {
+        let broken = || {
+            Error::new(ErrorKind::Corrupt, "the base does not describe a run; restore the run from a backup")
+        };
+        let stored: StoredMachine =
+            serde_json::from_str(text.get()).map_err(|source| broken().with_source(source))?;
+        let mut machine = Self::new(plan);
+        stored.check().map_err(|what| broken().with_source(what))?;
+        // The base has its own node numbers. The current graph may number them differently.
+        let local: Vec<Local> = stored.nodes.iter().map(|node| machine.nodes.local(&node.name)).collect();
+        let find = |node: Local| local.get(node as usize).copied().ok_or_else(broken);
+        for (node, &at) in stored.nodes.iter().zip(&local) {
+            let state = NodeState {
+                visits: node.visits,
+                succeeded: node.ok,
+                skipped: node.skipped,
+                spent: node.spent,
+                returned: node.returned,
+                replans: node.replans,
+                left: node.left,
+            };
+            machine.nodes.restore(at, state);
+        }
+        let prints = stored.nodes.iter().filter_map(|node| Some((node.name.clone(), node.print?)));
+        machine.nodes.note_graph(&Arc::new(prints.collect::<BTreeMap<_, _>>().into()));
+        machine.life = stored.life;
+        machine.standing.rest(stored.status, stored.receiving, stored.wake);
+        machine.standing.note_looks(stored.looks);
+        // A base from before parent pauses only shows that the run is paused now.
+        let any = stored.was_paused || stored.paused.is_some() || stored.paused_by_parent.is_some();
+        let pauses = any.then_some(PauseReasons { own: stored.paused, of_parent: stored.paused_by_parent });
+        machine.standing.restore(stored.failure, stored.cancel, pauses);
+        machine.inbox = Inbox::restore(stored.inbox, stored.messages, stored.keys);
+        machine.config = stored.config;
+        machine.secrets = stored.secrets;
+        machine.letters = stored.letters;
+        machine.children_started = stored.children;
+        machine.pins = stored.pins;
+        machine.answered = stored.answered;
+        for (node, visit) in stored.begun {
+            machine.frontier.note_begun((find(node)?, visit));
+        }
+        let receiver = |(node, visit, name)| Ok(((find(node)?, visit), name));
+        machine.standing.note_receivers(stored.receivers.into_iter().map(receiver).collect::<Result<_>>()?);
+        for (node, visit) in stored.holds {
+            machine.frontier.hold((find(node)?, visit));
+        }
+        for a in stored.in_flight {
+            let key = (find(a.node)?, a.visit);
+            machine.frontier.start(key, a.restore(&find)?, machine.nodes.index(key.0));
+        }
+        for a in stored.stopped_at {
+            let key = (find(a.node)?, a.visit);
+            machine.frontier.stop(key, a.restore(&find)?);
+        }
+        for token in stored.tokens {
+            let to = find(token.to.ok_or_else(broken)?)?;
+            let token = token.restore(&find)?;
+            machine.put(to, token);
+        }
+        for (channel, (tick, node, visit)) in stored.overwrites {
+            machine.frontier.overwrite(channel, Overwrite { tick, node: find(node)?, visit });
+        }
+        let ended = |ended: EndedActivation| Ok(EndedActivation { node: find(ended.node)?, ..ended });
+        let replan = |StoredReplan { from, visit, to, reason }| {
+            Ok(Replan { from: find(from)?, visit, to: find(to)?, reason })
+        };
+        machine.progress = Progress::restore(
+            (stored.tick, stored.started),
+            stored.claims_without_progress,
+            stored.history.into_iter().map(ended).collect::<Result<_>>()?,
+            stored.replans.into_iter().map(replan).collect::<Result<_>>()?,
+        );
+        Ok(machine)
+    }
+}
+
+/// Maximum count in a base. No run reaches it, and further counting cannot overflow.
+pub(super) const MOST: u32 = u32::MAX / 2;
+
+impl StoredMachine {
+    /// Rejects states that no run can have: excessive counts or duplicate parts would lead to wrong counts later.
+    fn check(&self) -> Result<(), InvalidBase> {
+        let names: BTreeSet<_> = self.nodes.iter().map(|node| &node.name).collect();
+        if names.len() < self.nodes.len() {
+            return Err(InvalidBase("a node stands in it twice"));
+        }
+        let small = |count: u64| count <= u64::from(MOST);
+        let counted = |node: &StoredNode| [node.visits, node.returned, node.replans].map(u64::from);
+        let activations = self.in_flight.iter().chain(&self.stopped_at);
+        let failed = activations.map(|activation| u64::from(activation.failed));
+        let counts = self.nodes.iter().flat_map(counted).chain(failed);
+        if !counts.chain([self.tick, self.started, self.messages]).all(small) {
+            return Err(InvalidBase("it counts further than any run gets"));
+        }
+        if !self.letters.as_ref().is_none_or(|letters| letters.is_sound()) {
+            return Err(InvalidBase("its letters are not in order"));
+        }
+        let mut keys = BTreeSet::new();
+        for activation in self.in_flight.iter().chain(&self.stopped_at) {
+            let (node, visit) = (activation.node, activation.visit);
+            let visits = self.nodes.get(node as usize).map_or(0, |node| node.visits);
+            if visit.get() == 0 || visit.get() > visits || !keys.insert((node, visit)) {
+                return Err(InvalidBase("an activation stands in it twice, or was never made"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a base is not a valid run.
+#[derive(Debug)]
+struct InvalidBase(&'static str);
+
+impl std::fmt::Display for InvalidBase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for InvalidBase {}
+
+impl StoredNode {
+    fn new(name: &NodeName, node: &NodeState, print: Option<Fingerprint>) -> Self {
+        Self {
+            name: name.clone(),
+            visits: node.visits,
+            ok: node.succeeded,
+            skipped: node.skipped,
+            spent: node.spent,
+            returned: node.returned,
+            replans: node.replans,
+            left: node.left,
+            print,
+        }
+    }
+}
+
+impl StoredActivation {
+    fn restore(self, find: &impl Fn(Local) -> Result<Local>) -> Result<Activation> {
+        let inputs = self.inputs.into_iter().map(|token| token.restore(find)).collect::<Result<_>>()?;
+        Ok(Activation {
+            since: self.since,
+            failed: self.failed,
+            retry_at: self.retry_at,
+            intent: self.intent,
+            in_doubt: self.in_doubt,
+            why: self.why,
+            resolution: self.resolution,
+            item: self.item,
+            inputs,
+            memos: self.memos.into(),
+        })
+    }
+}
+
+impl StoredToken {
+    fn new(to: Option<Local>, token: &Token) -> Self {
+        let Token { from, visit, output, item } = token.clone();
+        Self { to, from, visit, output, item }
+    }
+
+    fn restore(self, find: &impl Fn(Local) -> Result<Local>) -> Result<Token> {
+        Ok(Token { from: find(self.from)?, visit: self.visit, output: self.output, item: self.item })
+    }
+}

@@ -1,0 +1,243 @@
+//! Why an activation or a run failed.
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::NodeName;
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// Why an activation or a run failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Failure {
+    /// What sort of failure it is.
+    pub kind: FailureKind,
+    /// What happened, in one line.
+    pub message: String,
+    /// The causes, outermost first: at most 20, each of at most 500 bytes. Of a longer chain, the first 10 and the last 9 are kept, and a line
+    /// between them says how many are left out. Of [`FailureKind::Replan`], the replans.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<String>,
+    /// The activation it is about, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
+    /// Whether the node said that nothing was done: see `NodeError::not_done`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub not_done: bool,
+}
+
+/// What sort of failure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// The node returned an error.
+    Node,
+    /// The node panicked.
+    Panic,
+    /// An attempt took longer than the node's timeout.
+    Timeout,
+    /// The node's update could not be applied or stored.
+    Update,
+    /// The node's route chose what it may not.
+    Route,
+    /// Two concurrent activations overwrote one channel.
+    ConcurrentWrite,
+    /// A node would be visited more often than allowed.
+    MaxVisits,
+    /// The run would have more activations than allowed.
+    MaxSteps,
+    /// The run took longer than its deadline.
+    Deadline,
+    /// A goal is not met and there is no retry target left.
+    GoalGate,
+    /// A join can never get as many tokens as it needs.
+    JoinUnmet,
+    /// An operator decided so.
+    Operator,
+    /// The run would go back to a node on purpose more often than allowed.
+    ///
+    /// The causes are the replans, oldest first, the refused one last, each `from@visit -> to: reason`: the latest 100, of at
+    /// most 800 bytes, and before them a line that counts those that came earlier.
+    Replan,
+    /// A function of the graph (a route, a condition, a goal) panicked.
+    Graph,
+    /// An answer to a question said no.
+    Rejected,
+    /// No answer to a question came in time.
+    Expired,
+}
+
+/// The word by which it is stored, such as `max_visits`.
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+impl FailureKind {
+    /// Returns the name as it is stored and shown.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Panic => "panic",
+            Self::Timeout => "timeout",
+            Self::Update => "update",
+            Self::Route => "route",
+            Self::ConcurrentWrite => "concurrent_write",
+            Self::MaxVisits => "max_visits",
+            Self::MaxSteps => "max_steps",
+            Self::Deadline => "deadline",
+            Self::GoalGate => "goal_gate",
+            Self::JoinUnmet => "join_unmet",
+            Self::Operator => "operator",
+            Self::Replan => "replan",
+            Self::Graph => "graph",
+            Self::Rejected => "rejected",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+impl Failure {
+    /// How many causes are kept from both ends of a chain: with the line between them, enough to name each run of a family of the greatest depth,
+    /// bounded in the log.
+    const FIRST_CAUSES: usize = 10;
+    const LAST_CAUSES: usize = 9;
+    const CAUSE_BYTES: usize = 500;
+
+    /// Makes a failure from a message.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: clip(message.into(), 2_000), causes: Vec::new(), node: None, not_done: false }
+    }
+
+    /// Makes a failure from an error and the chain of its causes.
+    pub fn of(kind: FailureKind, error: &(dyn std::error::Error + 'static)) -> Self {
+        let causes = std::iter::successors(error.source(), |cause| cause.source());
+        let causes = keep_ends(causes.map(|cause| clip(cause.to_string(), Self::CAUSE_BYTES)));
+        Self { causes, ..Self::new(kind, error.to_string()) }
+    }
+
+    /// Names the node.
+    #[must_use]
+    pub fn with_node(mut self, node: &NodeName) -> Self {
+        self.node = Some(node.clone());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(node) = &self.node {
+            write!(f, "node {node}: ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// What the line between the two ends of a chain of causes ends with.
+const LEFT_OUT: &str = " causes are left out";
+
+/// Keeps the first and the last causes of a chain.
+fn keep_ends(causes: impl Iterator<Item = String>) -> Vec<String> {
+    // The chain of a child's failure may have such a line already.
+    let count =
+        |cause: &str| cause.strip_suffix(LEFT_OUT).and_then(|count| count.parse().ok()).unwrap_or(1_u64);
+    let (mut kept, mut last, mut left_out) = (Vec::new(), VecDeque::new(), 0);
+    for cause in causes {
+        if kept.len() < Failure::FIRST_CAUSES {
+            kept.push(cause);
+            continue;
+        }
+        last.push_back(cause);
+        // One more than is kept, in the place of the line.
+        if last.len() > Failure::LAST_CAUSES + 1 {
+            left_out += last.pop_front().map_or(0, |cause| count(&cause));
+        }
+    }
+    if left_out > 0 {
+        left_out += last.pop_front().map_or(0, |cause| count(&cause));
+        kept.push(format!("{left_out}{LEFT_OUT}"));
+    }
+    kept.extend(last);
+    kept
+}
+
+/// Cuts a text to at most `most` bytes at a character's border.
+pub(crate) fn clip(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FailureKind, keep_ends};
+
+    fn chain(causes: std::ops::RangeInclusive<u32>) -> Vec<String> {
+        causes.map(|cause| cause.to_string()).collect()
+    }
+
+    /// The innermost cause, which is what went wrong, was dropped from the ninth level on.
+    ///
+    /// Guarantees: CHILD-4.
+    #[test]
+    fn long_chain_keeps_both_ends() {
+        for short in [0, 1, 10, 11, 20] {
+            assert_eq!(keep_ends(chain(1..=short).into_iter()), chain(1..=short));
+        }
+        for long in [21, 22, 1_000] {
+            let kept = keep_ends(chain(1..=long).into_iter());
+            assert_eq!(kept[..10], chain(1..=10));
+            assert_eq!(kept[10], format!("{} causes are left out", long - 19));
+            assert_eq!(kept[11..], chain(long - 8..=long));
+        }
+    }
+
+    /// Guarantees: CHILD-4.
+    #[test]
+    fn chain_of_chains_counts_what_is_left_out() {
+        let mut kept = keep_ends(chain(1..=25).into_iter());
+        for level in 0..5 {
+            kept.insert(0, format!("level {level}"));
+            kept = keep_ends(kept.into_iter());
+        }
+        assert_eq!(kept.len(), 20);
+        assert_eq!(kept[10], "11 causes are left out");
+        assert_eq!(kept[19], "25");
+    }
+
+    #[test]
+    fn a_kind_is_shown_as_it_is_stored() {
+        use FailureKind::*;
+        let all = [
+            Node,
+            Panic,
+            Timeout,
+            Update,
+            Route,
+            ConcurrentWrite,
+            MaxVisits,
+            MaxSteps,
+            Deadline,
+            GoalGate,
+            JoinUnmet,
+            Operator,
+            Replan,
+            Graph,
+            Rejected,
+            Expired,
+        ];
+        for kind in all {
+            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{}\"", kind.as_str()));
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The live activations and waiting tokens of each node of a run, maintained incrementally.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::graph::node_set::{NodeIx, NodeSet};
+use crate::graph::weak_order::WeakOrder;
+
+/// The tokens that wait at one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WaitingTokens {
+    /// Tokens that arrived on forward edges. They belong to the current round.
+    pub(crate) forward: u32,
+    /// Tokens that arrived on back edges. They belong to the next round.
+    pub(crate) back: u32,
+}
+
+impl WaitingTokens {
+    /// Counts the tokens.
+    pub(crate) fn count(self) -> u32 {
+        self.forward + self.back
+    }
+
+    /// Returns the count of back-edge tokens, or of the others.
+    fn of(&mut self, back: bool) -> &mut u32 {
+        if back { &mut self.back } else { &mut self.forward }
+    }
+
+    /// Returns whether every token arrived on a back edge.
+    pub(crate) fn all_back(self) -> bool {
+        self.forward == 0
+    }
+}
+
+/// The live parts of one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct AtNode {
+    in_flight: u32,
+    tokens: WaitingTokens,
+}
+
+/// The live nodes of a run, with their activations and tokens.
+///
+/// Cost does not depend on the number of tokens or activations at a node. With a thousand parallel nodes, a change of one costs the same, and a
+/// decision reads one bit per node. `Topology::liveness` creates it, for use with that topology only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Liveness {
+    order: Arc<WeakOrder>,
+    /// By node.
+    at: Box<[AtNode]>,
+    /// Active nodes and nodes with tokens, by position in the order.
+    live: NodeSet,
+    /// Nodes with tokens, by position in the order.
+    waiting: NodeSet,
+    /// Active nodes and nodes with a token of the current round. They block every node that they can reach in this round.
+    blocking: NodeSet,
+    /// Nodes with tokens from back edges only.
+    returning: NodeSet,
+}
+
+impl Liveness {
+    /// Creates a liveness without live nodes, for a graph in this order.
+    pub(crate) fn new(order: Arc<WeakOrder>) -> Self {
+        let nodes = order.order().len();
+        Self {
+            order,
+            at: vec![AtNode::default(); nodes].into(),
+            live: NodeSet::new(nodes),
+            waiting: NodeSet::new(nodes),
+            blocking: NodeSet::new(nodes),
+            returning: NodeSet::new(nodes),
+        }
+    }
+
+    /// Adds an active activation of the node.
+    pub(crate) fn started(&mut self, node: NodeIx) {
+        self.change(node, |at| at.in_flight += 1);
+    }
+
+    /// Removes an active activation of the node.
+    ///
+    /// # Panics
+    ///
+    /// Panics if none is active.
+    pub(crate) fn finished(&mut self, node: NodeIx) {
+        self.change(node, |at| {
+            at.in_flight = one_less(at.in_flight, "an activation finishes after it started")
+        });
+    }
+
+    /// Moves the only active activation from `from` to `to`, if no token waits.
+    ///
+    /// The effect is that of a token that goes from one node to the other and is taken at once.
+    pub(crate) fn stepped(&mut self, from: NodeIx, to: NodeIx) {
+        self.finished(from);
+        self.started(to);
+    }
+
+    /// Adds a token at the node; `back` if it arrived on a back edge.
+    pub(crate) fn arrived(&mut self, node: NodeIx, back: bool) {
+        self.change(node, |at| *at.tokens.of(back) += 1);
+    }
+
+    /// Removes a token at the node, because it was used alone or dropped.
+    ///
+    /// # Panics
+    ///
+    /// Panics if no such token waits at the node.
+    pub(crate) fn used(&mut self, node: NodeIx, back: bool) {
+        let used = |at: &mut AtNode| {
+            let count = at.tokens.of(back);
+            *count = one_less(*count, "a token is used after it arrived");
+        };
+        self.change(node, used);
+    }
+
+    /// Takes all tokens of the node.
+    pub(crate) fn take(&mut self, node: NodeIx) -> WaitingTokens {
+        self.change(node, |at| std::mem::take(&mut at.tokens))
+    }
+
+    /// Returns tokens that were taken.
+    fn put_back(&mut self, node: NodeIx, tokens: WaitingTokens) {
+        self.change(node, |at| at.tokens = tokens);
+    }
+
+    /// Returns the number of active activations of the node.
+    #[cfg(test)]
+    pub(crate) fn in_flight(&self, node: NodeIx) -> u32 {
+        self.at[node.as_usize()].in_flight
+    }
+
+    /// Returns the tokens that wait at the node.
+    pub(crate) fn waiting(&self, node: NodeIx) -> WaitingTokens {
+        self.at[node.as_usize()].tokens
+    }
+
+    /// Returns the nodes with tokens, in weak topological order.
+    pub(crate) fn waiting_in_order(&self) -> impl Iterator<Item = (NodeIx, WaitingTokens)> + '_ {
+        let order = self.order.order();
+        self.waiting.iter().map(|place| order[place.as_usize()]).map(|node| (node, self.waiting(node)))
+    }
+
+    /// Returns whether no activation is active and no token waits, which ends the run.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// Returns whether a node other than the one at `except` is live at a position up to `last`.
+    pub(crate) fn any_up_to(&self, last: u32, except: u32) -> bool {
+        self.live.iter().map(NodeIx::get).find(|&at| at != except).is_some_and(|first| first <= last)
+    }
+
+    /// Returns the nodes that block every node they can reach in this round.
+    pub(crate) fn blocking(&self) -> &NodeSet {
+        &self.blocking
+    }
+
+    /// Returns the nodes with tokens from back edges only, active or not.
+    pub(crate) fn returning(&self) -> &NodeSet {
+        &self.returning
+    }
+
+    /// Changes the live parts of one node, and updates the sets.
+    fn change<R>(&mut self, node: NodeIx, change: impl FnOnce(&mut AtNode) -> R) -> R {
+        let at = &mut self.at[node.as_usize()];
+        let result = change(at);
+        let AtNode { in_flight, tokens } = *at;
+        let place = NodeIx::new(self.order.position(node));
+        self.live.set(place, in_flight > 0 || tokens.count() > 0);
+        self.waiting.set(place, tokens.count() > 0);
+        self.blocking.set(node, in_flight > 0 || tokens.forward > 0);
+        self.returning.set(node, tokens.back > 0 && tokens.all_back());
+        result
+    }
+}
+
+fn one_less(count: u32, why: &str) -> u32 {
+    count.checked_sub(1).expect(why)
+}
+
+/// Tentative changes, which are reverted on drop.
+///
+/// A copy would cost each end of an activation as much as all live nodes of the run.
+#[derive(Debug)]
+pub(crate) struct LivenessTrial<'a> {
+    live: &'a mut Liveness,
+    changes: Vec<Change>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Started(NodeIx),
+    Finished(NodeIx),
+    Arrived(NodeIx, bool, usize),
+    Took(NodeIx, WaitingTokens),
+}
+
+impl<'a> LivenessTrial<'a> {
+    pub(crate) fn on(live: &'a mut Liveness) -> Self {
+        Self { live, changes: Vec::new() }
+    }
+
+    /// Like [`Liveness::started`].
+    pub(crate) fn started(&mut self, node: NodeIx) {
+        self.live.started(node);
+        self.changes.push(Change::Started(node));
+    }
+
+    /// Like [`Liveness::finished`].
+    ///
+    /// # Panics
+    ///
+    /// As [`Liveness::finished`].
+    pub(crate) fn finished(&mut self, node: NodeIx) {
+        self.live.finished(node);
+        self.changes.push(Change::Finished(node));
+    }
+
+    /// Like [`Liveness::arrived`] for several tokens.
+    pub(crate) fn arrived(&mut self, node: NodeIx, back: bool, tokens: usize) {
+        (0..tokens).for_each(|_| self.live.arrived(node, back));
+        self.changes.push(Change::Arrived(node, back, tokens));
+    }
+
+    /// Like [`Liveness::take`].
+    pub(crate) fn take(&mut self, node: NodeIx) {
+        let tokens = self.live.take(node);
+        self.changes.push(Change::Took(node, tokens));
+    }
+}
+
+impl Deref for LivenessTrial<'_> {
+    type Target = Liveness;
+
+    fn deref(&self) -> &Liveness {
+        self.live
+    }
+}
+
+impl Drop for LivenessTrial<'_> {
+    fn drop(&mut self) {
+        for change in self.changes.drain(..).rev() {
+            match change {
+                Change::Started(node) => self.live.finished(node),
+                Change::Finished(node) => self.live.started(node),
+                Change::Arrived(node, back, tokens) => (0..tokens).for_each(|_| self.live.used(node, back)),
+                Change::Took(node, tokens) => self.live.put_back(node, tokens),
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The notes of an activation about its children: their names and contents.
+//!
+//! All notes are results under names that no step can have, so any reader folds them. `#child1.review` precedes the start of the child,
+//! `#began1.review` follows the start, and `#told1.review` contains the result. The number counts the starts of the child.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::Failure;
+use super::codec::to_raw;
+use super::memo::{Memo, Memos};
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::id::{RunId, WorkflowName};
+
+const CHILD: &str = "#child";
+const BEGAN: &str = "#began";
+const TOLD: &str = "#told";
+const AGAIN: &str = "#again";
+
+/// The bond of a child to the activation that started it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ParentBond {
+    /// The child is cancelled when the activation ends first.
+    #[default]
+    Cancel,
+    /// The child continues when the activation ends first.
+    Leave,
+    /// No parent waits for the run.
+    Detached,
+}
+
+impl ParentBond {
+    /// Returns the text of the bond in the child's label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Leave => "leave",
+            Self::Detached => "detached",
+        }
+    }
+}
+
+/// The note about a child before its start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildNote {
+    /// The child's id, in the tenant of its parent.
+    pub run: RunId,
+    pub workflow: WorkflowName,
+    /// The attempt of the activation that started the child or continued with it.
+    pub attempt: u32,
+    #[serde(default)]
+    pub bond: ParentBond,
+    /// When the child is cancelled if its parent still waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+}
+
+/// The end of a child.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChildEnd {
+    /// The child completed, with this state of this version.
+    Completed {
+        state: Box<RawValue>,
+        version: u32,
+    },
+    Failed(Failure),
+    Cancelled {
+        reason: String,
+    },
+    /// The run no longer exists: it was purged.
+    Gone,
+}
+
+impl ChildEnd {
+    pub fn to_raw(&self) -> Result<Arc<RawValue>> {
+        Ok(to_raw(self)?.into())
+    }
+
+    /// Returns whether the text of an end means that the child completed.
+    pub fn is_good(text: &RawValue) -> bool {
+        text.get().starts_with("{\"completed\"")
+    }
+}
+
+/// A child from the view of its activation.
+#[derive(Clone, Debug)]
+pub struct Child {
+    pub name: String,
+    /// Number of starts, including the first.
+    pub round: u32,
+    pub note: ChildNote,
+    /// Whether the start is recorded.
+    pub began: bool,
+    /// The end of the child.
+    pub told: Option<Arc<RawValue>>,
+    /// Whether an operator retried the run since.
+    again: bool,
+}
+
+impl Child {
+    /// Creates a child that is about to start.
+    pub fn new(name: &str, round: u32, note: ChildNote) -> Self {
+        Self { name: name.to_owned(), round, note, began: false, told: None, again: false }
+    }
+
+    /// Returns whether its activation waits, or may wait, for its end.
+    pub fn is_open(&self) -> bool {
+        self.told.is_none() && self.note.bond != ParentBond::Detached
+    }
+
+    /// Returns whether the child ends with its activation.
+    pub fn ends_with_parent(&self) -> bool {
+        self.told.is_none() && self.note.bond == ParentBond::Cancel
+    }
+
+    /// Returns whether the child must be started and its start is not recorded.
+    pub fn begins(&self) -> bool {
+        !self.began && self.told.is_none()
+    }
+
+    pub fn is_completed(&self) -> bool {
+        self.told.as_deref().is_some_and(ChildEnd::is_good)
+    }
+
+    /// Returns whether the child belongs to an earlier attempt, or to the time before a retry.
+    pub fn is_of_before(&self, attempt: u32) -> bool {
+        self.again || self.note.attempt < attempt
+    }
+
+    /// Returns the name of the note before the start.
+    pub fn noted_name(&self) -> String {
+        child(self.round, &self.name)
+    }
+
+    pub fn began_name(&self) -> String {
+        began(self.round, &self.name)
+    }
+
+    pub fn told_name(&self) -> String {
+        told(self.round, &self.name)
+    }
+}
+
+/// Returns the name of the note before a child's start.
+pub fn child(round: u32, name: &str) -> String {
+    format!("{CHILD}{round}.{name}")
+}
+
+/// Returns the name of the note after the start.
+pub(crate) fn began(round: u32, name: &str) -> String {
+    format!("{BEGAN}{round}.{name}")
+}
+
+/// Returns the name of the note about the end, and of the wait for it.
+pub(crate) fn told(round: u32, name: &str) -> String {
+    format!("{TOLD}{round}.{name}")
+}
+
+/// The kind of a note about a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    Child,
+    Began,
+    Told,
+    Again,
+}
+
+/// Parses the name of a note: its kind, its round, and the child's name. Returns `None` for any other name.
+pub fn note_of(text: &str) -> Option<(Note, u32, &str)> {
+    let all = [(Note::Child, CHILD), (Note::Began, BEGAN), (Note::Told, TOLD), (Note::Again, AGAIN)];
+    all.into_iter().find_map(|(note, prefix)| split(text, prefix).map(|(round, name)| (note, round, name)))
+}
+
+/// Splits the name of a note into its round and the child's name.
+fn split<'a>(text: &'a str, prefix: &str) -> Option<(u32, &'a str)> {
+    let (round, name) = text.strip_prefix(prefix)?.split_once('.')?;
+    Some((round.parse().ok()?, name))
+}
+
+impl Memos {
+    /// Lists the children of the activation by name, each with its last start.
+    pub fn children(&self) -> Vec<Child> {
+        let mut found: BTreeMap<&str, (u32, ChildNote)> = BTreeMap::new();
+        for (text, memo) in self.range(CHILD.to_owned()..).take_while(|(text, _)| text.starts_with(CHILD)) {
+            let (Some((round, name)), Memo::Result(note)) = (split(text, CHILD), memo) else { continue };
+            let Ok(note) = serde_json::from_str(note.get()) else { continue };
+            if found.get(name).is_none_or(|(known, _)| *known < round) {
+                found.insert(name, (round, note));
+            }
+        }
+        found.into_iter().map(|(name, (round, note))| self.child_of(name, round, note)).collect()
+    }
+
+    fn child_of(&self, name: &str, round: u32, note: ChildNote) -> Child {
+        Child {
+            name: name.to_owned(),
+            round,
+            note,
+            began: self.contains_key(&began(round, name)),
+            told: match self.get(&told(round, name)) {
+                Some(Memo::Result(end)) => Some(Arc::clone(end)),
+                _ => None,
+            },
+            again: self.contains_key(&format!("{AGAIN}{round}.{name}")),
+        }
+    }
+
+    /// Returns the child with this run id, from any of its starts.
+    pub(crate) fn child_that_is(&self, run: &RunId) -> Option<Child> {
+        let notes = self.range(CHILD.to_owned()..).take_while(|(text, _)| text.starts_with(CHILD));
+        let of = notes.filter_map(|(text, memo)| {
+            let Memo::Result(note) = memo else { return None };
+            let note: ChildNote = serde_json::from_str(note.get()).ok()?;
+            let (round, name) = split(text, CHILD).filter(|_| note.run == *run)?;
+            Some(self.child_of(name, round, note))
+        });
+        of.max_by_key(|child| child.round)
+    }
+
+    /// Returns a child by its name, with its last start.
+    pub fn child(&self, name: &str) -> Option<Child> {
+        if self.is_empty() {
+            // Most activations that start a child have no notes yet, and must not pay for a name.
+            return None;
+        }
+        let rounds = self.child_names().filter_map(|(round, known)| (known == name).then_some(round));
+        // A lookup of one child among many must not read the notes of all.
+        let round = if self.contains_key(&child(2, name)) { None } else { Some(1) };
+        let round = match round.filter(|&first| self.contains_key(&child(first, name))) {
+            Some(first) => first,
+            None => rounds.max()?,
+        };
+        let Some(Memo::Result(note)) = self.get(&child(round, name)) else { return None };
+        Some(self.child_of(name, round, serde_json::from_str(note.get()).ok()?))
+    }
+
+    /// Returns whether a note announces a new run, and not a further attempt with the same run.
+    pub(crate) fn is_start(&self, text: &str, memo: &Memo) -> bool {
+        let (Some((round, name)), Memo::Result(note)) = (split(text, CHILD), memo) else { return false };
+        if round < 2 {
+            return !self.contains_key(text);
+        }
+        let run = |note: &RawValue| serde_json::from_str(note.get()).ok().map(|note: ChildNote| note.run);
+        self.child(name).is_none_or(|known| run(note).is_some_and(|run| run != known.note.run))
+    }
+
+    /// Counts the children.
+    pub fn count_children(&self) -> usize {
+        self.child_names().map(|(_, name)| name).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Lists the starts of children: the round and the name of each.
+    fn child_names(&self) -> impl Iterator<Item = (u32, &str)> {
+        let notes = self.range(CHILD.to_owned()..).take_while(|(text, _)| text.starts_with(CHILD));
+        notes.filter_map(|(text, _)| split(text, CHILD))
+    }
+
+    /// Marks the incomplete children as older than a retry, so that failed ones restart.
+    ///
+    /// # Errors
+    ///
+    /// No recorded note can cause an error.
+    pub(crate) fn retry_children(&mut self) -> Result<()> {
+        for child in self.children() {
+            if !(child.is_completed() || child.note.bond == ParentBond::Detached) {
+                let name = format!("{AGAIN}{}.{}", child.round, child.name);
+                self.insert(name, Memo::Result(to_raw(&true)?.into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the children that did not complete, because a fork starts its own. Detached runs stay started.
+    pub(crate) fn forget_children(&mut self) {
+        for Child { name, round, note, began, told, .. } in self.children() {
+            let stays = match note.bond {
+                ParentBond::Detached => began,
+                _ => told.as_deref().is_some_and(ChildEnd::is_good),
+            };
+            let is_of = |text: &str, prefix| split(text, prefix).is_some_and(|(_, of)| of == name);
+            let is_last =
+                |text: &str, prefix| stays && split(text, prefix).is_some_and(|(at, _)| at == round);
+            self.forget_if(|text, _| {
+                [CHILD, BEGAN, TOLD, AGAIN]
+                    .into_iter()
+                    .any(|prefix| is_of(text, prefix) && !is_last(text, prefix))
+            });
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The notes of an activation about a durable stream: each batch of chunks is a result with a name that no step can have.
+//!
+//! `#stream2.000007.tokens` is the eighth batch of the stream `tokens`, which the activation has started for the second time.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::memo::Memos;
+
+const STREAM: &str = "#stream";
+
+/// Consecutive chunks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Batch {
+    /// The attempt of the activation that sent the chunks.
+    pub attempt: u32,
+    /// Number of earlier chunks since the start of the stream.
+    pub first: u64,
+    pub chunks: Vec<Arc<RawValue>>,
+}
+
+/// Returns the name of the note of a batch.
+pub fn batch_name(round: u32, batch: u32, stream: &str) -> String {
+    format!("{STREAM}{round}.{batch:06}.{stream}")
+}
+
+/// Parses the name of a batch: the number of starts of the stream, and its name. Returns `None` for any other name.
+pub fn stream_of(text: &str) -> Option<(u32, &str)> {
+    let (round, rest) = text.strip_prefix(STREAM)?.split_once('.')?;
+    let (batch, stream) = rest.split_once('.')?;
+    batch.parse::<u32>().ok()?;
+    Some((round.parse().ok()?, stream))
+}
+
+impl Memos {
+    /// Returns how often the activation has started a stream.
+    pub fn rounds_of(&self, stream: &str) -> u32 {
+        let notes = self.range(STREAM.to_owned()..).take_while(|(name, _)| name.starts_with(STREAM));
+        let rounds = notes.filter_map(|(name, _)| stream_of(name));
+        rounds.filter(|(_, of)| *of == stream).map(|(round, _)| round).max().unwrap_or(0)
+    }
+}

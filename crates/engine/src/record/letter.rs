@@ -1,0 +1,59 @@
+//! Outbox messages: data that nodes send out of their runs, and later changes.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::clock::Timestamp;
+
+/// An outbox message in the record of its node.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OutboxRecord {
+    /// The topic, which selects the sink.
+    pub topic: Arc<str>,
+    pub payload: Arc<RawValue>,
+    /// Time at which its node ended.
+    pub at: Timestamp,
+}
+
+impl PartialEq for OutboxRecord {
+    fn eq(&self, other: &Self) -> bool {
+        self.topic == other.topic && self.payload.get() == other.payload.get() && self.at == other.at
+    }
+}
+
+/// A change of outbox messages. It names them by their numbers in the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LetterChange {
+    /// A process has started to deliver the waiting messages.
+    Taken,
+    /// The sink has accepted the messages.
+    Delivered {
+        /// The numbers of the messages.
+        numbers: Vec<u64>,
+    },
+    /// The sink did not accept the first of the messages.
+    Failed {
+        /// The number of the message.
+        number: u64,
+        /// Number of failed deliveries.
+        tries: u32,
+        /// The error.
+        why: String,
+        /// Time of the next delivery. Absent if the message is rejected.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        retry_at: Option<Timestamp>,
+    },
+    /// Retries these rejected messages, or all rejected ones if none is named.
+    Retry {
+        /// The numbers of the messages.
+        numbers: Vec<u64>,
+    },
+    /// Drops these messages, or all rejected ones if none is named.
+    Drop {
+        /// The numbers of the messages.
+        numbers: Vec<u64>,
+    },
+}

@@ -1,0 +1,35 @@
+//! The entries of a run's log and their encoding.
+
+#![allow(
+    missing_docs,
+    missing_debug_implementations,
+    clippy::missing_errors_doc,
+    reason = "only the runtime sees it"
+)]
+
+#[doc(hidden)]
+pub mod body;
+#[doc(hidden)]
+pub mod child;
+#[doc(hidden)]
+pub mod chunks;
+#[doc(hidden)]
+pub mod codec;
+mod done;
+#[doc(hidden)]
+pub mod effect;
+#[doc(hidden)]
+pub mod letter;
+#[doc(hidden)]
+pub mod memo;
+#[doc(hidden)]
+pub mod parent_link;
+#[doc(hidden)]
+pub mod pause;
+#[doc(hidden)]
+pub mod prints;
+mod write;
+
+pub use crate::ask::Resolution;
+pub use crate::failure::{Failure, FailureKind};
+pub use ferrata_store::{FORMAT, Labels, Parent, Record, RecordHeader, RecordKind, RunFacts, RunStatus};

@@ -1,0 +1,108 @@
+//! The trait for the state of a run.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::channels::Channels;
+use super::decode;
+use super::schema::Schema;
+use super::strict;
+use super::writer::PatchWriter;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The typed state of a run, made of channels.
+///
+/// Derive it. [`Context`](super::Context) is the untyped alternative.
+///
+/// # To ensure correctness, implementors must
+///
+/// - serialize as a JSON object with one entry per channel, and decode an equal value from it, see
+///   `check_reads_back` of `ferrata::testing`;
+/// - write exactly the changes of [`State::apply`]: folding the patch over the channels before gives the channels after, for every update and in
+///   every order of updates;
+/// - leave the state unchanged when [`State::apply`] fails;
+/// - apply the update to the state passed to [`State::apply`], not to the one it was made from: after a write conflict the same update is applied
+///   again, to another state;
+/// - neither act nor allocate for an update without changes;
+/// - neither serialize an ephemeral channel nor write it to a patch, and reset it in [`State::forget_ephemeral`] to its value in a state that was
+///   decoded from the log.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a state",
+    label = "not a state",
+    note = "write `#[derive(Clone, Serialize, Deserialize, State)]` on a struct with named fields, or use `Context`"
+)]
+pub trait State: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
+    /// The update that a node returns to change this state. The default changes nothing.
+    type Update: Default + fmt::Debug + Send + Sync + 'static;
+
+    /// Whether the type has channels that are not stored, declared with `#[state(ephemeral)]`.
+    const EPHEMERAL: bool = false;
+
+    /// Resets each ephemeral channel to its value in a state that was decoded from the log.
+    fn forget_ephemeral(&mut self) {}
+
+    /// Returns the stored channels of this type.
+    fn schema() -> Schema;
+
+    /// Compares the edited copy with the original, and returns the update between them.
+    ///
+    /// A change that the channel's reducer can express becomes an input of the reducer. Any other change becomes a plain overwrite.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] with the channel's name, for a difference that its type cannot represent.
+    fn diff(before: &Self, after: Self) -> Result<Self::Update>;
+
+    /// Applies an update and writes its changes to `patch`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] with the channel's name, for a sum that overflows or a value that cannot be stored. The state is unchanged. The caller
+    /// must drop the output in `patch`, as [`Update::apply`](super::Update::apply) does.
+    fn apply(&mut self, update: &Self::Update, patch: &mut PatchWriter) -> Result<()>;
+
+    /// Encodes the whole state as the JSON object of a base.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] with channel and path, for a value that cannot be stored, see [`strict`].
+    fn to_channels_json(&self) -> Result<Box<RawValue>> {
+        let text = strict::state_to_raw_value(self)?;
+        if text.get().starts_with('{') {
+            return Ok(text);
+        }
+        let message = "a state must serialise as a JSON object with one entry per channel; use named fields";
+        Err(Error::new(ErrorKind::Invalid, message))
+    }
+
+    /// Decodes the typed state from stored channels.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::GraphChanged`] with the name of the channel that does not fit the type.
+    fn from_channels(channels: Channels, schema: &Schema) -> Result<Self> {
+        let mut state: Self = decode::decode(channels, schema)?;
+        state.bind(schema);
+        Ok(state)
+    }
+
+    /// Passes the channels that the graph declares to the state. Only an untyped state needs them.
+    fn bind(&mut self, schema: &Schema) {
+        let _ = schema;
+    }
+}
+
+/// Returns the state as any process decodes it from the log, without values of ephemeral channels.
+#[doc(hidden)]
+pub fn as_stored<S: State>(state: &S) -> Cow<'_, S> {
+    if !S::EPHEMERAL {
+        return Cow::Borrowed(state);
+    }
+    let mut stored = state.clone();
+    stored.forget_ephemeral();
+    Cow::Owned(stored)
+}

@@ -1,0 +1,99 @@
+//! An editable copy of the state, made at the first edit.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use super::contract::State;
+use super::hand_in::HandIn;
+use super::update::Update;
+use crate::error::Result;
+
+/// The state of a node's attempt. It dereferences to `S`, and copies the state at the first write.
+///
+/// A returned draft becomes an [`Update`]: the runtime compares the fields. An unwritten draft is an empty update, without comparison.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use ferrata_core::state::{Context, Draft};
+///
+/// let mut draft = Draft::new(Arc::new(Context::new()));
+/// assert!(!draft.is_written());
+/// draft.set("title", "Ferrata")?;
+/// assert!(draft.is_written());
+/// # Ok::<(), ferrata_core::Error>(())
+/// ```
+pub struct Draft<S> {
+    before: Arc<S>,
+    // Boxed, because drafts live in the futures of nodes.
+    after: Option<Box<S>>,
+}
+
+impl<S> Draft<S> {
+    /// Creates a draft of `state`. The state is shared until the first write.
+    pub fn new(state: Arc<S>) -> Self {
+        Self { before: state, after: None }
+    }
+
+    /// Returns the original state.
+    pub fn original(&self) -> &S {
+        &self.before
+    }
+
+    /// Returns whether the draft was ever borrowed for writing.
+    pub fn is_written(&self) -> bool {
+        self.after.is_some()
+    }
+}
+
+impl<S: State> Draft<S> {
+    /// Hands in the transaction and returns the draft as the node's result. Both commit together, or neither does.
+    ///
+    /// See `NodeContext::transaction`.
+    ///
+    /// # Errors
+    ///
+    /// None. The return type is that of a node.
+    ///
+    /// <!-- held by: transactions::what_a_node_writes_and_its_record_appear_together -->
+    pub fn commit_with<T: HandIn>(self, transaction: T) -> Result<Update<S>, T::Error> {
+        Ok(Update::from(self).commit_with(transaction))
+    }
+
+    /// Returns the changes as a typed update, or `None` if the draft is unwritten.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`State::diff`].
+    pub(crate) fn into_changes(self) -> Result<Option<S::Update>> {
+        self.after.map(|after| S::diff(&self.before, *after)).transpose()
+    }
+}
+
+impl<S> Deref for Draft<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        self.after.as_deref().unwrap_or(&self.before)
+    }
+}
+
+impl<S: Clone> DerefMut for Draft<S> {
+    fn deref_mut(&mut self) -> &mut S {
+        self.after.get_or_insert_with(|| Box::new(S::clone(&self.before)))
+    }
+}
+
+impl<S> From<Arc<S>> for Draft<S> {
+    fn from(state: Arc<S>) -> Self {
+        Self::new(state)
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Draft<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Draft").field("written", &self.is_written()).field("state", &**self).finish()
+    }
+}

@@ -1,0 +1,256 @@
+//! Patches: the changes of an update, as plain operations in JSON.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+use super::op::Op;
+use super::parts::Part;
+use super::secret::{HIDDEN, Secrets};
+use crate::compact::few::SmallVec;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The changes of an update, as plain operations on channels. They are encoded once and stay text.
+///
+/// In JSON: `[{"set":["draft","text"]},{"append":["notes",["checked"]]},{"merge":["scores",{"a":1}]},
+/// {"remove":["scores",["k"]]}]`, see [`Op`]. Decoded text stays unchanged, and is not parsed until it is folded, merged or listed. A damaged patch
+/// causes an error then, never a panic. Cloning copies no text.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_core::state::{Channels, Patch};
+///
+/// let patch: Patch = serde_json::from_str(r#"[{"append":["notes",["checked"]]}]"#).unwrap();
+/// let mut state = Channels::from_json(r#"{"notes":["begun"]}"#)?;
+/// state.apply(&patch)?;
+/// assert_eq!(state.to_json()?, r#"{"notes":["begun","checked"]}"#);
+/// # Ok::<(), ferrata_core::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Patch(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    /// Text from a log or a caller, with unchecked values.
+    Text(Arc<RawValue>),
+    /// Checked values in the canonical spelling of records. They are joined to text on request, not at every merge.
+    Parts(SmallVec<Part>),
+}
+
+impl Default for Repr {
+    fn default() -> Self {
+        Self::Parts(SmallVec::new())
+    }
+}
+
+impl Patch {
+    /// Creates a patch from operations, for example for an operator's edit.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`](super::strict).
+    pub fn from_ops(ops: &[Op]) -> Result<Self> {
+        let mut parts = SmallVec::new();
+        for op in ops {
+            parts.push(Part::from_op(op)?);
+        }
+        Ok(Self::from_parts(parts))
+    }
+
+    /// Creates a patch from JSON text, which must be an array of operations.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the text is not such an array.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let bad = |source: serde_json::Error| {
+            Error::new(ErrorKind::Invalid, format!("not a patch: {source}; see `Op` for its form"))
+                .with_source(source)
+        };
+        let ops: Vec<Op> = serde_json::from_str(text).map_err(bad)?;
+        Self::from_ops(&ops)
+    }
+
+    pub(super) fn from_parts(parts: SmallVec<Part>) -> Self {
+        Self(Repr::Parts(parts))
+    }
+
+    /// Returns the operations.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if the text is not a list of operations.
+    pub fn ops(&self) -> Result<Vec<Op>> {
+        match &self.0 {
+            Repr::Text(text) => serde_json::from_str(text.get()).map_err(corrupt),
+            Repr::Parts(parts) => serde_json::from_str(render(parts)?.get()).map_err(corrupt),
+        }
+    }
+
+    /// Returns whether the patch has no operations.
+    pub fn is_empty(&self) -> bool {
+        match &self.0 {
+            Repr::Parts(parts) => parts.is_empty(),
+            Repr::Text(text) => {
+                let inside = text.get().strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+                inside.is_some_and(|inside| inside.trim_ascii().is_empty())
+            }
+        }
+    }
+
+    /// Returns the JSON text.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if the patch is a merge with a patch that had a damaged value.
+    pub fn as_raw_json(&self) -> Result<Cow<'_, RawValue>> {
+        match &self.0 {
+            Repr::Text(text) => Ok(Cow::Borrowed(text)),
+            Repr::Parts(parts) => render(parts).map(Cow::Owned),
+        }
+    }
+
+    /// Composes two patches into one with the same effect, for checkpoints that are less frequent than updates.
+    ///
+    /// A later `Set` or removal of a channel supersedes earlier operations on it. Appended items are concatenated, and merged entries are combined.
+    /// The cost depends on the size of `later`, not on all earlier merges.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if the text of a patch is not a list of operations, or has a value that cannot be stored.
+    pub fn merge(self, later: Self) -> Result<Self> {
+        if let (Repr::Parts(none), Repr::Parts(SmallVec::One(_))) = (&self.0, &later.0)
+            && none.is_empty()
+        {
+            return Ok(later);
+        }
+        let mut parts = self.into_parts()?;
+        for part in later.into_parts()? {
+            super::parts::join(&mut parts, part);
+        }
+        Ok(Self::from_parts(parts))
+    }
+
+    /// Returns the patch in its stored form, with decodable values in the canonical spelling of records.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if the text is not a list of operations, [`ErrorKind::Invalid`] if a value in it cannot be stored.
+    #[doc(hidden)]
+    pub fn checked(self) -> Result<Self> {
+        let Repr::Text(text) = &self.0 else { return Ok(self) };
+        let mut parts = SmallVec::new();
+        for part in Part::parse_all(text.get()).map_err(corrupt)? {
+            parts.push(part.checked()?);
+        }
+        Ok(Self::from_parts(parts))
+    }
+
+    /// Appends the JSON text in serde's form.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
+        let parts = match &self.0 {
+            Repr::Text(text) => {
+                out.extend_from_slice(text.get().as_bytes());
+                return Ok(());
+            }
+            Repr::Parts(parts) => parts,
+        };
+        out.push(b'[');
+        for (at, part) in parts.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            part.write(out)?;
+        }
+        out.push(b']');
+        Ok(())
+    }
+
+    /// Returns the patch with [`HIDDEN`] instead of the changes in secret channels.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corrupt`] if the text is not a list of operations.
+    #[doc(hidden)]
+    pub fn hiding(&self, secrets: &Secrets) -> Result<Self> {
+        if secrets.is_empty() {
+            return Ok(self.clone());
+        }
+        let hidden = |op: Op| match secrets.contains(op.channel()) {
+            true => Op::Set(op.channel().to_owned(), HIDDEN.into()),
+            false => op,
+        };
+        Self::from_ops(&self.ops()?.into_iter().map(hidden).collect::<Vec<_>>())
+    }
+
+    fn into_parts(self) -> Result<SmallVec<Part>> {
+        match self.0 {
+            Repr::Parts(parts) => Ok(parts),
+            Repr::Text(text) => {
+                let mut parts = SmallVec::new();
+                for part in Part::parse_all(text.get()).map_err(corrupt)? {
+                    let part = part.checked().map_err(|error| {
+                        let message = format!("not a patch: {}", error.message());
+                        Error::new(ErrorKind::Corrupt, message).with_source(error)
+                    })?;
+                    super::parts::join(&mut parts, part);
+                }
+                Ok(parts)
+            }
+        }
+    }
+}
+
+fn render(parts: &[Part]) -> Result<Box<RawValue>> {
+    serde_json::value::to_raw_value(parts).map_err(corrupt)
+}
+
+pub(super) fn corrupt(source: serde_json::Error) -> Error {
+    Error::new(ErrorKind::Corrupt, format!("not a patch: {source}")).with_source(source)
+}
+
+impl PartialEq for Patch {
+    /// Compares the operations.
+    fn eq(&self, other: &Self) -> bool {
+        match (self.ops(), other.ops()) {
+            (Ok(left), Ok(right)) => left == right,
+            _ => false,
+        }
+    }
+}
+
+impl Serialize for Patch {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Repr::Text(text) => text.serialize(serializer),
+            Repr::Parts(parts) => parts.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Patch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        if !text.get().starts_with('[') {
+            return Err(serde::de::Error::custom("a patch is an array of operations"));
+        }
+        Ok(Self(Repr::Text(Arc::from(text))))
+    }
+}
+
+impl fmt::Debug for Patch {
+    /// Shows the size without payloads.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Repr::Text(text) => write!(f, "Patch({} bytes)", text.get().len()),
+            Repr::Parts(parts) => write!(f, "Patch({} operations)", parts.len()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

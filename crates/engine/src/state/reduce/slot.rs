@@ -1,0 +1,232 @@
+//! The part of a typed update for one channel, and its application.
+
+use std::marker::PhantomData;
+
+use serde::{Serialize, Serializer};
+
+use super::{Difference, Reduce, Step};
+use crate::error::Result;
+use crate::state::channel::ChannelId;
+use crate::state::same::same;
+use crate::state::strict;
+use crate::state::writer::{PatchWriter, Write};
+
+/// The part of a typed update for one channel: an optional overwrite, then an optional input for the reducer.
+#[derive(Debug)]
+pub struct Slot<T, I> {
+    overwrite: Option<T>,
+    input: Option<I>,
+}
+
+impl<T, I> Default for Slot<T, I> {
+    fn default() -> Self {
+        Self { overwrite: None, input: None }
+    }
+}
+
+impl<T, I> Slot<T, I> {
+    /// Replaces the channel, and drops the update's earlier changes of it.
+    pub fn overwrite(&mut self, value: T) {
+        *self = Self { overwrite: Some(value), input: None };
+    }
+
+    /// Adds an input for the reducer.
+    pub fn reduce<R: Reduce<T, Input = I>>(&mut self, input: I) {
+        match &mut self.input {
+            Some(earlier) => R::join(earlier, input),
+            None => self.input = Some(input),
+        }
+    }
+
+    /// Returns whether the update does not change the channel.
+    pub fn is_empty(&self) -> bool {
+        self.overwrite.is_none() && self.input.is_none()
+    }
+}
+
+/// The encoding of a channel, either by its type or by `#[serde(serialize_with)]` of its field.
+pub trait Encode<T> {
+    /// Serializes the value of a channel.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the serializer.
+    fn encode<S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error>;
+}
+
+/// Encodes a channel by its type.
+#[derive(Clone, Copy, Debug)]
+pub struct Plain;
+
+impl<T: Serialize> Encode<T> for Plain {
+    fn encode<S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        value.serialize(serializer)
+    }
+}
+
+struct Encoded<'a, T, E>(&'a T, PhantomData<E>);
+
+impl<T, E: Encode<T>> Serialize for Encoded<'_, T, E> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        E::encode(self.0, serializer)
+    }
+}
+
+/// A written change of one channel. Applying it cannot fail.
+#[derive(Debug)]
+#[must_use = "commit it, or the state is not what the patch says"]
+pub struct Ready<T, R: Reduce<T>> {
+    overwrite: Option<T>,
+    step: Step<T, R::More>,
+}
+
+impl<T, R: Reduce<T>> Ready<T, R> {
+    /// Changes the channel.
+    pub fn commit(self, current: &mut T) {
+        if let Some(value) = self.overwrite {
+            *current = value;
+        }
+        match self.step {
+            Step::Keep => {}
+            Step::Replace(value) => *current = value,
+            Step::Extend(more) => R::extend(current, more),
+        }
+    }
+}
+
+/// Compares one channel of an edited state.
+///
+/// # Errors
+///
+/// The errors of [`Reduce::diff`].
+pub fn diff<T: PartialEq, R: Reduce<T>>(
+    channel: &ChannelId,
+    before: &T,
+    after: T,
+) -> Result<Slot<T, R::Input>> {
+    let mut slot = Slot::default();
+    if *before != after {
+        match R::diff(channel, before, after)? {
+            Difference::None => {}
+            Difference::Input(input) => slot.input = Some(input),
+            Difference::Overwrite(value) => slot.overwrite = Some(value),
+        }
+    }
+    Ok(slot)
+}
+
+/// The derive's comparison of a channel: by `==` if the type is `Eq`, otherwise by the stored form as well.
+#[derive(Debug)]
+pub struct Comparison<T, R, E>(PhantomData<fn() -> T>, PhantomData<fn() -> R>, PhantomData<fn() -> E>);
+
+impl<T, R, E> Comparison<T, R, E> {
+    /// Creates a comparison of one channel.
+    pub const fn new() -> Self {
+        Self(PhantomData, PhantomData, PhantomData)
+    }
+}
+
+impl<T, R, E> Default for Comparison<T, R, E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Comparison of values of an `Eq` type.
+pub trait ByEquality<T, R: Reduce<T>> {
+    /// Compares one channel of an edited state, see [`diff`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Reduce::diff`].
+    fn compare(&self, channel: &ChannelId, before: &T, after: T) -> Result<Slot<T, R::Input>>;
+}
+
+impl<T: Eq, R: Reduce<T>, E> ByEquality<T, R> for Comparison<T, R, E> {
+    fn compare(&self, channel: &ChannelId, before: &T, after: T) -> Result<Slot<T, R::Input>> {
+        diff::<T, R>(channel, before, after)
+    }
+}
+
+/// Comparison of values of a type that is not `Eq`, such as one with floats: `==` treats `0.0` and `-0.0` as equal.
+///
+/// Implemented for a reference to a [`Comparison`], because the compiler then prefers [`ByEquality`] if both apply.
+pub trait ByStored<T, R: Reduce<T>> {
+    /// Compares the stored form of one channel of an edited state.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Reduce::diff`], and [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) for a value that cannot be stored.
+    fn compare(&self, channel: &ChannelId, before: &T, after: T) -> Result<Slot<T, R::Input>>;
+}
+
+impl<T: Clone, R: Reduce<T>, E: Encode<T>> ByStored<T, R> for &Comparison<T, R, E> {
+    fn compare(&self, channel: &ChannelId, before: &T, after: T) -> Result<Slot<T, R::Input>> {
+        let stored =
+            |value: &T| strict::channel_to_value(channel.name(), &Encoded::<T, E>(value, PhantomData));
+        let wanted = stored(&after)?;
+        let mut slot = Slot::default();
+        if same(&stored(before)?, &wanted) {
+            return Ok(slot);
+        }
+        match R::diff(channel, before, after.clone())? {
+            Difference::None => {}
+            Difference::Overwrite(value) => slot.overwrite = Some(value),
+            Difference::Input(input) => {
+                slot.input = Some(input);
+                if R::EXACT {
+                    let mut made = before.clone();
+                    prepare::<T, R, E>(channel, before, &slot, &mut PatchWriter::idle())?.commit(&mut made);
+                    if !same(&stored(&made)?, &wanted) {
+                        slot.overwrite(after);
+                    }
+                }
+            }
+        }
+        Ok(slot)
+    }
+}
+
+/// Computes and writes a channel's change: all the work that can fail.
+///
+/// # Errors
+///
+/// The errors of [`Reduce::prepare`] and [`PatchWriter::set`].
+pub fn prepare<T: Clone, R: Reduce<T>, E: Encode<T>>(
+    channel: &ChannelId,
+    current: &T,
+    slot: &Slot<T, R::Input>,
+    patch: &mut PatchWriter,
+) -> Result<Ready<T, R>> {
+    let encoded = |value| Encoded::<T, E>(value, PhantomData);
+    if let Some(value) = &slot.overwrite {
+        patch.set(channel, &encoded(value), Write::Overwritten)?;
+    }
+    let step = match &slot.input {
+        None => Step::Keep,
+        Some(input) => R::prepare(channel, slot.overwrite.as_ref().unwrap_or(current), input, patch)?,
+    };
+    if let Step::Replace(value) = &step {
+        patch.set(channel, &encoded(value), Write::Reduced)?;
+    }
+    Ok(Ready { overwrite: slot.overwrite.clone(), step })
+}
+
+/// Prepares the change of an ephemeral channel, like [`prepare`]. It writes nothing, and conflicts with no concurrent writer.
+///
+/// # Errors
+///
+/// The errors of [`Reduce::prepare`].
+pub fn prepare_ephemeral<T: Clone, R: Reduce<T>>(
+    channel: &ChannelId,
+    current: &T,
+    slot: &Slot<T, R::Input>,
+) -> Result<Ready<T, R>> {
+    let step = match &slot.input {
+        None => Step::Keep,
+        Some(input) => {
+            R::prepare(channel, slot.overwrite.as_ref().unwrap_or(current), input, &mut PatchWriter::idle())?
+        }
+    };
+    Ok(Ready { overwrite: slot.overwrite.clone(), step })
+}

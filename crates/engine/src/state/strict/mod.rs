@@ -1,0 +1,162 @@
+//! Strict encoding of user values: rejects values that JSON cannot represent, instead of changing them silently.
+//!
+//! `serde_json` writes NaN as `null`, `Some(None)` as `null`, and cannot read nesting deeper than 128. A checkpoint with such a value would decode to
+//! another value after a restart, or fail. All user values are therefore encoded through this module.
+//!
+//! The module sees only serde's data model. If a type's `Serialize` and `Deserialize` fit each other, it accepts exactly the values that decode to an
+//! equal value. It cannot see the type's own `Deserialize`: `untagged`, `flatten` and skipped fields. `start`
+//! therefore decodes its input again, and `check_reads_back` of `ferrata::testing` does so in tests.
+
+mod compound;
+mod keys;
+mod path;
+mod raw;
+mod serializer;
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::text::Text;
+use crate::error::Result;
+use keys::OneKey;
+use path::{Subject, Tracker};
+use serializer::Strict;
+
+/// The maximum nesting depth of a value.
+///
+/// `serde_json` reads at most 128 levels, and a stored value is nested a few levels inside its record.
+pub const MAX_DEPTH: u8 = 100;
+
+/// Encodes `value` as JSON text.
+///
+/// `serde_json` decodes every accepted value to an equal value, if the type's `Deserialize` fits its `Serialize`. The cost over
+/// `serde_json::to_string` is a comparison per float and per level of nesting, and a copy of the keys of each map.
+///
+/// # Errors
+///
+/// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid), with the path, for:
+///
+/// - a NaN or an infinity;
+/// - an integer beyond 64 bits;
+/// - a `Some` of a value that is written as `null` (`Some(None)`, `Some(())`);
+/// - a map key other than text, or two keys of one map with the same text;
+/// - a tuple variant without fields;
+/// - nesting deeper than [`MAX_DEPTH`];
+/// - any error of the value's own `Serialize`.
+///
+/// # Examples
+///
+/// ```
+/// use ferrata_core::state::strict;
+///
+/// assert_eq!(strict::to_json_string(&[1, 2])?, "[1,2]");
+/// let error = strict::to_json_string(&[f64::NAN]).unwrap_err();
+/// assert!(error.message().starts_with("value[0]: NaN cannot be stored"));
+/// # Ok::<(), ferrata_core::Error>(())
+/// ```
+pub fn to_json_string<T: ?Sized + Serialize>(value: &T) -> Result<String> {
+    run(Subject::Value, value, |value| serde_json::to_string(value))
+}
+
+/// Encodes `value` as JSON text that other JSON can embed without parsing.
+///
+/// # Errors
+///
+/// The errors of [`to_json_string`].
+pub fn to_raw_value<T: ?Sized + Serialize>(value: &T) -> Result<Box<RawValue>> {
+    run(Subject::Value, value, |value| serde_json::value::to_raw_value(value))
+}
+
+/// Converts `value` to a JSON value.
+///
+/// # Errors
+///
+/// The errors of [`to_json_string`].
+pub fn to_value<T: ?Sized + Serialize>(value: &T) -> Result<Value> {
+    run(Subject::Value, value, |value| serde_json::to_value(value))
+}
+
+/// Encodes a value of the channel `name`. Errors contain the name.
+pub(crate) fn channel_to_text<T: ?Sized + Serialize>(name: &str, value: &T) -> Result<Text> {
+    run(Subject::Channel(name), value, |value| Text::of(value))
+}
+
+/// Encodes entries to be merged into the channel `name`. If two entries have the same key, the later one wins.
+pub(crate) fn channel_entries_to_text<T: ?Sized + Serialize>(name: &str, entries: &T) -> Result<Text> {
+    run_at(Subject::Channel(name), (MAX_DEPTH, Role::Entries), entries, |entries| Text::of(entries))
+}
+
+/// Converts a value of the channel `name`. Errors contain the name.
+pub(crate) fn channel_to_value<T: ?Sized + Serialize>(name: &str, value: &T) -> Result<Value> {
+    run(Subject::Channel(name), value, |value| serde_json::to_value(value))
+}
+
+/// Encodes a whole state, with channels as its first level.
+#[doc(hidden)]
+pub fn state_to_raw_value<T: ?Sized + Serialize>(state: &T) -> Result<Box<RawValue>> {
+    // The outer object does not count as a level: a value that fits a patch also fits a base.
+    run_at(Subject::State, (MAX_DEPTH + 1, Role::Value), state, |state| {
+        serde_json::value::to_raw_value(state)
+    })
+}
+
+/// Encodes a map key as `serde_json` does inside a map.
+pub(crate) fn key_text<K: Serialize>(channel: &str, key: &K) -> Result<String> {
+    let map = channel_to_value(channel, &OneKey(key))?;
+    let key = map.as_object().and_then(|map| map.keys().next());
+    Ok(key.expect("a map of one entry has one key").clone())
+}
+
+fn run<T: ?Sized + Serialize, R>(
+    subject: Subject<'_>,
+    value: &T,
+    encode: impl FnOnce(&StrictValue<'_, T>) -> serde_json::Result<R>,
+) -> Result<R> {
+    run_at(subject, (MAX_DEPTH, Role::Value), value, encode)
+}
+
+fn run_at<T: ?Sized + Serialize, R>(
+    subject: Subject<'_>,
+    (room, role): (u8, Role),
+    value: &T,
+    encode: impl FnOnce(&StrictValue<'_, T>) -> serde_json::Result<R>,
+) -> Result<R> {
+    let tracker = Tracker::default();
+    encode(&StrictValue { value, room, role, tracker: &tracker })
+        .map_err(|source| tracker.into_error(subject, source))
+}
+
+/// The role of a value in its container.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Value,
+    /// The content of an option. Written as `null`, it would be decoded as `None`.
+    Held,
+    /// A map with later entries that replace earlier ones of the same key.
+    Entries,
+}
+
+/// A value that serializes through [`Strict`] with any serializer.
+struct StrictValue<'a, T: ?Sized> {
+    value: &'a T,
+    /// The remaining levels of nesting.
+    room: u8,
+    role: Role,
+    tracker: &'a Tracker,
+}
+
+impl<T: ?Sized + Serialize> Serialize for StrictValue<'_, T> {
+    #[inline]
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value.serialize(Strict {
+            inner: serializer,
+            room: self.room,
+            role: self.role,
+            tracker: self.tracker,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
