@@ -430,16 +430,21 @@ async fn a_record_over_the_limit_is_too_large() {
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn another_layout_is_unsupported_for_every_call() {
     let server = server(&[]);
-    for (layout, remedy) in [(3, "upgrade"), (1, "another prefix")] {
+    for (marker, remedy) in
+        [(r#"{"version":2,"shards":1}"#, "upgrade"), ("2 1", "start anew"), ("1 1", "start anew")]
+    {
         let place = Place::at(&server.url(), false);
-        send(&server.url(), &[&format!("SET|{}:layout|{layout} 1", place.prefix)]).await;
+        send(&server.url(), &[&format!("SET|{}:layout|{marker}", place.prefix)]).await;
         let store = place.store();
         let author = log_of("r-1");
         says(&store.setup().await.unwrap_err(), ErrorKind::Unsupported, &[remedy]);
         says(&append_one(&store, &author.next(1)).await.unwrap_err(), ErrorKind::Unsupported, &[remedy]);
         let listed = store.runs(&RunQuery::default(), Page::default()).await;
         says(&listed.unwrap_err(), ErrorKind::Unsupported, &[remedy]);
+        says(&store.purge(&author.key, None).await.unwrap_err(), ErrorKind::Unsupported, &[remedy]);
     }
+    let keys: u64 = redis::cmd("DBSIZE").query_async(&mut connect(&server.url()).await).await.unwrap();
+    assert_eq!(keys, 3, "the markers and nothing else");
 }
 
 #[tokio::test(flavor = "multi_thread")]
