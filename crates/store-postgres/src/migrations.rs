@@ -16,12 +16,13 @@ pub struct Migration {
 
 /// The scripts by version, each a name and the statements. A released script is never edited: a change of the tables is another script.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scripts(pub(crate) &'static [(&'static str, &'static str)]);
+pub(crate) struct MigrationScripts(pub(crate) &'static [(&'static str, &'static str)]);
 
 /// The scripts of this library.
-pub(crate) const SCRIPTS: Scripts = Scripts(&[("tables", include_str!("../migrations/0001_tables.sql"))]);
+pub(crate) const SCRIPTS: MigrationScripts =
+    MigrationScripts(&[("tables", include_str!("../migrations/0001_tables.sql"))]);
 
-impl Scripts {
+impl MigrationScripts {
     /// Returns the version of the tables after all scripts.
     pub(crate) fn version(self) -> i32 {
         i32::try_from(self.0.len()).unwrap_or(i32::MAX)

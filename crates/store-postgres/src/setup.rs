@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _
 
 use crate::db::{Db, Sql, query};
 use crate::error::{Call, StoreError, fault, is_lost};
-use crate::migrations::Scripts;
+use crate::migrations::MigrationScripts;
 use crate::names::Names;
 use crate::tasks::to_its_end;
 
@@ -32,14 +32,14 @@ const VERSION: &str = "SELECT (SELECT max(version) FROM {migrations}), EXISTS (S
 const ANSWERS: u32 = 10;
 
 /// Runs the scripts that the tables lack.
-pub(crate) async fn run(db: &Db, names: &Names, scripts: Scripts) -> Result<()> {
+pub(crate) async fn run(db: &Db, names: &Names, scripts: MigrationScripts) -> Result<()> {
     let (db, names) = (db.clone(), names.clone());
     to_its_end(async move { set_up_on_any(&db, &names, scripts).await })
         .await
         .map_err(|failed| failed.into_error(OPERATION))
 }
 
-async fn set_up_on_any(db: &Db, names: &Names, scripts: Scripts) -> Result<(), StoreError> {
+async fn set_up_on_any(db: &Db, names: &Names, scripts: MigrationScripts) -> Result<(), StoreError> {
     // A setup on a dead connection restarts on another one: it repeats no change.
     let mut tries = 0;
     loop {
@@ -58,7 +58,7 @@ async fn set_up_on_any(db: &Db, names: &Names, scripts: Scripts) -> Result<(), S
 async fn set_up(
     connection: &mut PgConnection,
     names: &Names,
-    scripts: Scripts,
+    scripts: MigrationScripts,
 ) -> Result<Result<(), StoreError>, sqlx::Error> {
     // All in one transaction: with a pooler that shares connections by transaction, everything reaches one server process.
     let mut transaction = connection.begin().await?;
@@ -146,7 +146,7 @@ async fn version(
     connection: &mut PgConnection,
     names: &Names,
     look: &ServerSettings,
-    scripts: Scripts,
+    scripts: MigrationScripts,
 ) -> Result<Result<i32, StoreError>, sqlx::Error> {
     if !look.has_tables {
         return Ok(Ok(0));

@@ -21,12 +21,12 @@ pub(crate) struct RunFactsEntry {
 #[derive(Deserialize)]
 struct Version {
     version: Option<u64>,
-    /// What unreleased versions wrote instead.
+    /// The version of unreleased layouts.
     layout: Option<u64>,
 }
 
 impl Version {
-    /// Reads the version; 0 of what an unreleased version wrote.
+    /// Reads the version; 0 for an unreleased layout.
     fn read(text: &[u8]) -> serde_json::Result<u64> {
         let Self { version, layout } = serde_json::from_slice(text)?;
         version.or(layout.map(|_| 0)).ok_or_else(|| serde::de::Error::missing_field("version"))
@@ -35,13 +35,13 @@ impl Version {
 
 /// The contents of the marker.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Marker {
+pub(crate) struct LayoutMarker {
     version: u64,
     /// The number of shards of the index.
     pub(crate) shards: u16,
 }
 
-impl Marker {
+impl LayoutMarker {
     pub(crate) fn write(shards: u16) -> String {
         // Numbers always have JSON.
         serde_json::to_string(&Self { version: VERSION, shards }).unwrap_or_default()
@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn marker_of_this_version_is_read() {
-        assert_eq!(Marker::write(16), r#"{"version":1,"shards":16}"#);
-        assert_eq!(Marker::read(&Marker::write(16)).unwrap().shards, 16);
+        assert_eq!(LayoutMarker::write(16), r#"{"version":1,"shards":16}"#);
+        assert_eq!(LayoutMarker::read(&LayoutMarker::write(16)).unwrap().shards, 16);
         for (text, words) in [
             (r#"{"version":2,"parts":[1]}"#, "upgrade this process"),
             ("2 16", "start anew"),
@@ -150,7 +150,7 @@ mod tests {
             ("{}", "cannot be read"),
             ("sixteen", "cannot be read"),
         ] {
-            let refused = Marker::read(text).err().unwrap().to_string();
+            let refused = LayoutMarker::read(text).err().unwrap().to_string();
             assert!(refused.contains(words), "{text}: {refused}");
         }
     }

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 use crate::config::{MAX_KEEP, RedisOptions, target};
-use crate::entry::Marker;
+use crate::entry::LayoutMarker;
 use crate::error::{Doubt, StoreError};
 use crate::index::Index;
 use crate::known::KnownHeads;
@@ -99,14 +99,14 @@ impl Inner {
             let found = match self.link.call(look.clone()).await? {
                 Value::Nil => {
                     let shards = if self.link.is_cluster() { CLUSTER_SHARDS } else { 1 };
-                    let ours = Call::plain(&["SET"], key).arg(Marker::write(shards)).arg("NX");
+                    let ours = Call::plain(&["SET"], key).arg(LayoutMarker::write(shards)).arg("NX");
                     self.link.call(ours).await?;
                     // The stored value applies, from any writer.
                     self.link.call(look).await?
                 }
                 found => found,
             };
-            let Marker { shards, .. } = Marker::read(&reply::text(found)?)?;
+            let LayoutMarker { shards, .. } = LayoutMarker::read(&reply::text(found)?)?;
             Ok(Index::new(self.layout.clone(), shards, self.options.stale_after))
         };
         self.index.get_or_try_init(init).await

@@ -28,7 +28,7 @@ const FILL: &str = "INSERT INTO {runs} (created, status, graph, input, tenant, r
 async fn next_version_migrates_tables_once() {
     let url =
         std::env::var("STORE_TEST_POSTGRES_URL").expect("set STORE_TEST_POSTGRES_URL to a PostgreSQL server");
-    let second = Scripts(vec![SCRIPTS.0[0], NEXT].leak());
+    let second = MigrationScripts(vec![SCRIPTS.0[0], NEXT].leak());
     let id = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
     let schema = format!("t_{}", &id[..30]);
     let names = Names::new(&schema, "").unwrap();
