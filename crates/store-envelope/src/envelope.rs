@@ -4,7 +4,6 @@ use std::io::Read as _;
 
 use aes_gcm_siv::Nonce;
 use bytes::Bytes;
-use chacha20poly1305::XNonce;
 use chacha20poly1305::aead::{Aead as _, AeadInOut as _, Payload};
 use ferrata_store::{Error, ErrorKind, Record, RecordHeader, Result, RunKey};
 
@@ -14,19 +13,13 @@ use crate::store::EnvelopeOptions;
 /// The first byte of every envelope. No body begins with it: it is JSON, and in UTF-8 the byte has no meaning.
 const MARK: u8 = 0xFE;
 
-/// The newest version of the envelope: that of each that is encrypted.
-const VERSION: u8 = 2;
-
-/// The version of each that is not encrypted, and of those that were encrypted with another cipher.
-const FIRST: u8 = 1;
+/// The version of the envelope.
+const VERSION: u8 = 1;
 
 const COMPRESSED: u8 = 1;
 const ENCRYPTED: u8 = 2;
 
-/// The length of the nonce of XChaCha20, in an envelope of the first version.
-const OLD_NONCE: usize = 24;
-
-/// The length of the tag of either cipher.
+/// The length of the cipher's tag.
 const TAG: usize = 16;
 
 /// zstd's own default: most of the gain, for some microseconds a record.
@@ -53,7 +46,7 @@ pub(crate) fn close(
     match key {
         // A plain body that looks like an envelope gets an envelope without flags.
         None if flags == 0 && body.first() != Some(&MARK) => Ok(body.clone()),
-        None => Ok([&[MARK, FIRST, flags], inside].concat().into()),
+        None => Ok([&[MARK, VERSION, flags], inside].concat().into()),
         Some(key) => encrypt(key, flags, run, header, inside),
     }
 }
@@ -73,7 +66,7 @@ pub(crate) fn key_of<'a>(run: &RunKey, header: &RecordHeader, stored: &'a [u8]) 
     match flags(run, header, stored)? & ENCRYPTED {
         0 => Ok(None),
         _ => match parts(stored) {
-            Some((name, ..)) => Ok(Some(name)),
+            Some((name, _)) => Ok(Some(name)),
             None => Err(corrupt(run, header, CUT)),
         },
     }
@@ -85,20 +78,12 @@ fn flags(run: &RunKey, header: &RecordHeader, stored: &[u8]) -> Result<u8> {
         _ if stored.first() != Some(&MARK) => Ok(0),
         Some(&[version, _]) if version > VERSION => {
             let message = format!(
-                "the record has envelope {version}, this version opens up to {VERSION}; upgrade this process"
+                "the record has envelope {version}, this version opens {VERSION}; upgrade this process"
             );
             Err(at(run, header, ErrorKind::Unsupported, message))
         }
-        Some(&[version, flags]) if is_known(version, flags) => Ok(flags),
+        Some(&[VERSION, flags]) if flags & !(COMPRESSED | ENCRYPTED) == 0 => Ok(flags),
         _ => Err(corrupt(run, header, "the envelope of the record is none")),
-    }
-}
-
-fn is_known(version: u8, flags: u8) -> bool {
-    match version {
-        FIRST => flags & !(COMPRESSED | ENCRYPTED) == 0,
-        VERSION => flags & !COMPRESSED == ENCRYPTED,
-        _ => false,
     }
 }
 
@@ -146,14 +131,11 @@ pub(crate) fn open(
             };
             let keys = keys.ok_or_else(|| lacks("; give this process its keys"))?;
             let key = keys.find(name).ok_or_else(|| lacks(", which is not in the keyring; add it"))?;
-            let (_, nonce, sealed) = parts(stored).ok_or_else(|| corrupt(CUT))?;
-            let outside = &stored[..stored.len() - sealed.len() - nonce.len()];
+            let (_, sealed) = parts(stored).ok_or_else(|| corrupt(CUT))?;
+            let outside = &stored[..stored.len() - sealed.len()];
             let aad = bound_to(outside, run, header);
             let sealed = Payload { msg: sealed, aad: &aad };
-            let opened = match XNonce::try_from(nonce) {
-                Ok(nonce) => key.old_cipher.decrypt(&nonce, sealed),
-                Err(_) => key.cipher.decrypt(&nonce_of(header), sealed),
-            };
+            let opened = key.cipher.decrypt(&nonce_of(header), sealed);
             Bytes::from(opened.map_err(|_| corrupt("the record is not what was encrypted for this place"))?)
         }
     };
@@ -197,7 +179,7 @@ fn nonce_of(header: &RecordHeader) -> Nonce {
     nonce
 }
 
-/// The associated data of the cipher: the bytes before the nonce, the run, and the place and identity of the record.
+/// The associated data of the cipher: the bytes before the body, the run, and the place and identity of the record.
 fn bound_to(outside: &[u8], run: &RunKey, header: &RecordHeader) -> Vec<u8> {
     let (tenant, id) = (run.tenant.as_str().as_bytes(), run.run.as_str().as_bytes());
     let mut bound = Vec::with_capacity(outside.len() + tenant.len() + id.len() + 64);
@@ -214,13 +196,10 @@ fn bound_to(outside: &[u8], run: &RunKey, header: &RecordHeader) -> Vec<u8> {
     bound
 }
 
-/// Cuts an encrypted envelope into the name of its key, the nonce, which only the first version has, and what is encrypted.
-fn parts(stored: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let nonce = if *stored.get(1)? == FIRST { OLD_NONCE } else { 0 };
+/// Cuts an encrypted envelope into the name of its key, and what is encrypted.
+fn parts(stored: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&length, rest) = stored.get(3..)?.split_first()?;
-    let (name, rest) = rest.split_at_checked(length.into())?;
-    let (nonce, sealed) = rest.split_at_checked(nonce)?;
-    Some((name, nonce, sealed))
+    rest.split_at_checked(length.into())
 }
 
 /// Compresses; none if it does not get smaller.

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use aes::Aes256;
-use aes_gcm_siv::AesGcmSiv;
-use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305};
+use aes_gcm_siv::{AesGcmSiv, KeyInit as _};
 use ferrata_store::{Error, ErrorKind, Result};
 use zeroize::{Zeroize as _, Zeroizing};
 
@@ -14,8 +13,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 const MAX_NAME: usize = 64;
 
 /// The context string of the cipher keys. Another string is another format.
-const CIPHER: &str = "ferrata envelope 2 cipher";
-const OLD_CIPHER: &str = "ferrata envelope 1 cipher";
+const CIPHER: &str = "ferrata envelope 1 cipher";
 const BLOBS: &str = "ferrata envelope 1 blobs";
 
 /// A secret of 256 bits. Its memory is overwritten when it is dropped, and nothing shows it.
@@ -90,8 +88,6 @@ pub(crate) struct DerivedKeys {
     pub(crate) name: String,
     /// They overwrite their memory themselves.
     pub(crate) cipher: Aes256GcmSiv,
-    /// That of envelopes of version 1, which are opened and not made any more.
-    pub(crate) old_cipher: XChaCha20Poly1305,
     blobs: BlobKey,
 }
 
@@ -101,8 +97,7 @@ impl DerivedKeys {
     fn new(name: String, key: &Key) -> Arc<Self> {
         let derived = |context| Zeroizing::new(blake3::derive_key(context, &*key.0));
         let cipher = Aes256GcmSiv::new((&*derived(CIPHER)).into());
-        let old_cipher = XChaCha20Poly1305::new((&*derived(OLD_CIPHER)).into());
-        Arc::new(Self { name, cipher, old_cipher, blobs: BlobKey(derived(BLOBS)) })
+        Arc::new(Self { name, cipher, blobs: BlobKey(derived(BLOBS)) })
     }
 }
 

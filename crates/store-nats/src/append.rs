@@ -12,7 +12,6 @@ use futures_util::future::join_all;
 use tokio::task::unconstrained;
 
 use crate::error::{Doubt, IN_FLIGHT, NO_STREAM, StoreError, WRONG_LAST};
-use crate::layout::LAYOUT;
 use crate::message::{Base, MessageContent, OutgoingMessage};
 use crate::notices;
 use crate::read::{ATTEMPTS, End};
@@ -193,13 +192,5 @@ fn said_by(append: &RunAppend, stood: Option<&KnownHead>) -> Option<MessageConte
         (Some(stood), _) => (stood.first, own.unwrap_or(stood.base), (*stood.facts).clone()),
         (None, facts) => (Seq::new(0), own?, facts.clone()?),
     };
-    Some(MessageContent {
-        first,
-        base,
-        head: records.last()?.clone(),
-        records,
-        is_cut: false,
-        layout: LAYOUT,
-        facts,
-    })
+    Some(MessageContent { first, base, head: records.last()?.clone(), records, is_cut: false, facts })
 }

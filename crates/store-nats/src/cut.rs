@@ -5,34 +5,19 @@ use std::collections::HashSet;
 use ferrata_store::Record;
 
 use crate::error::StoreError;
-use crate::layout::RESEALED;
 use crate::message::{Base, MessageContent, OutgoingMessage};
 use crate::read::{Entry, Log};
 
 /// The place of a message that is not stored yet.
 const SENT: u64 = 0;
 
-impl Entry {
-    /// Puts a record in the place of this one, as a message of this layout does.
-    pub(crate) fn replace(&mut self, record: Record, stands: u64, layout: u64) {
-        // A reader of the first layout finds a record only in its original message.
-        let at = if layout == RESEALED { stands } else { self.at };
-        *self = Self { at, stands, record };
-    }
-}
-
 impl Log {
     /// Creates the message which states that the log starts at the record at `place`, and that these records replace those with the same numbers.
     /// The log has the state after storing it, at [`changed`](Self::changed).
-    pub(crate) fn change(
-        &mut self,
-        place: usize,
-        records: &[Record],
-        layout: u64,
-    ) -> Result<OutgoingMessage, StoreError> {
+    pub(crate) fn change(&mut self, place: usize, records: &[Record]) -> Result<OutgoingMessage, StoreError> {
         for record in records {
             if let Some(place) = self.place(record.header.seq) {
-                self.entries[place].replace(record.clone(), SENT, layout);
+                self.entries[place] = Entry { at: SENT, record: record.clone() };
             }
             if record.header.seq == self.last.head.seq {
                 self.last.head = record.header.clone();
@@ -40,7 +25,7 @@ impl Log {
         }
         let kept = &self.entries[place..];
         let newest = kept.iter().rposition(|entry| entry.record.header.base).unwrap_or(0);
-        // A resealed record is in a message after its successors.
+        // A replaced record is in a message after its successors.
         let stored = kept[newest..].iter().map(|entry| entry.at).filter(|at| *at != SENT);
         self.last = MessageContent {
             first: kept[0].record.header.seq,
@@ -48,7 +33,6 @@ impl Log {
             head: self.last.head.clone(),
             records: records.iter().map(|record| record.header.clone()).collect(),
             is_cut: true,
-            layout,
             facts: self.last.facts.clone(),
         };
         OutgoingMessage::of(&self.last, self.end, records)
@@ -56,15 +40,14 @@ impl Log {
 
     /// Records the position of the last change's message.
     pub(crate) fn changed(&mut self, stored: u64) {
-        let places = self.entries.iter_mut().flat_map(|entry| [&mut entry.at, &mut entry.stands]);
-        places.filter(|place| **place == SENT).for_each(|place| *place = stored);
+        self.entries.iter_mut().filter(|entry| entry.at == SENT).for_each(|entry| entry.at = stored);
         self.messages.push(stored);
         self.end = stored;
     }
 
     /// Removes and returns the messages without retained records from the record at `place` on, except for the last one.
     pub(crate) fn take_unneeded(&mut self, place: usize) -> Vec<u64> {
-        let kept = self.entries[place..].iter().flat_map(|entry| [entry.at, entry.stands]);
+        let kept = self.entries[place..].iter().map(|entry| entry.at);
         let needed: HashSet<u64> = kept.chain([self.end]).collect();
         let (needed, unneeded) = self.messages.iter().partition(|at| needed.contains(at));
         self.messages = needed;

@@ -3,13 +3,13 @@
 use ferrata_store::{ExecutorId, RunId, RunKey, TenantId};
 
 /// The version of the layout, in the description of the stream of logs and in its messages.
-pub(crate) const LAYOUT: u64 = 1;
-
-/// The version of messages whose records replace removed ones: a reader without this version would miss them.
-pub(crate) const RESEALED: u64 = 2;
+pub(crate) const VERSION: u64 = 1;
 
 /// The beginning of the description of the stream of logs, before the version.
-pub(crate) const DESCRIBED: &str = "Ferrata's runs, layout ";
+pub(crate) const DESCRIBED: &str = "Ferrata's runs, version ";
+
+/// The same of streams that no release reads.
+pub(crate) const UNRELEASED: &str = "Ferrata's runs, layout ";
 
 /// The names below one namespace.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use ferrata_store::{Record, RecordHeader, RunFacts, Seq};
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
-use crate::layout::{LAYOUT, RESEALED};
+use crate::layout::VERSION;
 
 /// The header that says what a message is.
 pub(crate) const SAID: &str = "Ferrata";
@@ -43,8 +43,6 @@ pub(crate) struct MessageContent {
     /// The records whose bodies the message holds; of a cut, those that are there in another form from then on.
     pub(crate) records: Vec<RecordHeader>,
     pub(crate) is_cut: bool,
-    /// The version of the layout that a reader of it must know.
-    pub(crate) layout: u64,
     pub(crate) facts: RunFacts,
 }
 
@@ -113,9 +111,9 @@ impl OutgoingMessage {
         let is_long = texts.iter().map(String::len).sum::<usize>() > MOST_SAID;
         let before = if is_long { std::mem::take(&mut texts).join(" ") } else { String::new() };
         let head = (said.is_cut || is_long).then(|| encode(&said.head, newest(&said.head))).transpose()?;
-        let MessageContent { first, base, is_cut: cut, layout: v, facts, .. } = said.clone();
+        let MessageContent { first, base, is_cut: cut, facts, .. } = said.clone();
         let inside = is_long.then_some(before.len());
-        let written = MessageJson { v, first, base, records: texts, inside, head, cut, facts };
+        let written = MessageJson { v: VERSION, first, base, records: texts, inside, head, cut, facts };
         let payload = match records {
             [one] if !is_long => one.body.clone(),
             all => {
@@ -131,7 +129,7 @@ impl OutgoingMessage {
 
     /// Creates the end of a life: of any current run, if no message is expected.
     pub(crate) fn end(expected: Option<u64>) -> Result<Self, StoreError> {
-        Self::new(&Version { v: LAYOUT, gone: true }, expected, Bytes::new())
+        Self::new(&Version { v: VERSION, gone: true }, expected, Bytes::new())
     }
 }
 
@@ -175,8 +173,8 @@ pub(crate) fn read(
         |error: String| StoreError::corrupt(None, format!("what a message says cannot be read ({error})"));
     let text = text.ok_or_else(|| fault("it says nothing".to_owned()))?;
     let Version { v, gone } = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
-    if v > RESEALED {
-        return Err(StoreError::Newer { what: format!("the run has layout {v},"), seq: None });
+    if v > VERSION {
+        return Err(StoreError::Newer { what: format!("the run has version {v},"), seq: None });
     }
     if gone {
         return Ok(None);
@@ -196,7 +194,7 @@ pub(crate) fn read(
         Some(text) => decode(text)?,
         None => records.last().cloned().ok_or_else(|| fault("it holds no record".to_owned()))?,
     };
-    let said = MessageContent { first, base, head, records, is_cut, layout: v, facts };
+    let said = MessageContent { first, base, head, records, is_cut, facts };
     Ok(Some(StoredMessage { at, said, payload, lacks_body }))
 }
 

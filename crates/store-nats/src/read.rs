@@ -37,10 +37,8 @@ impl End {
 
 /// A record of a log.
 pub(crate) struct Entry {
-    /// The message of its place: its original one, or the one of its last reseal.
+    /// The message with its current form: its original one, or the last cut that replaced it.
     pub(crate) at: u64,
-    /// The message with its current form: the same, or a cut that contains it as a base.
-    pub(crate) stands: u64,
     pub(crate) record: Record,
 }
 
@@ -59,14 +57,14 @@ impl Log {
         let (end, last) = read.last().map(|stored| (stored.at, stored.said.clone()))?;
         let (mut entries, mut messages) = (Vec::<Entry>::new(), Vec::new());
         for stored in read {
-            let (stands, layout) = (stored.at, stored.said.layout);
-            messages.push(stands);
+            let at = stored.at;
+            messages.push(at);
             for record in stored.into_records().filter(|record| record.header.seq >= last.first) {
                 let seq = record.header.seq;
                 let place = entries.partition_point(|entry| entry.record.header.seq < seq);
                 match entries.get_mut(place).filter(|entry| entry.record.header.seq == seq) {
-                    Some(entry) => entry.replace(record, stands, layout),
-                    None => entries.insert(place, Entry { at: stands, stands, record }),
+                    Some(entry) => *entry = Entry { at, record },
+                    None => entries.insert(place, Entry { at, record }),
                 }
             }
         }
@@ -222,7 +220,7 @@ impl Inner {
         let needed = &log.entries[begin..=place];
         // One that was replaced comes after the records that follow it.
         let from = needed.iter().map(|entry| entry.at).min().unwrap_or(1);
-        let to = needed.iter().map(|entry| entry.stands).max().unwrap_or(log.end);
+        let to = needed.iter().map(|entry| entry.at).max().unwrap_or(log.end);
         let first = needed[0].record.header.seq;
         self.part(subject, (from, to), Bodies::With, (first, seq), log.end).await
     }

@@ -5,7 +5,6 @@ use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 
 use crate::error::{Doubt, StoreError};
-use crate::layout::LAYOUT;
 use crate::message::{self, OutgoingMessage};
 use crate::read::{ATTEMPTS, Entry, Log};
 use crate::store::Inner;
@@ -36,7 +35,7 @@ impl Inner {
             let base = check_prune(run, &log.entries[place].record.header, cut)?;
             if cut.at > first || base.is_some() {
                 let base: Vec<Record> = base.cloned().into_iter().collect();
-                let sent = log.change(place, &base, LAYOUT).map_err(fail(Doubt::None))?;
+                let sent = log.change(place, &base).map_err(fail(Doubt::None))?;
                 match self.link.publish(Some(connection), &subject, sent).await {
                     Ok(at) => {
                         log.changed(at);

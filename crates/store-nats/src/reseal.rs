@@ -4,7 +4,6 @@ use async_trait::async_trait;
 use ferrata_store::{Record, Resealing, Result, RunKey, check_reseal, has_place, refusal};
 
 use crate::error::{Doubt, StoreError};
-use crate::layout::RESEALED;
 use crate::message;
 use crate::read::{ATTEMPTS, Log};
 use crate::store::{Inner, NatsStore};
@@ -61,7 +60,7 @@ impl Inner {
             let have_place: Vec<Record> =
                 given.iter().filter(|given| has_place_in(&log, given)).cloned().collect();
             if !have_place.is_empty() {
-                let sent = log.change(0, &have_place, RESEALED)?;
+                let sent = log.change(0, &have_place)?;
                 let stored = self.link.publish(Some(connection), subject, sent).await?;
                 log.changed(stored);
                 // A reader that started with the previous message reads again if a message is missing.

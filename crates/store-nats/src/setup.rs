@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::{NO_STREAM, OVERLAP, StoreError};
-use crate::layout::{DESCRIBED, LAYOUT};
+use crate::layout::{DESCRIBED, UNRELEASED, VERSION};
 use crate::message::OutgoingMessage;
 use crate::store::Inner;
 
@@ -63,7 +63,7 @@ impl Inner {
         });
         let mut logs = common.clone();
         logs["name"] = json!(self.layout.logs());
-        logs["description"] = json!(format!("{DESCRIBED}{LAYOUT}"));
+        logs["description"] = json!(format!("{DESCRIBED}{VERSION}"));
         logs["subjects"] = json!([self.layout.all_runs(&life[20..])]);
         logs["discard"] = json!("new");
         let mut beats = common;
@@ -181,19 +181,27 @@ impl Inner {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the layout and the life out of the settings of the stream of logs.
+    /// Checks the version and reads the life out of the settings of the stream of logs.
     fn life_in(&self, config: &Value) -> Result<Arc<str>, StoreError> {
         let unfit = |why: &str| {
             let what =
-                format!("the stream {} {why}; use another namespace, or delete it", self.layout.logs());
+                format!("the stream {} {why}: use another namespace, or delete it", self.layout.logs());
             StoreError::Unfit { what }
         };
-        let described = config["description"].as_str().and_then(|text| text.strip_prefix(DESCRIBED));
-        let layout: u64 = described
-            .and_then(|text| text.parse().ok())
-            .ok_or_else(|| unfit("was not made by this store"))?;
-        if layout > LAYOUT {
-            return Err(StoreError::Newer { what: format!("the stream has layout {layout},"), seq: None });
+        let description = config["description"].as_str().unwrap_or_default();
+        if description.starts_with(UNRELEASED) {
+            return Err(unfit("was made by an unreleased version, which no release reads; start anew"));
+        }
+        let version = description.strip_prefix(DESCRIBED).and_then(|version| version.parse().ok());
+        match version {
+            Some(VERSION) => {}
+            Some(newer) if newer > VERSION => {
+                return Err(StoreError::Newer {
+                    what: format!("the stream has version {newer},"),
+                    seq: None,
+                });
+            }
+            _ => return Err(unfit("was not made by this store")),
         }
         self.is_replicated.store(config["num_replicas"].as_u64() > Some(1), Ordering::Relaxed);
         let subjects = config["subjects"].as_array().map_or(&[][..], Vec::as_slice);

@@ -1,4 +1,4 @@
-//! The tables and how they came about: numbered scripts, each run once.
+//! The scripts that make the tables: one for each version, each run once.
 
 use crate::names::Names;
 
@@ -14,35 +14,37 @@ pub struct Migration {
     pub sql: String,
 }
 
-/// The scripts in order. One that was released is never edited; a change is a further one.
-///
-/// Each script ends by writing its version and `usable_by`, the oldest version that can use the tables afterwards. A script that only adds keeps the
-/// `usable_by` of the previous one, so old processes continue during an upgrade.
-const SCRIPTS: [(&str, &str); 3] = [
-    ("runs_and_records", include_str!("../migrations/0001_runs_and_records.sql")),
-    ("heads", include_str!("../migrations/0002_heads.sql")),
-    ("objects", include_str!("../migrations/0003_objects.sql")),
-];
+/// The scripts by version, each a name and the statements. A released script is never edited: a change of the tables is another script.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MigrationScripts(pub(crate) &'static [(&'static str, &'static str)]);
 
-/// The version of the tables that this library makes and uses.
-pub(crate) const VERSION: i32 = 3;
+/// The scripts of this library.
+pub(crate) const SCRIPTS: MigrationScripts =
+    MigrationScripts(&[("tables", include_str!("../migrations/0001_tables.sql"))]);
 
-/// Returns all scripts.
-pub(crate) fn all(names: &Names) -> Vec<Migration> {
-    let schema = format!("CREATE SCHEMA IF NOT EXISTS \"{}\";\n", names.schema());
-    (1..)
-        .zip(SCRIPTS)
-        .map(|(version, (name, script))| {
-            let sql = names.fill(script);
-            Migration { version, name, sql: if version == 1 { schema.clone() + &sql } else { sql } }
-        })
-        .collect()
-}
+impl MigrationScripts {
+    /// Returns the version of the tables after all scripts.
+    pub(crate) fn version(self) -> i32 {
+        i32::try_from(self.0.len()).unwrap_or(i32::MAX)
+    }
 
-/// Returns the scripts after a version, without the making of the schema.
-pub(crate) fn after(names: &Names, version: i32) -> Vec<String> {
-    let done = usize::try_from(version).unwrap_or(0);
-    SCRIPTS.iter().skip(done).map(|(_, script)| names.fill(script)).collect()
+    /// Returns all scripts.
+    pub(crate) fn all(self, names: &Names) -> Vec<Migration> {
+        let schema = format!("CREATE SCHEMA IF NOT EXISTS \"{}\";\n", names.schema());
+        (1..)
+            .zip(self.0)
+            .map(|(version, (name, script))| {
+                let sql = names.fill(script);
+                Migration { version, name, sql: if version == 1 { schema.clone() + &sql } else { sql } }
+            })
+            .collect()
+    }
+
+    /// Returns the statements of the scripts after a version, without the making of the schema.
+    pub(crate) fn after(self, names: &Names, version: i32) -> Vec<String> {
+        let done = usize::try_from(version).unwrap_or(0);
+        self.0.iter().skip(done).map(|(_, script)| names.fill(script)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -51,13 +53,14 @@ mod tests {
 
     /// Guarantees: POSTGRES-8.
     #[test]
-    fn the_newest_script_makes_the_version_in_use() {
-        assert_eq!(usize::try_from(VERSION), Ok(SCRIPTS.len()));
+    fn every_script_records_its_version() {
         let names = Names::new("s", "").unwrap();
-        assert!(after(&names, VERSION).is_empty());
-        for migration in all(&names) {
-            let noted = format!("VALUES ({}, ", migration.version);
-            assert!(migration.sql.contains(&noted), "{} notes its version", migration.name);
+        let all = SCRIPTS.all(&names);
+        assert_eq!(all.len(), SCRIPTS.after(&names, 0).len());
+        assert!(SCRIPTS.after(&names, SCRIPTS.version()).is_empty());
+        for Migration { version, name, sql } in all {
+            let recorded = format!("(version, name) VALUES ({version}, '{name}')");
+            assert!(sql.contains(&recorded), "{name}");
         }
     }
 }

@@ -99,7 +99,7 @@ mod tests {
     fn every_place_in_a_statement_is_filled() {
         let names = Names::new("s", "p_").unwrap();
         assert_eq!(names.fill("{runs} {prefix}x {records}"), "\"s\".p_runs p_x \"s\".p_records");
-        for migration in crate::migrations::all(&names) {
+        for migration in crate::migrations::SCRIPTS.all(&names) {
             assert!(!migration.sql.contains('{'), "{}", migration.name);
         }
     }

@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn the_views_know_every_letter_by_its_name() {
-        let script = include_str!("../migrations/0002_heads.sql");
+        let script = include_str!("../migrations/0001_tables.sql");
         for status in RunStatus::ALL {
             let text = format!("WHEN '{}' THEN '{status}'", status.letter());
             assert_eq!(script.matches(&text).count(), 2, "{text}");

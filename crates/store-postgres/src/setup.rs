@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _
 
 use crate::db::{Db, Sql, query};
 use crate::error::{Call, StoreError, fault, is_lost};
-use crate::migrations::{VERSION, after};
+use crate::migrations::MigrationScripts;
 use crate::names::Names;
 use crate::tasks::to_its_end;
 
@@ -24,27 +24,29 @@ const LOOK: &str = "SELECT current_setting('server_version_num')::int4, current_
     current_setting('fsync'), current_setting('synchronous_commit'), \
     to_regclass($1) IS NOT NULL, EXISTS (SELECT FROM pg_namespace WHERE nspname = $2)";
 
-const VERSIONS: &str = "SELECT max(version), max(usable_by) FROM {migrations}";
+/// Reads the newest version, and whether an unreleased version made the tables: its `migrations` has a column more.
+const VERSION: &str = "SELECT (SELECT max(version) FROM {migrations}), EXISTS (SELECT FROM pg_attribute \
+    WHERE attrelid = '{migrations}'::regclass AND attname = 'usable_by' AND NOT attisdropped)";
 
 /// The number of response timeouts that it may take: scripts may scan a whole table, and a second caller waits for the first.
 const ANSWERS: u32 = 10;
 
-/// Creates the tables, or migrates them.
-pub(crate) async fn run(db: &Db, names: &Names) -> Result<()> {
+/// Runs the scripts that the tables lack.
+pub(crate) async fn run(db: &Db, names: &Names, scripts: MigrationScripts) -> Result<()> {
     let (db, names) = (db.clone(), names.clone());
-    to_its_end(async move { set_up_on_any(&db, &names).await })
+    to_its_end(async move { set_up_on_any(&db, &names, scripts).await })
         .await
         .map_err(|failed| failed.into_error(OPERATION))
 }
 
-async fn set_up_on_any(db: &Db, names: &Names) -> Result<(), StoreError> {
+async fn set_up_on_any(db: &Db, names: &Names, scripts: MigrationScripts) -> Result<(), StoreError> {
     // A setup on a dead connection restarts on another one: it repeats no change.
     let mut tries = 0;
     loop {
         tries += 1;
         let mut held = db.hold().await?;
         held.send();
-        let sent = db.in_time(ANSWERS, set_up(&mut held, names)).await;
+        let sent = db.in_time(ANSWERS, set_up(&mut held, names, scripts)).await;
         match Db::put_back(held, sent) {
             Ok(done) => return done,
             Err(error) if is_lost(&error) && tries < TRIES => {}
@@ -53,19 +55,21 @@ async fn set_up_on_any(db: &Db, names: &Names) -> Result<(), StoreError> {
     }
 }
 
-async fn set_up(connection: &mut PgConnection, names: &Names) -> Result<Result<(), StoreError>, sqlx::Error> {
+async fn set_up(
+    connection: &mut PgConnection,
+    names: &Names,
+    scripts: MigrationScripts,
+) -> Result<Result<(), StoreError>, sqlx::Error> {
     // All in one transaction: with a pooler that shares connections by transaction, everything reaches one server process.
     let mut transaction = connection.begin().await?;
     let look = look(&mut transaction, names).await?;
     if let Err(refused) = look.check() {
         return Ok(Err(refused));
     }
-    if look.has_tables {
-        match version(&mut transaction, names).await? {
-            Ok(VERSION..) => return transaction.commit().await.map(Ok),
-            Ok(_) => {}
-            Err(refused) => return Ok(Err(refused)),
-        }
+    match version(&mut transaction, names, &look, scripts).await? {
+        Ok(done) if done == scripts.version() => return transaction.commit().await.map(Ok),
+        Ok(_) => {}
+        Err(refused) => return Ok(Err(refused)),
     }
     // Concurrent callers wait here, and then find the tables of the first one.
     sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))")
@@ -74,8 +78,7 @@ async fn set_up(connection: &mut PgConnection, names: &Names) -> Result<Result<(
         .execute(&mut *transaction)
         .await?;
     let look = self::look(&mut transaction, names).await?;
-    let done = if look.has_tables { version(&mut transaction, names).await? } else { Ok(0) };
-    let done = match done {
+    let done = match version(&mut transaction, names, &look, scripts).await? {
         Ok(done) => done,
         Err(refused) => return Ok(Err(refused)),
     };
@@ -84,7 +87,7 @@ async fn set_up(connection: &mut PgConnection, names: &Names) -> Result<Result<(
         let sql = format!("CREATE SCHEMA IF NOT EXISTS \"{}\"", names.schema());
         transaction.execute(sqlx::raw_sql(AssertSqlSafe(sql))).await?;
     }
-    for script in after(names, done) {
+    for script in scripts.after(names, done) {
         transaction.execute(sqlx::raw_sql(AssertSqlSafe(script))).await?;
     }
     transaction.commit().await.map(Ok)
@@ -138,20 +141,34 @@ impl ServerSettings {
     }
 }
 
+/// Returns the version of the tables, 0 if there are none; `Unsupported` if a newer version made them, or an unreleased one.
 async fn version(
     connection: &mut PgConnection,
     names: &Names,
+    look: &ServerSettings,
+    scripts: MigrationScripts,
 ) -> Result<Result<i32, StoreError>, sqlx::Error> {
-    let sql: Sql = Arc::from(names.fill(VERSIONS));
+    if !look.has_tables {
+        return Ok(Ok(0));
+    }
+    let sql: Sql = Arc::from(names.fill(VERSION));
     let row = query(&sql).persistent(false).fetch_one(connection).await?;
-    let (version, usable_by): (Option<i32>, Option<i32>) = (row.try_get(0)?, row.try_get(1)?);
-    let (version, usable_by) = (version.unwrap_or(0), usable_by.unwrap_or(0));
-    if usable_by > VERSION {
-        let message = format!(
-            "the tables have version {version} and need a library that knows {usable_by}, this one knows {VERSION}; \
-             upgrade this process"
-        );
-        return Ok(Err(StoreError::new(ErrorKind::Unsupported, message)));
+    let version = row.try_get::<Option<i32>, _>(0)?.unwrap_or(0);
+    let refuse = |message: String| Ok(Err(StoreError::new(ErrorKind::Unsupported, message)));
+    if row.try_get(1)? {
+        return refuse(format!(
+            "an unreleased version made the tables of schema `{}`, which no release reads; start anew: drop the schema, or name another",
+            names.schema()
+        ));
+    }
+    let known = scripts.version();
+    if version > known {
+        return refuse(format!(
+            "the tables have version {version}, this version reads {known}; upgrade this process"
+        ));
     }
     Ok(Ok(version))
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,7 +18,7 @@ use crate::db::{Db, Sql, query};
 use crate::error::{Call, fault};
 use crate::headers::{self, Ranges};
 use crate::load::{self, LoadStatements};
-use crate::migrations::{self, Migration};
+use crate::migrations::{Migration, SCRIPTS};
 use crate::names::Names;
 use crate::notices::{self, Hub};
 use crate::prune::{self, PurgeStatements};
@@ -155,7 +155,7 @@ impl PostgresStore {
     ///
     /// [`setup`](CheckpointStore::setup) does nothing more once they ran. Running one again changes nothing.
     pub fn migrations(&self) -> Vec<Migration> {
-        migrations::all(&self.inner.names)
+        SCRIPTS.all(&self.inner.names)
     }
 
     /// Returns the scripts as one text that `psql` runs, in one transaction.
@@ -238,7 +238,7 @@ impl CheckpointStore for PostgresStore {
     }
 
     async fn setup(&self) -> Result<()> {
-        setup::run(&self.inner.db, &self.inner.names).await
+        setup::run(&self.inner.db, &self.inner.names, SCRIPTS).await
     }
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 use crate::header::{header_of, read};
-use crate::layout::{LAYOUT, Member};
+use crate::layout::{Member, VERSION};
 use crate::reply::Parts;
 
 /// The facts of a run: the first element of its list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunFactsEntry {
-    layout: u64,
+    version: u64,
     /// Its name in the index.
     pub(crate) member: String,
     pub(crate) facts: RunFacts,
@@ -20,12 +20,49 @@ pub(crate) struct RunFactsEntry {
 /// The field that is read first, in every version.
 #[derive(Deserialize)]
 struct Version {
-    layout: u64,
+    version: Option<u64>,
+    /// The version of unreleased layouts.
+    layout: Option<u64>,
+}
+
+impl Version {
+    /// Reads the version; 0 for an unreleased layout.
+    fn read(text: &[u8]) -> serde_json::Result<u64> {
+        let Self { version, layout } = serde_json::from_slice(text)?;
+        version.or(layout.map(|_| 0)).ok_or_else(|| serde::de::Error::missing_field("version"))
+    }
+}
+
+/// The contents of the marker.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct LayoutMarker {
+    version: u64,
+    /// The number of shards of the index.
+    pub(crate) shards: u16,
+}
+
+impl LayoutMarker {
+    pub(crate) fn write(shards: u16) -> String {
+        // Numbers always have JSON.
+        serde_json::to_string(&Self { version: VERSION, shards }).unwrap_or_default()
+    }
+
+    pub(crate) fn read(text: &str) -> Result<Self, StoreError> {
+        let fault = |error| StoreError::strange(format!("the marker cannot be read ({error})"));
+        // Unreleased versions wrote two numbers.
+        let is_unreleased = text.split(' ').all(|number| number.parse::<u64>().is_ok());
+        let version = match is_unreleased {
+            true => 0,
+            false => Version::read(text.as_bytes()).map_err(fault)?,
+        };
+        check_version(version, "the prefix")?;
+        serde_json::from_str(text).map_err(fault)
+    }
 }
 
 impl RunFactsEntry {
     pub(crate) fn write(member: &Member, facts: &RunFacts) -> Result<String, StoreError> {
-        let said = Self { layout: LAYOUT, member: member.as_str().to_owned(), facts: facts.clone() };
+        let said = Self { version: VERSION, member: member.as_str().to_owned(), facts: facts.clone() };
         serde_json::to_string(&said)
             .map_err(|error| StoreError::strange(format!("facts without JSON ({error})")))
     }
@@ -42,22 +79,21 @@ impl RunFactsEntry {
     fn read_any(text: &[u8]) -> Result<Self, StoreError> {
         let fault =
             |error| StoreError::corrupt(None, format!("what is said of the run cannot be read ({error})"));
-        let Version { layout } = serde_json::from_slice(text).map_err(fault)?;
-        check_layout(layout, "the run has")?;
+        check_version(Version::read(text).map_err(fault)?, "the run")?;
         serde_json::from_slice(text).map_err(fault)
     }
 }
 
-/// Refuses a layout that this version does not read.
-pub(crate) fn check_layout(layout: u64, whose: &str) -> Result<(), StoreError> {
-    match layout {
-        LAYOUT => Ok(()),
-        newer if newer > LAYOUT => Err(StoreError::Newer { what: format!("{whose} layout {newer},") }),
-        older => Err(StoreError::Unfit {
+/// Refuses a version that this library does not read.
+fn check_version(version: u64, whose: &str) -> Result<(), StoreError> {
+    match version {
+        VERSION => Ok(()),
+        0 => Err(StoreError::Unfit {
             what: format!(
-                "{whose} layout {older}, this version reads {LAYOUT} and no older one; use another prefix, or remove the keys"
+                "an unreleased version made {whose}, which no release reads; start anew: use another prefix, or remove the keys"
             ),
         }),
+        newer => Err(StoreError::Newer { what: format!("{whose} has version {newer},") }),
     }
 }
 
@@ -97,4 +133,37 @@ pub(crate) fn records_of(mut parts: Parts) -> Result<Vec<Record>, StoreError> {
         records.push(Record { header: header_of(&header, None)?, body });
     }
     Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marker_of_this_version_is_read() {
+        assert_eq!(LayoutMarker::write(16), r#"{"version":1,"shards":16}"#);
+        assert_eq!(LayoutMarker::read(&LayoutMarker::write(16)).unwrap().shards, 16);
+        for (text, words) in [
+            (r#"{"version":2,"parts":[1]}"#, "upgrade this process"),
+            ("2 16", "start anew"),
+            ("1 1", "start anew"),
+            ("{}", "cannot be read"),
+            ("sixteen", "cannot be read"),
+        ] {
+            let refused = LayoutMarker::read(text).err().unwrap().to_string();
+            assert!(refused.contains(words), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn runs_of_other_versions_are_refused() {
+        for (text, words) in [
+            (r#"{"layout":2,"member":"m"}"#, "start anew"),
+            (r#"{"version":2}"#, "upgrade this process"),
+            ("{}", "cannot be read"),
+        ] {
+            let refused = RunFactsEntry::read_any(text.as_bytes()).err().unwrap().to_string();
+            assert!(refused.contains(words), "{text}: {refused}");
+        }
+    }
 }

@@ -6,8 +6,8 @@ use ferrata_store::{
     ExecutorId, Fingerprint, RecordId, RunFacts, RunId, RunKey, RunStatus, TenantId, Timestamp, WorkflowName,
 };
 
-/// The version of the layout that this crate writes, and the newest it reads.
-pub(crate) const LAYOUT: u64 = 2;
+/// The version of the layout.
+pub(crate) const VERSION: u64 = 1;
 
 /// Into how many shards the index is divided in a cluster, so that no node holds all of it.
 ///
@@ -28,8 +28,8 @@ impl Layout {
         Self { prefix }
     }
 
-    /// The key of the layout's version and of the number of index shards.
-    pub(crate) fn version(&self) -> Bytes {
+    /// The key of the marker: the layout's version and the number of index shards.
+    pub(crate) fn marker(&self) -> Bytes {
         format!("{}:layout", self.prefix).into()
     }
 

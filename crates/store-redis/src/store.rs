@@ -16,11 +16,11 @@ use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
 use crate::config::{MAX_KEEP, RedisOptions, target};
-use crate::entry::check_layout;
+use crate::entry::LayoutMarker;
 use crate::error::{Doubt, StoreError};
 use crate::index::Index;
 use crate::known::KnownHeads;
-use crate::layout::{CLUSTER_SHARDS, LAYOUT, Layout};
+use crate::layout::{CLUSTER_SHARDS, Layout};
 use crate::link::{Call, Link};
 use crate::notices::NoticeListener;
 use crate::persistence::{self, Persistence};
@@ -91,25 +91,20 @@ impl Inner {
     /// Returns the index, after reading its number of shards. The first instance on a prefix fixes that number.
     pub(crate) async fn index(&self) -> Result<&Index, StoreError> {
         let init = async || {
-            let key = self.layout.version();
+            let key = self.layout.marker();
             let look = Call::plain(&["GET"], key.clone());
             // Read first, so that a user with read permission only succeeds.
             let found = match self.link.call(look.clone()).await? {
                 Value::Nil => {
                     let shards = if self.link.is_cluster() { CLUSTER_SHARDS } else { 1 };
-                    let ours = Call::plain(&["SET"], key).arg(format!("{LAYOUT} {shards}")).arg("NX");
+                    let ours = Call::plain(&["SET"], key).arg(LayoutMarker::write(shards)).arg("NX");
                     self.link.call(ours).await?;
                     // The stored value applies, from any writer.
                     self.link.call(look).await?
                 }
                 found => found,
             };
-            let found = reply::text(found)?;
-            let (layout, shards) = found.split_once(' ').unwrap_or((&found, ""));
-            let layout = layout.parse().map_err(|_| StoreError::strange("the layout is no number"))?;
-            check_layout(layout, "the prefix has")?;
-            let shards =
-                shards.parse().map_err(|_| StoreError::strange("the index's shards are no number"))?;
+            let LayoutMarker { shards, .. } = LayoutMarker::read(&reply::text(found)?)?;
             Ok(Index::new(self.layout.clone(), shards, self.options.stale_after))
         };
         self.index.get_or_try_init(init).await

@@ -47,12 +47,12 @@ pub(crate) enum StoreError {
     Damaged { key: String, seq: Option<Seq>, what: String },
     #[error("{key} is missing; restore the run from a backup, or purge it")]
     Missing { key: String, seq: Option<Seq> },
-    #[error("{key} has layout {found}, this version reads up to {known}; upgrade this process")]
+    #[error("{key} has version {found}, this version reads {known}; upgrade this process")]
     Newer { key: String, found: u32, known: u32 },
     #[error(
-        "{key} has layout {found}, which was never released; this version reads {known}; give the store an empty prefix"
+        "{key} is of an unreleased version, which no release reads; start anew: give the store an empty prefix"
     )]
-    Older { key: String, found: u32, known: u32 },
+    Unreleased { key: String },
     #[error("{key} holds a record of format {found}, this version reads up to {known}; upgrade this process")]
     NewerRecord { key: String, seq: Option<Seq>, found: u64, known: u16 },
     #[error("the server does not keep conditional writes apart: {what}; use one that does")]
@@ -103,7 +103,7 @@ impl StoreError {
 
     /// Returns whether only this run is at fault, so that a listing continues with the others.
     pub(crate) fn is_of_run(&self) -> bool {
-        self.is_damage() || matches!(self, Self::Newer { .. } | Self::Older { .. } | Self::NewerRecord { .. })
+        self.is_damage() || matches!(self, Self::Newer { .. } | Self::NewerRecord { .. })
     }
 
     /// Returns whether the server refuses an object of the run, or the run changes constantly. If only this run is affected, a listing continues
@@ -120,7 +120,7 @@ impl StoreError {
             }
             Self::Unsure(_) => ErrorKind::Indeterminate,
             Self::Damaged { .. } | Self::Missing { .. } => ErrorKind::Corrupt,
-            Self::Newer { .. } | Self::Older { .. } | Self::NewerRecord { .. } | Self::Unfit { .. } => {
+            Self::Newer { .. } | Self::Unreleased { .. } | Self::NewerRecord { .. } | Self::Unfit { .. } => {
                 ErrorKind::Unsupported
             }
             Self::Conflict { .. } => ErrorKind::Conflict,

@@ -5,9 +5,8 @@ use ferrata_store::{ExecutorId, RunId, RunKey, TenantId, Timestamp};
 
 use crate::entry::Entry;
 
-/// The version of keys and objects that this library writes, and the only version that it reads. Version 1 was never released, and did not keep the
-/// key that a start relies on.
-pub(crate) const LAYOUT: u32 = 3;
+/// The version of keys and objects.
+pub(crate) const VERSION: u32 = 1;
 
 /// A half of the index. Active runs, which recovery lists repeatedly, are apart from ended runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,20 +3,18 @@
 //! The checksum of the head covers the place of the object, too: tenant, run, life and first record. An object that lies under another key is no
 //! object of that log.
 
-use std::cmp::Ordering;
-
 use bytes::Bytes;
 use ferrata_store::{FORMAT, Record, RecordHeader, RunFacts};
 use serde::{Deserialize, Serialize};
 
-use crate::layout::LAYOUT;
+use crate::layout::VERSION;
 use crate::line::{Json, Tag};
 
 /// The first word of every object.
 const NAME: &str = "ferrata-s3";
 
 /// The mark at the end of a run's life, and in place of objects whose key must stay taken for a while.
-pub(crate) const GONE: &[u8] = b"ferrata-s3 3 gone\n";
+pub(crate) const GONE: &[u8] = b"ferrata-s3 1 gone\n";
 
 /// The longest first line that can be: the name, and three numbers.
 const LONGEST_LINE: usize = 64;
@@ -61,8 +59,6 @@ pub(crate) enum InvalidObject {
     Gone,
     /// A newer version wrote it.
     Newer(u32),
-    /// A version wrote it that was never released.
-    Older(u32),
     /// A newer version wrote a record of it.
     NewerRecord(u64),
     /// They are damaged.
@@ -121,7 +117,7 @@ impl Head {
         // Numbers, names and ids always have JSON.
         let mut json = serde_json::to_vec(&Json::of(self)).unwrap_or_default();
         json.push(b'\n');
-        let line = format!("{NAME} {LAYOUT} {} {:08x}\n", json.len(), sum(place, &json));
+        let line = format!("{NAME} {VERSION} {} {:08x}\n", json.len(), sum(place, &json));
         let bodies: usize = records.iter().map(|record| record.body.len()).sum();
         let mut bytes = Vec::with_capacity(line.len() + json.len() + bodies);
         bytes.extend_from_slice(line.as_bytes());
@@ -143,12 +139,10 @@ impl Head {
             return Err(damaged("it does not begin with the line of a log"));
         }
         let number = |word: Option<&str>| word.and_then(|word| word.parse::<usize>().ok());
-        let layout = words.next().and_then(|word| word.parse::<u32>().ok());
-        let layout = layout.ok_or_else(|| damaged("its first line has no version"))?;
-        match layout.cmp(&LAYOUT) {
-            Ordering::Greater => return Err(InvalidObject::Newer(layout)),
-            Ordering::Less => return Err(InvalidObject::Older(layout)),
-            Ordering::Equal => {}
+        match words.next().and_then(|word| word.parse::<u32>().ok()) {
+            Some(VERSION) => {}
+            Some(newer) if newer > VERSION => return Err(InvalidObject::Newer(newer)),
+            _ => return Err(damaged("its first line has no version")),
         }
         if bytes == GONE {
             return Err(InvalidObject::Gone);

@@ -11,12 +11,14 @@ use crate::bucket::PutResult;
 use crate::codes::RefusalKind;
 use crate::error::StoreError;
 use crate::inner::{ATTEMPTS, Inner};
-use crate::layout::LAYOUT;
+use crate::layout::VERSION;
 
 /// The contents of the marker.
 #[derive(Debug, Serialize, Deserialize)]
 struct Marker {
-    layout: u32,
+    /// That of unreleased versions has none.
+    #[serde(default)]
+    version: u32,
 }
 
 fn unfit(what: impl Into<String>) -> StoreError {
@@ -45,7 +47,7 @@ impl Inner {
     }
 
     async fn mark(&self) -> Result<(), StoreError> {
-        let json = serde_json::to_vec(&Marker { layout: LAYOUT }).unwrap_or_default();
+        let json = serde_json::to_vec(&Marker { version: VERSION }).unwrap_or_default();
         for attempt in 0..ATTEMPTS {
             if self.read_mark().await? {
                 return Ok(());
@@ -66,14 +68,14 @@ impl Inner {
         let Some(object) = self.bucket.get(&key, None).await? else { return Ok(false) };
         let marker: Marker = serde_json::from_slice(&object.value.bytes)
             .map_err(|error| StoreError::Damaged { key: key.clone(), seq: None, what: error.to_string() })?;
-        if marker.layout > LAYOUT {
-            return Err(StoreError::Newer { key, found: marker.layout, known: LAYOUT });
+        match marker.version {
+            VERSION => {
+                self.is_marked.store(true, Ordering::Relaxed);
+                Ok(true)
+            }
+            0 => Err(StoreError::Unreleased { key }),
+            found => Err(StoreError::Newer { key, found, known: VERSION }),
         }
-        if marker.layout < LAYOUT {
-            return Err(StoreError::Older { key, found: marker.layout, known: LAYOUT });
-        }
-        self.is_marked.store(true, Ordering::Relaxed);
-        Ok(true)
     }
 
     /// Tries whether the server does what everything here rests on; it is refused if it does not.

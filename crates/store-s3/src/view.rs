@@ -8,7 +8,7 @@ use ferrata_store::{FORMAT, RecordHeader, RunFacts, RunHead, RunKey, Seq};
 use crate::bucket::{Answer, BucketPage, Item, ServerTime};
 use crate::error::StoreError;
 use crate::inner::{Inner, READS};
-use crate::layout::{LAYOUT, ObjectPlace};
+use crate::layout::{ObjectPlace, VERSION};
 use crate::line::Tag;
 use crate::object::{Cut, GONE, Head, InvalidObject};
 
@@ -121,8 +121,7 @@ pub(crate) fn invalid_object(key: &str, seq: Option<u64>, invalid: InvalidObject
     let (key, seq) = (key.to_owned(), seq.map(Seq::new));
     match invalid {
         InvalidObject::Gone => StoreError::Missing { key, seq },
-        InvalidObject::Newer(found) => StoreError::Newer { key, found, known: LAYOUT },
-        InvalidObject::Older(found) => StoreError::Older { key, found, known: LAYOUT },
+        InvalidObject::Newer(found) => StoreError::Newer { key, found, known: VERSION },
         InvalidObject::NewerRecord(found) => StoreError::NewerRecord { key, seq, found, known: FORMAT },
         InvalidObject::Damaged(what) => StoreError::Damaged { key, seq, what },
         InvalidObject::Short(_) => StoreError::Damaged { key, seq, what: "it ends within its head".into() },

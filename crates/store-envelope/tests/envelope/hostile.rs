@@ -118,7 +118,7 @@ async fn plaintext_is_refused_unless_allowed() {
     log.write(&lax, 2).await;
     assert_eq!(lax.load(&log.key, At::Latest).await.unwrap().unwrap().last(), log.records.last());
     let bodies = stored(&inner, &log.key).await;
-    assert_eq!(bodies.last().unwrap().body[..3], [0xFE, 2, 2]);
+    assert_eq!(bodies.last().unwrap().body[..3], [0xFE, 1, 2]);
 }
 
 #[tokio::test]

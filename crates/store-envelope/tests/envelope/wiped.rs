@@ -21,8 +21,7 @@ fn veiled(key: u8) -> [u8; 32] {
 const VEIL: u8 = 0x5A;
 
 /// What is derived from a key is as good as the key.
-const DERIVED: [&str; 3] =
-    ["ferrata envelope 1 cipher", "ferrata envelope 2 cipher", "ferrata envelope 1 blobs"];
+const DERIVED: [&str; 2] = ["ferrata envelope 1 cipher", "ferrata envelope 1 blobs"];
 
 fn veiled_with_derived(key: u8) -> Vec<[u8; 32]> {
     let plain = veiled(key).map(|byte| byte ^ VEIL);

@@ -17,7 +17,7 @@ async fn made_with(place: &Place, change: &Value) -> Result<()> {
     stays.store().setup().await.unwrap();
     let client = place.client().await;
     let mut config = json!({
-        "name": place.logs(), "description": "Ferrata's runs, layout 1", "retention": "limits", "storage": "file",
+        "name": place.logs(), "description": "Ferrata's runs, version 1", "retention": "limits", "storage": "file",
         "subjects": [format!("ferrata.{}.a1.>", place.namespace)], "num_replicas": 1, "discard": "new",
     });
     for (name, value) in change.as_object().unwrap() {
@@ -50,7 +50,6 @@ async fn setup_refuses_streams_that_could_lose_records() {
         json!({ "sources": [{ "name": "elsewhere" }] }),
         json!({ "mirror": { "name": "elsewhere" }, "subjects": null }),
         json!({ "description": "another program's" }),
-        json!({ "description": "Ferrata's runs, layout 2" }),
         json!({ "subjects": [format!("other.{}", std::process::id())] }),
     ] {
         let error = made_with(&Place::shared(), &change).await.expect_err(&change.to_string());
@@ -59,6 +58,49 @@ async fn setup_refuses_streams_that_could_lose_records() {
     let place = Place::shared();
     let error = place.store_with(place.options().with_replicas(3)).setup().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported, "a single server keeps one copy: {error:?}");
+    place.remove().await;
+}
+
+/// `setup` refuses a stream of a newer version, and one of before the first release. The stream stays as it is.
+///
+/// Guarantees: NATS-8.
+#[tokio::test]
+#[cfg_attr(not(store_test_nats), ignore = "set STORE_TEST_NATS_URL")]
+async fn streams_of_other_versions_stay_untouched() {
+    let place = Place::shared();
+    let store = place.store();
+    store.setup().await.unwrap();
+    let mut log = log_of("r-1");
+    let first = log.next(2);
+    append_one(&store, &first).await.unwrap();
+    log.took(&first);
+    let client = place.client().await;
+    let info = format!("STREAM.INFO.{}", place.logs());
+    let made = api(&client, &info, &Value::Null).await;
+    for (description, words) in [
+        ("Ferrata's runs, version 2", "upgrade this process"),
+        ("Ferrata's runs, layout 1", "start anew"),
+        ("Ferrata's runs, layout 2", "start anew"),
+    ] {
+        let mut config = made["config"].clone();
+        config["description"] = json!(description);
+        let updated = api(&client, &format!("STREAM.UPDATE.{}", place.logs()), &config).await;
+        assert!(updated["error"].is_null(), "{updated}");
+        let other = place.store();
+        let listed = other.runs(&RunQuery::default(), Page::default()).await.map(|_| ());
+        let appended = append_one(&other, &log.next(1)).await.map(|_| ());
+        for refused in [other.setup().await, appended, other.purge(&log.key, None).await.map(|_| ()), listed]
+        {
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unsupported, "{description}: {refused:?}");
+            assert!(refused.to_string().contains(words), "{description}: {refused}");
+        }
+        let found = api(&client, &info, &Value::Null).await;
+        assert_eq!(found["state"]["last_seq"], made["state"]["last_seq"]);
+        assert_eq!(found["config"]["description"], *description);
+    }
+    api(&client, &format!("STREAM.UPDATE.{}", place.logs()), &made["config"]).await;
+    is_kept(&log, &place.store()).await;
     place.remove().await;
 }
 

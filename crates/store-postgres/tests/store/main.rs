@@ -11,7 +11,6 @@ mod idle_connections;
 mod kinds;
 mod lives;
 mod lost_replies;
-mod migrating;
 mod notices;
 #[cfg(feature = "objects")]
 mod objects;

@@ -25,7 +25,7 @@ end
 -- Tells whether a list is that of the run whose key it has: a list that was renamed, or restored under another key, is another run's.
 local function names(run, said)
   local name = string.match(run, '{([^{}]*)}$')
-  local member = string.match(said or '', '^{"layout":%d+,"member":"%x+,([^"]*)"')
+  local member = string.match(said or '', '^{"version":%d+,"member":"%x+,([^"]*)"')
   return name and member and string.sub(member, 1, #name + 1) == name .. ','
 end
 

@@ -418,9 +418,8 @@ async fn foreign_value_is_corrupt_and_hides_no_run() {
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn a_record_over_the_limit_is_too_large() {
-    let server = server(&[]);
+    let (server, author) = (server(&[]), log_of("r-1"));
     let store = Place::at(&server.url(), false).store();
-    let author = log_of("r-1");
     let append = author.next_as(1, vec![0; (64 << 20) + 1], |_| {});
     says(&append_one(&store, &append).await.unwrap_err(), ErrorKind::TooLarge, &["67108865"]);
     assert_eq!(store.head(&author.key).await.unwrap(), None);
@@ -430,16 +429,17 @@ async fn a_record_over_the_limit_is_too_large() {
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn another_layout_is_unsupported_for_every_call() {
     let server = server(&[]);
-    for (layout, remedy) in [(3, "upgrade"), (1, "another prefix")] {
+    for (marker, remedy) in [(r#"{"version":2,"shards":1}"#, "upgrade"), ("2 1", "start anew")] {
         let place = Place::at(&server.url(), false);
-        send(&server.url(), &[&format!("SET|{}:layout|{layout} 1", place.prefix)]).await;
-        let store = place.store();
-        let author = log_of("r-1");
+        send(&server.url(), &[&format!("SET|{}:layout|{marker}", place.prefix)]).await;
+        let (store, author) = (place.store(), log_of("r-1"));
         says(&store.setup().await.unwrap_err(), ErrorKind::Unsupported, &[remedy]);
         says(&append_one(&store, &author.next(1)).await.unwrap_err(), ErrorKind::Unsupported, &[remedy]);
         let listed = store.runs(&RunQuery::default(), Page::default()).await;
         says(&listed.unwrap_err(), ErrorKind::Unsupported, &[remedy]);
     }
+    let keys: u64 = redis::cmd("DBSIZE").query_async(&mut connect(&server.url()).await).await.unwrap();
+    assert_eq!(keys, 2, "the markers and nothing else");
 }
 
 #[tokio::test(flavor = "multi_thread")]

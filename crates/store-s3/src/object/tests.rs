@@ -68,7 +68,7 @@ fn object_has_line_head_and_bodies() {
     let json = &rest.as_bytes()[..rest.len() - 10];
     assert_eq!(
         line,
-        format!("ferrata-s3 3 {} {:08x}", json.len(), crc32c::crc32c(&[PLACE.as_bytes(), json].concat()))
+        format!("ferrata-s3 1 {} {:08x}", json.len(), crc32c::crc32c(&[PLACE.as_bytes(), json].concat()))
     );
 }
 
@@ -163,12 +163,18 @@ fn object_cut_in_middle_keeps_position() {
 #[test]
 fn marks_and_newer_objects_are_not_damage() {
     assert_eq!(Head::decode(PLACE, GONE), Err(InvalidObject::Gone));
-    assert_eq!(Head::decode(PLACE, b"ferrata-s3 2 gone\n"), Err(InvalidObject::Older(2)));
-    assert_eq!(Head::decode(PLACE, b"ferrata-s3 4 gone\n"), Err(InvalidObject::Newer(4)));
+    assert_eq!(Head::decode(PLACE, b"ferrata-s3 2 gone\n"), Err(InvalidObject::Newer(2)));
     assert_eq!(Head::decode(PLACE, b"ferrata-s3 7 what is this\n?"), Err(InvalidObject::Newer(7)));
-    for bytes in
-        [&b""[..], b"\n", b"ferrata-s3", b"ferrata-s3 3\n", b"ferrata-s3 x 1 00000000\n", b"PK\n", &[255; 99]]
-    {
+    for bytes in [
+        &b""[..],
+        b"\n",
+        b"ferrata-s3",
+        b"ferrata-s3 1\n",
+        b"ferrata-s3 0 gone\n",
+        b"ferrata-s3 x 1 00000000\n",
+        b"PK\n",
+        &[255; 99],
+    ] {
         assert!(matches!(Head::decode(PLACE, bytes), Err(InvalidObject::Damaged(_))), "{bytes:?}");
     }
     let (head, mut records, _) = written(1, &[b"a"]);
@@ -177,7 +183,7 @@ fn marks_and_newer_objects_are_not_damage() {
     // A kind that this version does not know, in a format that it does not know either.
     let json = json.split('\n').nth(1).unwrap().replace("\"node\":", "\"kind\":\"poem\",\"node\":") + "\n";
     let bytes = format!(
-        "ferrata-s3 3 {} {:08x}\n{json}a",
+        "ferrata-s3 1 {} {:08x}\n{json}a",
         json.len(),
         crc32c::crc32c(format!("{PLACE}{json}").as_bytes())
     );

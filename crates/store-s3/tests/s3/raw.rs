@@ -43,7 +43,7 @@ impl Parsed {
         json.push(b'\n');
         let place = self.key.split_once("log/").unwrap().1;
         let sum = crc32c::crc32c(&[place.as_bytes(), &json].concat());
-        let line = format!("ferrata-s3 3 {} {sum:08x}\n", json.len());
+        let line = format!("ferrata-s3 1 {} {sum:08x}\n", json.len());
         [line.as_bytes(), &json, &self.bodies.concat()].concat()
     }
 

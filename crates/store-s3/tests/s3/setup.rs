@@ -51,7 +51,7 @@ async fn a_sound_server_is_accepted_and_left_clean() {
         store.setup().await.unwrap();
         assert_eq!(memory.keys(""), ["some/prefix/ferrata.json"], "one mark and nothing else");
     }
-    assert_eq!(memory.objects()["some/prefix/ferrata.json"].bytes, r#"{"layout":3}"#);
+    assert_eq!(memory.objects()["some/prefix/ferrata.json"].bytes, r#"{"version":1}"#);
 }
 
 /// Guarantees: S3-9.
@@ -60,8 +60,12 @@ async fn another_layout_is_unsupported_for_every_call() {
     let memory = Memory::start().await;
     let store = Raw::on(&memory).store();
     let log = log_of("r", 1);
-    for (layout, remedy) in [(4, "upgrade this process"), (2, "give the store an empty prefix")] {
-        memory.set("some/prefix/ferrata.json", format!(r#"{{"layout":{layout}}}"#));
+    for (marker, remedy) in [
+        (r#"{"version":2}"#, "upgrade this process"),
+        (r#"{"layout":3}"#, "start anew"),
+        (r#"{"layout":1}"#, "start anew"),
+    ] {
+        memory.set("some/prefix/ferrata.json", marker);
         let errors = [
             store.setup().await.unwrap_err(),
             store.append(vec![log.next(1)]).await.remove(0).unwrap_err(),

@@ -104,6 +104,11 @@ pub fn write(header: &RecordHeader, base: Seq) -> Option<Bytes> {
 ///
 /// [`Unreadable`], whatever the bytes are.
 pub fn read(bytes: &[u8]) -> Result<(RecordHeader, Seq), Unreadable> {
+    read_up_to(bytes, FORMAT)
+}
+
+/// Reads a header of any format up to this one.
+pub(crate) fn read_up_to(bytes: &[u8], newest: u16) -> Result<(RecordHeader, Seq), Unreadable> {
     let mut rest = Rest(bytes);
     let mut found = [const { None }; Field::ALL.len()];
     rest.all(&BEGINNING, &mut found).ok_or(Unreadable::Damaged)?;
@@ -111,7 +116,7 @@ pub fn read(bytes: &[u8]) -> Result<(RecordHeader, Seq), Unreadable> {
         Some(Value::Number(number)) => number,
         _ => 0,
     });
-    if format > u64::from(FORMAT) {
+    if format > u64::from(newest) {
         return Err(Unreadable::Newer { seq, format });
     }
     let base = rest.after_beginning(seq, &mut found).ok_or(Unreadable::Damaged)?;

@@ -148,13 +148,18 @@ impl Record {
     /// - [`ErrorKind::Unsupported`]: a newer version wrote the record.
     /// - [`ErrorKind::Corrupt`]: length or checksum differ.
     pub fn verify(&self, run: &RunKey) -> Result<()> {
+        self.verify_up_to(run, FORMAT)
+    }
+
+    /// Checks the body against its header, and that the format is not after this one.
+    pub(crate) fn verify_up_to(&self, run: &RunKey, newest: u16) -> Result<()> {
         let RecordHeader { format, seq, body_len, body_crc, .. } = self.header;
         let fault = |kind, message: String| Err(Error::new(kind, message).with_run(run).with_seq(seq));
-        if format > FORMAT {
+        if format > newest {
             return fault(
                 ErrorKind::Unsupported,
                 format!(
-                    "the record has format {format}, this version reads up to {FORMAT}; upgrade this process"
+                    "the record has format {format}, this version reads up to {newest}; upgrade this process"
                 ),
             );
         }

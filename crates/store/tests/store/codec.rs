@@ -145,3 +145,35 @@ fn bytes_come_back() {
         assert_eq!(binary::read(&bytes), Ok((header, base)));
     }
 }
+
+/// A log with records of two formats, as the first release with a second format meets it: that release reads both, and this one names the second.
+///
+/// Guarantees: FORMAT-8.
+#[test]
+fn next_format_reads_both_and_this_one_refuses_it() {
+    let run = crate::RunKey::new(crate::TenantId::default(), crate::RunId::new("r").unwrap());
+    let record = |format: u16| {
+        let header = RecordHeader { format, base: true, ..headers().remove(0) };
+        crate::record::Record::seal(header, bytes::Bytes::from_static(b"{}")).unwrap()
+    };
+    let next = crate::record::FORMAT + 1;
+    for format in [crate::record::FORMAT, next] {
+        let record = record(format);
+        let header = &record.header;
+        let bytes = binary::write(header, header.seq).unwrap();
+        assert_eq!(binary::read_up_to(&bytes, next), Ok((header.clone(), header.seq)));
+        let text = serde_json::to_string(header).unwrap();
+        assert!(text.starts_with(&format!("{{\"v\":{format},")), "{text}");
+        assert_eq!(serde_json::from_str::<RecordHeader>(&text).unwrap(), *header);
+        record.verify_up_to(&run, next).unwrap();
+        let (read, verified) = (binary::read(&bytes), record.verify(&run));
+        if format == next {
+            let (seq, format) = (header.seq.get(), next.into());
+            assert_eq!(read, Err(binary::Unreadable::Newer { seq, format }));
+            assert_eq!(verified.unwrap_err().kind(), crate::ErrorKind::Unsupported);
+        } else {
+            assert_eq!(read, Ok((header.clone(), header.seq)));
+            verified.unwrap();
+        }
+    }
+}

@@ -1,18 +1,19 @@
--- The head of each run: what a listing shows and what an append compares.
--- The free space in each page lets a step update its run's row in place, without touching any index.
+-- The versions of the tables. Its insert is the first statement that fails on the tables of an unreleased version.
+CREATE TABLE IF NOT EXISTS {migrations} (
+    version    integer     NOT NULL,
+    name       text        NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT {prefix}migrations_pkey PRIMARY KEY (version)
+);
+INSERT INTO {migrations} (version, name) VALUES (1, 'tables') ON CONFLICT DO NOTHING;
+
+-- What listings look for, a row for each run.
 CREATE TABLE IF NOT EXISTS {runs} (
     key           bigint GENERATED ALWAYS AS IDENTITY,
-    seq           bigint   NOT NULL,
-    first_seq     bigint   NOT NULL DEFAULT 0,
-    updated       bigint   NOT NULL,
     wake_at       bigint,
     created       bigint   NOT NULL,
     parent_seq    bigint,
-    id            uuid     NOT NULL,
     owner         uuid,
-    epoch         integer  NOT NULL,
-    format        smallint NOT NULL,
-    kind          "char"   NOT NULL,
     status        "char"   NOT NULL,
     graph         uuid     NOT NULL,
     input         uuid     NOT NULL,
@@ -27,7 +28,7 @@ CREATE TABLE IF NOT EXISTS {runs} (
     labels        jsonb,
     CONSTRAINT {prefix}runs_pkey PRIMARY KEY (key),
     CONSTRAINT {prefix}runs_name UNIQUE (tenant, run)
-) WITH (fillfactor = 60);
+);
 
 CREATE INDEX IF NOT EXISTS {prefix}runs_by_created ON {runs} (created, tenant, run);
 CREATE INDEX IF NOT EXISTS {prefix}runs_by_tenant ON {runs} (tenant, created, run);
@@ -48,6 +49,25 @@ CREATE INDEX IF NOT EXISTS {prefix}runs_of_nobody ON {runs} (created, tenant, ru
 -- Runs that are to be woken, by time.
 CREATE INDEX IF NOT EXISTS {prefix}runs_to_wake ON {runs} (wake_at)
     WHERE wake_at IS NOT NULL;
+
+-- The head of each run. Each append moves it, so its row is narrow, has one index and free space in its page for an update in place.
+-- The key begins with the run's name, because many runs have the same tenant.
+CREATE TABLE IF NOT EXISTS {heads} (
+    key       bigint   NOT NULL,
+    seq       bigint   NOT NULL,
+    first_seq bigint   NOT NULL DEFAULT 0,
+    at        bigint   NOT NULL,
+    wake_at   bigint,
+    id        uuid     NOT NULL,
+    owner     uuid,
+    epoch     integer  NOT NULL,
+    format    smallint NOT NULL,
+    kind      "char"   NOT NULL,
+    status    "char"   NOT NULL,
+    tenant    text COLLATE "C" NOT NULL,
+    run       text COLLATE "C" NOT NULL,
+    CONSTRAINT {prefix}heads_pkey PRIMARY KEY (run, tenant)
+) WITH (fillfactor = 60);
 
 -- The log of each run. Columns of eight bytes stand first, so that no byte is lost to padding.
 CREATE TABLE IF NOT EXISTS {records} (
@@ -81,6 +101,27 @@ CREATE TABLE IF NOT EXISTS {heartbeats} (
     CONSTRAINT {prefix}heartbeats_pkey PRIMARY KEY (executor)
 ) WITH (fillfactor = 50);
 
+-- Large values beside the records: a name for each, and what it holds in chunks. A value is never changed: another one of that name has another tag.
+CREATE TABLE IF NOT EXISTS {objects} (
+    path text COLLATE "C" NOT NULL,
+    tag  uuid   NOT NULL,
+    size bigint NOT NULL,
+    at   bigint NOT NULL,
+    CONSTRAINT {prefix}objects_pkey PRIMARY KEY (path),
+    CONSTRAINT {prefix}objects_tag UNIQUE (tag)
+);
+
+CREATE TABLE IF NOT EXISTS {chunks} (
+    tag   uuid   NOT NULL,
+    start bigint NOT NULL,
+    at    bigint NOT NULL,
+    body  bytea  NOT NULL,
+    CONSTRAINT {prefix}chunks_pkey PRIMARY KEY (tag, start)
+);
+
+-- As it is, so that a part of a chunk is read without the rest of it.
+ALTER TABLE {chunks} ALTER COLUMN body SET STORAGE EXTERNAL;
+
 -- For people: the same with names and times. The library does not read the views.
 CREATE OR REPLACE VIEW {run_list} AS
 SELECT r.tenant, r.run,
@@ -88,13 +129,13 @@ SELECT r.tenant, r.run,
         WHEN 'i' THEN 'interrupted' WHEN 'w' THEN 'awaiting_input' WHEN 'x' THEN 'cancelled' END AS status,
     r.workflow, r.version, r.user_name, r.labels,
     CASE WHEN r.created BETWEEN -62135596800000 AND 253402300799999 THEN to_timestamp(r.created / 1000.0) END AS created,
-    CASE WHEN r.updated BETWEEN -62135596800000 AND 253402300799999 THEN to_timestamp(r.updated / 1000.0) END AS updated,
+    CASE WHEN d.at BETWEEN -62135596800000 AND 253402300799999 THEN to_timestamp(d.at / 1000.0) END AS updated,
     CASE WHEN r.wake_at BETWEEN -62135596800000 AND 253402300799999 THEN to_timestamp(r.wake_at / 1000.0) END AS wake_at,
     r.owner,
     coalesce(h.until > floor(extract(epoch FROM statement_timestamp()) * 1000), false) AS owner_alive,
-    r.epoch::bigint & 4294967295 AS epoch,
-    r.first_seq, r.seq, r.id, r.parent_tenant, r.parent_run, r.parent_seq, r.key
-FROM {runs} r LEFT JOIN {heartbeats} h ON h.executor = r.owner;
+    d.epoch::bigint & 4294967295 AS epoch,
+    d.first_seq, d.seq, d.id, r.parent_tenant, r.parent_run, r.parent_seq, r.key
+FROM {runs} r JOIN {heads} d ON d.run = r.run AND d.tenant = r.tenant LEFT JOIN {heartbeats} h ON h.executor = r.owner;
 
 CREATE OR REPLACE VIEW {record_list} AS
 SELECT r.tenant, r.run, c.seq,
@@ -110,13 +151,3 @@ FROM {records} c JOIN {runs} r ON r.key = c.run;
 
 CREATE OR REPLACE VIEW {failed_today} AS
 SELECT * FROM {run_list} WHERE status = 'failed' AND updated >= date_trunc('day', now());
-
-CREATE TABLE IF NOT EXISTS {migrations} (
-    version    integer     NOT NULL,
-    -- The oldest version of the library's tables that may go on using these.
-    usable_by  integer     NOT NULL,
-    name       text        NOT NULL,
-    applied_at timestamptz NOT NULL DEFAULT now(),
-    CONSTRAINT {prefix}migrations_pkey PRIMARY KEY (version)
-);
-INSERT INTO {migrations} (version, usable_by, name) VALUES (1, 1, 'runs_and_records') ON CONFLICT DO NOTHING;
