@@ -218,7 +218,7 @@ async fn a_run_that_was_claimed_in_vain_is_parked() {
         let Outcome::Paused { reason, .. } = run.await.unwrap().wait().await.unwrap() else {
             panic!("{name}")
         };
-        assert!(reason.starts_with("taken up 1 times without any progress"), "{name}: {reason}");
+        assert!(reason.starts_with("claims without progress: 1"), "{name}: {reason}");
     }
 }
 

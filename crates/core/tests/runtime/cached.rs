@@ -240,7 +240,7 @@ fn what_cannot_be_cached_is_told_with_a_remedy() {
     for part in [
         "`cached` has no node to modify",
         "is cached, and its effect is `Write`",
-        "is cached for no time",
+        "is cached with a lifetime or a capacity of 0",
         "is cached, and waits",
     ] {
         assert!(told.contains(part), "{part}: {told}");

@@ -328,7 +328,10 @@ async fn the_same_id_given_by_two_parents_is_refused_to_the_second() {
     world.pass(one.completed()).await.unwrap();
     let two = runtime.start(&graph, Context::new()).id("two").await.unwrap();
     let error = world.pass(two.completed()).await.unwrap_err();
-    assert!(error.to_string().contains("id is that of another run"), "{error}");
+    assert!(
+        error.to_string().contains("another run, which this activation did not start, has this id"),
+        "{error}"
+    );
     // Nor is a run taken for a child that somebody started, though it is of the same workflow and input.
     runtime.start(&double(), with(1)).id("other").await.unwrap();
     assert_eq!(children_of(&world, "two").await, []);

@@ -180,7 +180,7 @@ async fn a_child_is_cancelled_at_its_deadline_wherever_its_parent_is() {
         assert!((seconds..seconds + 10).contains(&took), "rests {rests}: after {took} s");
         runtime.respond(&free.run, "ok", Answer::accept(true).unwrap()).await.unwrap();
         let state = world.pass(run.completed()).await.unwrap();
-        assert_eq!(state.get::<String>("reason").unwrap().as_deref(), Some("its deadline is over"));
+        assert_eq!(state.get::<String>("reason").unwrap().as_deref(), Some("its deadline has passed"));
     }
 }
 

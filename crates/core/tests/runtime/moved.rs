@@ -92,6 +92,9 @@ async fn of_two_parents_that_give_one_id_at_once_one_has_the_child() {
     let (good, bad): (Vec<_>, Vec<_>) = [one, two].into_iter().partition(Result::is_ok);
     assert_eq!((good.len(), bad.len()), (1, 1));
     let refused = bad.into_iter().next().unwrap().unwrap_err();
-    assert!(refused.to_string().contains("id is that of another run"), "{refused}");
+    assert!(
+        refused.to_string().contains("another run, which this activation did not start, has this id"),
+        "{refused}"
+    );
     assert_eq!(children_of(&world, "one").await.len() + children_of(&world, "two").await.len(), 1);
 }

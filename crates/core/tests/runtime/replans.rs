@@ -87,8 +87,8 @@ async fn a_run_goes_back_twice_and_the_third_time_fails_with_the_history() {
         assert_eq!(failure.kind, FailureKind::Replan);
         assert_eq!(
             failure.to_string(),
-            "node plan: the revisit of `plan` would be number 3 of that node, allowed are 2; let the route of `review` \
-             decide otherwise, raise `max_replans`, or retry the run to allow this one"
+            "node plan: the revisit of `plan` is number 3 of this node, and at most 2 are allowed; change the route of `review`, raise \
+             `max_replans`, or retry the run to allow this revisit"
         );
         assert_eq!(failure.causes, HISTORY[..3]);
     }
@@ -121,7 +121,7 @@ async fn a_retry_allows_one_more_and_a_raised_limit_as_many_as_it_says() {
         runtime.retry(&key()).await.unwrap();
         let run = runtime.resume(&review(5, again), "r").checkpoints(policy).await.unwrap();
         let failure = failure(run.wait().await.unwrap());
-        assert!(failure.message.contains("number 6 of that node, allowed are 5"), "{failure}");
+        assert!(failure.message.contains("number 6 of this node, and at most 5 are allowed"), "{failure}");
         assert_eq!(failure.causes.len(), 6);
     }
 }

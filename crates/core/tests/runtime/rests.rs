@@ -463,7 +463,7 @@ async fn what_was_at_work_in_a_purged_run_is_not_written_into_the_next_of_its_na
         work.may_end.notify_one();
         let stopped = world.pass(run.wait()).await.unwrap_err();
         assert_eq!(stopped.kind(), ErrorKind::Fenced, "{effect:?}: {stopped}");
-        assert!(stopped.to_string().contains("started anew"), "{stopped}");
+        assert!(stopped.to_string().contains("started again"), "{stopped}");
         let after = old.head(&key()).await.unwrap().unwrap();
         assert_eq!((after.seq, after.id), (before.seq, before.id), "{effect:?}: the new life is as it was");
     }

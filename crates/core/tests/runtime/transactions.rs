@@ -504,7 +504,7 @@ async fn misuse_is_a_typed_error_that_names_the_remedy() {
             Ok(Update::none().commit_with(second))
         })
     });
-    assert!(twice.await.contains("do all of its work in one"));
+    assert!(twice.await.contains("do all work in that one"));
     let foreign = failure(Effect::Transactional, |cx, s| {
         Box::pin(async move { s.commit_with(cx.transaction::<Elsewhere>().await?) })
     });

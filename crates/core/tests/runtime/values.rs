@@ -168,7 +168,7 @@ async fn a_loop_that_does_not_end_fails_by_its_steps() {
     let run = runtime.start(&graph, Context::new()).id("r").checkpoints(policy).await.unwrap();
     let Outcome::Failed { failure, .. } = run.wait().await.unwrap() else { panic!("it ended") };
     assert_eq!(failure.kind, FailureKind::MaxSteps);
-    assert!(failure.message.contains("allowed are 10000"), "{}", failure.message);
+    assert!(failure.message.contains("at most 10000 are allowed"), "{}", failure.message);
     assert!(failure.message.contains("raise `max_steps`"), "{}", failure.message);
 }
 

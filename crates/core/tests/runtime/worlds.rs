@@ -174,7 +174,7 @@ async fn a_kept_log_is_held_against_the_graph_of_today() {
         .build()
         .unwrap();
     let told = panic_of(assert_replays(&log, &other)).await;
-    assert!(told.contains("another way"), "{told}");
+    assert!(told.contains("diverges from the log"), "{told}");
 }
 
 /// Waits for a future that panics, and returns what it says.

@@ -152,5 +152,5 @@ async fn what_was_cut_since_its_reply_was_lost_is_in_doubt_and_not_refused() {
     assert_eq!(overtaken(Some(1)).await.unwrap().seq, Seq::new(1));
     let error = overtaken(Some(2)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
-    assert!(error.message().contains("cut behind its place"), "{error}");
+    assert!(error.message().contains("its position was pruned"), "{error}");
 }
