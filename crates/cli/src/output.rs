@@ -296,11 +296,11 @@ fn to_stdout(text: &str) -> Result<(), Failure> {
             UNREAD.store(true, Ordering::Relaxed);
             Ok(())
         }
-        written => written.map_err(|error| Failure::internal("the output cannot be written", &error)),
+        written => written.map_err(|error| Failure::internal("cannot write the output", &error)),
     }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
 fn unserialised(error: serde_json::Error) -> Failure {
-    Failure::internal("the output is no JSON", &error)
+    Failure::internal("cannot encode the output as JSON", &error)
 }

@@ -147,7 +147,7 @@ pub(crate) fn load(context: &Context, path: &Path) -> Result<Pipeline, Failure> 
             for mark in &errors {
                 context.out.note(mark.render(&read, context.out.color_notes).trim_end());
             }
-            let message = format!("{} does not run: {} mistakes", read.name, errors.len());
+            let message = format!("cannot run `{}`; mistakes: {}", read.name, errors.len());
             Err(Failure::new(Exit::InvalidFile, message, format!("ferrata lint {}", read.name)))
         }
     }
@@ -157,7 +157,7 @@ pub(crate) fn load(context: &Context, path: &Path) -> Result<Pipeline, Failure> 
 pub(crate) fn compile(context: &Context, path: &Path) -> Result<Graph<State>, Failure> {
     let pipeline = load(context, path)?;
     compiler(path.parent().map(Path::to_owned)).compile(&pipeline).map_err(|error| {
-        let message = format!("{} does not run: {error}", path.display());
+        let message = format!("cannot run `{}`: {error}", path.display());
         Failure::new(Exit::InvalidFile, message, format!("ferrata lint {}", path.display()))
     })
 }

@@ -45,7 +45,7 @@ fn may_wait(head: &RunHead) -> bool {
 /// Reads the queues. An unreadable one hides no other.
 pub(crate) async fn look(context: &Context, runtime: &Runtime, overview: &mut QueueOverview) {
     if let Err(error) = overview.look(runtime).await {
-        context.out.note(&format!("the queues cannot be read: {}", clean(&error.to_string())));
+        context.out.note(&format!("cannot read the queues: {}", clean(&error.to_string())));
     }
 }
 

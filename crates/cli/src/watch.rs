@@ -70,7 +70,7 @@ impl Watch {
             tokio::select! {
                 () = context.clock.sleep(every) => {}
                 result = &mut stop => {
-                    result.map_err(|error| Failure::internal("Ctrl-C cannot be waited for", &error))?;
+                    result.map_err(|error| Failure::internal("cannot listen for Ctrl-C", &error))?;
                     return Ok(Exit::Interrupted);
                 }
             }

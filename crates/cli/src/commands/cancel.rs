@@ -23,5 +23,5 @@ pub(super) async fn run(context: &Context, args: &CancelArgs) -> Result<Exit, Fa
         context.confirm(args.yes, &format!("cancel {} for good", chosen.told()), &next)?;
     }
     let cancel = |runtime: &Runtime, run: &RunKey| runtime.cancel(run, args.reason.clone());
-    context.say(&args.target, "cancel asked", chosen, cancel).await
+    context.say(&args.target, "cancel requested", chosen, cancel).await
 }

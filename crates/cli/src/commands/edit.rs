@@ -13,7 +13,7 @@ pub(super) async fn run(context: &Context, args: &EditArgs) -> Result<Exit, Fail
     let name = shown(&head.run);
     if args.changes.is_empty() {
         let next = format!("ferrata edit {name} --set CHANNEL=VALUE");
-        return Err(Failure::usage("nothing is to be changed; use --set, --remove or --patch", next));
+        return Err(Failure::usage("the command has no changes; add --set, --remove or --patch", next));
     }
     let state = runtime.channels_at(&head.run, ferrata::Position::Latest).await?;
     let patch = args.changes.patch(&head.run, &state)?;

@@ -16,8 +16,10 @@ pub(super) async fn run(context: &Context, args: &ExportArgs) -> Result<Exit, Fa
     let secrets = runtime.secrets(&run).await?;
     if !args.reveal && !secrets.is_empty() {
         let names: Vec<&str> = secrets.iter().collect();
-        let message =
-            format!("the file would hold the values of secret channels: {}", clean(&names.join(", ")));
+        let message = format!(
+            "the file would contain the values of secret channels: {}; add --reveal to write them",
+            clean(&names.join(", "))
+        );
         return Err(Failure::usage(message, format!("ferrata export {} --reveal", quoted(&shown(&run)))));
     }
     let text = runtime.export(&run).await?;
@@ -32,10 +34,10 @@ pub(super) async fn run(context: &Context, args: &ExportArgs) -> Result<Exit, Fa
     });
     written.map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => {
-            let message = format!("{} is there already and is not overwritten", path.display());
+            let message = format!("cannot overwrite the file `{}`; choose another name", path.display());
             Failure::new(Exit::Conflict, message, format!("ferrata export {name} --to {name}.jsonl"))
         }
-        _ => Failure::internal(&format!("{} cannot be written", path.display()), &error),
+        _ => Failure::internal(&format!("cannot write `{}`", path.display()), &error),
     })?;
     context.out.note(&format!("wrote run {name} to {}", path.display()));
     Ok(Exit::Done)

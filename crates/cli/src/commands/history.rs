@@ -37,7 +37,9 @@ pub(super) async fn run(context: &Context, args: &HistoryArgs) -> Result<Exit, F
         |headers| table(headers, |at| context.out.time.write(at, now)),
     )?;
     if cursor.is_some() && context.out.format == Format::Table {
-        context.out.note(&format!("the last {} records; more with --limit or --all", headers.len()));
+        context
+            .out
+            .note(&format!("listed the last {} records; add --limit or --all for more", headers.len()));
     }
     Ok(Exit::Done)
 }

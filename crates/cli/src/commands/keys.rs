@@ -66,7 +66,7 @@ pub(super) async fn run(context: &Context, args: &KeysArgs) -> Result<Exit, Fail
     let id = |one: &KeyUsageRow| format!("{}/{}", one.tenant, one.key.as_deref().unwrap_or_default());
     context.out.all(&all, id, table)?;
     if all.is_empty() && context.out.format == Format::Table {
-        context.out.note("there are no records");
+        context.out.note("no records");
     }
     Ok(Exit::Done)
 }

@@ -40,7 +40,7 @@ pub(super) async fn run(context: &Context, args: &LogsArgs) -> Result<Exit, Fail
     tokio::select! {
         exit = follow(context, &runtime, &head, args) => exit,
         result = tokio::signal::ctrl_c() => {
-            result.map_err(|error| Failure::internal("Ctrl-C cannot be waited for", &error))?;
+            result.map_err(|error| Failure::internal("cannot listen for Ctrl-C", &error))?;
             Ok(Exit::Interrupted)
         }
     }

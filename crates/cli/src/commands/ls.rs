@@ -102,10 +102,10 @@ async fn list(
         context.out.all(&all, |one| shown(&one.head.run), people)?;
     }
     if cursor.is_some() && context.out.format == Format::Table {
-        context.out.note(&format!("the newest {listed} runs; more with --limit or --all"));
+        context.out.note(&format!("listed the newest {listed} runs; add --limit or --all for more"));
     }
     if listed == 0 && context.out.format == Format::Table {
-        context.out.note("no such runs");
+        context.out.note("no matching runs");
     }
     Ok(unreadable.seen("they are not listed"))
 }

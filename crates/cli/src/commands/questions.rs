@@ -68,8 +68,8 @@ async fn list(context: &Context, runtime: &Runtime, args: &QuestionsArgs) -> Res
     )?;
     let seen = unreadable.seen("their questions are not listed");
     if open.is_empty() && context.out.format == Format::Table {
-        let some = if matches!(seen, PollResult::Partly(_)) { " in the runs that can be read" } else { "" };
-        context.out.note(&format!("no question is open{some}"));
+        let some = if matches!(seen, PollResult::Partly(_)) { " in readable runs" } else { "" };
+        context.out.note(&format!("no open questions{some}"));
     }
     Ok(seen)
 }

@@ -11,5 +11,5 @@ pub(super) async fn run(context: &Context, args: &RetryArgs) -> Result<Exit, Fai
     let store = context.store()?;
     let chosen =
         context.chosen(&*store, &args.target.runs, &args.target.filter, &[RunStatus::Failed]).await?;
-    context.say(&args.target, "retry asked", chosen, |runtime, run| runtime.retry(run)).await
+    context.say(&args.target, "retry requested", chosen, |runtime, run| runtime.retry(run)).await
 }

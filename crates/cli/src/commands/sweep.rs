@@ -12,12 +12,12 @@ use crate::failure::Failure;
 
 pub(super) async fn run(context: &Context, args: &SweepArgs) -> Result<Exit, Failure> {
     if context.global.tenant.is_some() {
-        let message = "a sweep deals with the runs of all tenants; leave --tenant away";
+        let message = "a sweep covers the runs of all tenants; leave out --tenant";
         return Err(Failure::usage(message, "ferrata sweep --help"));
     }
     let pruning = policy(&args.keep);
     if pruning.is_none() && args.purge.is_empty() {
-        let message = "say what is kept (--keep-last, --keep-for, --keep-bytes) or what is removed (--purge)";
+        let message = "nothing to do; add --keep-last, --keep-for, --keep-bytes or --purge";
         return Err(Failure::usage(message, "ferrata sweep --purge completed=30d"));
     }
     let mut policy = pruning.unwrap_or_else(RetentionPolicy::keep_all);
@@ -41,7 +41,7 @@ pub(super) async fn run(context: &Context, args: &SweepArgs) -> Result<Exit, Fai
         records += report.records;
         bytes += report.bytes;
         failed.extend(report.failed);
-        progress.set_message(format!("looked at {runs} runs"));
+        progress.set_message(format!("read {runs} runs"));
         progress.tick();
         match report.next {
             Some(next) => limits = limits.with_cursor(next),
@@ -60,15 +60,15 @@ pub(super) async fn run(context: &Context, args: &SweepArgs) -> Result<Exit, Fai
         |_| purged.to_string(),
         |_| {
             format!(
-                "looked at {runs} runs; {would}removed {purged} of them and pruned {pruned}: {records} records, {bytes} bytes\n"
+                "runs read: {runs}; {would}removed: {purged}, {would}pruned: {pruned}; records dropped: {records}, bytes: {bytes}\n"
             )
         },
     )?;
     if !args.yes {
-        context.out.note("nothing was dropped; add --yes to do it");
+        context.out.note("dry run, nothing dropped; add --yes to drop");
     }
     let Some((run, _)) = failed.first() else { return Ok(Exit::Done) };
-    let message = format!("{} runs could not be dealt with", failed.len());
+    let message = format!("cannot sweep all runs; failed: {}", failed.len());
     let details = failed.iter().map(|(_, error)| error.to_string());
     let next = format!("ferrata verify {}", crate::find::shown(run));
     Err(Failure::new(Exit::Internal, message, next).with_details(details))

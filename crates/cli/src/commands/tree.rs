@@ -53,10 +53,10 @@ async fn look(context: &Context, runtime: &Runtime, args: &TreeArgs) -> Result<P
     let tree = Box::pin(branch(runtime, family, &mut unreadable)).await?;
     context.out.one(&tree, |tree| ids(tree).join("\n"), |tree| people(context, tree))?;
     if root != run {
-        context.out.note(&format!("it is of the family of {}", shown(&root)));
+        context.out.note(&format!("the run belongs to the run tree of {}", shown(&root)));
         context.next(&format!("ferrata tree {}", shown(&root)));
     }
-    Ok(match unreadable.failure("what is open in them is not shown") {
+    Ok(match unreadable.failure("their open questions are not shown") {
         Some(failure) => PollResult::Partly(failure),
         None => seen,
     })

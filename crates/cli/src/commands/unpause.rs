@@ -13,6 +13,6 @@ pub(super) async fn run(context: &Context, args: &UnpauseArgs) -> Result<Exit, F
         context.chosen(&*store, &args.target.runs, &args.target.filter, &[RunStatus::Interrupted]).await?;
     let (unpaused, exit) =
         context.say_to(&args.target, "unpaused", chosen, |runtime, run| runtime.unpause(run)).await?;
-    context.tell_below(&unpaused, "going on").await;
+    context.tell_below(&unpaused, "unpaused").await;
     Ok(exit)
 }

@@ -113,7 +113,8 @@ pub(crate) async fn conformance(context: &Context) -> Result<Conformance, Failur
     let (place, out) = (url.clone(), context.out);
     // A property drives a runtime of its own, which is not allowed within another's tasks.
     let run = tokio::task::spawn_blocking(move || try_all(&place, &tried, |text| out.note(text)));
-    let (held, failed) = run.await.map_err(|error| Failure::internal("the suite ended early", &error))??;
+    let (held, failed) =
+        run.await.map_err(|error| Failure::internal("the conformance suite panicked", &error))??;
     let took = context.clock.monotonic().saturating_sub(before);
     Ok(Conformance {
         place: crate::store::shown(&url),
@@ -133,7 +134,7 @@ fn try_all(
         .worker_threads(4)
         .enable_all()
         .build()
-        .map_err(|error| Failure::internal("threads cannot be started", &error))?;
+        .map_err(|error| Failure::internal("cannot start threads", &error))?;
     let factory = Beside { url: url.to_owned() };
     let (mut held, mut failed) = (0, Vec::new());
     // The report contains the message of a failed property, so the panic hook is silenced.
@@ -182,10 +183,10 @@ fn beside(url: &str, id: &str) -> Result<String, Failure> {
             Ok(format!("{}/{name}{query}", main.trim_end_matches('/')))
         }
         "sharded" => Err(Failure::usage(
-            "several stores have no one place beside them; check each by its own URL",
+            "cannot check a sharded store as a whole; check each store by its own URL",
             "ferrata store check --conformance --store URL",
         )),
-        _ => Err(Failure::usage("no place beside this store is known", "ferrata store check")),
+        _ => Err(Failure::usage("cannot create an empty copy next to this store", "ferrata store check")),
     }
 }
 

@@ -74,13 +74,12 @@ pub(super) async fn tell(
     let resume = || job.resume();
     let outcome = match stopped {
         FollowEnd::Already => {
-            context.out.note(&format!("run {run} had completed already"));
+            context.out.note(&format!("run {run} is already completed"));
             return Ok(Exit::Done);
         }
         FollowEnd::Asked | FollowEnd::Left => return Err(left(job)),
         FollowEnd::Late => {
-            let message =
-                format!("run {run} was stopped after the time of --timeout; what is recorded is kept");
+            let message = format!("run {run} was stopped by --timeout; recorded results are kept");
             return Err(Failure::new(Exit::TimedOut, message, resume()));
         }
         FollowEnd::Rests(outcome) => outcome,
@@ -118,7 +117,7 @@ pub(super) async fn tell(
                 && questions.iter().all(|question| question.kind == QuestionKind::After) =>
         {
             let until = job.how.until.as_deref().unwrap_or_default();
-            context.out.note(&format!("run {run} stopped behind `{until}`: {sum}\nnext: {}", resume()));
+            context.out.note(&format!("run {run} stopped after `{until}`: {sum}\nnext: {}", resume()));
             Ok(Exit::Done)
         }
         Outcome::Interrupted(questions) => {
@@ -147,12 +146,8 @@ pub(super) async fn tell(
                     lines.extend((!choices.is_empty()).then(|| format!("  {}", choices.join(" | "))));
                     let until = question.deadline.map(|at| context.out.time.write(at, context.now()));
                     lines.extend(match (&question.default, until) {
-                        (Some(default), Some(until)) => {
-                            Some(format!("  {} is taken {until}", clean(default)))
-                        }
-                        (None, Some(until)) => {
-                            Some(format!("  it can be answered for a time: it ends {until}"))
-                        }
+                        (Some(default), Some(until)) => Some(format!("  default {} {until}", clean(default))),
+                        (None, Some(until)) => Some(format!("  expires {until}")),
                         _ => None,
                     });
                     lines.push(format!("  {answer}"));
@@ -178,7 +173,7 @@ pub(super) async fn tell(
             Err(Failure::new(Exit::Waiting, message, job.place.command("send", &job.run, "MESSAGE")))
         }
         _ => {
-            let message = format!("run {run} was let go of before its end");
+            let message = format!("run {run} was released before its end");
             Err(Failure::new(Exit::Interrupted, message, resume()))
         }
     }
@@ -191,13 +186,13 @@ fn is_simulated(checkpoint: &Checkpoint) -> bool {
 
 /// A signal stopped the command.
 pub(super) fn left(job: &Job) -> Failure {
-    let message = format!("run {} was stopped; what is recorded is kept", job.run.run);
+    let message = format!("run {} was stopped; recorded results are kept", job.run.run);
     Failure::new(Exit::Interrupted, message, job.resume())
 }
 
 /// The run is safe, but its directory is out of date.
 pub(super) fn unkept(job: &Job, error: &ferrata::Error) -> Failure {
-    let message = format!("the log of run {} is complete, its directory is not: {error}", job.run.run);
+    let message = format!("the log of run {} is complete, but its directory is not: {error}", job.run.run);
     Failure::new(Exit::Internal, message, job.place.resume(&job.run))
 }
 

@@ -83,12 +83,12 @@ impl LoadedPipeline {
         let source = std::fs::read(path).map_err(|error| {
             let exit =
                 if error.kind() == std::io::ErrorKind::NotFound { Exit::NotFound } else { Exit::InvalidFile };
-            Failure::new(exit, format!("{} cannot be read: {error}", path.display()), "ferrata run --help")
+            Failure::new(exit, format!("cannot read `{}`: {error}", path.display()), "ferrata run --help")
         })?;
         let mut pipeline = Pipeline::parse(&source).map_err(|error| {
             let report = error.report(&path.display().to_string());
             let details = report.lines().map(str::to_owned);
-            let message = format!("{} is no pipeline", path.display());
+            let message = format!("cannot read `{}` as a pipeline", path.display());
             Failure::new(Exit::InvalidFile, message, lint()).with_details(details)
         })?;
         Transforms::in_directory(folder.clone()).apply(&mut pipeline).map_err(|error| {

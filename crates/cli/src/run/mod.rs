@@ -80,7 +80,8 @@ pub(crate) async fn run(context: &Context, mut args: RunArgs) -> Result<Exit, Fa
         };
         let (run, kind) = match found {
             Some(head) if resumes && (!args.input.is_empty() || !args.label.is_empty()) => {
-                let message = "a run that goes on keeps its input, its goal and its labels; leave --input, --goal and --label out";
+                let message =
+                    "a resumed run keeps its input, goal and labels; leave out --input, --goal and --label";
                 return Err(Failure::usage(message, place.resume(&head.run)));
             }
             Some(head) if resumes => (head.run, Kind::Resume),
@@ -142,12 +143,12 @@ async fn goes_on(
     let Ok(Some(head)) = place.left(context, loaded.pipeline.name()).await else { return Ok(None) };
     let run = crate::find::shown(&head.run);
     let told = format!("run {run} of this pipeline has not ended; it is {}", head.status);
-    match context.ask(&format!("{told}. Go on with it? [Y/n] "))? {
+    match context.ask(&format!("{told}. Resume it? [Y/n] "))? {
         Some(line) if ["n", "no"].contains(&line.to_lowercase().as_str()) => Ok(None),
         _ if context.is_attended() => Ok(Some(())),
         _ => {
             context.out.note(&format!(
-                "{told}. This is a new one; `{}` goes on with that one",
+                "{told}. Starting a new run; `{}` resumes the other",
                 place.resume(&head.run)
             ));
             Ok(None)
@@ -182,7 +183,8 @@ pub(crate) async fn resume(context: &Context, args: ResumeArgs) -> Result<Exit, 
         let head = match (&args.id, is_directory) {
             (Some(id), true) => context.find(&*place.store, id).await?,
             (Some(_), false) => {
-                let message = "--id says which run of a directory is meant, and no directory is named";
+                let message =
+                    "--id selects a run of a directory, and the argument is not a directory; leave out --id";
                 return Err(Failure::usage(message, "ferrata resume --help"));
             }
             (None, true) => {
@@ -210,7 +212,7 @@ fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Failur
         if file.is_none() && !named.is_dir() {
             file = Some(named);
         } else if directory.as_ref().is_some_and(|directory| *directory != named) {
-            let message = "--run-dir and --resume name different directories; name one";
+            let message = "--run-dir and --resume name different directories; use one";
             return Err(Failure::usage(message, "ferrata run --help"));
         } else {
             directory = Some(named);
@@ -221,7 +223,7 @@ fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Failur
     }
     match file {
         Some(file) => Ok((file, directory, resumes)),
-        None => Err(Failure::usage("which pipeline is to be run? name its file", "ferrata run --help")),
+        None => Err(Failure::usage("the command has no pipeline; name its file", "ferrata run --help")),
     }
 }
 
@@ -243,7 +245,7 @@ fn source(
     if let Some(found) = kept.or_else(|| of_start.filter(|path| path.is_file())) {
         return Ok((found, folder));
     }
-    let message = format!("the file of the pipeline `{}` is not here; name it", head.facts.workflow);
+    let message = format!("cannot find the file of the pipeline `{}`; name it", head.facts.workflow);
     Err(Failure::new(Exit::NotFound, message, format!("{} --file FILE.dot", place.resume(&head.run))))
 }
 
@@ -255,11 +257,11 @@ fn kept_folder(file: &Path, directory: Option<&Path>) -> Option<PathBuf> {
 }
 
 fn left_early() -> Failure {
-    Failure::new(Exit::Interrupted, "stopped before the run was touched", "ferrata ls")
+    Failure::new(Exit::Interrupted, "stopped before the run changed", "ferrata ls")
 }
 
 fn missing(run: &RunKey, place: &RunLocation) -> Failure {
-    let error = ferrata::Error::new(ferrata::ErrorKind::NotFound, "there is no such run to go on with");
+    let error = ferrata::Error::new(ferrata::ErrorKind::NotFound, "cannot find a run to resume");
     Failure::from(error.with_run(run)).or_type(if place.store.capabilities().durable {
         "ferrata ls"
     } else {
@@ -269,7 +271,7 @@ fn missing(run: &RunKey, place: &RunLocation) -> Failure {
 
 fn nothing(directory: Option<&Path>, file: &Path) -> Failure {
     let directory = directory.unwrap_or(Path::new(".")).display().to_string();
-    let message = format!("{directory} holds no run to go on with");
+    let message = format!("cannot find a run to resume in `{directory}`");
     let start =
         format!("ferrata run {} --run-dir {}", quoted(&file.display().to_string()), quoted(&directory));
     Failure::new(Exit::NotFound, message, start)
@@ -279,7 +281,7 @@ fn nothing(directory: Option<&Path>, file: &Path) -> Failure {
 fn taken(head: &RunHead, place: &RunLocation) -> Failure {
     let (run, status) = (&head.run.run, head.status);
     let message = format!(
-        "the directory holds the run {run} already, which is {status}; go on with it, or name another directory"
+        "the directory already has the run {run}, which is {status}; resume it, or name another directory"
     );
     let next = match status {
         RunStatus::Completed | RunStatus::Cancelled => place.command("show", &head.run, ""),

@@ -18,7 +18,7 @@ impl Signals {
     /// Starts to listen.
     pub(super) fn listen() -> Result<Self, Failure> {
         let listen =
-            |kind| signal(kind).map_err(|error| Failure::internal("signals cannot be waited for", &error));
+            |kind| signal(kind).map_err(|error| Failure::internal("cannot listen for signals", &error));
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,

@@ -74,12 +74,12 @@ async fn go_on(
     match head.status {
         RunStatus::Completed => return Ok(None),
         RunStatus::Failed => {
-            let failure =
-                Failure::new(Exit::Conflict, "the run has failed; have it tried again, then resume it", "");
+            let failure = Failure::new(Exit::Conflict, "the run has failed; retry it, then resume it", "");
             return Err(failure.or_type(job.place.command("retry", &job.run, "")));
         }
         RunStatus::Cancelled => {
-            let failure = Failure::new(Exit::Conflict, "the run was cancelled; a fork of it can go on", "");
+            let failure =
+                Failure::new(Exit::Conflict, "the run was cancelled and cannot continue; fork it", "");
             return Err(failure.or_type(job.place.command("fork", &job.run, "")));
         }
         _ => {}
@@ -122,10 +122,8 @@ fn changed(error: ferrata::Error, job: &Job) -> Failure {
 
 /// Another process has the run.
 pub(super) fn held(job: &Job) -> Failure {
-    let message = format!(
-        "another process is at work on the run {}; wait for it, or take the run away with --take-over",
-        job.run.run
-    );
+    let message =
+        format!("another process drives run {}; wait for it, or claim the run with --take-over", job.run.run);
     Failure::new(Exit::Conflict, message, job.place.command("wait", &job.run, ""))
 }
 
@@ -143,9 +141,7 @@ async fn free(context: &Context, job: &Job, runtime: &Runtime) -> Result<ferrata
             return Err(held(job));
         }
         if !told {
-            context.out.note(
-                "another process has the run, or had it until a moment ago; looking whether it is alive",
-            );
+            context.out.note("another process owns the run; checking whether it is alive");
             told = true;
         }
         context.clock.sleep(LOOK).await;

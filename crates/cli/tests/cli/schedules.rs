@@ -49,7 +49,7 @@ async fn a_schedule_is_listed_shown_paused_and_let_go_on() {
     for part in [
         "acme/nightly version 1",
         "0 3 * * * in Europe/Zurich",
-        "late      the last is caught up",
+        "late      the last missed tick starts late",
         "overlap   skipped",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
