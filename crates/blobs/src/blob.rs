@@ -64,7 +64,10 @@ impl FromStr for Blob {
             (blob.to_string() == text).then_some(blob)
         };
         parse().ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, "the text names no blob; a name is what `Blobs::put` returned")
+            Error::new(
+                ErrorKind::Invalid,
+                "the text is not the name of a blob; use a name that `Blobs::put` returned",
+            )
         })
     }
 }

@@ -67,8 +67,10 @@ impl Blobs {
     pub fn in_folder(path: impl AsRef<std::path::Path>) -> Result<Self> {
         let path = path.as_ref();
         let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-            let message =
-                format!("the folder {} cannot keep blobs; correct its path or its rights", path.display());
+            let message = format!(
+                "cannot store blobs in the folder `{}`; correct its path or permissions",
+                path.display()
+            );
             Error::new(ErrorKind::Unavailable, message).with_source(error)
         };
         std::fs::create_dir_all(path).map_err(|error| failed(error.into()))?;
@@ -234,7 +236,7 @@ impl Blobs {
     async fn read(&self, blob: &Blob, part: Range<u64>) -> Result<Bytes> {
         if part.start > part.end || part.end > blob.len {
             let message =
-                format!("{blob} has no bytes {}..{}; give a part of 0..{}", part.start, part.end, blob.len);
+                format!("{blob} has no bytes {}..{}; use a part of 0..{}", part.start, part.end, blob.len);
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         // No put returned that name.
@@ -248,7 +250,7 @@ impl Blobs {
         let size = HEAD + blob.len + seal::segments(blob.len) * TAG as u64;
         let span = HEAD + first * stored..(HEAD + end * stored).min(size);
         let capacity = usize::try_from((end - first) * SEGMENT).map_err(|_| {
-            let message = format!("{blob} is larger than memory can be; read it in parts, with `stream`");
+            let message = format!("{blob} is too large for memory; read it in parts, with `stream`");
             Error::new(ErrorKind::TooLarge, message)
         })?;
         let path = place::path(&self.tenant, ObjectKind::Data, &[&blob.id.simple().to_string()]);

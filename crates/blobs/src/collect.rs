@@ -245,8 +245,8 @@ async fn list_named(stores: &[&dyn CheckpointStore]) -> Result<(HashSet<Uuid>, u
             return Ok((ids, read.len() as u64));
         }
         if rounds == ROUNDS {
-            let message = "runs were removed or pruned each time the stores were read; nothing was collected: \
-                           retry at a quieter time";
+            let message = "cannot read a stable list of runs, because runs keep being purged or pruned; nothing was collected; retry at a \
+                quieter time";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
     }
@@ -275,8 +275,8 @@ async fn scan(store: &dyn CheckpointStore, head: &RunHead, ids: &mut HashSet<Uui
     labels.chain(head.facts.user.as_deref()).for_each(|text| collect_blob_ids(text.as_bytes(), ids));
     let take = |record: &Record| {
         if record.body.first() == Some(&ENVELOPE) {
-            let message = "the record is in an envelope, which hides what it names; give the collection the \
-                           `EnvelopeStore` in place of the store inside";
+            let message = "the record is compressed or encrypted, so the blobs that it names are unknown; pass the `EnvelopeStore` to the \
+                collection, not the store inside";
             let error = Error::new(ErrorKind::Invalid, message);
             return Err(error.with_run(&head.run).with_seq(record.header.seq));
         }

@@ -77,8 +77,7 @@ impl BlobKeys {
         let Some(provider) = &self.provider else { return Ok(CurrentBlobKey { key: None }) };
         let ring = provider.keyring(tenant).await?;
         let key = ring.blob_key(ring.current());
-        let key =
-            key.ok_or_else(|| Error::new(ErrorKind::Invalid, "the ring of keys is empty; give it one"))?;
+        let key = key.ok_or_else(|| Error::new(ErrorKind::Invalid, "the keyring is empty; add a key"))?;
         Ok(CurrentBlobKey { key: Some((ring.current().to_owned(), key.clone())) })
     }
 
@@ -88,7 +87,8 @@ impl BlobKeys {
             (BlobHead::Newer(version), _) => Err(newer_version_error(blob, version)),
             (BlobHead::Plain, Some(_)) if !self.accept_plain => {
                 let message = format!(
-                    "{blob} is not encrypted, and all are to be; if it was put before that, allow it with `accept_plain`"
+                    "{blob} is not encrypted, and blobs must be encrypted; if it was put before encryption was enabled, allow it with \
+                     `accept_plain`"
                 );
                 Err(Error::new(ErrorKind::Corrupt, message))
             }
@@ -113,6 +113,7 @@ fn missing_key_error(blob: &Blob, name: &str) -> Error {
 }
 
 fn newer_version_error(blob: &Blob, version: u8) -> Error {
-    let message = format!("{blob} has version {version}, this process reads version 1; upgrade it");
+    let message =
+        format!("{blob} has version {version}, and this process reads version 1; upgrade this process");
     Error::new(ErrorKind::Unsupported, message)
 }

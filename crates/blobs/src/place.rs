@@ -57,12 +57,12 @@ pub(crate) fn failed(error: object_store::Error) -> Error {
     let (kind, message) = match &error {
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => (
             ErrorKind::Invalid,
-            "the place for blobs refuses this process; correct its credentials and rights",
+            "the object store for blobs denied access; correct the credentials and permissions of this process",
         ),
         E::NotSupported { .. } | E::NotImplemented { .. } => {
-            (ErrorKind::Unsupported, "the place cannot keep blobs; choose another object store")
+            (ErrorKind::Unsupported, "the object store cannot store blobs; choose another one")
         }
-        _ => (ErrorKind::Unavailable, "the place for blobs does not do what was asked; retry"),
+        _ => (ErrorKind::Unavailable, "a request to the object store for blobs failed; retry"),
     };
     Error::new(kind, message).with_source(error)
 }
@@ -72,8 +72,8 @@ pub(crate) fn failed_to_read(error: object_store::Error, blob: &Blob) -> Error {
     match error {
         object_store::Error::NotFound { .. } => {
             let message = format!(
-                "there is no {blob} at this place for this tenant: it was collected, or put elsewhere; \
-                 restore it from a backup, or read it with the place and the tenant that it was put with"
+                "cannot find {blob} in this object store for this tenant: it was collected, or put elsewhere; restore it from a backup, or \
+                 read it with the object store and the tenant of its put"
             );
             Error::new(ErrorKind::NotFound, message).with_source(error)
         }
@@ -83,5 +83,5 @@ pub(crate) fn failed_to_read(error: object_store::Error, blob: &Blob) -> Error {
 
 /// The error for a value that is not what it was.
 pub(crate) fn corrupt(blob: &Blob) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("{blob} is not what was put; restore it from a backup"))
+    Error::new(ErrorKind::Corrupt, format!("{blob} is damaged; restore it from a backup"))
 }

@@ -54,7 +54,7 @@ impl Blobs {
         if !self.has_keys() {
             return Err(Error::new(
                 ErrorKind::Invalid,
-                "the place has no keys to encrypt with; give it a ring",
+                "the blobs have no keys to encrypt with; set a keyring",
             ));
         }
         let found = self.list_objects().await?;

@@ -87,7 +87,7 @@ impl<'a> BlobUpload<'a> {
     /// If the abort fails, the object is still no value: no caller has its name, so a collection removes it.
     pub(crate) async fn abort(self) {
         if let Err(error) = self.parts.abort().await {
-            tracing::debug!(%error, "left an upload that is not needed to be collected");
+            tracing::debug!(%error, "cannot abort an upload; the next collection removes it");
         }
     }
 }
@@ -96,8 +96,7 @@ impl<'a> BlobUpload<'a> {
 pub(crate) async fn read_part(reader: &mut (impl AsyncRead + Send + Unpin)) -> Result<Bytes> {
     let mut part = Vec::new();
     reader.take(PART).read_to_end(&mut part).await.map_err(|error| {
-        Error::new(ErrorKind::Unavailable, "what was to be put could not be read to its end")
-            .with_source(error)
+        Error::new(ErrorKind::Unavailable, "cannot read the data to put to its end").with_source(error)
     })?;
     Ok(part.into())
 }

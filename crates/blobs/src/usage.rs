@@ -76,7 +76,7 @@ impl Blobs {
     pub(crate) async fn key_of(&self, path: &Path, size: u64) -> Result<Option<Option<String>>> {
         let none = || {
             let message = format!(
-                "the value at {path} has no head that tells its key; restore it from a backup, or remove it"
+                "cannot read the key of the value at `{path}` from its head; restore it from a backup, or remove it"
             );
             Error::new(ErrorKind::Corrupt, message)
         };
@@ -94,7 +94,7 @@ impl Blobs {
             Some(BlobHead::Encrypted(name)) if is_name(&name) => Ok(Some(Some(name))),
             Some(BlobHead::Newer(version)) => {
                 let message = format!(
-                    "the value at {path} has version {version}, this process reads version 1; upgrade it"
+                    "the value at `{path}` has version {version}, and this process reads version 1; upgrade this process"
                 );
                 Err(Error::new(ErrorKind::Unsupported, message))
             }

@@ -39,7 +39,10 @@ impl StateChanges {
         }
         for channel in &self.remove {
             if state.get(channel).is_none() && !self.force {
-                let message = format!("there is no channel `{}` to remove", channel.escape_debug());
+                let message = format!(
+                    "cannot remove the channel `{}`; the state does not have it",
+                    channel.escape_debug()
+                );
                 return Err(CommandFailure::usage(message, next));
             }
             ops.push(Op::Remove(channel.clone(), Vec::new()));
@@ -47,7 +50,7 @@ impl StateChanges {
         let mut after = state.clone();
         for op in &ops {
             after.apply_op(op.clone()).map_err(|error| {
-                let message = format!("the changes do not fit the state: {}", error.message());
+                let message = format!("cannot apply the changes to the state: {}", error.message());
                 CommandFailure::usage(message, next.clone())
             })?;
         }
@@ -57,11 +60,13 @@ impl StateChanges {
             let changed = match (after.get(&channel), rest.is_empty()) {
                 (_, true) => value,
                 (Some(there), false) => placed(there, &rest, value).ok_or_else(|| {
-                    let message = format!("there is nothing at {} to change", place.escape_debug());
+                    let message =
+                        format!("cannot change `{}`; the state has no such path", place.escape_debug());
                     CommandFailure::usage(message, next.clone())
                 })?,
                 (None, false) => {
-                    let message = format!("there is no channel `{}`", channel.escape_debug());
+                    let message =
+                        format!("cannot find the channel `{}` in the state", channel.escape_debug());
                     return Err(CommandFailure::usage(message, next));
                 }
             };
@@ -108,13 +113,13 @@ fn check(before: &Channels, after: &Channels, new_channels: bool) -> Result<(), 
             None if new_channels => {}
             None => {
                 return Err(format!(
-                    "there is no channel `{}` in the state yet; --force makes it",
+                    "cannot find the channel `{}` in the state; add --force to create it",
                     name.escape_debug()
                 ));
             }
             Some(there) if kind(there) != kind(value) && !there.is_null() => {
                 return Err(format!(
-                    "channel `{}` holds {} and would hold {}, which its code may not read; --force does it",
+                    "channel `{}` has {} and would get {}, which its code may not read; add --force to change it",
                     name.escape_debug(),
                     kind(there),
                     kind(value)

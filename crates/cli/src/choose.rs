@@ -66,7 +66,7 @@ impl CommandContext {
         }
         let heads = self.matching(store, filter, is_for).await?;
         if heads.is_empty() && self.out.format == OutputFormat::Table {
-            self.out.note("no such runs");
+            self.out.note("no matching runs");
         }
         Ok(SelectedRuns {
             runs: heads.into_iter().map(|head| RunSelector::Exactly(head.run)).collect(),
@@ -104,7 +104,7 @@ impl CommandContext {
             |head| display_key(&head.run),
             |heads| table(heads.iter(), |_| None, |at| time.write(at, now)),
         )?;
-        self.out.note("nothing was done; leave out --dry-run to do it");
+        self.out.note("dry run, nothing changed; leave out --dry-run to execute");
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl CommandContext {
             let Some(next) = found.next else { break };
             page = Page::first(Page::MAX).with_cursor(next);
         }
-        if let Some(failure) = unreadable.failure("none of them is chosen") {
+        if let Some(failure) = unreadable.failure("they are not selected") {
             self.out.note(&failure.lines());
         }
         if filter.roots {

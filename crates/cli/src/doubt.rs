@@ -9,15 +9,15 @@ pub(crate) fn resolution_commands(question: &str) -> [(&'static str, String); 4]
     let supply = format!("{} --set CHANNEL=VALUE", how("supply"));
     [
         ("it was done, and changed these channels of the state:", supply),
-        ("it was done, or does not matter any more; the state stays as it is:", how("skip")),
-        ("the run is to go on as if it had failed, for this reason:", how("fail:it was not done in time")),
-        ("it was not done, and is to be done now:", how("retry")),
+        ("it was done, or no longer matters; keep the state:", how("skip")),
+        ("continue as if it had failed, for this reason:", how("fail:it was not done in time")),
+        ("it was not done; do it now:", how("retry")),
     ]
 }
 
 /// Writes all of them as lines.
 pub(crate) fn resolution_lines(question: &str, command: impl Fn(&str) -> String) -> Vec<String> {
-    let begin = "look whether it was done, and then say so by one of these:".to_owned();
+    let begin = "check whether it was done, then use one of these:".to_owned();
     let each = resolution_commands(question)
         .into_iter()
         .flat_map(|(what, more)| [what.to_owned(), format!("  {}", command(&more))]);

@@ -44,7 +44,7 @@ impl CommandContext {
     /// Reports a failed read after a record. The command succeeds: a script would otherwise record the same again.
     pub(crate) fn warn_unread(&self, failure: &CommandFailure) {
         let why = clean_lines(failure.message());
-        self.out.note(&format!("it is recorded; what comes of it cannot be seen: {why}"));
+        self.out.note(&format!("the change is recorded, but its effect cannot be read: {why}"));
     }
 
     async fn find_idle(
@@ -63,7 +63,7 @@ impl CommandContext {
             [] => {}
             [one] => self.out.note(&why_idle(store, one).await?),
             [first, rest @ ..] => {
-                let more = format!("; nor {} others", rest.len());
+                let more = format!("; the same holds for {} more", rest.len());
                 self.out.note(&format!("{}{more}", why_idle(store, first).await?));
             }
         }

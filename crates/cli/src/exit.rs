@@ -75,10 +75,10 @@ impl ExitReason {
             Self::NotFound => "no such run, record, question or file",
             Self::Waiting => "the run waits for an answer or a message; nothing is lost",
             Self::Cancelled => "the run was cancelled",
-            Self::TimedOut => "the time of --timeout is over; the run goes on",
-            Self::Conflict => "another process, the run's status, a changed graph or a used id is in the way",
+            Self::TimedOut => "--timeout expired; the run continues",
+            Self::Conflict => "conflict with another process, the run's status, a changed graph or a used id",
             Self::Internal => "the store or the command itself failed",
-            Self::Interrupted => "Ctrl-C; what was recorded is kept",
+            Self::Interrupted => "Ctrl-C; recorded results are kept",
         }
     }
 

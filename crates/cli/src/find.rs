@@ -64,7 +64,7 @@ impl CommandContext {
             .map(|(at, _)| at)
             .collect();
         match (found.len(), same.as_slice()) {
-            (0, _) => Err(missing(&exact, "there is no such run, nor one whose id begins so")),
+            (0, _) => Err(missing(&exact, "cannot find the run, or a run with this prefix of an id")),
             (1, _) => Ok(found.remove(0)),
             (_, &[at]) => Ok(found.swap_remove(at)),
             (count, _) => Err(ambiguous(name, count, &found)),
@@ -74,7 +74,7 @@ impl CommandContext {
 
 /// Returns the head of a run by its full name.
 async fn head(store: &dyn CheckpointStore, run: &RunKey) -> Result<RunHead, CommandFailure> {
-    let gone = || missing(run, "there is no such run, and none whose id begins so is meant");
+    let gone = || missing(run, "cannot find the run; its full id is required here");
     store.head(run).await?.ok_or_else(gone)
 }
 
@@ -104,7 +104,7 @@ async fn begins_with(
 
 fn ambiguous(name: &str, count: usize, found: &[RunHead]) -> CommandFailure {
     let message =
-        format!("{count} runs have an id that begins with `{}`; write more of it", name.escape_debug());
+        format!("{count} runs have an id that begins with `{}`; use a longer prefix", name.escape_debug());
     let mut details: Vec<String> = found
         .iter()
         .take(NAMED)

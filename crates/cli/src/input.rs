@@ -23,7 +23,7 @@ pub(crate) fn bytes(path: &str) -> Result<Vec<u8>, CommandFailure> {
     };
     read.map_err(|error| unreadable_input(path, &error))?;
     if all.len() as u64 > MOST {
-        let message = format!("{path} has more than {MOST} bytes; it is hardly what you meant");
+        let message = format!("the file `{path}` has more than {MOST} bytes; check the path");
         return Err(CommandFailure::usage(message, "ferrata --help"));
     }
     Ok(all)
@@ -32,7 +32,7 @@ pub(crate) fn bytes(path: &str) -> Result<Vec<u8>, CommandFailure> {
 /// Reads a text file, or stdin for `-`.
 pub(crate) fn text(path: &str) -> Result<String, CommandFailure> {
     String::from_utf8(bytes(path)?)
-        .map_err(|_| CommandFailure::usage(format!("{path} is no UTF-8 text"), "ferrata --help"))
+        .map_err(|_| CommandFailure::usage(format!("the file `{path}` is not UTF-8 text"), "ferrata --help"))
 }
 
 /// Returns the error for an unreadable file.
@@ -41,7 +41,7 @@ pub(crate) fn unreadable_input(path: &str, error: &io::Error) -> CommandFailure 
         if error.kind() == io::ErrorKind::NotFound { ExitReason::NotFound } else { ExitReason::Internal };
     let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.map_or(".".to_owned(), |folder| folder.display().to_string());
-    CommandFailure::new(exit, format!("{path} cannot be read: {error}"), format!("ls -l {folder}"))
+    CommandFailure::new(exit, format!("cannot read `{path}`: {error}"), format!("ls -l {folder}"))
 }
 
 /// Reads a value of the command line: literal, from a file for `@FILE`, from stdin for `-`.
@@ -84,7 +84,7 @@ impl CommandContext {
         }
         match self.ask(&format!("{what}? [y/N] "))? {
             Some(line) if ["y", "yes"].contains(&line.to_lowercase().as_str()) => Ok(()),
-            _ => Err(CommandFailure::usage(format!("nothing was done: to {what} takes --yes"), next)),
+            _ => Err(CommandFailure::usage(format!("not confirmed: to {what}, add --yes"), next)),
         }
     }
 }

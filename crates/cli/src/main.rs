@@ -65,7 +65,7 @@ fn main() -> ExitCode {
             runtime.shutdown_background();
             done
         }
-        Err(error) => Err(CommandFailure::internal("threads cannot be started", &error)),
+        Err(error) => Err(CommandFailure::internal("cannot start threads", &error)),
     };
     match done {
         Ok(exit) => exit.into(),

@@ -296,11 +296,11 @@ fn to_stdout(text: &str) -> Result<(), CommandFailure> {
             UNREAD.store(true, Ordering::Relaxed);
             Ok(())
         }
-        written => written.map_err(|error| CommandFailure::internal("the output cannot be written", &error)),
+        written => written.map_err(|error| CommandFailure::internal("cannot write the output", &error)),
     }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
 fn unserialised(error: serde_json::Error) -> CommandFailure {
-    CommandFailure::internal("the output is no JSON", &error)
+    CommandFailure::internal("cannot encode the output as JSON", &error)
 }

@@ -147,7 +147,7 @@ pub(crate) fn load(context: &CommandContext, path: &Path) -> Result<Pipeline, Co
             for mark in &errors {
                 context.out.note(mark.render(&read, context.out.color_notes).trim_end());
             }
-            let message = format!("{} does not run: {} mistakes", read.name, errors.len());
+            let message = format!("cannot run `{}`; mistakes: {}", read.name, errors.len());
             Err(CommandFailure::new(ExitReason::InvalidFile, message, format!("ferrata lint {}", read.name)))
         }
     }
@@ -157,7 +157,7 @@ pub(crate) fn load(context: &CommandContext, path: &Path) -> Result<Pipeline, Co
 pub(crate) fn compile(context: &CommandContext, path: &Path) -> Result<Graph<State>, CommandFailure> {
     let pipeline = load(context, path)?;
     compiler(path.parent().map(Path::to_owned)).compile(&pipeline).map_err(|error| {
-        let message = format!("{} does not run: {error}", path.display());
+        let message = format!("cannot run `{}`: {error}", path.display());
         CommandFailure::new(ExitReason::InvalidFile, message, format!("ferrata lint {}", path.display()))
     })
 }

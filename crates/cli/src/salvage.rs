@@ -61,8 +61,7 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, Comman
     else {
         return Ok(None);
     };
-    let unwritten =
-        |error: std::io::Error| CommandFailure::internal("a copy of the log cannot be made", &error);
+    let unwritten = |error: std::io::Error| CommandFailure::internal("cannot copy the log", &error);
     let random = RandomIds::new().next(SystemClock::new().now()).simple().to_string();
     let folder = std::env::temp_dir().join(format!("ferrata-{random}"));
     std::fs::DirBuilder::new().mode(0o700).create(&folder).map_err(unwritten)?;
@@ -86,7 +85,8 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, Comman
         match read {
             Ok(()) => {
                 salvaged.note = format!(
-                    "the log of run {} is damaged at record {seq}: this is what stands before it; the run itself cannot go on, a fork can",
+                    "the log of run {} is damaged at record {seq}, and only earlier records are display_key; the run cannot continue, but a fork \
+                     can",
                     crate::find::display_key(&run)
                 );
                 return Ok(Some(salvaged));

@@ -27,7 +27,7 @@ pub(crate) fn open_existing(url: &str) -> Result<Arc<dyn CheckpointStore>, Comma
 /// Opens an existing store by its URL, with its records as stored: compressed or encrypted.
 pub(crate) fn open_as_stored(url: &str) -> Result<Arc<dyn CheckpointStore>, CommandFailure> {
     if file(url).is_some_and(|path| !path.exists()) {
-        let message = format!("there is no store at {}; set FERRATA_STORE or --store", redact_url(url));
+        let message = format!("cannot find a store at `{}`; set FERRATA_STORE or --store", redact_url(url));
         let failure = CommandFailure::new(ExitReason::NotFound, message, "ferrata ls --store URL");
         return Err(failure.with_code(ErrorKind::NotFound));
     }

@@ -33,7 +33,7 @@ pub(crate) use ferrata_core::wording::duration as short;
 
 /// Parses a duration: a number with `ms`, `s`, `m`, `h`, `d` or `w`, several of them in a row.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let bad = || format!("`{}` is no duration; write it as 90s, 15m, 2h30m or 30d", text.escape_debug());
+    let bad = || format!("`{}` is not a duration; write it as 90s, 15m, 2h30m or 30d", text.escape_debug());
     let (mut rest, mut sum) = (text, Duration::ZERO);
     if rest.is_empty() {
         return Err(bad());

@@ -49,7 +49,7 @@ pub(crate) async fn refresh_queues(
     overview: &mut QueueOverview,
 ) {
     if let Err(error) = overview.refresh(runtime).await {
-        context.out.note(&format!("the queues cannot be read: {}", clean(&error.to_string())));
+        context.out.note(&format!("cannot read the queues: {}", clean(&error.to_string())));
     }
 }
 

@@ -74,7 +74,7 @@ impl UnreadableRuns {
         };
         let count = count(self.named.len(), "run");
         let least = if self.has_more { "at least " } else { "" };
-        let message = format!("{least}{count} cannot be read, and {missing}");
+        let message = format!("cannot read {least}{count}; {missing}");
         let name = |run: &Option<RunKey>| {
             run.as_ref().map(|run| format!("{}: ", display_key(run))).unwrap_or_default()
         };

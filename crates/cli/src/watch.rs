@@ -70,7 +70,7 @@ impl WatchOption {
             tokio::select! {
                 () = context.clock.sleep(every) => {}
                 result = &mut stop => {
-                    result.map_err(|error| CommandFailure::internal("Ctrl-C cannot be waited for", &error))?;
+                    result.map_err(|error| CommandFailure::internal("cannot listen for Ctrl-C", &error))?;
                     return Ok(ExitReason::Interrupted);
                 }
             }

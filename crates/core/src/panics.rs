@@ -17,7 +17,7 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
 pub(crate) fn request_panicked(panic: &(dyn Any + Send)) -> Error {
     let text = panic_text(panic);
     let message = format!(
-        "the request panicked: {text}; mend what panicked: code of the state, such as its `Serialize`, or report it"
+        "the request panicked: {text}; fix the code of the state that panicked, such as its `Serialize`, or report the panic"
     );
     tracing::error!(text, "a request panicked");
     Error::new(ErrorKind::Closed, message)

@@ -82,7 +82,7 @@ impl ApiCall {
         let asked = asked.map(TenantId::new).transpose()?;
         match (self.viewer.tenant(), asked) {
             (Some(own), Some(asked)) if *own != asked => {
-                Err(Problem::not_found(format!("there is no tenant `{asked}` here")))
+                Err(Problem::not_found(format!("this inspector does not show the tenant `{asked}`")))
             }
             (Some(own), _) => Ok(Some(own.clone())),
             (None, asked) => Ok(asked),

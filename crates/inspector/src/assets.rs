@@ -49,7 +49,7 @@ pub(crate) async fn serve(
     };
     match ASSETS.iter().find(|asset| asset.name == name) {
         Some(asset) => answer(asset.kind, asset.bytes, &headers),
-        None => Problem::not_found("there is no such page").into_response(),
+        None => Problem::not_found("cannot find the page").into_response(),
     }
 }
 

@@ -47,10 +47,10 @@ impl Guard {
         let host = authority.as_deref().map(host_of).unwrap_or_default();
         let is_meant = self.any_host || LOOPBACK.contains(&host) || self.hosts.contains(host);
         if !is_meant {
-            let message = "this name is none of the inspector's hosts: reach it as localhost, or name the host with `--host` or `allow_host`";
+            let message = "this name is not a host of the inspector; open it as localhost, or add the host with `--host` or `allow_host`";
             return Err(Problem::wrong_host(message));
         }
-        let of_others = Problem::forbidden("requests of pages of other origins are refused");
+        let of_others = Problem::forbidden("requests from pages of other origins are rejected");
         if let Some(origin) = parts.headers.get(header::ORIGIN) {
             let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
             let is_own = origin.is_some_and(|(_, origin)| {

@@ -27,7 +27,7 @@ impl QueryParams {
             Some((stranger, _)) => {
                 let shown: String = stranger.chars().take(40).flat_map(char::escape_debug).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-                Err(Problem::invalid(format!("there is no parameter `{shown}`; there are: {known}")))
+                Err(Problem::invalid(format!("unknown parameter `{shown}`; use one of: {known}")))
             }
             None => Ok(Self(pairs)),
         }
@@ -44,14 +44,14 @@ impl QueryParams {
         let mut all = self.0.iter().filter(|(key, value)| key == name && !value.is_empty());
         match (all.next(), all.next()) {
             (first, None) => Ok(first.map(|(_, value)| value.as_str())),
-            _ => Err(Problem::invalid(format!("`{name}` is said twice"))),
+            _ => Err(Problem::invalid(format!("`{name}` appears twice; keep one"))),
         }
     }
 
     /// Reads a value.
     pub(crate) fn parsed<T: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<T>, Problem> {
         let read = |text: &str| {
-            text.parse().map_err(|error: T::Err| Problem::invalid(format!("`{name}` is wrong: {error}")))
+            text.parse().map_err(|error: T::Err| Problem::invalid(format!("cannot read `{name}`: {error}")))
         };
         self.one(name)?.map(read).transpose()
     }
@@ -67,7 +67,7 @@ impl QueryParams {
     /// Reads a number of at least 1, limited to `most`.
     pub(crate) fn limit(&self, usual: u32, most: u32) -> Result<u32, Problem> {
         match self.parsed::<u32>("limit")? {
-            Some(0) => Err(Problem::invalid("`limit` is at least 1")),
+            Some(0) => Err(Problem::invalid("`limit` must be at least 1")),
             limit => Ok(limit.unwrap_or(usual).min(most)),
         }
     }

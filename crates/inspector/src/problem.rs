@@ -29,11 +29,11 @@ impl Problem {
 
     /// The same for a missing run and for a run that the viewer may not know of.
     pub(crate) fn no_run(run: &RunKey) -> Self {
-        Self::not_found(format!("there is no run {run}"))
+        Self::not_found(format!("cannot find the run {run}"))
     }
 
     pub(crate) fn unauthorized() -> Self {
-        let message = "this inspector asks for a token, or for the service's own login";
+        let message = "this inspector requires a token, or the login of the service";
         Self::new(StatusCode::UNAUTHORIZED, "UNAUTHORIZED", message)
     }
 
@@ -55,7 +55,7 @@ impl Problem {
     }
 
     pub(crate) fn internal() -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", "the inspector could not make its answer")
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", "the inspector failed to build the answer")
     }
 }
 

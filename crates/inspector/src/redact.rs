@@ -230,7 +230,7 @@ pub(crate) fn at<'a>(state: &'a Value, path: &str) -> Result<&'a Value, Problem>
     if !path.is_empty() && !path.starts_with('/') {
         return Err(Problem::invalid("`path` is a JSON pointer: empty, or beginning with `/`"));
     }
-    state.pointer(path).ok_or_else(|| Problem::not_found("there is nothing at this path in the state"))
+    state.pointer(path).ok_or_else(|| Problem::not_found("the state has no value at this path"))
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ impl NodeQueueExt for NodeContext {
 /// # Cancel safety
 ///
 /// Cancel safe: if dropped, it stops waiting and releases a slot that it was granted. If the run rests while it waits, the wait goes on.
-#[must_use = "nothing is asked for before it is awaited"]
+#[must_use = "slots are requested only when the future is awaited"]
 pub struct AcquireRequest<'a> {
     cx: &'a NodeContext,
     queue: String,
@@ -144,8 +144,9 @@ impl<'a> AcquireRequest<'a> {
         check_key(&key)?;
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if places == 0 || name.len() > LONGEST || !name.chars().all(fits) {
-            let message =
-                format!("ask for one place or more, under a name of at most {LONGEST} of A-Z a-z 0-9 . _ -");
+            let message = format!(
+                "cannot acquire these slots; request at least 1, with a name of at most {LONGEST} of A-Z a-z 0-9 . _ -"
+            );
             return Err(Error::new(ErrorKind::Invalid, message).with_node(cx.node()));
         }
         let runtime = Runtime::of(cx)?;
@@ -154,8 +155,8 @@ impl<'a> AcquireRequest<'a> {
         let id = format!("{NODE}{}:{}:{name}", cx.run(), cx.idempotency_key());
         let Some(asker) = AttemptRequestGuard::new(&desk, (id.clone(), cx.epoch(), cx.attempt())) else {
             let message = format!(
-                "the node has a place of the queue `{queue}` already, by its `limit` or an `acquire`, or waits for one; give that back before, or \
-                 tell the two apart with `.name(..)`"
+                "the node already holds or waits for a slot of queue `{queue}`, from its `limit` or an `acquire`; release that slot first, \
+                 or give each its own `.name(..)`"
             );
             return Err(Error::new(ErrorKind::Invalid, message).with_node(cx.node()));
         };
@@ -248,7 +249,7 @@ impl<'a> AcquireRequest<'a> {
                         continue;
                     }
                     Err(_) => {
-                        let message = "a later attempt of the node waits for the place; end what an earlier one has begun";
+                        let message = "a later attempt of the node waits for this slot; stop the tasks of earlier attempts";
                         return Err(Error::new(ErrorKind::Closed, message).with_node(cx.node()));
                     }
                 },
@@ -346,45 +347,46 @@ async fn wait_for_answer(
             Err(AskError::Failed(error)) if error.kind() == ErrorKind::Invalid => {}
             Err(AskError::Failed(error)) => return Err(error),
             Err(error) => {
-                let message = "it was told not to wait for a place any more";
+                let message = "the question of this wait was rejected, so the node gives up the slot";
                 return Err(Error::new(ErrorKind::Closed, message).with_node(cx.node()).with_source(error));
             }
         }
     }
-    let message = "it was woken too often without a place; look who answers its questions";
+    let message = "the node was woken too often without a slot; check who answers its questions";
     Err(Error::new(ErrorKind::Unavailable, message).with_node(cx.node()))
 }
 
 pub(crate) fn refusal_error(queue: &str, said: &OpResult) -> Error {
     match said {
         OpResult::Full(waiting) => {
-            let message = format!("the queue `{queue}` is full: {waiting} wait already; try again later");
+            let message = format!("queue `{queue}` is full with {waiting} waiting; retry later");
             Error::new(ErrorKind::Unavailable, message)
         }
         OpResult::Seen(keys) => {
             let message = format!(
-                "the queue `{queue}` remembers {keys} keys of `once`, as many as it may; try again when the time of one is over, \
-                 or give them less time"
+                "queue `{queue}` stores {keys} keys of `once`, the maximum; retry when one has expired, or shorten their lifetime"
             );
             Error::new(ErrorKind::Unavailable, message)
         }
         OpResult::NoRoom { bytes, room } => {
             let message = format!(
-                "the queue `{queue}` is full: with this one, those in it would take {bytes} bytes of a state that has room for {room}; \
-                 try again later, with shorter ids and keys, or raise `RuntimeBuilder::max_body` in all processes"
+                "queue `{queue}` is full: its waiters would need {bytes} bytes of state, and at most {room} are allowed; retry later, use \
+                 shorter ids and keys, or raise `RuntimeBuilder::max_body` in all processes"
             );
             Error::new(ErrorKind::Unavailable, message)
         }
         OpResult::TooManyForKey(places) => {
-            let message =
-                format!("the queue `{queue}` has {places} slots for one key; ask for at most {places}");
+            let message = format!(
+                "queue `{queue}` has a limit of {places} for the slots of one key; request at most {places}"
+            );
             Error::new(ErrorKind::Invalid, message)
         }
         OpResult::TooMany(places) => {
-            let message = format!("the queue `{queue}` has {places} places and no more; ask for fewer");
+            let message =
+                format!("queue `{queue}` has a limit of {places} for its slots; request at most {places}");
             Error::new(ErrorKind::Invalid, message)
         }
-        _ => Error::new(ErrorKind::Unavailable, format!("the queue `{queue}` gave no answer; try again")),
+        _ => Error::new(ErrorKind::Unavailable, format!("queue `{queue}` did not answer; retry")),
     }
 }
 
@@ -408,7 +410,7 @@ impl fmt::Debug for AcquireRequest<'_> {
 
 /// A slot of a queue. Dropping it releases the slot in the background. If an attempt requests the slot while a task of an earlier attempt still has
 /// it, the attempt takes it over, and the task releases nothing.
-#[must_use = "a place that is dropped is given back"]
+#[must_use = "dropping a slot releases it"]
 pub struct QueueSlot {
     desk: Arc<QueueHandle>,
     id: Option<String>,

@@ -102,7 +102,7 @@ pub(crate) async fn change_queue(
             Err(error) => return Err(error),
         }
     }
-    Err(Error::new(ErrorKind::Unavailable, "other processes keep changing the queue; try again"))
+    Err(Error::new(ErrorKind::Unavailable, "other processes keep changing the queue; retry"))
 }
 
 /// Sees to it that a queue is there, with these settings or newer ones.
@@ -128,19 +128,19 @@ pub(crate) async fn declare(runtime: &Runtime, name: &str, settings: &QueueSetti
             Err(error) => return Err(error),
         };
         let message = format!(
-            "the queue `{name}` is stored in version {} with another {}; raise `.version(..)` with each change",
+            "queue `{name}` is stored in version {} with another {}; raise `.version(..)` with each change",
             stored.version,
             stored.differences(settings).join(", another ")
         );
         return Err(Error::new(ErrorKind::AlreadyExists, message));
     }
-    Err(Error::new(ErrorKind::Unavailable, "other processes begin and purge the queue; try again"))
+    Err(Error::new(ErrorKind::Unavailable, "other processes keep declaring and purging the queue; retry"))
 }
 
 async fn start_queue(runtime: &Runtime, name: &str, settings: &QueueSettings) -> Result<()> {
     let graph = Graph::<Context>::builder(WORKFLOW).node("rest", async |_cx, s| Ok(s)).entry("rest").build();
     let graph = graph.map_err(|source| {
-        Error::new(ErrorKind::Invalid, "the queue cannot be made a workflow").with_source(source)
+        Error::new(ErrorKind::Invalid, "cannot create the workflow of the queue").with_source(source)
     })?;
     let state = QueueState::new(settings.clone()).initial_state()?;
     runtime
@@ -148,7 +148,7 @@ async fn start_queue(runtime: &Runtime, name: &str, settings: &QueueSettings) ->
         .id(run_of(name)?.run)
         .label(QUEUE, name)
         .label(ROLE, LEDGER)
-        .on_hold("it is a queue, and never goes on")
+        .on_hold("it is a queue, which never runs")
         .await?;
     Ok(())
 }
@@ -157,12 +157,14 @@ pub(crate) fn undeclared_error(name: &str, error: Error) -> Error {
     match error.kind() {
         ErrorKind::NotFound => {
             let message = format!(
-                "there is no queue `{name}` in this store; declare it with `runtime.queue(\"{name}\")…declare()`"
+                "cannot find queue `{name}` in this store; declare it with `runtime.queue(\"{name}\")…declare()`"
             );
             Error::new(ErrorKind::NotFound, message)
         }
         ErrorKind::WrongStatus => {
-            let message = format!("the run that is the queue `{name}` was cancelled; purge it to begin anew");
+            let message = format!(
+                "queue `{name}` was cancelled; purge the run `queue:{name}` and declare the queue again"
+            );
             Error::new(ErrorKind::WrongStatus, message).with_source(error)
         }
         _ => error,

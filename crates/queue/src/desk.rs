@@ -148,7 +148,7 @@ impl QueueHandle {
 }
 
 pub(crate) fn closed_error() -> Error {
-    Error::new(ErrorKind::Closed, "the runtime was dropped; the place is given back")
+    Error::new(ErrorKind::Closed, "the runtime was dropped; the slot is released")
 }
 
 /// The desks of a process.

@@ -91,7 +91,7 @@ impl<S: State> GraphQueueExt<S> for GraphBuilder<S> {
                     && let Some(delay) = error.delay()
                     && let Err(error) = place.retry_after(delay).await
                 {
-                    tracing::warn!(%error, "a queue could not be closed for as long as its provider asked");
+                    tracing::warn!(%error, "cannot close a queue for the time that its provider requested");
                 }
                 result
             }

@@ -49,7 +49,7 @@ impl RuntimeQueueExt for Runtime {
 }
 
 /// A queue that is about to be declared, or looked for.
-#[must_use = "a queue is not declared before `declare` is awaited"]
+#[must_use = "a queue is declared only when the future of `declare` is awaited"]
 pub struct QueueRequest {
     runtime: Runtime,
     name: String,

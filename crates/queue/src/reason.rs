@@ -30,7 +30,7 @@ impl QueueMembership {
         let ahead = status.map(ahead).unwrap_or_default();
         if self.kind == SlotKind::Run && !is_paused {
             let text = format!(
-                "runs without {slots}: it was unpaused before its turn, and takes the slot when its turn comes{ahead}"
+                "runs without {slots}: it was unpaused while it waited, and takes the slot when granted{ahead}"
             );
             return Some(RunReason::new(ReasonKind::Queue, text));
         }
@@ -41,15 +41,15 @@ impl QueueMembership {
             text.push_str(&format!("; the queue is paused: {why}"));
         } else if !self.lacks.is_empty() {
             let tags = self.lacks.join(",");
-            text.push_str(&format!("; a slot is free, and no process with the tags `{tags}` is there"));
+            text.push_str(&format!("; a slot is free, and no process with the tags `{tags}` runs"));
         } else if let Some(closed) = status.and_then(|status| status.closed_until) {
             text.push_str("; the queue is closed, and opens");
             until = Some(closed);
         } else if self.not_before.is_some() {
-            text.push_str("; its turn comes at the earliest");
+            text.push_str("; it gets the slot at the earliest");
             until = self.not_before;
         } else if self.deadline.is_some() {
-            text.push_str("; it is cancelled if it has none");
+            text.push_str("; it is cancelled without a slot");
             until = self.deadline;
         }
         if until.is_none() {

@@ -59,7 +59,7 @@ impl RateLimit {
             return Ok(());
         }
         let message = format!(
-            "{} starts in {} ms with a burst of {} is no rate; use 1 to 1,000,000 starts and bursts, and 1 ms to a year",
+            "cannot use a rate of {} starts in {} ms with a burst of {}; use 1 to 1,000,000 starts and bursts, and 1 ms to a year",
             self.starts, self.period_ms, self.burst
         );
         Err(Error::new(ErrorKind::Invalid, message))
@@ -119,19 +119,21 @@ impl QueueSettings {
     pub(crate) fn check(&self) -> Result<()> {
         let refuse = |message: &str| Err(Error::new(ErrorKind::Invalid, message));
         if self.at_once == Some(0) || self.at_once_per_key == Some(0) {
-            return refuse("a queue without a place lets nobody in; pause it instead");
+            return refuse("a queue needs at least one slot; to stop it, pause it");
         }
         if self.version == 0 {
-            return refuse("the version of a queue is 1 or more; raise it by one with each change");
+            return refuse("the version of a queue cannot be 0; start at 1, and raise it with each change");
         }
         if self.ageing_ms == 0 {
-            return refuse("priorities cannot age in no time; use a millisecond at least");
+            return refuse("the time in which priorities age cannot be 0; use at least 1 ms");
         }
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if self.tags.len() > 8
             || self.tags.iter().any(|tag| !(1..=24).contains(&tag.len()) || !tag.chars().all(fits))
         {
-            return refuse("a queue has up to 8 tags, each of 1 to 24 of A-Z a-z 0-9 . _ -");
+            return refuse(
+                "the queue has too many tags or a malformed one; use at most 8, each of 1 to 24 of A-Z a-z 0-9 . _ -",
+            );
         }
         [self.rate, self.rate_per_key].iter().flatten().try_for_each(RateLimit::check)
     }
@@ -139,11 +141,11 @@ impl QueueSettings {
     /// Names what differs, but for the version.
     pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
         [
-            ("number at once", self.at_once != other.at_once),
-            ("number at once per key", self.at_once_per_key != other.at_once_per_key),
+            ("number of slots", self.at_once != other.at_once),
+            ("number of slots per key", self.at_once_per_key != other.at_once_per_key),
             ("rate", self.rate != other.rate),
             ("rate per key", self.rate_per_key != other.rate_per_key),
-            ("number that may wait", self.max_waiting != other.max_waiting),
+            ("number of waiters", self.max_waiting != other.max_waiting),
             ("ageing", self.ageing_ms != other.ageing_ms),
             ("set of tags", self.tags != other.tags),
         ]
@@ -184,10 +186,8 @@ impl QueueOverrides {
         if let Some(reason) = &self.paused
             && reason.len() > LONGEST_REASON
         {
-            let message = format!(
-                "the reason for a pause has {} bytes; say it in {LONGEST_REASON}, for each process keeps it",
-                reason.len()
-            );
+            let message =
+                format!("the reason for a pause has {} bytes; use at most {LONGEST_REASON}", reason.len());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         self.apply_to(settings).check()
@@ -216,7 +216,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "\"{}\" cannot name a queue; use 1 to {LONGEST} of A-Z a-z 0-9 . _ -, no dot first",
+        "`{}` cannot name a queue; use 1 to {LONGEST} of A-Z a-z 0-9 . _ -, no dot first",
         name.escape_debug()
     );
     Err(Error::new(ErrorKind::Invalid, message))
@@ -231,6 +231,8 @@ pub(crate) fn check_key(key: &str) -> Result<()> {
     if key.len() <= LONGEST_KEY && !key.chars().any(char::is_control) {
         return Ok(());
     }
-    let message = format!("a key has at most {LONGEST_KEY} bytes and no control character");
+    let message = format!(
+        "the key is too long or has a control character; use at most {LONGEST_KEY} bytes without control characters"
+    );
     Err(Error::new(ErrorKind::Invalid, message))
 }

@@ -85,18 +85,18 @@ impl KeySource {
         };
         let refuse = |what: &str| {
             let message = format!(
-                "{what} at `{pointer}` of the input to be the key; name a field as \"/customer\" that is text, a number or a boolean"
+                "cannot use `{pointer}` of the input as the key: {what}; name a field as \"/customer\" that is text, a number or a boolean"
             );
             Error::new(ErrorKind::Invalid, message)
         };
         let text = input.to_channels_json()?;
         let input: Value = serde_json::from_str(text.get())
-            .map_err(|source| refuse("the input is no JSON to look").with_source(source))?;
+            .map_err(|source| refuse("the input is not JSON").with_source(source))?;
         match input.pointer(&pointer) {
             Some(Value::String(key)) => Ok(key.clone()),
             Some(key @ (Value::Number(_) | Value::Bool(_))) => Ok(key.to_string()),
-            Some(_) => Err(refuse("there is no plain value")),
-            None => Err(refuse("there is nothing")),
+            Some(_) => Err(refuse("its value is a list, an object or null")),
+            None => Err(refuse("it does not exist")),
         }
     }
 }
@@ -115,7 +115,7 @@ impl KeySource {
 /// # Cancel safety
 ///
 /// Cancel safe: once polled it is carried out, even if the caller drops it. Start it again with the same id to be sure.
-#[must_use = "nothing is started before it is awaited"]
+#[must_use = "the run starts only when the future is awaited"]
 pub struct QueuedStart<S: State> {
     request: StartRequest<S>,
     queue: String,
@@ -213,7 +213,7 @@ impl<S: State> QueuedStart<S> {
         for key in keys {
             if key.is_empty() {
                 return refuse(
-                    "the key of `once` and of `debounce` is empty; name what the starts have in common",
+                    "the key of `once` and of `debounce` is empty; use a key that the repeated starts share",
                 );
             }
             check_key(key)?;
@@ -365,7 +365,7 @@ impl<S: State> IntoFuture for QueuedStart<S> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             spawn(self.start()).await.unwrap_or_else(|ended| {
-                Err(Error::new(ErrorKind::Closed, "the start did not come to its end").with_source(ended))
+                Err(Error::new(ErrorKind::Closed, "the start panicked or was aborted").with_source(ended))
             })
         })
     }
@@ -423,7 +423,7 @@ impl<S: State> QueuedRun<S> {
     /// Cancel safe: nothing is changed.
     pub async fn wait(&self) -> Result<Outcome<S>> {
         let Some(handle) = &self.handle else {
-            let message = "another run was started before by the same key; look at that";
+            let message = "another run was already started with this key; use that run";
             return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(&self.run));
         };
         let mut changed = self.desk.watch_changes();

@@ -60,7 +60,7 @@ struct TickPlan {
 pub(crate) fn graph<S: State>(work: &Arc<ScheduleNodes<S>>) -> Result<Graph<Context>> {
     let patient = RetryPolicy::standard().with_attempts(u32::MAX);
     let definition = serde_json::to_value(&work.definition).map_err(|source| {
-        Error::new(ErrorKind::Invalid, "the schedule cannot be stored").with_source(source)
+        Error::new(ErrorKind::Invalid, "cannot encode the schedule as JSON").with_source(source)
     })?;
     let version = work.definition.version;
     let (waiting, ticking) = (Arc::clone(work), Arc::clone(work));
@@ -104,7 +104,7 @@ pub(crate) fn graph<S: State>(work: &Arc<ScheduleNodes<S>>) -> Result<Graph<Cont
         });
     }
     builder.build().map_err(|error| {
-        Error::new(ErrorKind::Invalid, "the schedule cannot be made a workflow").with_source(error)
+        Error::new(ErrorKind::Invalid, "cannot create the workflow of the schedule").with_source(error)
     })
 }
 

@@ -52,7 +52,7 @@ impl Definition {
         let refuse = |message: String| Err(Error::new(ErrorKind::Invalid, message));
         if !(1..=LAST_VERSION).contains(&self.version) {
             return refuse(format!(
-                "the version of a schedule is 1 to {LAST_VERSION}, not {}; raise it by one with each change",
+                "the version of a schedule cannot be {}; use 1 to {LAST_VERSION}, and raise it with each change",
                 self.version
             ));
         }
@@ -116,7 +116,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "\"{}\" cannot name a schedule; use 1 to {LONGEST} of A-Z a-z 0-9 . _ -, no dot first",
+        "`{}` cannot name a schedule; use 1 to {LONGEST} of A-Z a-z 0-9 . _ -, no dot first",
         name.escape_debug()
     );
     Err(Error::new(ErrorKind::Invalid, message))

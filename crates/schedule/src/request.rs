@@ -58,7 +58,7 @@ impl RuntimeScheduleExt for Runtime {
 }
 
 /// A schedule that is about to be started, or looked for.
-#[must_use = "a schedule is not started before `start` is awaited"]
+#[must_use = "a schedule starts only when the future of `start` is awaited"]
 pub struct ScheduleRequest {
     runtime: Runtime,
     name: String,
@@ -195,7 +195,7 @@ impl ScheduleRequest {
             .clone()
             .ok_or_else(|| refuse("the schedule has no times; set them with `.cron(..)`"))?;
         let input = serde_json::from_str(input.to_channels_json()?.get())
-            .map_err(|source| refuse("the input cannot be stored").with_source(source))?;
+            .map_err(|source| refuse("cannot encode the input as JSON").with_source(source))?;
         let ms =
             |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).min(i64::MAX.unsigned_abs());
         Ok(Definition {
@@ -262,7 +262,7 @@ async fn start_or_update(schedule: &Schedule, definition: &Definition, graph: &G
             }
             Ordering::Equal => return runtime.replace_served(graph),
             Ordering::Less if found.has_ended() => {
-                tracing::warn!(schedule = definition.name, status = %found.run_status, "the schedule has ended");
+                tracing::warn!(schedule = definition.name, status = %found.run_status, "ignored a new version of a schedule that has ended");
                 return Ok(());
             }
             Ordering::Less => {}
@@ -285,7 +285,7 @@ async fn start_or_update(schedule: &Schedule, definition: &Definition, graph: &G
             _ => {}
         }
     }
-    let message = "other processes start the schedule or change it at the same time; try again";
+    let message = "other processes keep starting or changing the schedule; retry";
     Err(Error::new(ErrorKind::Unavailable, message))
 }
 

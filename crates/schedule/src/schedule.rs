@@ -141,7 +141,8 @@ impl Schedule {
     ///
     /// Cancel safe: nothing is changed.
     pub async fn status(&self) -> Result<ScheduleStatus> {
-        let missing = || Error::new(ErrorKind::NotFound, format!("there is no schedule `{}`", self.name));
+        let missing =
+            || Error::new(ErrorKind::NotFound, format!("cannot find the schedule `{}`; start it", self.name));
         let mut status = self.find_status().await?.ok_or_else(missing)?;
         self.add_active_tick(&mut status).await?;
         Ok(status)
@@ -277,7 +278,7 @@ impl Schedule {
 fn read_channel<T: DeserializeOwned>(head: &RunHead, channels: &Value, name: &str) -> Result<T> {
     let value = channels.get(name).cloned().unwrap_or_default();
     serde_json::from_value(value).map_err(|source| {
-        let message = "it is no schedule, or was written by a newer program";
+        let message = "cannot read the schedule; upgrade this process if a newer program wrote it";
         Error::new(ErrorKind::Unsupported, message).with_run(&head.run).with_source(source)
     })
 }

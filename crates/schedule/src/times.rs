@@ -53,15 +53,18 @@ impl Times {
         let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
         let pattern = parser
             .parse(cron)
-            .map_err(|error| refuse(format!("\"{}\" is no cron pattern: {error}", cron.escape_debug())))?;
+            .map_err(|error| refuse(format!("`{}` is not a cron pattern: {error}", cron.escape_debug())))?;
         let zone = TimeZoneDatabase::bundled().get(timezone).map_err(|_| {
-            let message = "is no time zone; use a name like `Europe/Zurich`, or `UTC`";
-            refuse(format!("\"{}\" {message}", timezone.escape_debug()))
+            let message = "is not a time zone; use a name such as `Europe/Zurich`, or `UTC`";
+            refuse(format!("`{}` {message}", timezone.escape_debug()))
         })?;
         let times = Self { cron: pattern, zone };
         match times.after(Timestamp::from_unix_ms(0)) {
             Some(_) => Ok(times),
-            None => Err(refuse(format!("no day has the times of \"{}\"", cron.escape_debug()))),
+            None => Err(refuse(format!(
+                "no day has the times of `{}`; correct the cron pattern",
+                cron.escape_debug()
+            ))),
         }
     }
 

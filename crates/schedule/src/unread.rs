@@ -47,6 +47,6 @@ fn refusal_error() -> Error {
 /// [`ErrorKind::Invalid`] if the name is none.
 pub(crate) fn graph(workflow: &str) -> Result<Graph<OpaqueState>> {
     Graph::builder(workflow).node("unread", async |_cx, s| Ok(s)).entry("unread").build().map_err(|error| {
-        Error::new(ErrorKind::Invalid, "the run of a tick has a workflow that is none").with_source(error)
+        Error::new(ErrorKind::Invalid, "the run of a tick has an invalid workflow name").with_source(error)
     })
 }

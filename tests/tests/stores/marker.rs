@@ -113,7 +113,7 @@ async fn talk(store: Arc<dyn CheckpointStore>, blobs: Blobs, marker: &str, fails
     let key = RunKey::try_from(id).unwrap();
     let run = runtime.start(&graph, input).id(id).label("patient", marker).user(marker).await.unwrap();
     runtime.send(&key, format!("{marker}message")).await.unwrap();
-    let Outcome::Interrupted(_) = run.wait().await.unwrap() else { panic!("no question is open") };
+    let Outcome::Interrupted(_) = run.wait().await.unwrap() else { panic!("no open questions") };
     let answer = Answer::accept(format!("{marker}answer")).unwrap();
     runtime.respond(&key, "talk@1:name", answer).by("ann").await.unwrap();
     let state = runtime.resume(&graph, id).await.unwrap().completed().await.unwrap();

@@ -57,7 +57,7 @@ fn under(inner: &Arc<dyn CheckpointStore>, keys: &[u8]) -> Arc<EnvelopeStore<Arc
 async fn begin(store: Arc<dyn CheckpointStore>, id: &str) {
     let runtime = Runtime::builder_with(store).build().await.unwrap();
     let run = runtime.start(&counter(), Context::new()).id(id).await.unwrap();
-    let Outcome::Interrupted(_) = run.wait().await.unwrap() else { panic!("no question is open") };
+    let Outcome::Interrupted(_) = run.wait().await.unwrap() else { panic!("no open questions") };
     runtime.shutdown(PATIENCE).await.unwrap();
 }
 

@@ -132,7 +132,7 @@ fn aged(text: &str) -> Result<(StatusArg, Duration), String> {
     let (status, age) = super::list::pair(text)?;
     let status = <StatusArg as clap::ValueEnum>::from_str(&status, false)?;
     if !matches!(status, StatusArg::Completed | StatusArg::Failed | StatusArg::Cancelled) {
-        return Err("only runs that have ended are removed: completed, failed or cancelled".into());
+        return Err("only ended runs can be removed; use completed, failed or cancelled".into());
     }
     Ok((status, time::parse(&age)?))
 }

@@ -105,6 +105,6 @@ fn workflow(text: &str) -> Result<WorkflowName, String> {
 pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text
         .split_once('=')
-        .ok_or_else(|| format!("`{}` is no pair; write it as key=value", text.escape_debug()))?;
+        .ok_or_else(|| format!("`{}` is not a pair; write key=value", text.escape_debug()))?;
     Ok((key.to_owned(), value.to_owned()))
 }

@@ -94,7 +94,7 @@ pub(crate) struct LimitArgs {
 
 /// Parses a rate.
 fn rate(text: &str) -> Result<(u32, Duration), String> {
-    let form = || "write it as 100/60s".to_owned();
+    let form = || "write a rate as 100/60s".to_owned();
     let (starts, period) = text.split_once('/').ok_or_else(form)?;
     let unit = period.trim_start_matches(|c: char| c.is_ascii_digit());
     let number: u64 = match period.strip_suffix(unit) {

@@ -25,10 +25,10 @@ pub(super) async fn run(context: &CommandContext, args: &AnswerArgs) -> Result<E
         [question] if said => (Some(question), None),
         [value] => (None, Some(value)),
         [question, value] => (Some(question), Some(value)),
-        _ => return Err(CommandFailure::usage("too many words", "ferrata answer --help")),
+        _ => return Err(CommandFailure::usage("too many arguments", "ferrata answer --help")),
     };
     if said && value.is_some() {
-        let message = "a value and one of --reject, --cancel and --resolve say two things";
+        let message = "a value contradicts --reject, --cancel and --resolve; use one of them";
         return Err(CommandFailure::usage(message, "ferrata answer --help"));
     }
     let id = match (wanted, open.as_slice()) {
@@ -52,7 +52,7 @@ pub(super) async fn run(context: &CommandContext, args: &AnswerArgs) -> Result<E
     };
     let question = find_question(&open, &id);
     if !args.changes.is_empty() && args.resolve.as_deref() != Some(SUPPLY) {
-        let message = "changes of the state are part of `--resolve supply`";
+        let message = "changes of the state need `--resolve supply`; add it";
         return Err(CommandFailure::usage(
             message,
             format!("ferrata answer {name} {id} --resolve supply --set CHANNEL=VALUE"),
@@ -102,11 +102,14 @@ fn resolution(how: &str, run: &str, question: &str) -> Result<Resolution, Comman
         (_, Some(("fail", reason))) => Ok(Resolution::Fail(reason.trim().to_owned())),
         (_, Some((SUPPLY, _))) => {
             let next = format!("ferrata answer {run} {question} --resolve supply --set CHANNEL=VALUE");
-            Err(CommandFailure::usage("`supply` takes the changes as --set, --remove or --patch FILE", next))
+            Err(CommandFailure::usage(
+                "`supply` has no value; pass the changes with --set, --remove or --patch FILE",
+                next,
+            ))
         }
         _ => {
             let message = format!(
-                "`{}` is no resolution; use supply with --set CHANNEL=VALUE, skip, fail:REASON or retry",
+                "`{}` is not a resolution; use supply with --set CHANNEL=VALUE, skip, fail:REASON or retry",
                 how.escape_debug()
             );
             Err(CommandFailure::usage(message, format!("ferrata show {run}")))
@@ -122,8 +125,8 @@ async fn completed_resolution(
     question: &str,
 ) -> Result<Resolution, CommandFailure> {
     if args.changes.is_empty() {
-        let message = "`supply` takes the changes that the node made: --set, --remove or --patch FILE; \
-            if the state stays as it is, use `--resolve skip`";
+        let message = "`supply` needs the changes of the node; add --set, --remove or --patch FILE, or use `--resolve skip` to keep the \
+            state";
         let next =
             format!("ferrata answer {} {question} --resolve supply --set CHANNEL=VALUE", display_key(run));
         return Err(CommandFailure::usage(message, next));
@@ -142,7 +145,8 @@ fn accepting_answer(
 ) -> Result<Answer, CommandFailure> {
     let next = format!("ferrata answer {run} {id} VALUE");
     if question.is_some_and(|question| question.kind == QuestionKind::Doubt) {
-        let message = format!("{id} asks what became of work that must not be done twice; use --resolve");
+        let message =
+            format!("`{id}` asks about the unknown outcome of work that must not be repeated; use --resolve");
         return Err(CommandFailure::usage(message, format!("ferrata show {run}")));
     }
     // Continuing before or after a node needs only a yes.
@@ -156,13 +160,13 @@ fn accepting_answer(
             let takes = takes.map(|shape| format!(" [{}]", clean(&shape.to_string()))).unwrap_or_default();
             match context.ask(&format!("? {}{takes} ", clean(&asked)))? {
                 Some(line) => line,
-                None => return Err(CommandFailure::usage("there is no answer to give", next)),
+                None => return Err(CommandFailure::usage("the answer has no value; add it", next)),
             }
         }
     };
     let value = match question.and_then(|question| question.expects.as_ref()) {
         Some(shape) => fit_value(shape, &typed).map_err(|why| {
-            let message = format!("{id} takes {shape}: {why}");
+            let message = format!("`{id}` expects {shape}: {why}");
             CommandFailure::usage(message, next)
         })?,
         None => input::json_or_text(&typed),

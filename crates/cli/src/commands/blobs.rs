@@ -46,7 +46,7 @@ pub(super) fn open(place: &Path, next: &str) -> Result<Blobs, CommandFailure> {
     if !place.is_dir() {
         let shown = store::redact_url(&place.to_string_lossy());
         let message = format!(
-            "there is no folder {shown}; name the one that values are put in, or the URL of a Postgres database"
+            "cannot find the folder `{shown}`; name the folder of the values, or the URL of a Postgres database"
         );
         return Err(CommandFailure::new(ExitReason::NotFound, message, next));
     }
@@ -64,7 +64,7 @@ async fn sweep(args: &CollectArgs) -> Result<(), CommandFailure> {
 
 async fn collect(context: &CommandContext, args: &CollectArgs) -> Result<ExitReason, CommandFailure> {
     if context.global.tenant.is_some() {
-        let message = "values of all tenants are dealt with; leave --tenant away";
+        let message = "a collection covers the values of all tenants; leave out --tenant";
         return Err(CommandFailure::usage(message, "ferrata blobs gc --help"));
     }
     let blobs = open(&args.place, "ferrata blobs gc PLACE")?;
@@ -89,7 +89,7 @@ async fn collect(context: &CommandContext, args: &CollectArgs) -> Result<ExitRea
         |_| collected.removed.to_string(),
         |_| {
             format!(
-                "read {} runs, which name {} values; {would}removed {} others with {} bytes; {} wait, {} of them since now\n",
+                "runs read: {}; values that they name: {}; {would}removed: {} other values, {} bytes; unnamed but in the grace period: {}, of them new: {}\n",
                 collected.runs,
                 collected.named,
                 collected.removed,
@@ -100,7 +100,7 @@ async fn collect(context: &CommandContext, args: &CollectArgs) -> Result<ExitRea
         },
     )?;
     if !args.yes {
-        context.out.note("nothing was removed; add --yes to do it");
+        context.out.note("dry run, nothing removed; add --yes to remove");
     }
     Ok(ExitReason::Done)
 }

@@ -23,5 +23,5 @@ pub(super) async fn run(context: &CommandContext, args: &CancelArgs) -> Result<E
         context.confirm(args.yes, &format!("cancel {} for good", chosen.describe()), &next)?;
     }
     let cancel = |runtime: &Runtime, run: &RunKey| runtime.cancel(run, args.reason.clone());
-    context.signal_runs(&args.target, "cancel asked", chosen, cancel).await
+    context.signal_runs(&args.target, "cancel requested", chosen, cancel).await
 }

@@ -13,7 +13,10 @@ pub(super) async fn run(context: &CommandContext, args: &EditArgs) -> Result<Exi
     let name = display_key(&head.run);
     if args.changes.is_empty() {
         let next = format!("ferrata edit {name} --set CHANNEL=VALUE");
-        return Err(CommandFailure::usage("nothing is to be changed; use --set, --remove or --patch", next));
+        return Err(CommandFailure::usage(
+            "the command has no changes; add --set, --remove or --patch",
+            next,
+        ));
     }
     let state = runtime.channels_at(&head.run, ferrata::Position::Latest).await?;
     let patch = args.changes.patch(&head.run, &state)?;

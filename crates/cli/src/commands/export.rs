@@ -16,8 +16,10 @@ pub(super) async fn run(context: &CommandContext, args: &ExportArgs) -> Result<E
     let secrets = runtime.secrets(&run).await?;
     if !args.reveal && !secrets.is_empty() {
         let names: Vec<&str> = secrets.iter().collect();
-        let message =
-            format!("the file would hold the values of secret channels: {}", clean(&names.join(", ")));
+        let message = format!(
+            "the file would contain the values of secret channels: {}; add --reveal to write them",
+            clean(&names.join(", "))
+        );
         return Err(CommandFailure::usage(
             message,
             format!("ferrata export {} --reveal", quoted(&display_key(&run))),
@@ -35,14 +37,14 @@ pub(super) async fn run(context: &CommandContext, args: &ExportArgs) -> Result<E
     });
     written.map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => {
-            let message = format!("{} is there already and is not overwritten", path.display());
+            let message = format!("cannot overwrite the file `{}`; choose another name", path.display());
             CommandFailure::new(
                 ExitReason::Conflict,
                 message,
                 format!("ferrata export {name} --to {name}.jsonl"),
             )
         }
-        _ => CommandFailure::internal(&format!("{} cannot be written", path.display()), &error),
+        _ => CommandFailure::internal(&format!("cannot write `{}`", path.display()), &error),
     })?;
     context.out.note(&format!("wrote run {name} to {}", path.display()));
     Ok(ExitReason::Done)

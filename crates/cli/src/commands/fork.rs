@@ -40,8 +40,7 @@ pub(super) async fn run(context: &CommandContext, args: &ForkArgs) -> Result<Exi
     let repeats = request.repeats().await.map_err(unfit)?;
     let again = count_repeats(&repeats);
     if !again.is_empty() && !args.yes {
-        let begin =
-            format!("{name} did, or may have done, what the fork may do again under new idempotency keys:");
+        let begin = format!("the fork may repeat work of {name}, with new idempotency keys:");
         let lines = || again.iter().map(|(node, (effect, times))| format!("{node}  {effect}, {times}×"));
         if context.is_attended() {
             context.out.note(&std::iter::once(begin.clone()).chain(lines()).collect::<Vec<_>>().join("\n  "));
@@ -75,7 +74,7 @@ pub(super) async fn run(context: &CommandContext, args: &ForkArgs) -> Result<Exi
     if pipeline {
         context.next(&format!("ferrata resume {}", display_key(&forked)));
     } else {
-        context.out.note(&format!("a process that serves `{}` takes it up", head.facts.workflow));
+        context.out.note(&format!("a process that serves `{}` claims it", head.facts.workflow));
         context.next(&format!("ferrata wait {}", display_key(&forked)));
     }
     context.print_done(&[BulkOutcome::new(forked.clone(), "forked")])?;
@@ -89,7 +88,7 @@ pub(super) async fn run(context: &CommandContext, args: &ForkArgs) -> Result<Exi
 fn count_repeats(repeats: &[RepeatedEffect]) -> BTreeMap<&str, (&str, usize)> {
     let mut all = BTreeMap::new();
     for repeat in repeats {
-        let effect = repeat.effect.map_or("effect not known", Effect::as_str);
+        let effect = repeat.effect.map_or("unknown effect", Effect::as_str);
         all.entry(repeat.node.as_str()).or_insert((effect, 0)).1 += 1;
     }
     all
@@ -171,10 +170,12 @@ async fn list(
         },
     )?;
     if older > 0 {
-        context.out.note(&format!("and {older} earlier ones; `ferrata history` has their records"));
+        context.out.note(&format!("and {older} earlier positions; list them with `ferrata history`"));
     }
     if places.is_empty() {
-        context.out.note("no activation has ended in a record that is kept; fork from `latest` or a number");
+        context
+            .out
+            .note("cannot find an ended activation in the stored records; fork from `latest` or a number");
     }
     Ok(ExitReason::Done)
 }

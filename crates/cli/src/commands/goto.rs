@@ -12,7 +12,7 @@ pub(super) async fn run(context: &CommandContext, args: &GotoArgs) -> Result<Exi
     let runtime = context.runtime()?;
     let run = context.find(&**runtime.store(), &args.run).await?.run;
     let (name, nodes) = (display_key(&run), clean(&args.nodes.join(" ")));
-    let what = format!("drop what {name} has begun and go on at {nodes}");
+    let what = format!("drop the unfinished activations of {name} and continue at {nodes}");
     context.confirm(args.yes, &what, &format!("ferrata goto {name} {nodes} --reason TEXT --yes"))?;
     let request = runtime.go_to(&run, args.nodes.clone(), args.reason.clone());
     match &args.by {

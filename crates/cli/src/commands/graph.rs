@@ -22,7 +22,7 @@ pub(super) async fn run(context: &CommandContext, args: &GraphArgs) -> Result<Ex
     // A run's id may look like a file's name, but hardly when that file exists.
     let sketch = if path.is_file() || path.extension().is_some_and(|ext| ext == "dot" || ext == "gv") {
         if args.pipeline.is_some() {
-            let message = "--pipeline says what a run is one of, and a file is no run";
+            let message = "--pipeline needs a run, and the argument is a file; leave out --pipeline";
             return Err(CommandFailure::usage(message, "ferrata graph --help"));
         }
         GraphSketch::of_pipeline(&pipeline::load(context, path)?)

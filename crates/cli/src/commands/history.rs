@@ -37,7 +37,9 @@ pub(super) async fn run(context: &CommandContext, args: &HistoryArgs) -> Result<
         |headers| table(headers, |at| context.out.time.write(at, now)),
     )?;
     if cursor.is_some() && context.out.format == OutputFormat::Table {
-        context.out.note(&format!("the last {} records; more with --limit or --all", headers.len()));
+        context
+            .out
+            .note(&format!("listed the last {} records; add --limit or --all for more", headers.len()));
     }
     Ok(ExitReason::Done)
 }

@@ -66,7 +66,7 @@ pub(super) async fn run(context: &CommandContext, args: &KeysArgs) -> Result<Exi
     let id = |one: &KeyUsageRow| format!("{}/{}", one.tenant, one.key.as_deref().unwrap_or_default());
     context.out.all(&all, id, table)?;
     if all.is_empty() && context.out.format == OutputFormat::Table {
-        context.out.note("there are no records");
+        context.out.note("no records");
     }
     Ok(ExitReason::Done)
 }

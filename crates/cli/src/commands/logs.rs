@@ -40,7 +40,7 @@ pub(super) async fn run(context: &CommandContext, args: &LogsArgs) -> Result<Exi
     tokio::select! {
         exit = follow(context, &runtime, &head, args) => exit,
         result = tokio::signal::ctrl_c() => {
-            result.map_err(|error| CommandFailure::internal("Ctrl-C cannot be waited for", &error))?;
+            result.map_err(|error| CommandFailure::internal("cannot listen for Ctrl-C", &error))?;
             Ok(ExitReason::Interrupted)
         }
     }

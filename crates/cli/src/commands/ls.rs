@@ -106,10 +106,10 @@ async fn list(
         context.out.all(&all, |one| display_key(&one.head.run), people)?;
     }
     if cursor.is_some() && context.out.format == OutputFormat::Table {
-        context.out.note(&format!("the newest {listed} runs; more with --limit or --all"));
+        context.out.note(&format!("listed the newest {listed} runs; add --limit or --all for more"));
     }
     if listed == 0 && context.out.format == OutputFormat::Table {
-        context.out.note("no such runs");
+        context.out.note("no matching runs");
     }
     Ok(unreadable.to_poll_result("they are not listed"))
 }

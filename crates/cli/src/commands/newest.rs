@@ -22,7 +22,7 @@ pub(super) async fn of_newest<T>(
     loop {
         let wanted = limit.saturating_sub(seen).min(Page::MAX as usize);
         if wanted == 0 {
-            context.out.note(&format!("looked at the newest {seen} runs; more with --limit"));
+            context.out.note(&format!("checked the newest {seen} runs; add --limit for more"));
             return Ok((all, unreadable));
         }
         let mut page = Page::first(u32::try_from(wanted).unwrap_or(Page::MAX));

@@ -37,7 +37,7 @@ pub(super) async fn print(
     now.next.retain(|one| is(one.node.as_str(), one.visit));
     if now.history.is_empty() && now.next.is_empty() {
         named(runtime, &now.run, wanted).await?;
-        let message = format!("node `{}` has not begun by record {}", wanted.escape_debug(), now.index);
+        let message = format!("node `{}` has not started by record {}", wanted.escape_debug(), now.index);
         let next = format!("ferrata show {}", display_key(&now.run));
         return Err(CommandFailure::new(ExitReason::NotFound, message, next));
     }
@@ -76,18 +76,19 @@ fn format_node(
     }
     for one in &now.next {
         if let Some(item) = &one.item {
-            let _ = writeln!(text, "\n{}@{} is for {}", one.node, one.visit, clean_json(&item.to_string()));
+            let _ =
+                writeln!(text, "\n{}@{} has the item {}", one.node, one.visit, clean_json(&item.to_string()));
         }
         if !one.steps.is_empty() {
             let steps = clean(&one.steps.join(", "));
-            let _ = writeln!(text, "\n{}@{} has done the steps {steps}", one.node, one.visit);
+            let _ = writeln!(text, "\n{}@{} has completed the steps {steps}", one.node, one.visit);
         }
     }
     if !now.diagnostics.is_empty() {
         text.push_str("\nfailures\n");
         for failed in &now.diagnostics {
             let again =
-                failed.retry_at.map(|when| format!(", to be tried again {}", at(when))).unwrap_or_default();
+                failed.retry_at.map(|when| format!(", next attempt {}", at(when))).unwrap_or_default();
             let why = clean(&failed.failure.message);
             let (visit, attempt) = (failed.visit, failed.attempt);
             let _ = writeln!(text, "  @{visit}, attempt {attempt}, {}{again}: {why}", at(failed.at));

@@ -113,11 +113,11 @@ fn print(context: &CommandContext, messages: &[OutboxRow]) -> Result<(), Command
         messages,
         |message| format!("{} {}", display_key(&message.run), message.number),
         |messages| {
-            let mut table = Table::new(["RUN", "LETTER", "TOPIC", "NODE", "SENT", "TRIES", "NEXT", "WHY"])
+            let mut table = Table::new(["RUN", "MESSAGE", "TOPIC", "NODE", "SENT", "TRIES", "NEXT", "WHY"])
                 .omit_first(["WHY", "NODE", "SENT"]);
             for message in messages {
                 let next = match message.retry_at {
-                    _ if message.put_aside => "put aside".to_owned(),
+                    _ if message.put_aside => "rejected".to_owned(),
                     Some(at) => context.out.time.write(at, now),
                     None => String::new(),
                 };
@@ -136,7 +136,7 @@ fn print(context: &CommandContext, messages: &[OutboxRow]) -> Result<(), Command
         },
     )?;
     if messages.is_empty() {
-        context.out.note("no message waits");
+        context.out.note("no outbox messages");
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ pub(super) async fn run(context: &CommandContext, args: &PruneArgs) -> Result<Ex
     let run = context.find(&**runtime.store(), &args.run).await?.run;
     let name = display_key(&run);
     let Some(policy) = policy(&args.keep) else {
-        let message = "say what is kept: --keep-last, --keep-for or --keep-bytes";
+        let message = "the command does not state what to keep; add --keep-last, --keep-for or --keep-bytes";
         return Err(CommandFailure::usage(message, format!("ferrata prune {name} --keep-last 100")));
     };
     let (records, bytes) = match args.yes {
@@ -29,7 +29,7 @@ pub(super) async fn run(context: &CommandContext, args: &PruneArgs) -> Result<Ex
         |_| format!("{name}: {did} {records} records, {bytes} bytes\n"),
     )?;
     if !args.yes {
-        context.out.note("nothing was dropped; add --yes to do it");
+        context.out.note("dry run, nothing dropped; add --yes to drop");
     }
     Ok(ExitReason::Done)
 }

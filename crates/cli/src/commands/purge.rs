@@ -46,7 +46,8 @@ pub(super) async fn run(context: &CommandContext, args: &PurgeArgs) -> Result<Ex
         Ok(head) if head.status.is_finished() => Ok((head.run.clone(), Some(head.head()))),
         Ok(head) => {
             let name = display_key(&head.run);
-            let message = format!("run {name} is {}; cancel it first, or use --force", head.status);
+            let message =
+                format!("cannot purge run {name}, which is {}; cancel it first, or add --force", head.status);
             let next = format!("ferrata cancel {name} --yes");
             Err(CommandFailure::new(ExitReason::Conflict, message, next)
                 .with_code(ferrata::ErrorKind::WrongStatus))
@@ -71,7 +72,7 @@ pub(super) async fn run(context: &CommandContext, args: &PurgeArgs) -> Result<Ex
             true => (chosen.describe(), "ferrata purge .. --yes".to_owned()),
             false => (listed.join(" "), format!("ferrata purge {} --yes", listed.join(" "))),
         };
-        let traces = if runs.len() == 1 { "every trace of it" } else { "every trace of them" };
+        let traces = if runs.len() == 1 { "all its data" } else { "all their data" };
         context.confirm(args.yes, &format!("remove {what} and {traces}"), &next)?;
     }
     let (meant, mut gone) = (runs.len(), Vec::new());

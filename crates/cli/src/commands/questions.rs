@@ -73,10 +73,10 @@ async fn list(
             table
         },
     )?;
-    let seen = unreadable.to_poll_result("their questions are not listed");
+    let to_poll_result = unreadable.to_poll_result("their questions are not listed");
     if open.is_empty() && context.out.format == OutputFormat::Table {
-        let some = if matches!(seen, PollResult::Partly(_)) { " in the runs that can be read" } else { "" };
-        context.out.note(&format!("no question is open{some}"));
+        let some = if matches!(to_poll_result, PollResult::Partly(_)) { " in readable runs" } else { "" };
+        context.out.note(&format!("no open questions{some}"));
     }
     Ok(seen)
 }

@@ -39,7 +39,7 @@ pub(super) async fn run(context: &CommandContext, args: &QueueArgs) -> Result<Ex
 /// Finds a queue by its name.
 async fn find(runtime: &Runtime, name: &QueueName, by: Option<&str>) -> Result<Queue, CommandFailure> {
     let found = runtime.queue(&name.name).find().await?.ok_or_else(|| {
-        let message = format!("there is no queue `{}`", clean(&name.name));
+        let message = format!("cannot find the queue `{}`", clean(&name.name));
         CommandFailure::new(ExitReason::NotFound, message, "ferrata queue ls").with_code(ErrorKind::NotFound)
     })?;
     Ok(found.by(by.unwrap_or("operator")))
@@ -88,7 +88,7 @@ async fn list(context: &CommandContext, runtime: &Runtime) -> Result<ExitReason,
         &all,
         |one| one.name.clone(),
         |all| {
-            let mut table = Table::new(["QUEUE", "STATUS", "AT ONCE", "RATE", "HELD", "WAITING"]);
+            let mut table = Table::new(["QUEUE", "STATUS", "SLOTS", "RATE", "HELD", "WAITING"]);
             for one in all {
                 let limits = one.limits();
                 table.row([
@@ -132,7 +132,7 @@ fn describe_state(one: &QueueStatus) -> String {
 
 fn rate(rate: Option<RateLimit>) -> String {
     let Some(rate) = rate else { return "any".to_owned() };
-    let burst = if rate.burst > 1 { format!(", {} at a moment", rate.burst) } else { String::new() };
+    let burst = if rate.burst > 1 { format!(", bursts of {}", rate.burst) } else { String::new() };
     format!("{} in {:?}{burst}", rate.starts, Duration::from_millis(rate.period_ms))
 }
 
@@ -152,7 +152,7 @@ fn format_queue(context: &CommandContext, one: &QueueStatus) -> String {
         ("status", stands),
         ("run", display_key(&one.run)),
         (
-            "at once",
+            "slots",
             limits.at_once.map_or_else(any, |n| n.to_string()) + is_set(one.overrides.at_once.is_some()),
         ),
         (
@@ -161,17 +161,17 @@ fn format_queue(context: &CommandContext, one: &QueueStatus) -> String {
                 + is_set(one.overrides.at_once_per_key.is_some()),
         ),
         (
-            "taken by",
+            "processes",
             match limits.tags.is_empty() {
-                true => "any process that serves the workflow".to_owned(),
+                true => "any that serves the workflow".to_owned(),
                 false => format!(
-                    "processes with the tags {}",
+                    "with the tags {}",
                     limits.tags.iter().map(String::as_str).collect::<Vec<_>>().join(",")
                 ),
             },
         ),
         ("rate", rate(limits.rate) + is_set(one.overrides.rate.is_some())),
-        ("each key", rate(limits.rate_per_key) + is_set(one.overrides.rate_per_key.is_some())),
+        ("key rate", rate(limits.rate_per_key) + is_set(one.overrides.rate_per_key.is_some())),
         ("held", one.held.iter().map(|held| u64::from(held.places)).sum::<u64>().to_string()),
         ("waiting", format!("{} of at most {}", one.waiting, limits.max_waiting)),
     ] {
@@ -179,7 +179,7 @@ fn format_queue(context: &CommandContext, one: &QueueStatus) -> String {
         let _ = writeln!(text, "{key:9} {}", clean(&value));
     }
     let kind = |kind| if kind == SlotKind::Run { "run" } else { "node" };
-    let mut table = Table::new(["", "RUN", "FOR A", "KEY", "PRIORITY", "SINCE"]);
+    let mut table = Table::new(["", "RUN", "KIND", "KEY", "PRIORITY", "SINCE"]);
     for held in &one.held {
         table.row([
             "holds".into(),

@@ -25,7 +25,7 @@ struct RekeySummary {
 
 pub(super) async fn run(context: &CommandContext, args: &RekeyArgs) -> Result<ExitReason, CommandFailure> {
     let Some(keys) = store::keys()? else {
-        let message = "there are no keys to encrypt with; name the file of them, the current one first";
+        let message = "cannot rekey without keys; name a file of keys, the current one first";
         return Err(CommandFailure::usage(message, KEYS));
     };
     let tenant = context.global.tenant.as_ref();
@@ -55,7 +55,7 @@ pub(super) async fn run(context: &CommandContext, args: &RekeyArgs) -> Result<Ex
         let place = place.with_keys(keys.clone()).accept_plain(args.accept_plain);
         let before = done.values;
         let tick = |told: &ferrata::blobs::BlobsRekeyed| {
-            progress.set_message(format!("looked at {} values", before + told.values));
+            progress.set_message(format!("read {} values", before + told.values));
             progress.tick();
         };
         let told = place.rekey(tenant, !args.yes, tick).await.inspect_err(|_| progress.finish_and_clear())?;
@@ -86,19 +86,19 @@ fn report_rekey(
         |_| (records + rekeyed).to_string(),
         |_| {
             format!(
-                "read {runs} runs and looked at {values} values; {would}encrypted {records} records and {rekeyed} values anew: {bytes} bytes\n"
+                "runs read: {runs}; values read: {values}; {would}rewritten with the current key: records {records}, values {rekeyed}, bytes {bytes}\n"
             )
         },
     )?;
     if !args.yes {
-        context.out.note("nothing was changed; add --yes to do it");
+        context.out.note("dry run, nothing changed; add --yes to rewrite");
     } else if *changed > 0 {
-        context.out.note(&format!("{changed} records changed meanwhile; do it again"));
+        context.out.note(&format!("records changed by other writers: {changed}; repeat the command"));
     }
     if failed.is_empty() {
         return Ok(ExitReason::Done);
     }
-    let message = format!("{} runs and values could not be dealt with", failed.len());
+    let message = format!("cannot rekey all runs and values; failed: {}", failed.len());
     let details = failed.iter().map(|(what, error)| format!("{what}: {error}"));
     Err(CommandFailure::new(ExitReason::Internal, message, "ferrata store keys").with_details(details))
 }

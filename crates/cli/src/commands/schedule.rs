@@ -89,7 +89,7 @@ async fn find(
     };
     let found = runtime.schedule(short).tenant(tenant.unwrap_or_default()).find().await?;
     found.ok_or_else(|| {
-        let message = format!("there is no schedule `{}`", clean(&name.name));
+        let message = format!("cannot find the schedule `{}`", clean(&name.name));
         CommandFailure::new(ExitReason::NotFound, message, "ferrata schedule ls")
             .with_code(ErrorKind::NotFound)
     })
@@ -132,7 +132,7 @@ async fn list(context: &CommandContext, runtime: &Runtime) -> Result<ExitReason,
     if all.is_empty() {
         context.out.note("no schedules");
     }
-    match unreadable.failure("is no schedule of this list") {
+    match unreadable.failure("are not listed as schedules") {
         Some(failure) => Err(failure),
         None => Ok(ExitReason::Done),
     }
@@ -178,7 +178,7 @@ fn format_schedule(context: &CommandContext, one: &ScheduleRow) -> String {
         ("late", late(definition.catch_up)),
         ("overlap", overlap(definition.overlap)),
         ("next", next.join(", ")),
-        ("so far", counts),
+        ("ticks", counts),
         ("active", active.unwrap_or_default()),
     ] {
         if key == "active" && value.is_empty() {
@@ -190,7 +190,7 @@ fn format_schedule(context: &CommandContext, one: &ScheduleRow) -> String {
     if progress.recent.is_empty() {
         return text;
     }
-    let mut table = Table::new(["TICK", "CAME TO"]);
+    let mut table = Table::new(["TICK", "RESULT"]);
     for happened in progress.recent.iter().rev() {
         table.row([at(happened.tick).into(), clean(&happened.to_string()).into()]);
     }
@@ -202,19 +202,19 @@ fn format_schedule(context: &CommandContext, one: &ScheduleRow) -> String {
 fn late(policy: CatchUp) -> String {
     match policy {
         CatchUp::None => "missed".to_owned(),
-        CatchUp::Last => "the last is caught up".to_owned(),
-        CatchUp::All(most) => format!("the last {most} are caught up"),
-        _ => "as a newer program says".to_owned(),
+        CatchUp::Last => "the last missed tick starts late".to_owned(),
+        CatchUp::All(most) => format!("at most the last {most} missed ticks start late"),
+        _ => "set by a newer program".to_owned(),
     }
 }
 
 fn overlap(policy: Overlap) -> String {
     match policy {
         Overlap::Skip => "skipped".to_owned(),
-        Overlap::Queue(most) => format!("up to {most} wait"),
+        Overlap::Queue(most) => format!("at most {most} wait"),
         Overlap::CancelOld => "the old run is cancelled".to_owned(),
-        Overlap::Allow => "both go on".to_owned(),
-        _ => "as a newer program says".to_owned(),
+        Overlap::Allow => "both run".to_owned(),
+        _ => "set by a newer program".to_owned(),
     }
 }
 
@@ -225,7 +225,7 @@ async fn next(
 ) -> Result<ExitReason, CommandFailure> {
     let status = find(context, runtime, &args.schedule).await?.status().await?;
     if status.has_ended() {
-        context.out.note("it has ended, and ticks no more");
+        context.out.note("the schedule has ended; it has no further ticks");
     }
     let most = if status.has_ended() { 0 } else { usize::from(args.ticks) };
     let ticks = status.next(context.now(), most)?;
@@ -243,7 +243,7 @@ async fn next(
         },
     )?;
     if status.is_paused {
-        context.out.note("it is paused: none of them starts a run before it goes on");
+        context.out.note("the schedule is paused; these ticks start no run until it is unpaused");
         context.next(&format!("ferrata schedule unpause {}", args.schedule.name));
     }
     Ok(ExitReason::Done)

@@ -25,15 +25,15 @@ pub(super) async fn run(context: &CommandContext, args: &ServeArgs) -> Result<Ex
     let probe = ferrata::store::Page::first(1);
     runtime.store().runs(&ferrata::store::RunQuery::default(), probe).await?;
     let listener = TcpListener::bind(args.listen).await.map_err(|error| {
-        let message = format!("cannot listen at {}: {error}", args.listen);
+        let message = format!("cannot listen on `{}`: {error}", args.listen);
         CommandFailure::usage(message, "ferrata serve --listen 127.0.0.1:0")
     })?;
     let address = listener
         .local_addr()
-        .map_err(|error| CommandFailure::internal("the address is not known", &error))?;
+        .map_err(|error| CommandFailure::internal("cannot read the address of the listener", &error))?;
     let token = match (&args.token, address.ip().is_loopback()) {
         (Some(token), _) if token.len() < LEAST => {
-            let message = format!("a token of less than {LEAST} characters is guessed");
+            let message = format!("the token is easy to guess; use at least {LEAST} characters");
             return Err(CommandFailure::usage(message, "ferrata serve --help"));
         }
         (Some(token), _) => Some(token.clone()),
@@ -67,7 +67,7 @@ pub(super) async fn run(context: &CommandContext, args: &ServeArgs) -> Result<Ex
     }
     report_address(context, args, &url);
     if address.ip().is_unspecified() && args.host.is_empty() {
-        context.out.note("requests from other machines are refused; add --host NAME with the name or address that they use");
+        context.out.note("requests from other machines are rejected; add --host NAME with the name or address that they use");
     }
     let served = axum::serve(listener, inspector.into_router());
     tokio::select! {
@@ -76,7 +76,7 @@ pub(super) async fn run(context: &CommandContext, args: &ServeArgs) -> Result<Ex
             served.map_err(|error| CommandFailure::internal("the server ended", &error))?;
         }
         result = tokio::signal::ctrl_c() => {
-            result.map_err(|error| CommandFailure::internal("Ctrl-C cannot be waited for", &error))?;
+            result.map_err(|error| CommandFailure::internal("cannot listen for Ctrl-C", &error))?;
         }
     }
     Ok(ExitReason::Done)
@@ -89,10 +89,10 @@ const LEAST: usize = 16;
 fn create_token() -> Result<String, CommandFailure> {
     let mut bytes = [0_u8; 24];
     let mut random = std::fs::File::open("/dev/urandom")
-        .map_err(|error| CommandFailure::internal("there is no randomness", &error))?;
+        .map_err(|error| CommandFailure::internal("cannot read /dev/urandom", &error))?;
     random
         .read_exact(&mut bytes)
-        .map_err(|error| CommandFailure::internal("there is no randomness", &error))?;
+        .map_err(|error| CommandFailure::internal("cannot read /dev/urandom", &error))?;
     Ok(bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a string never fails.
         let _ = write!(text, "{byte:02x}");
@@ -159,10 +159,13 @@ fn url(address: SocketAddr, hosts: &[String], token: Option<&str>) -> String {
 
 /// Reports the address of the page, and opens it.
 fn report_address(context: &CommandContext, args: &ServeArgs, url: &str) {
-    let may =
-        if args.allow_writes { "it may act on them" } else { "it only reads; --allow-writes lets it act" };
+    let may = if args.allow_writes {
+        "writes are allowed"
+    } else {
+        "read-only, add --allow-writes to allow writes"
+    };
     context.out.note(&format!(
-        "shows the runs of {}, until Ctrl-C; {may}",
+        "serving the runs of {} until Ctrl-C; {may}",
         crate::store::redact_url(&context.global.store)
     ));
     if args.open {
@@ -174,7 +177,7 @@ fn report_address(context: &CommandContext, args: &ServeArgs, url: &str) {
             .stderr(Stdio::null())
             .spawn();
         if opened.is_err() {
-            context.out.note(&format!("`{opener}` cannot be run: open the address yourself"));
+            context.out.note(&format!("cannot run `{opener}`; open the address by hand"));
         }
     }
 }

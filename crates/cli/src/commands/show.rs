@@ -205,7 +205,7 @@ pub(super) fn ask(context: &CommandContext, run: &RunKey, question: &Question) -
     let mut text = format!("\n? {}{by}  {}\n", question.id, clean(&question.prompt()));
     // Writing to a string never fails.
     if let Some(expects) = &question.expects {
-        let _ = writeln!(text, "  takes {}", clean(&expects.to_string()));
+        let _ = writeln!(text, "  expects {}", clean(&expects.to_string()));
     }
     if question.kind == QuestionKind::Doubt {
         let name = quoted(&display_key(run));
@@ -232,11 +232,11 @@ fn children(all: &RunReport) -> String {
 
 /// Counts the reads of nodes from a memory, and the pending writes.
 fn memory(now: &Checkpoint) -> String {
-    let counts = [(now.memory.reads.len(), "read"), (now.memory.pending_writes.len(), "to be written")];
+    let counts = [(now.memory.reads.len(), "reads"), (now.memory.pending_writes.len(), "pending writes")];
     let told: Vec<String> = counts
         .iter()
         .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
+        .map(|(count, what)| format!("{what} {count}"))
         .collect();
     told.join(", ")
 }

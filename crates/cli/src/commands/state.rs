@@ -18,8 +18,8 @@ pub(super) async fn run(context: &CommandContext, args: &StateArgs) -> Result<Ex
     };
     let found = state.pointer(&args.pointer).ok_or_else(|| {
         let message = match args.pointer.starts_with('/') || args.pointer.is_empty() {
-            true => format!("there is nothing at `{}` in the state", args.pointer.escape_debug()),
-            false => format!("`{0}` is no JSON pointer; write /{0}", args.pointer.escape_debug()),
+            true => format!("the state has no value at `{}`", args.pointer.escape_debug()),
+            false => format!("`{0}` is not a JSON pointer; write /{0}", args.pointer.escape_debug()),
         };
         CommandFailure::new(
             ExitReason::NotFound,

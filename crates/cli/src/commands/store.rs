@@ -52,7 +52,7 @@ impl CallTiming {
     fn shown(&self) -> String {
         let ms = |us: u128| format!("{}.{:03} ms", us / 1_000, us % 1_000);
         format!(
-            "{} calls: {} at least, {} in the middle, {} at most",
+            "calls {}: minimum {}, median {}, maximum {}",
             self.calls,
             ms(self.min_us),
             ms(self.median_us),
@@ -101,7 +101,8 @@ async fn check(context: &CommandContext, args: &CheckArgs) -> Result<ExitReason,
     match found.conformance.as_ref().filter(|conformance| !conformance.failed.is_empty()) {
         None => Ok(ExitReason::Done),
         Some(conformance) => {
-            let message = format!("the store breaks its contract in {} places", conformance.failed.len());
+            let message =
+                format!("the store breaks its contract; failed properties: {}", conformance.failed.len());
             let details =
                 conformance.failed.iter().map(|failed| format!("{}: {}", failed.property, failed.why));
             Err(CommandFailure::new(ExitReason::RunFailed, message, "ferrata store check")
@@ -115,9 +116,12 @@ fn people(found: &StoreReport) -> String {
     let mut lines = vec![
         ("store", found.store.clone()),
         ("kind", found.kind.to_owned()),
-        ("durable", yes(found.durable, "yes: what was acknowledged survives the process", "no")),
-        ("shared", yes(found.shared, "yes: several processes may use it at once", "no")),
-        ("notices", yes(found.notices, "yes: it tells of changes", "no: changes are found by looking")),
+        ("durable", yes(found.durable, "yes: acknowledged records survive the process", "no")),
+        ("shared", yes(found.shared, "yes: several processes can use it concurrently", "no")),
+        (
+            "notices",
+            yes(found.notices, "yes: the store notifies of changes", "no: processes poll for changes"),
+        ),
     ];
     if found.set_up {
         lines.push(("setup", "done".into()));
@@ -126,14 +130,14 @@ fn people(found: &StoreReport) -> String {
     lines.extend(found.writes.as_ref().map(|timing| ("writes", timing.shown())));
     if let Some(conformance) = &found.conformance {
         let told = format!(
-            "{} properties held, {} did not, in {}; left out: {}",
+            "properties passed: {}, failed: {}, in {}; skipped: {}",
             conformance.held,
             conformance.failed.len(),
             short(Duration::from_millis(conformance.took_ms)),
             conformance.left_out.join(", ")
         );
         lines.push(("contract", told));
-        lines.push(("place", format!("{} is left behind, empty", conformance.place)));
+        lines.push(("place", format!("{} remains, empty", conformance.place)));
     }
     lines.iter().map(|(name, value)| format!("{name:<10}{value}\n")).collect()
 }
@@ -190,7 +194,7 @@ async fn writes(
 fn print_migrations(context: &CommandContext) -> Result<ExitReason, CommandFailure> {
     let url = &context.global.store;
     if !(url.starts_with("postgres:") || url.starts_with("postgresql:")) {
-        let message = "only a Postgres store is made by SQL; name one with --store postgres://…";
+        let message = "only a Postgres store has SQL migrations; name one with --store postgres://…";
         let next = "ferrata store check --print-migrations --store postgres://localhost/app";
         return Err(CommandFailure::usage(message, next));
     }

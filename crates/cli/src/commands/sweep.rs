@@ -12,12 +12,12 @@ use crate::failure::CommandFailure;
 
 pub(super) async fn run(context: &CommandContext, args: &SweepArgs) -> Result<ExitReason, CommandFailure> {
     if context.global.tenant.is_some() {
-        let message = "a sweep deals with the runs of all tenants; leave --tenant away";
+        let message = "a sweep covers the runs of all tenants; leave out --tenant";
         return Err(CommandFailure::usage(message, "ferrata sweep --help"));
     }
     let pruning = policy(&args.keep);
     if pruning.is_none() && args.purge.is_empty() {
-        let message = "say what is kept (--keep-last, --keep-for, --keep-bytes) or what is removed (--purge)";
+        let message = "nothing to do; add --keep-last, --keep-for, --keep-bytes or --purge";
         return Err(CommandFailure::usage(message, "ferrata sweep --purge completed=30d"));
     }
     let mut policy = pruning.unwrap_or_else(RetentionPolicy::keep_all);
@@ -41,7 +41,7 @@ pub(super) async fn run(context: &CommandContext, args: &SweepArgs) -> Result<Ex
         records += report.records;
         bytes += report.bytes;
         failed.extend(report.failed);
-        progress.set_message(format!("looked at {runs} runs"));
+        progress.set_message(format!("read {runs} runs"));
         progress.tick();
         match report.next {
             Some(next) => limits = limits.with_cursor(next),
@@ -60,15 +60,15 @@ pub(super) async fn run(context: &CommandContext, args: &SweepArgs) -> Result<Ex
         |_| purged.to_string(),
         |_| {
             format!(
-                "looked at {runs} runs; {would}removed {purged} of them and pruned {pruned}: {records} records, {bytes} bytes\n"
+                "runs read: {runs}; {would}removed: {purged}, {would}pruned: {pruned}; records dropped: {records}, bytes: {bytes}\n"
             )
         },
     )?;
     if !args.yes {
-        context.out.note("nothing was dropped; add --yes to do it");
+        context.out.note("dry run, nothing dropped; add --yes to drop");
     }
     let Some((run, _)) = failed.first() else { return Ok(ExitReason::Done) };
-    let message = format!("{} runs could not be dealt with", failed.len());
+    let message = format!("cannot sweep all runs; failed: {}", failed.len());
     let details = failed.iter().map(|(_, error)| error.to_string());
     let next = format!("ferrata verify {}", crate::find::display_key(run));
     Err(CommandFailure::new(ExitReason::Internal, message, next).with_details(details))

@@ -57,10 +57,10 @@ async fn read_tree(
     let tree = Box::pin(branch(runtime, family, &mut unreadable)).await?;
     context.out.one(&tree, |tree| ids(tree).join("\n"), |tree| format_tree(context, tree))?;
     if root != run {
-        context.out.note(&format!("it is of the family of {}", display_key(&root)));
+        context.out.note(&format!("the run belongs to the run tree of {}", display_key(&root)));
         context.next(&format!("ferrata tree {}", display_key(&root)));
     }
-    Ok(match unreadable.failure("what is open in them is not shown") {
+    Ok(match unreadable.failure("their open questions are not shown") {
         Some(failure) => PollResult::Partly(failure),
         None => seen,
     })

@@ -62,12 +62,12 @@ pub(super) async fn run(context: &CommandContext, args: &VerifyArgs) -> Result<E
     };
     context.out.one(&found, |_| name.clone(), |found| {
         let mut text = format!(
-            "{name}: the log is whole: {} records ({} to {}), {} of them bases, {} bytes\n",
+            "{name}: the log is complete: records {} ({} to {}), bases {}, bytes {}\n",
             found.records, found.first, found.last, found.bases, found.bytes
         );
         if let Some(replayed) = found.pipeline.as_ref().filter(|replayed| replayed.divergence.is_none()) {
             text.push_str(&format!(
-                "{name}: the pipeline would go the same way: {} activations decided again, {} by their edges alone\n",
+                "{name}: the pipeline takes the same path: activations decided again {}, checked by their edges only {}\n",
                 replayed.checked, replayed.unchecked
             ));
         }
@@ -76,7 +76,7 @@ pub(super) async fn run(context: &CommandContext, args: &VerifyArgs) -> Result<E
     match differs {
         None => Ok(ExitReason::Done),
         Some(what) => {
-            let message = format!("the pipeline would go another way today: {what}");
+            let message = format!("the pipeline takes another path today: {what}");
             Err(CommandFailure::new(ExitReason::RunFailed, message, format!("ferrata show {name}")))
         }
     }

@@ -30,14 +30,14 @@ pub(super) async fn run(context: &CommandContext, args: &WaitArgs) -> Result<Exi
         () = over => {
             let now = store.head(&head.run).await?.filter(is_idle);
             let message = match now {
-                Some(head) => format!("the time is over, and {}", why_idle(&*store, &head).await?),
-                None => format!("run {name} still goes on"),
+                Some(head) => format!("the timeout expired; {}", why_idle(&*store, &head).await?),
+                None => format!("run {name} is still active"),
             };
             return Err(CommandFailure::new(ExitReason::TimedOut, message, format!("ferrata show {name}")));
         }
         result = tokio::signal::ctrl_c() => {
-            result.map_err(|error| CommandFailure::internal("Ctrl-C cannot be waited for", &error))?;
-            let message = format!("stopped waiting; run {name} goes on as before");
+            result.map_err(|error| CommandFailure::internal("cannot listen for Ctrl-C", &error))?;
+            let message = format!("stopped waiting; run {name} continues");
             return Err(CommandFailure::new(ExitReason::Interrupted, message, format!("ferrata wait {name}")));
         }
     };
@@ -65,7 +65,10 @@ async fn wait_until_idle(
         }
         context.clock.sleep(LOOK).await;
         let gone = || {
-            let error = ferrata::Error::new(ferrata::ErrorKind::NotFound, "the run was purged meanwhile");
+            let error = ferrata::Error::new(
+                ferrata::ErrorKind::NotFound,
+                "the run was purged while the command waited",
+            );
             CommandFailure::from(error.with_run(&head.run)).or_type("ferrata ls")
         };
         head = store.head(&head.run).await?.ok_or_else(gone)?;

@@ -117,7 +117,7 @@ pub(crate) async fn conformance(context: &CommandContext) -> Result<Conformance,
     // A property drives a runtime of its own, which is not allowed within another's tasks.
     let run = tokio::task::spawn_blocking(move || try_all(&place, &tried, |text| out.note(text)));
     let (held, failed) =
-        run.await.map_err(|error| CommandFailure::internal("the suite ended early", &error))??;
+        run.await.map_err(|error| CommandFailure::internal("the conformance suite panicked", &error))??;
     let took = context.clock.monotonic().saturating_sub(before);
     Ok(Conformance {
         place: crate::store::redact_url(&url),
@@ -137,7 +137,7 @@ fn try_all(
         .worker_threads(4)
         .enable_all()
         .build()
-        .map_err(|error| CommandFailure::internal("threads cannot be started", &error))?;
+        .map_err(|error| CommandFailure::internal("cannot start threads", &error))?;
     let factory = ProbeFactory { url: url.to_owned() };
     let (mut held, mut failed) = (0, Vec::new());
     // The report contains the message of a failed property, so the panic hook is silenced.
@@ -186,10 +186,13 @@ fn beside(url: &str, id: &str) -> Result<String, CommandFailure> {
             Ok(format!("{}/{name}{query}", main.trim_end_matches('/')))
         }
         "sharded" => Err(CommandFailure::usage(
-            "several stores have no one place beside them; check each by its own URL",
+            "cannot check a sharded store as a whole; check each store by its own URL",
             "ferrata store check --conformance --store URL",
         )),
-        _ => Err(CommandFailure::usage("no place beside this store is known", "ferrata store check")),
+        _ => Err(CommandFailure::usage(
+            "cannot create an empty copy next to this store",
+            "ferrata store check",
+        )),
     }
 }
 

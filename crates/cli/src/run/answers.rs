@@ -210,7 +210,7 @@ impl Terminal {
             }
             wrong = match line {
                 "" => String::new(),
-                line => format!("`{}` is none of the choices\n", line.escape_debug()),
+                line => format!("`{}` is not one of the choices\n", line.escape_debug()),
             };
         }
     }
@@ -257,7 +257,7 @@ fn text(question: &Question) -> String {
     let text = match (asked.get("text").and_then(Json::as_str), &asked) {
         (Some(text), _) => text.to_owned(),
         (None, Json::String(text)) => text.clone(),
-        (None, Json::Null) => "go on?".to_owned(),
+        (None, Json::Null) => "Continue?".to_owned(),
         (None, other) => other.to_string(),
     };
     let clean = crate::table::clean;

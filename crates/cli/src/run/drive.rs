@@ -205,15 +205,14 @@ async fn prepare(
     let label = |key: &str| before.as_ref().and_then(|head| head.facts.labels.get(key));
     let backend = loaded.backend(job.how.backend.as_deref());
     if backend.is_none() && label(BACKEND).is_some_and(|by| by == BY_COMMAND) {
-        let message =
-            "the run was started with a --backend; give it again, so that its tasks are not simulated";
+        let message = "the run was started with --backend; add it again, or its tasks are simulated";
         return Err(CommandFailure::usage(
             message,
             format!("{} --backend COMMAND", job.place.resume(&job.run)),
         ));
     }
     let current = std::env::current_dir()
-        .map_err(|error| CommandFailure::internal("there is no current directory", &error))?;
+        .map_err(|error| CommandFailure::internal("cannot read the current directory", &error))?;
     // Commands continue in their original directory, if it is on this machine.
     let working = label(DIRECTORY).map(PathBuf::from).filter(|path| path.is_dir()).unwrap_or(current);
     let work = WorkSettings {
@@ -226,11 +225,11 @@ async fn prepare(
     // The store in the directory creates itself.
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&root);
     made.map_err(|error| {
-        let message = format!("the directory {} cannot be made: {error}", root.display());
+        let message = format!("cannot create the directory `{}`: {error}", root.display());
         CommandFailure::new(ExitReason::Internal, message, "ferrata run --help")
     })?;
     ferrata_dot::handler::guard_commands()
-        .map_err(|error| CommandFailure::internal("/bin/sh cannot be started", &error))?;
+        .map_err(|error| CommandFailure::internal("cannot start /bin/sh", &error))?;
     let mut builder = Runtime::builder_with(Arc::clone(&job.place.store))
         .heartbeat_ttl(TTL)
         .poll_interval(POLL)
@@ -247,7 +246,7 @@ async fn prepare(
         voice(shared).recorded(checkpoint.history.into_iter().map(|past| past.node.to_string()));
         // Before a repeated attempt: it writes to the directory with the views of the previous one.
         if let Err(error) = directory.refresh(&runtime, &job.run).await {
-            tracing::debug!(%error, "the directory of the run was not written; it will be again");
+            tracing::debug!(%error, "cannot write the directory of the run; will retry");
         }
     }
     let done_by = match backend {
@@ -419,12 +418,12 @@ impl DrivenRun<'_> {
                     }
                     asked = Some(FollowEnd::Asked);
                     let grace = short(self.job.how.grace);
-                    voice(self.shared).write_line(&format!("stopping: running nodes may finish within {grace}; once more to leave now"));
+                    voice(self.shared).write_line(&format!("stopping: running nodes may finish within {grace}; press Ctrl-C again to leave now"));
                     self.begin_to_stop().await;
                 }
                 () = time.as_mut(), if asked.is_none() => {
                     asked = Some(FollowEnd::Late);
-                    voice(self.shared).write_line("the time of --timeout is over: stopping");
+                    voice(self.shared).write_line("--timeout expired: stopping");
                     self.begin_to_stop().await;
                 }
                 outcome = &mut end => break outcome,

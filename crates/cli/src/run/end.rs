@@ -74,13 +74,12 @@ pub(super) async fn report_status(
     let resume = || job.resume();
     let outcome = match stopped {
         FollowEnd::Already => {
-            context.out.note(&format!("run {run} had completed already"));
+            context.out.note(&format!("run {run} is already completed"));
             return Ok(ExitReason::Done);
         }
         FollowEnd::Asked | FollowEnd::Left => return Err(stopped_failure(job)),
         FollowEnd::Late => {
-            let message =
-                format!("run {run} was stopped after the time of --timeout; what is recorded is kept");
+            let message = format!("run {run} was stopped by --timeout; recorded results are kept");
             return Err(CommandFailure::new(ExitReason::TimedOut, message, resume()));
         }
         FollowEnd::Rests(outcome) => outcome,
@@ -118,7 +117,7 @@ pub(super) async fn report_status(
                 && questions.iter().all(|question| question.kind == QuestionKind::After) =>
         {
             let until = job.how.until.as_deref().unwrap_or_default();
-            context.out.note(&format!("run {run} stopped behind `{until}`: {sum}\nnext: {}", resume()));
+            context.out.note(&format!("run {run} stopped after `{until}`: {sum}\nnext: {}", resume()));
             Ok(ExitReason::Done)
         }
         Outcome::Interrupted(questions) => {
@@ -149,12 +148,8 @@ pub(super) async fn report_status(
                     lines.extend((!choices.is_empty()).then(|| format!("  {}", choices.join(" | "))));
                     let until = question.deadline.map(|at| context.out.time.write(at, context.now()));
                     lines.extend(match (&question.default, until) {
-                        (Some(default), Some(until)) => {
-                            Some(format!("  {} is taken {until}", clean(default)))
-                        }
-                        (None, Some(until)) => {
-                            Some(format!("  it can be answered for a time: it ends {until}"))
-                        }
+                        (Some(default), Some(until)) => Some(format!("  default {} {until}", clean(default))),
+                        (None, Some(until)) => Some(format!("  expires {until}")),
                         _ => None,
                     });
                     lines.push(format!("  {answer}"));
@@ -184,7 +179,7 @@ pub(super) async fn report_status(
             ))
         }
         _ => {
-            let message = format!("run {run} was let go of before its end");
+            let message = format!("run {run} was released before its end");
             Err(CommandFailure::new(ExitReason::Interrupted, message, resume()))
         }
     }
@@ -197,13 +192,13 @@ fn is_simulated(checkpoint: &Checkpoint) -> bool {
 
 /// A signal stopped the command.
 pub(super) fn stopped_failure(job: &DriveJob) -> CommandFailure {
-    let message = format!("run {} was stopped; what is recorded is kept", job.run.run);
+    let message = format!("run {} was stopped; recorded results are kept", job.run.run);
     CommandFailure::new(ExitReason::Interrupted, message, job.resume())
 }
 
 /// The run is safe, but its directory is out of date.
 pub(super) fn stale_directory_failure(job: &DriveJob, error: &ferrata::Error) -> CommandFailure {
-    let message = format!("the log of run {} is complete, its directory is not: {error}", job.run.run);
+    let message = format!("the log of run {} is complete, but its directory is not: {error}", job.run.run);
     CommandFailure::new(ExitReason::Internal, message, job.place.resume(&job.run))
 }
 

@@ -38,12 +38,14 @@ pub(super) fn input(parts: &[String]) -> Result<State, CommandFailure> {
 
 fn set(state: &mut State, key: String, value: &Json) -> Result<(), CommandFailure> {
     if key.starts_with("internal.") {
-        let message = format!("the input sets `{key}`; keys that begin with `internal.` are the engine's");
+        let message = format!(
+            "the input sets `{key}`, and keys that begin with `internal.` are reserved; use another key"
+        );
         return Err(CommandFailure::usage(message, HELP));
     }
     if key.strip_prefix("graph.").is_some_and(is_read_of_graph) {
         let message =
-            format!("the input sets `{key}`, which the pipeline reads from its file alone; set it there");
+            format!("the input sets `{key}`, which the pipeline reads only from its file; set it there");
         return Err(CommandFailure::usage(message, HELP));
     }
     if key == "goal" {
@@ -75,10 +77,11 @@ fn object(path: &Path, what: &str) -> Result<Map<String, Json>, CommandFailure> 
         } else {
             ExitReason::Internal
         };
-        CommandFailure::new(exit, format!("{} cannot be read: {error}", path.display()), HELP)
+        CommandFailure::new(exit, format!("cannot read `{}`: {error}", path.display()), HELP)
     })?;
     serde_json::from_slice(&text).map_err(|error| {
-        let message = format!("{} is no JSON object, as {what} has to be: {error}", path.display());
+        let message =
+            format!("cannot read `{}` as {what}, which must be a JSON object: {error}", path.display());
         CommandFailure::usage(message, HELP)
     })
 }

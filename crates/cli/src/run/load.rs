@@ -88,14 +88,14 @@ impl LoadedPipeline {
             };
             CommandFailure::new(
                 exit,
-                format!("{} cannot be read: {error}", path.display()),
+                format!("cannot read `{}`: {error}", path.display()),
                 "ferrata run --help",
             )
         })?;
         let mut pipeline = Pipeline::parse(&source).map_err(|error| {
             let report = error.report(&path.display().to_string());
             let details = report.lines().map(str::to_owned);
-            let message = format!("{} is no pipeline", path.display());
+            let message = format!("cannot read `{}` as a pipeline", path.display());
             CommandFailure::new(ExitReason::InvalidFile, message, lint()).with_details(details)
         })?;
         Transforms::in_directory(folder.clone()).apply(&mut pipeline).map_err(|error| {

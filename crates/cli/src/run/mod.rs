@@ -88,7 +88,8 @@ pub(crate) async fn run(context: &CommandContext, mut args: RunArgs) -> Result<E
         };
         let (run, kind) = match found {
             Some(head) if resumes && (!args.input.is_empty() || !args.label.is_empty()) => {
-                let message = "a run that goes on keeps its input, its goal and its labels; leave --input, --goal and --label out";
+                let message =
+                    "a resumed run keeps its input, goal and labels; leave out --input, --goal and --label";
                 return Err(CommandFailure::usage(message, place.resume(&head.run)));
             }
             Some(head) if resumes => (head.run, StartKind::Resume),
@@ -150,12 +151,12 @@ async fn offer_resume(
     let Ok(Some(head)) = place.find_resumable(context, loaded.pipeline.name()).await else { return Ok(None) };
     let run = crate::find::display_key(&head.run);
     let told = format!("run {run} of this pipeline has not ended; it is {}", head.status);
-    match context.ask(&format!("{told}. Go on with it? [Y/n] "))? {
+    match context.ask(&format!("{told}. Resume it? [Y/n] "))? {
         Some(line) if ["n", "no"].contains(&line.to_lowercase().as_str()) => Ok(None),
         _ if context.is_attended() => Ok(Some(())),
         _ => {
             context.out.note(&format!(
-                "{told}. This is a new one; `{}` goes on with that one",
+                "{told}. Starting a new run; `{}` resumes the other",
                 place.resume(&head.run)
             ));
             Ok(None)
@@ -191,9 +192,14 @@ pub(crate) async fn resume(context: &CommandContext, args: ResumeArgs) -> Result
         let head = match (&args.id, is_directory) {
             (Some(id), true) => context.find(&*place.store, id).await?,
             (Some(_), false) => {
-                let message = "--id says which run of a directory is meant, and no directory is named";
+                let message =
+                    "--id selects a run of a directory, and the argument is not a directory; leave out --id";
                 return Err(CommandFailure::usage(message, "ferrata resume --help"));
             }
+            (None, true) => place
+                .only(context)
+                .await?
+                .ok_or_else(|| nothing_to_resume(Some(directory), Path::new("FILE.dot")))?,
             (None, true) => place
                 .only(context)
                 .await?
@@ -220,7 +226,7 @@ fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Comman
         if file.is_none() && !named.is_dir() {
             file = Some(named);
         } else if directory.as_ref().is_some_and(|directory| *directory != named) {
-            let message = "--run-dir and --resume name different directories; name one";
+            let message = "--run-dir and --resume name different directories; use one";
             return Err(CommandFailure::usage(message, "ferrata run --help"));
         } else {
             directory = Some(named);
@@ -232,7 +238,7 @@ fn places(args: &mut RunArgs) -> Result<(PathBuf, Option<PathBuf>, bool), Comman
     match file {
         Some(file) => Ok((file, directory, resumes)),
         None => {
-            Err(CommandFailure::usage("which pipeline is to be run? name its file", "ferrata run --help"))
+            Err(CommandFailure::usage("the command has no pipeline; name its file", "ferrata run --help"))
         }
     }
 }
@@ -255,7 +261,7 @@ fn source(
     if let Some(found) = kept.or_else(|| of_start.filter(|path| path.is_file())) {
         return Ok((found, folder));
     }
-    let message = format!("the file of the pipeline `{}` is not here; name it", head.facts.workflow);
+    let message = format!("cannot find the file of the pipeline `{}`; name it", head.facts.workflow);
     Err(CommandFailure::new(
         ExitReason::NotFound,
         message,
@@ -271,11 +277,11 @@ fn kept_folder(file: &Path, directory: Option<&Path>) -> Option<PathBuf> {
 }
 
 fn left_early_failure() -> CommandFailure {
-    CommandFailure::new(ExitReason::Interrupted, "stopped before the run was touched", "ferrata ls")
+    CommandFailure::new(ExitReason::Interrupted, "stopped before the run changed", "ferrata ls")
 }
 
 fn missing(run: &RunKey, place: &RunLocation) -> CommandFailure {
-    let error = ferrata::Error::new(ferrata::ErrorKind::NotFound, "there is no such run to go on with");
+    let error = ferrata::Error::new(ferrata::ErrorKind::NotFound, "cannot find a run to resume");
     CommandFailure::from(error.with_run(run)).or_type(if place.store.capabilities().durable {
         "ferrata ls"
     } else {
@@ -285,7 +291,7 @@ fn missing(run: &RunKey, place: &RunLocation) -> CommandFailure {
 
 fn nothing_to_resume(directory: Option<&Path>, file: &Path) -> CommandFailure {
     let directory = directory.unwrap_or(Path::new(".")).display().to_string();
-    let message = format!("{directory} holds no run to go on with");
+    let message = format!("cannot find a run to resume in `{directory}`");
     let start =
         format!("ferrata run {} --run-dir {}", quoted(&file.display().to_string()), quoted(&directory));
     CommandFailure::new(ExitReason::NotFound, message, start)
@@ -295,7 +301,7 @@ fn nothing_to_resume(directory: Option<&Path>, file: &Path) -> CommandFailure {
 fn taken_failure(head: &RunHead, place: &RunLocation) -> CommandFailure {
     let (run, status) = (&head.run.run, head.status);
     let message = format!(
-        "the directory holds the run {run} already, which is {status}; go on with it, or name another directory"
+        "the directory already has the run {run}, which is {status}; resume it, or name another directory"
     );
     let next = match status {
         RunStatus::Completed | RunStatus::Cancelled => place.command("show", &head.run, ""),

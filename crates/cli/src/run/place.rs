@@ -108,7 +108,7 @@ impl RunLocation {
                 None if self.inside.is_none() => Ok(None),
                 None => {
                     let message = format!(
-                        "{} is that of run {}, which is not in its store",
+                        "the directory `{}` belongs to run {}, which is not in its store",
                         directory.display(),
                         display_key(of)
                     );
@@ -129,10 +129,12 @@ impl RunLocation {
             let ids = found.iter().map(|head| display_key(&head.run)).collect::<Vec<_>>();
             let message = match found.len() {
                 1 => format!(
-                    "{} has no manifest, and the one run in it is a fork; name it with --id",
+                    "the directory `{}` has no manifest, and its only run is a fork; name it with --id",
                     directory.display()
                 ),
-                count => format!("{} holds {count} runs; name one with --id", directory.display()),
+                count => {
+                    format!("the directory `{}` has {count} runs; name one with --id", directory.display())
+                }
             };
             let next = format!("{} --id {}", self.resume(&found[0].run), quoted(&ids[0]));
             return Err(CommandFailure::usage(message, next).with_details(ids));
@@ -179,12 +181,12 @@ impl RunLocation {
         found.retain(|head| !matches!(head.status, RunStatus::Completed | RunStatus::Cancelled));
         match found.len() {
             0 => {
-                let message = format!("there is no run of `{pipeline}` that has not ended");
+                let message = format!("cannot find an unfinished run of `{pipeline}`");
                 Err(CommandFailure::new(ExitReason::NotFound, message, "ferrata ls"))
             }
             1 => Ok(found.remove(0)),
             count => {
-                let message = format!("{count} runs of `{pipeline}` have not ended; name one");
+                let message = format!("{count} runs of `{pipeline}` are unfinished; name one");
                 let ids =
                     found.iter().take(10).map(|head| format!("{}  {}", display_key(&head.run), head.status));
                 let next = self.resume(&found[0].run);

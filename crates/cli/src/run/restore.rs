@@ -71,7 +71,7 @@ pub(super) async fn begin(
 ) -> Result<RunHandle<State>, CommandFailure> {
     let pipeline = &job.loaded.pipeline;
     let Some(node) = &restored.node else {
-        let message = format!("the run had completed: {} nodes had ended", restored.ended);
+        let message = format!("the run is already completed; ended nodes: {}", restored.ended);
         return Err(CommandFailure::new(ExitReason::Conflict, message, "ferrata run --help"));
     };
     let starts = pipeline.starts();
@@ -92,15 +92,16 @@ pub(super) async fn begin(
         .collect();
     let fork = runtime.fork(seeded.run(), Position::Latest).start_at(node.as_str()).id(&job.run.run);
     let run = fork.edit(Patch::from_ops(&ops)?).drive(graph).await?;
-    runtime.cancel(seeded.run(), "only the beginning of another run").await?;
+    runtime.cancel(seeded.run(), "only the start of another run").await?;
     runtime.store().purge(seeded.run(), None).await?;
-    let mut lost = vec!["visits are counted from 1", "what the nodes before it printed is not in its log"];
+    let mut lost = vec!["visits are counted from 1", "the output of earlier nodes is not in its log"];
     if restored.failed > 0 {
-        lost.push("failed attempts of the node are counted anew");
+        lost.push("failed attempts of the node are counted from 0");
     }
-    let fork = restored.fork.as_ref().map(|fork| format!(", since branches of `{fork}` were at work"));
+    let fork = restored.fork.as_ref().map(|fork| format!(", because branches of `{fork}` were running"));
     context.out.note(&format!(
-        "there is no log: a new run begins at `{node}`{} with the context and the goal gates of checkpoint.json, after {} nodes; {}",
+        "the log is missing: a new run starts at `{node}`{} with the context and the goal gates of checkpoint.json; nodes that had ended: \
+         {}; {}",
         fork.unwrap_or_default(),
         restored.ended,
         lost.join(", ")

@@ -18,7 +18,7 @@ impl Signals {
     /// Starts to listen.
     pub(super) fn listen() -> Result<Self, CommandFailure> {
         let listen = |kind| {
-            signal(kind).map_err(|error| CommandFailure::internal("signals cannot be waited for", &error))
+            signal(kind).map_err(|error| CommandFailure::internal("cannot listen for signals", &error))
         };
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,

@@ -74,17 +74,14 @@ async fn resume_head(
     match head.status {
         RunStatus::Completed => return Ok(None),
         RunStatus::Failed => {
-            let failure = CommandFailure::new(
-                ExitReason::Conflict,
-                "the run has failed; have it tried again, then resume it",
-                "",
-            );
+            let failure =
+                CommandFailure::new(ExitReason::Conflict, "the run has failed; retry it, then resume it", "");
             return Err(failure.or_type(job.place.command("retry", &job.run, "")));
         }
         RunStatus::Cancelled => {
             let failure = CommandFailure::new(
                 ExitReason::Conflict,
-                "the run was cancelled; a fork of it can go on",
+                "the run was cancelled and cannot continue; fork it",
                 "",
             );
             return Err(failure.or_type(job.place.command("fork", &job.run, "")));
@@ -129,10 +126,8 @@ fn changed_failure(error: ferrata::Error, job: &DriveJob) -> CommandFailure {
 
 /// Another process has the run.
 pub(super) fn held_failure(job: &DriveJob) -> CommandFailure {
-    let message = format!(
-        "another process is at work on the run {}; wait for it, or take the run away with --take-over",
-        job.run.run
-    );
+    let message =
+        format!("another process drives run {}; wait for it, or claim the run with --take-over", job.run.run);
     CommandFailure::new(ExitReason::Conflict, message, job.place.command("wait", &job.run, ""))
 }
 
@@ -154,9 +149,7 @@ async fn wait_until_free(
             return Err(held_failure(job));
         }
         if !told {
-            context.out.note(
-                "another process has the run, or had it until a moment ago; looking whether it is alive",
-            );
+            context.out.note("another process owns the run; checking whether it is alive");
             told = true;
         }
         context.clock.sleep(LOOK).await;

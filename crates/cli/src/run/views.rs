@@ -32,7 +32,7 @@ pub(super) async fn keep_views_current(
         }
         let began = clock.monotonic();
         if let Err(error) = directory.refresh(runtime, run).await {
-            tracing::debug!(%error, "the directory of the run was not written; it will be again");
+            tracing::debug!(%error, "cannot write the directory of the run; will retry");
         }
         let took = clock.monotonic().saturating_sub(began);
         tokio::select! {

@@ -140,17 +140,14 @@ impl ProgressReporter {
             None => activation_name(node, visit),
         };
         match event {
-            None => self.line("note", "", "some events came too fast to be shown; the log has all of them"),
+            None => self.line("note", "", "skipped some events that came too fast; the log has all of them"),
             Some(Event::Resumed { recorded, graph_changed, .. }) => {
-                let changed = if *graph_changed {
-                    "; the pipeline has changed, though not where the run is"
-                } else {
-                    ""
-                };
+                let changed =
+                    if *graph_changed { "; the pipeline has changed, but not where the run is" } else { "" };
                 self.line(
                     "resume",
                     "",
-                    &format!("{recorded} nodes are recorded and are not run again{changed}"),
+                    &format!("recorded nodes, which do not run again: {recorded}{changed}"),
                 );
             }
             Some(Event::NodeStarted { node, visit, attempt }) => {

@@ -42,16 +42,16 @@ fn missing_store_setting_is_reported() {
     ] {
         let said = unset(line);
         assert_eq!((said.code, said.out.as_str()), (4, ""), "{line:?}: {said:?}");
-        let told = "error: there is no store at file:.ferrata/store; set FERRATA_STORE or --store\n";
+        let told = "error: cannot find a store at `file:.ferrata/store`; set FERRATA_STORE or --store\n";
         assert!(said.err.starts_with(told), "{line:?}: {said:?}");
         assert!(said.err.ends_with("next: ferrata ls --store URL\n"), "{line:?}: {said:?}");
     }
     let absent = format!("sqlite:{}", place.folder.path().join("none.db").display());
     let said = place.call(&["ls", "--store", &absent]);
-    assert!(said.code == 4 && said.err.contains("there is no store at sqlite:"), "{said:?}");
+    assert!(said.code == 4 && said.err.contains("cannot find a store at `sqlite:"), "{said:?}");
     assert!(std::fs::read_dir(place.folder.path()).unwrap().next().is_none(), "looking made something");
     place.ok(&["store", "check", "--setup"]);
-    assert!(place.call(&["ls"]).err.contains("no such runs"));
+    assert!(place.call(&["ls"]).err.contains("no matching runs"));
 }
 
 /// Runs a line against a store that cannot be reached, and returns what was said within two seconds of patience, and the time that a
@@ -152,6 +152,11 @@ async fn unknown_node_suggests_closest_name() {
         assert!(said.err.contains("did you mean `approve`?"), "{line:?}: {said:?}");
     }
     // One that is there, and that the run has not come to.
-    assert!(place.call(&["show", "pay-1", "--node", "send"]).err.contains("has not begun"));
-    assert!(place.call(&["state", "pay-2", "--at", "send@9"]).err.contains("no record that is kept"));
+    assert!(place.call(&["show", "pay-1", "--node", "send"]).err.contains("has not started by record"));
+    assert!(
+        place
+            .call(&["state", "pay-2", "--at", "send@9"])
+            .err
+            .contains("cannot find a record with the end of")
+    );
 }

@@ -46,7 +46,7 @@ async fn signal_verbs_warn_of_unclaimed_run() {
     }
     let waited = place.call(&["wait", "pay-1", "--timeout", "50ms"]);
     assert_eq!(waited.code, 7, "{waited:?}");
-    assert!(waited.err.contains(&format!("the time is over, and {}", told("pay-1", "pay"))), "{waited:?}");
+    assert!(waited.err.contains(&format!("the timeout expired; {}", told("pay-1", "pay"))), "{waited:?}");
 
     // Whoever wants quiet is not kept waiting either.
     let quiet = place.call(&["send", "chat-1", "more", "--quiet"]);
@@ -152,8 +152,8 @@ async fn fork_asks_confirmation_for_every_possible_repeat() {
         (&["fork", "charge-1"][..], "\n  card  external, 1×\nnext:"),
         (&["fork", "charge-1", "0"], "\n  card  external, 1×\nnext:"),
         (&["fork", "pay-2", "--start-at", "begin"], "\n  begin  write, 1×\n  send  write, 1×\nnext:"),
-        (&["fork", "fork", "0"], "\n  send  effect not known, 1×\nnext:"),
-        (&["fork", "pruned", "--start-at", "send"], "\n  send  effect not known, 1×\nnext:"),
+        (&["fork", "fork", "0"], "\n  send  unknown effect, 1×\nnext:"),
+        (&["fork", "pruned", "--start-at", "send"], "\n  send  unknown effect, 1×\nnext:"),
     ] {
         let said = place.call(&[line, &["--id", "again"]].concat());
         assert_eq!((said.code, said.out.as_str()), (2, ""), "{line:?}: {said:?}");

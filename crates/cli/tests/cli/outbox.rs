@@ -29,7 +29,7 @@ async fn letters_are_listed_and_dropped_by_an_operator() {
     assert!(listed.contains("confirm@1") && listed.contains("mail"), "{listed}");
     assert!(place.ok(&["ls"]).contains("delivers outbox messages"));
     let kept = place.call(&["purge", "order-1", "--yes"]);
-    assert!(kept.code != 0 && kept.err.contains("letters that are not delivered"), "{kept:?}");
+    assert!(kept.code != 0 && kept.err.contains("undelivered outbox messages"), "{kept:?}");
     // Neither was put aside.
     assert_ne!(place.call(&["outbox", "order-1", "--retry"]).code, 0);
     assert_eq!(place.json(&["outbox", "order-1", "--drop", "--message", "1", "--by", "eve"]), json!([]));
@@ -59,7 +59,7 @@ async fn bulk_purge_refuses_all_if_one_fails() {
     }
     runtime.shutdown(std::time::Duration::ZERO).await.unwrap();
     let refused = place.call(&["purge", "paid", "told", "--yes"]);
-    assert!(refused.code == 8 && refused.err.contains("letters that are not delivered"), "{refused:?}");
+    assert!(refused.code == 8 && refused.err.contains("undelivered outbox messages"), "{refused:?}");
     assert!(refused.out.is_empty(), "{refused:?}");
     place.ok(&["show", "paid"]);
     place.ok(&["purge", "paid", "told", "--yes", "--force"]);

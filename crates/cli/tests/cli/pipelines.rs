@@ -148,6 +148,6 @@ fn a_run_is_named_by_its_directory() {
     place.write("other.dot", &asking.replace("fix -> test", "fix -> exit"));
     let other = call(&["verify", "runs/42", "other.dot"]);
     assert_eq!(other.code, 1, "{other:?}");
-    assert!(other.err.contains("another way today"), "{other:?}");
+    assert!(other.err.contains("another path today"), "{other:?}");
     assert_eq!(call(&["ls"]).out, "", "nothing is in the default store");
 }

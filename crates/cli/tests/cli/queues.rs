@@ -25,7 +25,7 @@ async fn queue_can_be_listed_configured_paused_unpaused() {
     assert_eq!(listed[0]["overrides"]["paused"], json!("stocktaking"));
     assert_eq!(place.ok(&["queue", "ls", "-o", "ids"]), "mail\n");
     let shown = place.ok(&["queue", "show", "mail"]);
-    for part in ["mail version 1", "paused: stocktaking", "at once   5", "waits 1", "ann"] {
+    for part in ["mail version 1", "paused: stocktaking", "slots     5", "waits 1", "ann"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     // `show` and `ls` of the run say what it waits for.
@@ -62,7 +62,7 @@ async fn queue_can_be_listed_configured_paused_unpaused() {
     place.ok(&["queue", "set", "mail", "--at-once", "2", "--rate", "100/60s", "--burst", "3"]);
     place.ok(&["queue", "set", "mail", "--rate-per-key", "10/60s", "--burst-per-key", "2"]);
     let shown = place.ok(&["queue", "show", "mail"]);
-    for said in ["2, set by an operator", "100 in 60s, 3 at a moment", "10 in 60s, 2 at a moment, set by"] {
+    for said in ["2, set by an operator", "100 in 60s, bursts of 3", "10 in 60s, bursts of 2, set by"] {
         assert!(shown.contains(said), "{said} in {shown}");
     }
     place.ok(&["queue", "set", "mail", "--reset", "--at-once", "3"]);
@@ -90,9 +90,9 @@ async fn run_without_process_with_tags_is_reported() {
     service.runtime.start(&busy(), Context::new()).id("one").queue("render").await.unwrap();
     for verb in [["show", "one"].as_slice(), &["ls"]] {
         let told = place.ok(verb);
-        assert!(told.contains("a slot is free, and no process with the tags `gpu` is there"), "{told}");
+        assert!(told.contains("a slot is free, and no process with the tags `gpu` runs"), "{told}");
     }
-    assert!(place.ok(&["queue", "show", "render"]).contains("taken by  processes with the tags gpu"));
+    assert!(place.ok(&["queue", "show", "render"]).contains("processes with the tags gpu"));
     assert_eq!(place.json(&["show", "one"])["queues"][0]["lacks"], json!(["gpu"]));
 }
 

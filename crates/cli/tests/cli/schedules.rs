@@ -49,7 +49,7 @@ async fn schedule_can_be_listed_paused_unpaused() {
     for part in [
         "acme/nightly version 1",
         "0 3 * * * in Europe/Zurich",
-        "late      the last is caught up",
+        "late      the last missed tick starts late",
         "overlap   skipped",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");

@@ -111,7 +111,7 @@ async fn flags_select_runs_for_bulk_verb() {
     let listed = place.call(&["cancel", "--workflow", "busy", "--label", "team=red", "--dry-run"]);
     assert_eq!(listed.code, 0, "{listed:?}");
     assert!(listed.out.contains("busy-1") && listed.out.contains("busy-2"), "{listed:?}");
-    assert!(!listed.out.contains("chat-1") && listed.err.contains("nothing was done"), "{listed:?}");
+    assert!(!listed.out.contains("chat-1") && listed.err.contains("dry run, nothing changed"), "{listed:?}");
     let refused = place.call(&["cancel", "--workflow", "busy"]);
     assert!(refused.code == 2 && refused.err.contains("cancel 2 runs for good"), "{refused:?}");
     assert_eq!(place.call(&["cancel", "busy-1", "--workflow", "busy"]).code, 2, "named and chosen");
@@ -123,7 +123,7 @@ async fn flags_select_runs_for_bulk_verb() {
     }
     let none = place.call(&["cancel", "--workflow", "busy", "--yes"]);
     assert!(
-        none.code == 0 && none.err.contains("no such runs"),
+        none.code == 0 && none.err.contains("no matching runs"),
         "those that have ended are not meant: {none:?}"
     );
     place.ok(&["pause", "--label", "team=red"]);
@@ -156,7 +156,7 @@ async fn stdin_id_is_never_prefix_match() {
     ] {
         let said = place.call_with(line, input, &env);
         assert_eq!((said.code, said.out.as_str()), (4, ""), "{line:?} {input}: {said:?}");
-        assert!(said.err.contains("none whose id begins so is meant"), "{line:?} {input}: {said:?}");
+        assert!(said.err.contains("its full id is required here"), "{line:?} {input}: {said:?}");
     }
     // Both go on as if nothing had been said.
     for (run, records) in [(&run, 0), (other.run(), 1)] {
@@ -234,7 +234,8 @@ async fn a_failed_run_goes_on_elsewhere() {
     let service = some_runs(&place).await;
     let asked = place.call(&["goto", "pay-3", "begin", "--reason", "from the start"]);
     assert!(
-        asked.code == 2 && asked.err.contains("drop what pay-3 has begun and go on at begin"),
+        asked.code == 2
+            && asked.err.contains("drop the unfinished activations of pay-3 and continue at begin"),
         "{asked:?}"
     );
     let unknown = place.call(&["goto", "pay-3", "begni", "--reason", "from the start", "--yes"]);
@@ -321,7 +322,7 @@ async fn show_offers_four_resolutions_of_unknown_outcome() {
         let run = service.run(&charge(), &name, Context::new()).await;
         service.until(&run, RunStatus::Interrupted).await;
         let shown = place.ok(&["show", &name]);
-        let why = "? card@1  It failed, and nobody knows whether it was done: the bank hung up";
+        let why = "? card@1  It failed, and whether its work was done is unknown: the bank hung up";
         assert!(shown.contains(why), "{shown}");
         assert!(!shown.contains("next:"), "nothing is what anybody would do without looking: {shown}");
         let commands: Vec<&str> =

@@ -15,7 +15,7 @@ fn invalid_pipeline_is_refused_with_position() {
         said.err
     );
     let said = place.call(&["run", "nowhere.dot"]).ends(4);
-    assert!(said.err.contains("nowhere.dot cannot be read"), "{}", said.err);
+    assert!(said.err.contains("cannot read `nowhere.dot`"), "{}", said.err);
     place.call(&["run"]).ends(2);
     // Bytes of all kinds, ten million of them.
     let garbage: Vec<u8> =

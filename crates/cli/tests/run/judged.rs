@@ -76,7 +76,7 @@ fn goal_is_given_from_outside() {
         .call(&["run", "G.dot", "--input", "graph.goal_gates=x", "--input", "graph.max_steps=1"])
         .ends(2);
     assert!(
-        said.err.contains("`graph.max_steps`, which the pipeline reads from its file alone"),
+        said.err.contains("`graph.max_steps`, which the pipeline reads only from its file"),
         "{}",
         said.err
     );
@@ -101,7 +101,7 @@ fn variable_is_given_to_command() {
     assert!(said.err.contains("`$target_dir`, which has no value"), "{}", said.err);
 }
 
-/// A run that was stopped by `--until` "would go another way today", by a file that had not changed.
+/// A run that was stopped by `--until` "takes another path today", by a file that had not changed.
 #[test]
 fn verify_passes_over_until() {
     let place = Place::new();
@@ -111,7 +111,7 @@ fn verify_passes_over_until() {
     assert_eq!(history(&place.path("d")), ["start", "a", "b", "exit"]);
     let store = ["--store", "file:d/.ferrata"];
     let said = place.call(&["verify", "u", "U.dot", store[0], store[1]]).ends(0);
-    assert!(said.out.contains("would go the same way"), "{}", said.out);
+    assert!(said.out.contains("takes the same path"), "{}", said.out);
     place.pipeline(
         "U",
         "a [tool_command=true] b [tool_command=true] c [tool_command=true] start -> a -> c -> b -> exit",

@@ -27,7 +27,7 @@ fn killed_run_continues_without_leftover_processes() {
     assert_eq!(history(&place.path("d")), ["start", "a", "b", "c", "exit"]);
     // As in the third source document: the file, and the directory to resume.
     let said = place.call(&["run", "K.dot", "--resume", "d"]).ends(0);
-    assert!(said.err.contains("had completed already"), "{}", said.err);
+    assert!(said.err.contains("is already completed"), "{}", said.err);
     assert_eq!(said.json()["status"], "completed");
 }
 
@@ -94,7 +94,7 @@ fn signal_at_start_stops_run() {
         run.tell(Signal::INT);
         let (said, err) = run.end_reading(stderr);
         assert_eq!(said.code, 130, "{err}");
-        assert!(err.contains("was stopped; what is recorded is kept"), "{err}");
+        assert!(err.contains("was stopped; recorded results are kept"), "{err}");
         gone(&pids);
         assert_eq!(said.json()["status"], "in_progress");
         place.write("go", "");
@@ -110,9 +110,9 @@ fn run_of_live_process_is_refused_without_takeover() {
     let first = place.spawn(&["run", "K.dot", "--run-dir", "d"]);
     let pids = place.pids("pids", 2);
     let said = place.call(&["resume", "d"]).ends(8);
-    assert!(said.err.contains("another process is at work on the run"), "{}", said.err);
+    assert!(said.err.contains("another process drives run"), "{}", said.err);
     let said = place.call(&["run", "K.dot", "--run-dir", "d"]).ends(8);
-    assert!(said.err.contains("holds the run"), "{}", said.err);
+    assert!(said.err.contains("already has the run"), "{}", said.err);
     place.write("go", "");
     place.call(&["resume", "d", "--take-over"]).ends(0);
     let said = first.end();
@@ -217,7 +217,7 @@ fn idle_run_prints_four_resolutions_of_unknown_outcome() {
             after [tool_command="echo after >> log"] start -> pay -> after -> exit"#,
         );
         let said = place.call(&["run", "K.dot", "--run-dir", "d"]).ends(5);
-        assert!(said.err.contains("It failed, and nobody knows whether it was done"), "{}", said.err);
+        assert!(said.err.contains("It failed, and whether its work was done is unknown"), "{}", said.err);
         assert_eq!(said.next(), ["resume", "d"]);
         let commands: Vec<&str> =
             said.err.lines().map(str::trim).filter(|line| line.starts_with("ferrata answer ")).collect();

@@ -150,7 +150,7 @@ fn directory_never_selects_run_by_id_prefix() {
     place.write("t/manifest.json", &kept);
     for line in [&["show", "t"][..], &["cancel", "t", "--yes"], &["purge", "t", "--yes", "--force"]] {
         let said = place.call(line).ends(4);
-        assert!(said.err.contains("none whose id begins so is meant"), "{line:?}: {said:?}");
+        assert!(said.err.contains("its full id is required here"), "{line:?}: {said:?}");
     }
     place.call(&[&["show", "orig-2"], &store[..]].concat()).ends(0);
     place.call(&["resume", "t", "--id", "orig-2", "--backend", "echo answer"]).ends(0);

@@ -24,7 +24,11 @@ fn a_checkpoint_alone_is_enough_to_go_on() {
     let place = only_a_checkpoint(None);
     let said = place.call(&["run", "G.dot", "--resume", "d", "--auto-answer"]).ends(0);
     assert_eq!(place.read("log"), "a\nb\nc\n", "what had ended is not done again");
-    assert!(said.err.contains("begins at `ask`") && said.err.contains("after 3 nodes"), "{}", said.err);
+    assert!(
+        said.err.contains("starts at `ask`") && said.err.contains("nodes that had ended: 3"),
+        "{}",
+        said.err
+    );
     assert_eq!(said.json()["run"], "g");
     assert_eq!(said.json()["context"]["tool.output"], "");
     assert_eq!(history(&place.path("d")), ["ask", "c", "exit"]);
@@ -89,6 +93,6 @@ fn branches_running_at_checkpoint_restart_at_fork() {
     );
     place.write("d/checkpoint.json", r#"{"context": {}, "next_nodes": ["b", "a"], "current_node": "p"}"#);
     let said = place.call(&["run", "P.dot", "--resume", "d"]).ends(0);
-    assert!(said.err.contains("branches of `p` were at work"), "{}", said.err);
+    assert!(said.err.contains("branches of `p` were running"), "{}", said.err);
     assert_eq!(history(&place.path("d")).first().map(String::as_str), Some("p"));
 }

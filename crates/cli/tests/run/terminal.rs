@@ -185,7 +185,7 @@ fn run_offers_to_continue_unfinished_run() {
         let terminal = Terminal::new();
         let run = terminal.run(&place, &["run", "Left.dot"]);
         terminal.wait(question);
-        terminal.wait("Go on with it? [Y/n]");
+        terminal.wait("Resume it? [Y/n]");
         type_in(&terminal.keys, typed);
         let said = run.end().ends(0).json();
         assert_eq!(said["status"], "completed");
@@ -195,12 +195,12 @@ fn run_offers_to_continue_unfinished_run() {
     // Nothing is left, so nothing is asked; and without a terminal it is told only.
     let terminal = Terminal::new();
     terminal.run(&place, &["run", "Left.dot"]).end().ends(0);
-    assert!(!terminal.shows("Go on with it?"), "{:?}", terminal.shown);
+    assert!(!terminal.shows("Resume it?"), "{:?}", terminal.shown);
     place.call(&["run", "Left.dot", "--id", "second", "--until", "a"]).ends(0);
     let said = place.call(&["run", "Left.dot"]).ends(0);
     assert!(
         said.err.contains("run second of this pipeline has not ended")
-            && said.err.contains("This is a new one"),
+            && said.err.contains("Starting a new run"),
         "{}",
         said.err
     );

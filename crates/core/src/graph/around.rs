@@ -8,7 +8,7 @@ use crate::node::{NodeContext, NodeError, NodeResult, StartWork, Work};
 use crate::state::{Draft, State};
 
 /// The work of a node, for the function [around](crate::graph::GraphBuilder::around) it to run.
-#[must_use = "the work is not done before `run` is awaited"]
+#[must_use = "the work starts only when the future of `run` is awaited"]
 pub struct InnerNode<S: State>(Arc<dyn StartWork<S>>);
 
 impl<S: State> InnerNode<S> {
@@ -27,7 +27,9 @@ impl<S: State> InnerNode<S> {
     pub async fn run(self, cx: NodeContext, state: Draft<S>) -> NodeResult<S> {
         // The middleware may have waited for long.
         if !cx.may_begin() {
-            return Err(NodeError::from("the work was not begun: another process may have taken the run"));
+            return Err(NodeError::from(
+                "the work was not started: another process may have claimed the run",
+            ));
         }
         self.0.begin(cx, state).await
     }

@@ -56,7 +56,7 @@ impl<S: State> GraphBuilder<S> {
             + 'static,
     {
         if self.migrations.iter().any(|known| known.from == from) {
-            let message = format!("the step from state version {from} is given twice; give each once");
+            let message = format!("the migration from state version {from} is declared twice; keep one");
             self.outline.issues.push(GraphIssue::graph(message));
         }
         self.migrations.push(Migration { from, step: Arc::new(step) });
@@ -78,7 +78,7 @@ impl<S: State> Graph<S> {
         let refuse = |message: String| Error::new(ErrorKind::GraphChanged, message);
         if version > wanted {
             return Err(refuse(format!(
-                "the state was written in version {}, this program knows up to {wanted}; resume the run with the newer one",
+                "the state was written in version {}, and this program reads up to version {wanted}; resume the run with the newer program",
                 version
             )));
         }
@@ -87,7 +87,7 @@ impl<S: State> Graph<S> {
         for from in version..wanted {
             let Some(migration) = self.migrations().iter().find(|known| known.from == from) else {
                 return Err(refuse(format!(
-                    "the state was written in version {}, and nothing says how to turn version {from} into the next; add \
+                    "the state was written in version {}, and the graph has no migration from version {from} to the next; add \
                      `.migrate({from}, ..)` to the graph",
                     version
                 )));
@@ -95,12 +95,12 @@ impl<S: State> Graph<S> {
             match catch_unwind(AssertUnwindSafe(|| (migration.step)(&mut channels))) {
                 Ok(Ok(())) => {}
                 Ok(Err(source)) => {
-                    return Err(refuse(format!("the step from state version {from} failed: {source}")));
+                    return Err(refuse(format!("the migration from state version {from} failed: {source}")));
                 }
                 // A mistake in one workflow's step must not stop a process that serves others.
                 Err(panic) => {
                     let text = panic_text(&*panic);
-                    return Err(refuse(format!("the step from state version {from} panicked: {text}")));
+                    return Err(refuse(format!("the migration from state version {from} panicked: {text}")));
                 }
             }
         }

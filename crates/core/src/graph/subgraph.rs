@@ -16,7 +16,7 @@ use crate::state::{ChannelSpec, State};
 
 /// The reason that a subgraph receives no items.
 const NO_ITEMS: &str =
-    "a subgraph has one state for all of them; route to it once, or run a child for each item";
+    "a subgraph has one state for all items; route to it once, or run a child for each item";
 
 /// A subgraph of a graph that is being declared.
 pub(crate) struct Subgraph<S: State> {

@@ -375,11 +375,8 @@ impl NodeContext {
     /// [`ErrorKind::NotFound`] if a plain edge created the activation, [`ErrorKind::Invalid`] if the item is not of this type.
     pub fn item<T: DeserializeOwned>(&self) -> Result<T> {
         let text = self.scope.item.as_ref().ok_or_else(|| {
-            Error::new(
-                ErrorKind::NotFound,
-                "the activation has no item; route to the node with `Route::each`",
-            )
-            .with_node(self.node())
+            Error::new(ErrorKind::NotFound, "the activation has no item; choose the node with `Route::each`")
+                .with_node(self.node())
         })?;
         read(text, "item").map_err(|error| error.with_node(self.node()))
     }
@@ -406,8 +403,7 @@ impl NodeContext {
             None => {
                 self.scope.lacks.store(true, Ordering::Relaxed);
                 panic!(
-                    "there is no resource of type `{}`, asked for at {}; there are: {}. Add it with \
-                     `Runtime::builder(..).resource(..)`",
+                    "cannot find a resource of type `{}`, used at {}, among: {}; add it with `Runtime::builder(..).resource(..)`",
                     type_name::<T>(),
                     Location::caller(),
                     self.scope.run.resources.names(),
@@ -479,7 +475,7 @@ impl NodeContext {
     }
 
     fn over(&self) -> Error {
-        let message = "the attempt has ended, so nothing of this is recorded; wait in the node for the tasks that it spawns";
+        let message = "the attempt has ended, so this call records nothing; in the node, wait for the tasks that it spawns";
         Error::new(ErrorKind::Closed, message).with_run(self.run()).with_node(self.node())
     }
 
@@ -507,10 +503,11 @@ impl NodeContext {
         let own = ["trace_id", "content", "strength"].into_iter().find(|own| read.extra.contains_key(*own));
         let fault = match own {
             Some(own) => {
-                format!("what was read from the memory has a second `{own}`; name the field otherwise")
+                format!("a value from the memory has a second field `{own}`; rename the field")
             }
             None if !read.strength.is_finite() => {
-                "the strength of what was read from the memory is not a finite number".to_owned()
+                "the strength of a value from the memory is not a finite number; use a finite number"
+                    .to_owned()
             }
             None => return self.leave(|left| left.noted.reads.push(read)),
         };
@@ -518,7 +515,7 @@ impl NodeContext {
     }
 
     pub(super) fn gone(&self) -> Error {
-        Error::new(ErrorKind::Closed, "the run is no longer driven here").with_run(self.run())
+        Error::new(ErrorKind::Closed, "this process no longer drives the run").with_run(self.run())
     }
 }
 

@@ -73,7 +73,7 @@ impl NodeContext {
         let bytes = text.get().len();
         if bytes > LONGEST {
             let message = format!(
-                "the progress has {bytes} bytes, allowed are {LONGEST}: keep it elsewhere, and say where"
+                "the progress has {bytes} bytes, and at most {LONGEST} are allowed; store it elsewhere, and report a reference"
             );
             return Err(Error::new(ErrorKind::TooLarge, message).with_node(self.node()));
         }

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::record::memo::Reply;
 
 /// The first words of a question's problem if its default is not a valid answer.
-const DEFAULT_REFUSED: &str = "its deadline is over, and its default cannot be read: ";
+const DEFAULT_REFUSED: &str = "its deadline has passed, and its default cannot be read: ";
 
 impl NodeContext {
     /// Asks a question and waits for the answer, now or after a restart months later.
@@ -107,8 +107,8 @@ impl NodeContext {
                         asked.ask.problem.as_deref().filter(|said| said.starts_with(DEFAULT_REFUSED))
                     {
                         let message = format!(
-                            "the question `{name}`: {problem}; give it a default that its type reads back, and retry the run, \
-                             which asks anew"
+                            "the question `{name}`: {problem}; give it a default that its type can read, and retry the run, which asks the \
+                             question again"
                         );
                         return Err(Error::new(ErrorKind::Invalid, message).with_node(self.node()).into());
                     }

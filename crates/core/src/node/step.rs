@@ -136,12 +136,12 @@ impl NodeContext {
         }
         if matches!(name.as_str(), "before" | "after") {
             return refuse(format!(
-                "`{name}` names the declared interrupts; call the step or question otherwise"
+                "the name `{name}` is reserved for declared interrupts; rename the step or question"
             ));
         }
         if !self.scope.waits.claim(&name) {
             return refuse(format!(
-                "the name `{name}` stands for two steps or questions of one activation; give each its own"
+                "two steps or questions of one activation have the name `{name}`; give each its own name"
             ));
         }
         Ok(name)
@@ -149,8 +149,7 @@ impl NodeContext {
 
     pub(super) fn mismatch(&self, name: &str, what: &str) -> Error {
         let message = format!(
-            "`{name}` was recorded as something else than a {what}; finish the run with the code it was started with, or \
-             give the new {what} another name"
+            "`{name}` is recorded, but not as a {what}; finish the run with the code that started it, or give the new {what} another name"
         );
         Error::new(ErrorKind::GraphChanged, message).with_node(self.node())
     }

@@ -221,14 +221,14 @@ impl NodeContext {
         let effect = self.scope.effect;
         if effect != Effect::Transactional {
             let message = format!(
-                "the node is declared `{effect}`, so its record is not part of a transaction; declare it `.effect(Effect::Transactional)`"
+                "the node is declared `{effect}`, so its record cannot be part of a transaction; declare it `.effect(Effect::Transactional)`"
             );
             return Err(self.misused(message));
         }
         let open = {
             let mut slot = self.scope.transactions.slot();
             if slot.is_open || slot.handed_in.is_some() || slot.in_step {
-                let message = "the attempt has a transaction already; do all of its work in one, or drop it before another is begun";
+                let message = "the attempt already has a transaction; do all work in that one, or drop it before you begin another";
                 return Err(self.misused(message.to_owned()));
             }
             slot.is_open = true;
@@ -295,8 +295,8 @@ impl NodeContext {
         let effect = self.scope.effect;
         if matches!(effect, Effect::Pure | Effect::Read | Effect::External) {
             let message = format!(
-                "the node is declared `{effect}`, so it cannot do a step in a transaction: that writes, and is begun anew where another was in the \
-                 way; declare the node `write`"
+                "the node is declared `{effect}`, so it cannot do a step in a transaction, which writes and restarts after a conflict; \
+                 declare the node `write`"
             );
             return Err(NodeError::new(self.misused(message)).fatal());
         }
@@ -346,7 +346,7 @@ impl NodeContext {
         })?;
         let Ok(inner) = begun.downcast::<D::Transaction>() else {
             let message =
-                format!("the store is `{name}`, and not `{}`; ask for a transaction of its kind", D::NAME);
+                format!("the store is `{name}`, not `{}`; request a transaction of that store", D::NAME);
             return Err(self.misused(message));
         };
         self.scope.transactions.slot().store = Some(store);
@@ -362,8 +362,7 @@ impl NodeContext {
         if !self.scope.transactions.is_open() {
             return Ok(());
         }
-        let message = "the node has a transaction open, and nothing of the run is written until that has ended; do this before \
-                       `cx.transaction()`";
+        let message = "the node has an open transaction, and the run can write nothing else until it ends; do this before `cx.transaction()`";
         Err(self.misused(message.to_owned()))
     }
 }

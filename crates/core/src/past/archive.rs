@@ -60,7 +60,7 @@ pub(crate) async fn export(store: &dyn CheckpointStore, run: &RunKey, before: Op
         // The run was purged and started again: the lines so far mix two generations.
         head = now;
     }
-    let message = "others purge and start the run again and again; export it when they are done";
+    let message = "other callers keep purging and starting the run; export it when they are done";
     Err(Error::new(ErrorKind::Unavailable, message).with_run(run))
 }
 
@@ -78,7 +78,7 @@ async fn export_as_of(
         }
     };
     let broken = |source: serde_json::Error| {
-        Error::new(ErrorKind::Corrupt, "a record cannot be written down").with_run(run).with_source(source)
+        Error::new(ErrorKind::Corrupt, "cannot encode a record").with_run(run).with_source(source)
     };
     let mut lines = String::new();
     let (mut records, mut last) = (0, None);
@@ -109,7 +109,8 @@ async fn export_as_of(
 }
 
 fn nothing_before(run: &RunKey, before: Seq) -> Error {
-    Error::new(ErrorKind::NotFound, format!("no record before {before} is kept")).with_run(run)
+    Error::new(ErrorKind::NotFound, format!("cannot find a record before {before}; use a later position"))
+        .with_run(run)
 }
 
 /// Returns whether a character could control a terminal: a control character, or a mark that changes the text direction.
@@ -134,43 +135,44 @@ fn read(text: &str) -> Result<(ArchiveHeader, Vec<Record>)> {
     };
     let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
     let (_, first) = lines.next().ok_or_else(|| refuse(1, "is missing"))?;
-    let title: ArchiveHeader =
-        serde_json::from_str(first).map_err(|source| refuse(1, "says of no run").with_source(source))?;
+    let title: ArchiveHeader = serde_json::from_str(first)
+        .map_err(|source| refuse(1, "does not describe a run").with_source(source))?;
     if title.file != KIND {
-        return Err(refuse(1, "is not that of an exported run"));
+        return Err(refuse(1, "is not the header of an exported run"));
     }
     if title.v > VERSION {
-        let message =
-            format!("the file has version {}, this program reads up to {VERSION}; upgrade it", title.v);
+        let message = format!(
+            "the file has version {}, and this program reads up to version {VERSION}; upgrade this program",
+            title.v
+        );
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
     title.facts.check().map_err(|error| {
-        let what = format!("says of the run what no start may say: {}", error.message());
+        let what = format!("has start options that no start accepts: {}", error.message());
         refuse(1, &what).with_source(error)
     })?;
     let mut records = Vec::new();
     for (at, line) in lines {
-        let line: ArchiveLine =
-            serde_json::from_str(line).map_err(|source| refuse(at, "is no record").with_source(source))?;
+        let line: ArchiveLine = serde_json::from_str(line)
+            .map_err(|source| refuse(at, "cannot be read as a record").with_source(source))?;
         let body = match (line.b, line.t) {
             (Some(raw), None) => Bytes::from(raw.get().to_owned()),
             (None, Some(text)) => Bytes::from(text),
-            _ => return Err(refuse(at, "holds no body, or two")),
+            _ => return Err(refuse(at, "has no body, or two")),
         };
         let record = Record { header: line.h, body };
         record.verify(&title.run)?;
         if record.header.epoch.next() == record.header.epoch {
-            return Err(refuse(at, "has an epoch that no claim can be counted on from"));
+            return Err(refuse(at, "has an epoch that is out of range"));
         }
         // The import renumbers records, which would hide a gap.
         if !walk::goes_on(records.last().map(|before: &Record| before.header.head()), &record.header) {
-            return Err(refuse(at, "does not follow the one before it"));
+            return Err(refuse(at, "does not follow the previous record"));
         }
         records.push(record);
     }
     if records.len() as u64 != title.records {
-        let message =
-            format!("has {} records after it, and says that there are {}", records.len(), title.records);
+        let message = format!("has {} records after it, and announces {}", records.len(), title.records);
         return Err(refuse(1, &message));
     }
     Ok((title, records))
@@ -246,10 +248,12 @@ pub(crate) async fn import(
     match results.pop() {
         Some(Ok(head)) => Ok((run, head)),
         Some(Err(error)) if error.kind() == ErrorKind::Conflict => {
-            let message = "there is a run of this id already; purge it, or import under another id";
+            let message = "a run with this id already exists; purge it, or import under another id";
             Err(Error::new(ErrorKind::AlreadyExists, message).with_run(&run))
         }
         Some(Err(error)) => Err(error.with_run(&run)),
-        None => Err(Error::new(ErrorKind::Corrupt, "the store gave no result for the append").with_run(&run)),
+        None => {
+            Err(Error::new(ErrorKind::Corrupt, "the store returned no result for the append").with_run(&run))
+        }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Resu
         // A prune may turn a record into a base before it drops the earlier records. Only the second listing shows that base.
         let now = walk::segment_ends(store, run, At::Seq(head.seq)).await?;
         if now == ends {
-            return Err(broken("the log has a hole before this record").with_run(run).with_seq(first));
+            return Err(broken("the log has a gap before this record").with_run(run).with_seq(first));
         }
         ends = now;
         head.first = store.head(run).await?.ok_or_else(|| missing(run))?.first;
@@ -108,10 +108,10 @@ fn compare(run: &RunKey, mut through: ReplayedRun, first: &Record, passed_on: bo
         true => is_alike(&through.channels.into(), &state.into()),
     };
     if !alike {
-        return Err(broken("the state of the base is not what the records before it amount to"));
+        return Err(broken("the state of the base differs from the replayed earlier records"));
     }
     if MachineSummary::of(&through.machine) != MachineSummary::of(&machine) {
-        return Err(broken("the base has the run at another place than the records before it"));
+        return Err(broken("the position of the run in the base differs from the replayed earlier records"));
     }
     Ok(())
 }

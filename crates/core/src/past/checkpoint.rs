@@ -410,7 +410,7 @@ pub(crate) async fn checkpoint(
 
 fn parsed(run: &RunKey, text: &str) -> Result<Value> {
     serde_json::from_str(text).map_err(|source| {
-        Error::new(ErrorKind::Corrupt, "a value in the log is no JSON").with_run(run).with_source(source)
+        Error::new(ErrorKind::Corrupt, "a value in the log is not JSON").with_run(run).with_source(source)
     })
 }
 

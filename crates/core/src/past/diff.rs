@@ -118,11 +118,11 @@ impl Diff {
     /// [`ErrorKind::Invalid`] if the changes do not fit the value. The value is then unchanged.
     pub fn apply(&self, value: &mut Value) -> Result<()> {
         let invalid = |source: serde_json::Error| {
-            Error::new(ErrorKind::Invalid, "the differences are no JSON patch").with_source(source)
+            Error::new(ErrorKind::Invalid, "the differences are not a JSON patch").with_source(source)
         };
         let patch = serde_json::to_value(self).and_then(serde_json::from_value::<json_patch::Patch>);
         json_patch::patch(value, &patch.map_err(invalid)?).map_err(|source| {
-            Error::new(ErrorKind::Invalid, "the differences do not fit the state").with_source(source)
+            Error::new(ErrorKind::Invalid, "cannot apply the differences to the state").with_source(source)
         })
     }
 }

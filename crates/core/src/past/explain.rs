@@ -186,7 +186,7 @@ impl Reader<'_> {
         };
         let Some(head) = head else { return Ok(alone("is not in the store")) };
         if head.status == RunStatus::Completed {
-            return Ok(alone("is completed: its result is not taken yet"));
+            return Ok(alone("is completed: the run has not yet received its result"));
         }
         let path = format!("{path}{node}@{visit}:{}/", child.name);
         let below = match self.explain(head, path.clone(), level + 1).await {

@@ -86,13 +86,13 @@ pub(crate) async fn check_removal(
     let refuse = |message: String| Err(Error::new(ErrorKind::WrongStatus, message).with_run(run));
     if head.is_delivering() || folded.is_some_and(|folded| folded.machine.is_delivering()) {
         return refuse(
-            "it has letters that are not delivered; let a process with their outlet deliver them, or drop them with \
+            "the run has undelivered outbox messages; run a process with their sink to deliver them, or drop them with \
              `Runtime::drop_letters`".to_owned(),
         );
     }
     if let Some(child) = open_child(store, run, folded, before).await? {
         return refuse(format!(
-            "its child {child} goes on, and would be without a parent; cancel the run and wait for its end, or purge the child before it"
+            "its child {child} is active, and would lose its parent; cancel the run and wait for its end, or purge the child first"
         ));
     }
     let Some(link) = parent_link(run, &head.facts).filter(|link| link.bond != ParentBond::Detached) else {
@@ -104,11 +104,11 @@ pub(crate) async fn check_removal(
     }
     match parent_of(store, run, &link).await? {
         Parent::Waits { .. } if head.status.is_finished() => refuse(format!(
-            "its parent {parent} has not noted yet what came of it; let the parent go on, and try again, or purge the parent before it"
+            "its parent {parent} has not yet recorded its result; continue the parent and retry, or purge the parent first"
         )),
         Parent::Waits { began: false, .. } => refuse(format!(
-            "its parent {parent} has not noted yet that it was started, and would start it again; let the parent go on, and try again, \
-             or cancel the run and purge the parent before it"
+            "its parent {parent} has not yet recorded its start, and would start it again; continue the parent and retry, or cancel the run \
+             and purge the parent first"
         )),
         _ => Ok(()),
     }

@@ -75,7 +75,8 @@ impl Position {
             return Ok(At::Seq(seq));
         }
         find_node(store, run, node.as_str()).await?;
-        let message = format!("no record that is kept says that {self} ended; list them with `history`");
+        let message =
+            format!("cannot find a record with the end of {self}; list the stored records with `history`");
         Err(Error::new(ErrorKind::NotFound, message).with_run(run))
     }
 
@@ -176,7 +177,7 @@ impl FromStr for Position {
             return Ok(Self::Record(RecordId::from_uuid(id)));
         }
         let message = format!(
-            "`{}` is no place in a log; use `latest`, a number, a record id, or `node@visit`",
+            "`{}` is not a position in a log; use `latest`, a number, a record id, or `node@visit`",
             text.escape_debug()
         );
         Err(Error::new(ErrorKind::Invalid, message))

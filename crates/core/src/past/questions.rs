@@ -8,23 +8,23 @@ use crate::record::{Failure, FailureKind};
 /// Returns the text of a question about work that must not be repeated.
 fn doubt(why: Option<&Failure>) -> String {
     let Some(why) = why else {
-        return "It was at work when its process ended or was lost; nobody knows whether it was done. A process that is only suspended or cut \
-                off may still do it"
+        return "It was running when its process ended or was lost; whether its work was done is unknown. A process that is only suspended \
+            or cut off may still do the work"
             .to_owned();
     };
     let message = &why.message;
     match why.kind {
         FailureKind::Timeout => {
-            "It was at work when its time was up; nobody knows whether it was done".to_owned()
+            "It was running when its timeout expired; whether its work was done is unknown".to_owned()
         }
-        FailureKind::Panic => format!("It {message}; nobody knows whether it was done"),
+        FailureKind::Panic => format!("It {message}; whether its work was done is unknown"),
         FailureKind::Operator => {
-            format!("It is to be tried again, and somebody said that it failed: {message}")
+            format!("It is to be retried, and an answer reported that it failed: {message}")
         }
         FailureKind::Update | FailureKind::Route | FailureKind::Graph | FailureKind::ConcurrentWrite => {
-            format!("It was done, and what came of it could not be taken in: {message}")
+            format!("Its work was done, and its result could not be applied: {message}")
         }
-        _ => format!("It failed, and nobody knows whether it was done: {message}"),
+        _ => format!("It failed, and whether its work was done is unknown: {message}"),
     }
 }
 

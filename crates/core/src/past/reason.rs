@@ -217,7 +217,7 @@ impl ReasonFacts {
         if let Some(reason) = &self.cancelled {
             let text = match self.status {
                 RunStatus::Cancelled => format!("was cancelled: {reason}"),
-                _ => format!("is asked to stop: {reason}"),
+                _ => format!("is being cancelled: {reason}"),
             };
             // A run may fail or complete before a cancellation stops it.
             let is_over = self.status.is_finished() && self.status != RunStatus::Cancelled;
@@ -328,7 +328,7 @@ impl ReasonFacts {
         match head.owner {
             _ if head.is_queued() => RunReason::new(
                 ReasonKind::Queued,
-                format!("was not begun: it waits for capacity, or for a process that serves `{workflow}`"),
+                format!("is not started: it waits for capacity, or for a process that serves `{workflow}`"),
             ),
             Some(owner) if head.owner_alive => {
                 RunReason::new(ReasonKind::Working, format!("is running in process {owner}"))

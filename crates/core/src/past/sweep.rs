@@ -164,7 +164,7 @@ pub(crate) fn check_ratio(ratio: f64) -> Result<()> {
     if (0.0..=most).contains(&ratio) {
         return Ok(());
     }
-    let message = format!("the nice ratio of the sweep is {ratio}; give one from 0 to {most}");
+    let message = format!("the nice ratio of the sweep is {ratio}; use 0 to {most}");
     Err(Error::new(ErrorKind::Invalid, message))
 }
 

@@ -79,7 +79,7 @@ pub(crate) async fn verify<S: State>(
                 }
                 _ => {
                     let message =
-                        "the log does not begin with a base, or has a hole; restore the run from a backup";
+                        "the log does not begin with a base, or has a gap; restore the run from a backup";
                     return Err(Error::new(ErrorKind::Corrupt, message).with_run(run).with_seq(header.seq));
                 }
             };
@@ -105,7 +105,7 @@ fn began_elsewhere<S: State>(graph: &Graph<S>, header: &RecordHeader, event: &Ev
     let Event::Start(started) = event else { return None };
     let plan = graph.plan();
     let today = &plan.node(plan.entry).name;
-    let what = format!("it started at {}, and would start at {today}", started.entry);
+    let what = format!("the run started at {}, and today would start at {today}", started.entry);
     (started.entry != *today).then_some(Divergence { seq: header.seq, node: None, visit: None, what })
 }
 
@@ -172,13 +172,13 @@ impl<'a, S: State> Replay<'a, S> {
     fn possible(&self, done: &NodeDone) -> Option<String> {
         let plan = self.graph.plan();
         let Some(index) = plan.find(done.node.as_str()) else {
-            return Some("the graph has no such node any more".into());
+            return Some("the node is no longer in the graph".into());
         };
         let leads = |to: &NodeName| {
             plan.node(index).outgoing.iter().any(|&edge| plan.node(plan.edge(edge).to).name == *to)
         };
         let stranger = done.fired.iter().find(|fired| !fired.back && !leads(&fired.to))?;
-        Some(format!("it led to {}, and no edge leads there any more", stranger.to))
+        Some(format!("the node led to {}, and no edge leads there today", stranger.to))
     }
 
     /// Returns the channel that was written in a way that its current reducer would not write.
@@ -210,7 +210,7 @@ impl<'a, S: State> Replay<'a, S> {
     fn decided(&mut self, done: &NodeDone) -> Result<Option<String>> {
         let plan = self.graph.plan();
         let Some(index) = plan.find(done.node.as_str()) else {
-            return Ok(Some("the graph has no such node any more".into()));
+            return Ok(Some("the node is no longer in the graph".into()));
         };
         let channels = self.graph.migrated(&self.channels, self.version);
         let state = match channels.and_then(|channels| S::from_channels(channels, self.graph.schema())) {
@@ -234,7 +234,7 @@ impl<'a, S: State> Replay<'a, S> {
         };
         let key = self.machine.find(done.node.as_str()).map(|node| (node, done.visit));
         let Some(key) = key.filter(|key| self.machine.in_flight().contains_key(key)) else {
-            let message = format!("the log ends visit {}, which was not in flight", done.visit);
+            let message = format!("the log ends visit {}, which was not active", done.visit);
             return Err(Error::new(ErrorKind::Corrupt, message).with_node(&done.node));
         };
         let wrote: Vec<&str> = done.wrote.iter().map(String::as_str).collect();
@@ -256,16 +256,16 @@ fn differs(recorded: &NodeDone, today: &NodeDone) -> Option<String> {
         if all.is_empty() { "nowhere".to_owned() } else { all.join(", ") }
     };
     if recorded.fired != today.fired {
-        return Some(format!("it led to {}, and would lead to {}", targets(recorded), targets(today)));
+        return Some(format!("the node led to {}, and today leads to {}", targets(recorded), targets(today)));
     }
     if recorded.settled != today.settled || recorded.dropped != today.dropped {
         return Some(format!(
-            "what starts after it differs: recorded {:?}, today {:?}",
+            "the next activations differ: recorded {:?}, today {:?}",
             recorded.settled, today.settled
         ));
     }
     let end = |end: &Option<End>| match end {
-        None => "goes on".to_owned(),
+        None => "continues".to_owned(),
         Some(End::Completed) => "is complete".to_owned(),
         Some(End::Failed(Failure { kind, .. })) => format!("fails ({kind:?})"),
     };
@@ -278,11 +278,15 @@ fn differs(recorded: &NodeDone, today: &NodeDone) -> Option<String> {
         }))
     );
     if end(&recorded.end) != end(&today.end) && !past_limit {
-        return Some(format!("after it the run {}, and today it {}", end(&recorded.end), end(&today.end)));
+        return Some(format!(
+            "after the node, the run {}, and today it {}",
+            end(&recorded.end),
+            end(&today.end)
+        ));
     }
     // If the current graph lacks this stop, the route is the same: the run was unpaused after it.
     if today.hold && !recorded.hold {
-        return Some("today a person must agree to go on behind it".into());
+        return Some("today the run waits for an approval after the node".into());
     }
     None
 }

@@ -313,7 +313,8 @@ impl<S: State> RunHandle<S> {
         }
         tracing::warn!(
             run = %self.run, %workflow,
-            "no process goes on with the run, and this one does not serve its workflow; call `Runtime::serve` with its graph, here or in another process"
+            "no process drives the run, and this process does not serve its workflow; call `Runtime::serve` with its graph, in this or \
+             another process"
         );
     }
 
@@ -343,7 +344,7 @@ impl<S: State> RunHandle<S> {
     }
 
     fn began_anew(&self) -> Error {
-        let message = "the run was purged, and another was started under its name";
+        let message = "the run was purged, and its id was started again; get a new handle";
         Error::new(ErrorKind::NotFound, message).with_run(&self.run)
     }
 
@@ -353,13 +354,13 @@ impl<S: State> RunHandle<S> {
         let with = tags.map(|tags| format!(" that has its tags ({tags})")).unwrap_or_default();
         let message = if head.is_queued() {
             format!(
-                "no process has begun with the run for {patience:?}: it waits for room in a process that is full, or that has ended; serve \
-                 its workflow in some process with room{with}, resume it, or wait again"
+                "no process started the run within {patience:?}: it waits for capacity in a process that is full or has ended; serve its \
+                 workflow in a process with free capacity{with}, resume it, or wait again"
             )
         } else {
             format!(
-                "no process goes on with the run: its owner has ended or let it go, and no other has taken it up for {patience:?}; serve its \
-                 workflow in some process{with}, or resume it"
+                "no process drives the run: its owner has ended or released it, and no other process claimed it within {patience:?}; serve \
+                 its workflow in a process{with}, or resume it"
             )
         };
         Error::new(ErrorKind::Closed, message).with_run(&self.run)

@@ -248,7 +248,7 @@ impl Runtime {
             let channels = past::folded_at(store, run, at, None).await?.channels;
             states.push(serde_json::from_str::<serde_json::Value>(&channels.to_json()?).map_err(
                 |source| {
-                    Error::new(ErrorKind::Corrupt, "the state is no JSON").with_run(run).with_source(source)
+                    Error::new(ErrorKind::Corrupt, "the state is not JSON").with_run(run).with_source(source)
                 },
             )?);
         }

@@ -54,7 +54,7 @@ pub(crate) fn check_room(machine: &Machine, what: &SignalKind, most: usize) -> R
         return Ok(());
     }
     let message = format!(
-        "{waiting} messages wait in the run, allowed are {most}: send again when a node has taken some, or raise \
+        "{waiting} messages wait in the run, and at most {most} are allowed; send again after a node has received some, or raise \
          `max_waiting_messages`"
     );
     Err(Error::new(ErrorKind::Unavailable, message))

@@ -194,8 +194,8 @@ pub(crate) fn check_size(state: &RawValue, most: usize) -> Result<()> {
         format!("; the largest channel is `{name}` with {} bytes", value.get().len())
     });
     let message = format!(
-        "the state has {} bytes, allowed are {most}{blame}; keep large values beside the records (docs/blobs.md) and \
-         their names in the state, or raise `max_body`",
+        "the state has {} bytes, and at most {most} are allowed{blame}; store large values as blobs (docs/blobs.md) with their names in the \
+         state, or raise `max_body`",
         state.get().len()
     );
     Err(Error::new(ErrorKind::TooLarge, message))

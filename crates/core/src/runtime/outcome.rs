@@ -68,8 +68,10 @@ impl<S> fmt::Display for Outcome<S> {
                 f.write_str("interrupted")?;
                 match questions.as_slice() {
                     [] => Ok(()),
-                    [only] => write!(f, ", {} is asked", only.id),
-                    [first, more @ ..] => write!(f, ", {} and {} more are asked", first.id, more.len()),
+                    [only] => write!(f, ", waiting for an answer to `{}`", only.id),
+                    [first, more @ ..] => {
+                        write!(f, ", waiting for answers to `{}` and {} more", first.id, more.len())
+                    }
                 }
             }
             Self::AwaitingInput => f.write_str("awaiting a message"),

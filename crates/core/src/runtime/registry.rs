@@ -99,8 +99,7 @@ impl DriverRegistry {
         let (sender, control) = queue();
         let mut active = self.active();
         if active.contains_key(run) {
-            let message =
-                "the run is going on in this process already; use the handle that its start returned";
+            let message = "this process already drives the run; use the handle that its start returned";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(run));
         }
         active.insert(run.clone(), (sender, is_recovered));

@@ -303,7 +303,8 @@ impl RuntimeInner {
         match self.role {
             RuntimeRole::Drives => Ok(()),
             RuntimeRole::Operates => {
-                let message = "an operator's runtime drives no run; make one with `RuntimeBuilder::build`";
+                let message =
+                    "a runtime for operators cannot drive a run; create one with `RuntimeBuilder::build`";
                 Err(Error::new(ErrorKind::Invalid, message))
             }
         }
@@ -375,7 +376,7 @@ impl RuntimeInner {
         if self.driver(run).is_none() {
             return Ok(());
         }
-        let message = "the run goes on in this process; cancel it and wait for its end, then purge it";
+        let message = "this process drives the run; cancel it and wait for its end, then purge it";
         Err(Error::new(ErrorKind::WrongStatus, message).with_run(run))
     }
 }

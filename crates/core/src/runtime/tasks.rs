@@ -76,11 +76,11 @@ pub(crate) async fn caught<F: Future + ?Sized>(run: &RunKey, mut future: Pin<Box
     ended.map_err(|text| {
         let _ = catch_unwind(AssertUnwindSafe(move || drop(future)));
         let message = format!(
-            "what drives the run panicked: {text}; the run is let go of as of its last record, and goes on where its workflow is \
-             served or where it is resumed. Mend what panicked: code of the state, such as its `Serialize`, or report it"
+            "the driver of the run panicked: {text}; the run is released at its last record, and continues in a process that serves its \
+             workflow or resumes it; fix the code of the state that panicked, such as its `Serialize`, or report the panic"
         );
         let error = Error::new(ErrorKind::Closed, message).with_run(run);
-        tracing::error!(%run, %error, "what drives a run panicked");
+        tracing::error!(%run, %error, "the driver of a run panicked");
         error
     })
 }

@@ -78,7 +78,7 @@ fn is_failure(kind: &ErrorKind) -> bool {
 
 fn unanswered(operation: Operation, kind: ErrorKind, bound: Duration) -> Error {
     let message = format!(
-        "the store did not answer within {bound:?}; look at the way to it, or raise `RuntimeBuilder::store_timeout`"
+        "the store did not answer within {bound:?}; check the connection, or raise `RuntimeBuilder::store_timeout`"
     );
     Error::new(kind, message).with_operation(operation.name())
 }

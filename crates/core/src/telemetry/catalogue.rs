@@ -72,37 +72,37 @@ macro_rules! catalogue {
 
 catalogue! {
     RUN_STARTED = Counter "ferrata.run.started" in "{run}" by [WORKFLOW]: "Runs started by this process.";
-    RUN_SETTLED = Counter "ferrata.run.settled" in "{run}" by [WORKFLOW, STATUS]: "Runs that ended or came to rest here, by the status they have then; in_progress if they were released.";
-    RUN_DURATION = Histogram "ferrata.run.duration" in "s" by [WORKFLOW, STATUS]: "Time from a run's start to its end, its waits included.";
+    RUN_SETTLED = Counter "ferrata.run.settled" in "{run}" by [WORKFLOW, STATUS]: "Runs that ended or became idle in this process, by their new status; in_progress if released.";
+    RUN_DURATION = Histogram "ferrata.run.duration" in "s" by [WORKFLOW, STATUS]: "Time from a run's start to its end, including waits.";
     RUN_ACTIVE = Gauge "ferrata.run.active" in "{run}" by [WORKFLOW]: "Runs driven by this process now.";
-    RUN_QUEUED = Gauge "ferrata.run.queued" in "{run}" by []: "Runs that wait here for room under the run limits.";
-    RUN_ERRORS = Counter "ferrata.run.errors" in "{error}" by [WORKFLOW, ERROR]: "Drivers that stopped with an error; the run goes on elsewhere or later.";
-    RUN_PARKED = Counter "ferrata.run.parked" in "{run}" by [WORKFLOW]: "Runs paused because they were taken up too often without any progress.";
+    RUN_QUEUED = Gauge "ferrata.run.queued" in "{run}" by []: "Runs that wait in this process for capacity under the run limits.";
+    RUN_ERRORS = Counter "ferrata.run.errors" in "{error}" by [WORKFLOW, ERROR]: "Drivers that stopped with an error; the run continues elsewhere or later.";
+    RUN_PARKED = Counter "ferrata.run.parked" in "{run}" by [WORKFLOW]: "Runs paused because they were claimed too often without progress.";
     RUN_CLAIMS = Counter "ferrata.run.claims" in "{claim}" by [WORKFLOW, OUTCOME]: "Claims of runs: won, late (another process was faster), failed.";
     RUN_CLAIM_DELAY = Histogram "ferrata.run.claim.delay" in "s" by [WORKFLOW]: "Time that a claimed run had waited for a process, since its last record or since it was due.";
-    RUN_REST_DURATION = Histogram "ferrata.run.rest.duration" in "s" by [STATUS]: "Time that a run had waited when a signal of this process moved it, by the status it had.";
+    RUN_REST_DURATION = Histogram "ferrata.run.rest.duration" in "s" by [STATUS]: "Time that a run had waited when a signal of this process continued it, by its status before.";
     ACTIVATION_ENDED = Counter "ferrata.activation.ended" in "{activation}" by [WORKFLOW, NODE, OUTCOME]: "Activations that ended, completed or failed.";
-    ACTIVATION_FAILURES = Counter "ferrata.activation.failures" in "{failure}" by [WORKFLOW, NODE, ERROR]: "Failures of activations by kind, those that are retried included.";
-    ATTEMPT_DURATION = Histogram "ferrata.attempt.duration" in "s" by [WORKFLOW, NODE, OUTCOME]: "Time of an attempt: completed, failed, unfinished (its run was to stop), or dropped (its run rests or stopped).";
-    ATTEMPT_ACTIVE = Gauge "ferrata.attempt.active" in "{attempt}" by [WORKFLOW, NODE]: "Attempts under way in this process now.";
-    LETTER_DELAY = Histogram "ferrata.letter.delay" in "s" by [TOPIC]: "Time from a letter's record to its delivery by this process.";
-    LETTER_FAILURES = Counter "ferrata.letter.failures" in "{letter}" by [TOPIC, OUTCOME]: "Letters that an outlet did not take: retried, or put_aside.";
-    QUEUE_WAITING = Gauge "ferrata.queue.waiting" in "{request}" by [QUEUE]: "Nodes and runs of all processes that wait for a place of the queue, as this process saw it last.";
-    QUEUE_HELD = Gauge "ferrata.queue.held" in "{place}" by [QUEUE]: "Places of the queue that nodes and runs of all processes hold, as this process saw it last.";
-    QUEUE_AGE = Gauge "ferrata.queue.age" in "s" by [QUEUE]: "How long the one who waits the longest for a place of the queue has waited, since its turn may come.";
+    ACTIVATION_FAILURES = Counter "ferrata.activation.failures" in "{failure}" by [WORKFLOW, NODE, ERROR]: "Failures of activations by kind, including retried ones.";
+    ATTEMPT_DURATION = Histogram "ferrata.attempt.duration" in "s" by [WORKFLOW, NODE, OUTCOME]: "Time of an attempt: completed, failed, unfinished (its run was stopping), or dropped (its run is idle or stopped).";
+    ATTEMPT_ACTIVE = Gauge "ferrata.attempt.active" in "{attempt}" by [WORKFLOW, NODE]: "Attempts running in this process now.";
+    LETTER_DELAY = Histogram "ferrata.letter.delay" in "s" by [TOPIC]: "Time from the record of an outbox message to its delivery by this process.";
+    LETTER_FAILURES = Counter "ferrata.letter.failures" in "{letter}" by [TOPIC, OUTCOME]: "Outbox messages that a sink did not accept: retried, or put_aside.";
+    QUEUE_WAITING = Gauge "ferrata.queue.waiting" in "{request}" by [QUEUE]: "Nodes and runs of all processes that wait for a slot of the queue, as this process last read it.";
+    QUEUE_HELD = Gauge "ferrata.queue.held" in "{place}" by [QUEUE]: "Slots of the queue that nodes and runs of all processes hold, as this process last read it.";
+    QUEUE_AGE = Gauge "ferrata.queue.age" in "s" by [QUEUE]: "How long the longest waiter of the queue has waited, since it may get a slot.";
     STORE_DURATION = Histogram "ferrata.store.operation.duration" in "s" by [SYSTEM, OPERATION, ERROR]: "Time of a call to the store.";
     STORE_RECORDS = Counter "ferrata.store.records" in "{record}" by [SYSTEM, OPERATION]: "Records appended, loaded, pruned and purged.";
     STORE_IO = Counter "ferrata.store.io" in "By" by [SYSTEM, OPERATION]: "Bytes of bodies appended, loaded, pruned and purged.";
-    STORE_CONFLICTS = Counter "ferrata.store.conflicts" in "{conflict}" by [SYSTEM]: "Appends refused because another writer was first.";
+    STORE_CONFLICTS = Counter "ferrata.store.conflicts" in "{conflict}" by [SYSTEM]: "Appends rejected because another writer was first.";
     APPEND_QUEUED = Gauge "ferrata.append.queued" in "{append}" by []: "Appends that wait for a batch in this process now.";
     APPEND_BATCH_RUNS = Histogram "ferrata.append.batch.runs" in "{run}" by []: "Runs in a batch of appends.";
-    APPEND_RETRIES = Counter "ferrata.append.retries" in "{retry}" by [ERROR]: "Appends that failed and are tried again.";
-    SWEEP_RUNS = Counter "ferrata.sweep.runs" in "{run}" by [OUTCOME]: "Runs that sweeps of this process dealt with: pruned, purged, failed.";
-    SWEEP_TIME = Gauge "ferrata.sweep.time" in "s" by []: "When a sweep of this process came to the last run, in Unix time.";
+    APPEND_RETRIES = Counter "ferrata.append.retries" in "{retry}" by [ERROR]: "Appends that failed and are retried.";
+    SWEEP_RUNS = Counter "ferrata.sweep.runs" in "{run}" by [OUTCOME]: "Runs processed by sweeps of this process: pruned, purged, failed.";
+    SWEEP_TIME = Gauge "ferrata.sweep.time" in "s" by []: "When a sweep of this process last reached the last run, in Unix time.";
     HEARTBEAT_TRIES = Counter "ferrata.heartbeat.tries" in "{heartbeat}" by [OUTCOME]: "Heartbeats: alive, failed, lost, still_lost.";
     HEARTBEAT_TIME = Gauge "ferrata.heartbeat.time" in "s" by []: "When the last heartbeat succeeded, in Unix time.";
-    RECOVERY_LAG = Gauge "ferrata.recovery.lag" in "s" by [LISTING]: "How long the oldest run without a driver has waited, among those served here and found by the last look: due, or orphaned since its last record.";
-    RECOVERY_STALLED = Gauge "ferrata.recovery.stalled" in "{run}" by [OUTCOME]: "Runs without a driver that this process could not take up (failed), or whose workflow it does not serve (unserved).";
+    RECOVERY_LAG = Gauge "ferrata.recovery.lag" in "s" by [LISTING]: "How long the oldest run without a driver has waited, among those that this process serves and its last sweep found: since it was due, or since its last record if orphaned.";
+    RECOVERY_STALLED = Gauge "ferrata.recovery.stalled" in "{run}" by [OUTCOME]: "Runs without a driver that this process could not claim (failed), or whose workflow it does not serve (unserved).";
 }
 
 /// Histogram bounds for durations in seconds: from half a millisecond to a day.

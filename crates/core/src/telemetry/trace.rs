@@ -42,7 +42,7 @@ impl TraceParent {
             }
             _ => {
                 let message =
-                    "it is no `traceparent`; give one as in `00-<32 hex digits>-<16 hex digits>-01`";
+                    "the text is not a `traceparent`; use the form `00-<32 hex digits>-<16 hex digits>-01`";
                 Err(Error::new(ErrorKind::Invalid, message))
             }
         }

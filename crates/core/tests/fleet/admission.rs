@@ -268,7 +268,7 @@ async fn repeated_unrecorded_start_waits_once() {
     for second in [second, unrecorded()] {
         let told = world.pass(second).await.unwrap().unwrap_err();
         assert_eq!(told.kind(), ErrorKind::Unavailable, "{told}");
-        assert!(told.to_string().contains("goes on in this process"), "{told}");
+        assert!(told.to_string().contains("this process drives the run without a record"), "{told}");
     }
     gate.until_began(2).await;
     gate.word.notify_one();

@@ -143,7 +143,7 @@ async fn wait_reports_run_without_serving_process() {
     let begun = world.clock.monotonic();
     let error = world.pass(watching.completed()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
-    assert!(error.to_string().contains("no process goes on with the run"), "{error}");
+    assert!(error.to_string().contains("no process drives the run"), "{error}");
     let took = world.clock.monotonic() - begun;
     assert!(took > Duration::from_secs(15) && took < Duration::from_secs(45), "{took:?}");
     drop(run);
@@ -200,7 +200,11 @@ async fn unservable_run_stays_stalled_until_process_appears() {
         (&stalled[0].run, stalled[0].error.kind(), stalled[0].tries),
         (&key("r"), ErrorKind::Unsupported, 0)
     );
-    assert!(stalled[0].error.to_string().contains("`lonely` is not served here"), "{}", stalled[0].error);
+    assert!(
+        stalled[0].error.to_string().contains("does not serve the workflow `lonely`"),
+        "{}",
+        stalled[0].error
+    );
     gate.word.notify_one();
     let (_, server) = world.process(|b| b).await;
     server.serve(&graph).unwrap();
@@ -266,7 +270,7 @@ async fn wait_reports_waiting_run_without_starter() {
     let error = world.pass(queued.wait()).await.unwrap_err();
     assert!(world.clock.monotonic() - begun < Duration::from_secs(120), "it is a bounded wait");
     assert_eq!(error.kind(), ErrorKind::Closed);
-    assert!(error.to_string().contains("no process has begun with the run"), "{error}");
+    assert!(error.to_string().contains("no process started the run"), "{error}");
     // As soon as somebody serves it, it is waited for.
     full.serve(&graph).unwrap();
     gate.word.notify_one();

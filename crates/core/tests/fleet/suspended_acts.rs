@@ -66,7 +66,7 @@ fn suspended_process_does_not_act() {
         let (_, second) = world.process(|b| b).await;
         let run = second.resume(&graph, "r").await.unwrap();
         let Outcome::Interrupted(questions) = world.pass(run.wait()).await.unwrap() else { panic!() };
-        assert!(questions[0].text.as_ref().unwrap().contains("may still do it"), "{questions:?}");
+        assert!(questions[0].text.as_ref().unwrap().contains("may still do the work"), "{questions:?}");
         second.serve(&graph).unwrap();
         let retry = Answer::Resolve(Resolution::Retry);
         second.respond(&key("r"), &questions[0].id, retry).await.unwrap();

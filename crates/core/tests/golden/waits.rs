@@ -218,7 +218,7 @@ async fn run_with_repeated_fruitless_claims_parks() {
         let Outcome::Paused { reason, .. } = run.await.unwrap().wait().await.unwrap() else {
             panic!("{name}")
         };
-        assert!(reason.starts_with("taken up 1 times without any progress"), "{name}: {reason}");
+        assert!(reason.starts_with("claims without progress: 1"), "{name}: {reason}");
     }
 }
 

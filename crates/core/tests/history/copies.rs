@@ -276,7 +276,7 @@ async fn facts_and_claims_of_a_file_are_checked() {
         ("the time of the start", facts(&|facts| facts["created"] = i64::MAX.into())),
         ("the time of the start", facts(&|facts| facts["created"] = i64::MIN.into())),
         ("line 1", facts(&|facts| facts["labels"] = serde_json::json!({ "k": "a\rb" }))),
-        ("no claim", text.replacen("\"epoch\":1", "\"epoch\":4294967295", 2)),
+        ("an epoch that is out of range", text.replacen("\"epoch\":1", "\"epoch\":4294967295", 2)),
     ];
     for (says, file) in files {
         let error = runtime.import(&file, Some(key("copy"))).await.unwrap_err();

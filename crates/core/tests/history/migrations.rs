@@ -83,7 +83,7 @@ async fn missing_migration_step_leaves_run_unchanged() {
 #[tokio::test]
 async fn a_step_that_fails_leaves_the_run_alone() {
     let graph = built(of(3).migrate(2, |_| Err("n is no name".into())));
-    refused(&graph, "the step from state version 2 failed: n is no name").await;
+    refused(&graph, "the migration from state version 2 failed: n is no name").await;
 }
 
 /// A panic in a step used to end the task that asked, and with it what else that task was at.
@@ -95,13 +95,13 @@ async fn panicking_migration_step_leaves_run_unchanged() {
         channels.insert("n".into(), "half done".into());
         panic!("no such thing as {}", channels.len())
     }));
-    refused(&graph, "the step from state version 2 panicked: no such thing as 1").await;
+    refused(&graph, "the migration from state version 2 panicked: no such thing as 1").await;
 }
 
 /// Guarantees: MIGRATE-1.
 #[tokio::test]
 async fn a_downgrade_is_refused() {
-    refused(&built(of(1)), "this program knows up to 1").await;
+    refused(&built(of(1)), "this program reads up to version 1").await;
 }
 
 /// Guarantees: MIGRATE-2.

@@ -379,7 +379,7 @@ async fn sweep_refuses_invalid_nice_ratio() {
         let limits = SweepLimits::default().with_nice_ratio(ratio);
         let error = runtime.sweep(&RetentionPolicy::keep_all(), limits, true).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-        assert!(error.to_string().contains("give one from 0 to 100"), "{error}");
+        assert!(error.to_string().contains("use 0 to 100"), "{error}");
     }
     assert_eq!(counts.runs.load(Relaxed), 0);
 }

@@ -267,7 +267,10 @@ async fn verify_finds_another_entry() {
     completed(&runtime, &chain("w", &["a", "b"]).build().unwrap(), "r").await;
     let today = chain("w", &["pre", "a", "b"]).build().unwrap();
     let found = runtime.verify(&today, &key("r")).await.unwrap().divergence.unwrap();
-    assert_eq!((found.seq, &*found.what), (Seq::new(0), "it started at a, and would start at pre"));
+    assert_eq!(
+        (found.seq, &*found.what),
+        (Seq::new(0), "the run started at a, and today would start at pre")
+    );
 }
 
 /// An ancestor is known by the record at which the fork was made: a run that has its name now is a stranger.

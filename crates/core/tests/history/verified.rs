@@ -109,11 +109,11 @@ async fn verification_finds_removed_node_inside_coarse_record() {
     let same = runtime.verify(&graph, &key("r")).await.unwrap();
     assert_eq!((same.checked, same.unchecked, same.divergence), (1, 4, None));
     for (order, node, says) in [
-        (&["a", "b", "d", "e"][..], "b", "it led to c, and no edge leads there any more"),
-        (&["a", "c", "b", "d", "e"], "a", "it led to b, and no edge leads there any more"),
-        (&["a"], "a", "it led to b, and no edge leads there any more"),
-        (&["x"], "", "it started at a, and would start at x"),
-        (&["a", "x", "b"], "a", "it led to b, and no edge leads there any more"),
+        (&["a", "b", "d", "e"][..], "b", "the node led to c, and no edge leads there today"),
+        (&["a", "c", "b", "d", "e"], "a", "the node led to b, and no edge leads there today"),
+        (&["a"], "a", "the node led to b, and no edge leads there today"),
+        (&["x"], "", "the run started at a, and today would start at x"),
+        (&["a", "x", "b"], "a", "the node led to b, and no edge leads there today"),
     ] {
         let found = runtime.verify(&chain(order), &key("r")).await.unwrap().divergence.unwrap();
         assert_eq!(found.node.as_ref().map_or("", |node| node.as_str()), node, "{found}");
@@ -130,7 +130,8 @@ async fn stops_are_no_other_way() {
         let graph = if stops { graph.interrupt_after() } else { graph };
         graph.node("b", async |_cx, _s| Ok(())).entry("a").edge("a", "b").build().unwrap()
     };
-    for (then, today, differs) in [(true, false, None), (true, true, None), (false, true, Some("must agree"))]
+    for (then, today, differs) in
+        [(true, false, None), (true, true, None), (false, true, Some("waits for an approval"))]
     {
         let store = MemoryStore::new();
         let runtime = plain(&store).await;

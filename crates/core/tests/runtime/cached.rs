@@ -240,7 +240,7 @@ fn uncacheable_node_fails_with_remedy() {
     for part in [
         "`cached` has no node to modify",
         "is cached, and its effect is `Write`",
-        "is cached for no time",
+        "is cached with a lifetime or a capacity of 0",
         "is cached, and waits",
     ] {
         assert!(told.contains(part), "{part}: {told}");

@@ -328,7 +328,10 @@ async fn second_parent_cannot_use_same_child_id() {
     world.pass(one.completed()).await.unwrap();
     let two = runtime.start(&graph, Context::new()).id("two").await.unwrap();
     let error = world.pass(two.completed()).await.unwrap_err();
-    assert!(error.to_string().contains("id is that of another run"), "{error}");
+    assert!(
+        error.to_string().contains("another run, which this activation did not start, has this id"),
+        "{error}"
+    );
     // Nor is a run taken for a child that somebody started, though it is of the same workflow and input.
     runtime.start(&double(), with(1)).id("other").await.unwrap();
     assert_eq!(children_of(&world, "two").await, []);

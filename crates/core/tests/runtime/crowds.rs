@@ -31,7 +31,10 @@ async fn refused(runtime: &Runtime, most: usize) {
     let error = runtime.send(&key(), "one too many").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let told = error.to_string();
-    assert!(told.contains(&format!("{most} messages wait in the run, allowed are {most}")), "{told}");
+    assert!(
+        told.contains(&format!("{most} messages wait in the run, and at most {most} are allowed")),
+        "{told}"
+    );
     assert!(told.contains("`max_waiting_messages`"), "{told}");
     let after = (runtime.head(&key()).await.unwrap().unwrap().seq, runtime.inbox(&key()).await.unwrap());
     assert_eq!(after, before);

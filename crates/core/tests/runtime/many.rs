@@ -180,7 +180,7 @@ async fn child_deadline_cancels_regardless_of_parent_status() {
         assert!((seconds..seconds + 10).contains(&took), "rests {rests}: after {took} s");
         runtime.respond(&free.run, "ok", Answer::accept(true).unwrap()).await.unwrap();
         let state = world.pass(run.completed()).await.unwrap();
-        assert_eq!(state.get::<String>("reason").unwrap().as_deref(), Some("its deadline is over"));
+        assert_eq!(state.get::<String>("reason").unwrap().as_deref(), Some("its deadline has passed"));
     }
 }
 

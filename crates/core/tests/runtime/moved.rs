@@ -92,6 +92,9 @@ async fn concurrent_parents_with_same_child_id_admit_one() {
     let (good, bad): (Vec<_>, Vec<_>) = [one, two].into_iter().partition(Result::is_ok);
     assert_eq!((good.len(), bad.len()), (1, 1));
     let refused = bad.into_iter().next().unwrap().unwrap_err();
-    assert!(refused.to_string().contains("id is that of another run"), "{refused}");
+    assert!(
+        refused.to_string().contains("another run, which this activation did not start, has this id"),
+        "{refused}"
+    );
     assert_eq!(children_of(&world, "one").await.len() + children_of(&world, "two").await.len(), 1);
 }

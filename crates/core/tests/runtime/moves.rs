@@ -241,7 +241,7 @@ async fn a_run_at_work_is_not_moved() {
     for runtime in [&one, &other] {
         let state = runtime.start(&graph, Context::new()).await.unwrap().completed().await.unwrap();
         let said = state.get::<String>("said").unwrap().unwrap();
-        assert!(said.starts_with("WrongStatus: the run is at work; pause it"), "{said}");
+        assert!(said.starts_with("WrongStatus: the run is active; pause it"), "{said}");
     }
 }
 

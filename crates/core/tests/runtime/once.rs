@@ -284,7 +284,7 @@ impl Case {
                 assert_eq!((question.kind, question.node.as_str()), (QuestionKind::Doubt, "work"));
                 let text: String = question.read().unwrap();
                 let said = question.failure.as_ref().map_or("its process ended", |failure| &failure.message);
-                assert!(text.contains(said) || text.contains("its time was up"), "{text}: {said}");
+                assert!(text.contains(said) || text.contains("its timeout expired"), "{text}: {said}");
                 "asked about"
             }
             _ => match past {

@@ -227,7 +227,7 @@ async fn verification_finds_first_diverging_record() {
     assert_eq!((same.divergence, same.checked), (None, 4));
     let other = runtime.verify(&graph("triple"), &key("r")).await.unwrap().divergence.unwrap();
     assert_eq!(other.node.as_ref().unwrap().as_str(), "ok");
-    assert!(other.what.contains("it led to double, and would lead to triple"), "{other}");
+    assert!(other.what.contains("the node led to double, and today leads to triple"), "{other}");
     let golden = runtime.export(&key("r")).await.unwrap();
     assert!(verify_golden(&graph("double"), &golden).await.unwrap().divergence.is_none());
     assert!(verify_golden(&graph("triple"), &golden).await.unwrap().divergence.is_some());

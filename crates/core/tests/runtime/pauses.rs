@@ -83,9 +83,14 @@ async fn wrong_answer_is_refused_and_changes_nothing() {
             "first@1:amount",
             ferrata_core::record::Resolution::Retry.into(),
             ErrorKind::Invalid,
-            "nothing is in doubt",
+            "does not ask about an unknown outcome",
         ),
-        ("second", Answer::accept(7).unwrap(), ErrorKind::NotFound, "open are: first@1:amount"),
+        (
+            "second",
+            Answer::accept(7).unwrap(),
+            ErrorKind::NotFound,
+            "use one of the open questions: first@1:amount",
+        ),
     ];
     for (id, answer, kind, says) in answers {
         let error = runtime.respond(&key(), id, answer).await.unwrap_err();
@@ -542,7 +547,7 @@ async fn invalid_default_fails_node_without_asking_again() {
     let again = runtime.resume(&graph, "r").await.unwrap();
     let Outcome::Failed { failure, .. } = world.pass(again.wait()).await.unwrap() else { panic!() };
     assert!(
-        failure.message.contains("the question `small`: its deadline is over, and its default"),
+        failure.message.contains("the question `small`: its deadline has passed, and its default"),
         "{failure}"
     );
     assert!(failure.message.contains("too large"), "{failure}");
@@ -553,7 +558,7 @@ async fn invalid_default_fails_node_without_asking_again() {
     AT_FIRST.store(7, Ordering::SeqCst);
     runtime.retry(&key()).await.unwrap();
     let Outcome::Failed { failure, .. } = resume(&runtime, &graph).await else { panic!() };
-    assert!(failure.message.contains("the default is not read back as"), "{failure}");
+    assert!(failure.message.contains("cannot read the default back as"), "{failure}");
     assert!(runtime.questions(&key()).await.unwrap().is_empty());
     AT_FIRST.store(9, Ordering::SeqCst);
     runtime.retry(&key()).await.unwrap();

@@ -277,7 +277,7 @@ async fn a_run_that_makes_no_progress_is_parked() {
     world.pass(parked).await;
     let watch = last.resume(&graph, "r").await.unwrap();
     let Outcome::Paused { reason, .. } = watch.wait().await.unwrap() else { panic!() };
-    assert!(reason.contains("3 times without any progress"), "{reason}");
+    assert!(reason.contains("claims without progress: 3"), "{reason}");
     last.unpause(&key("r")).by("ann").await.unwrap();
     world.pass(watch.completed()).await.unwrap();
 }

@@ -130,7 +130,7 @@ async fn changed_graph_is_refused_only_at_run_position() {
     let before = second.head(run.run()).await.unwrap();
     for (graph, why) in [
         (two("second", "2", false), "`second` differs"),
-        (two("other", "1", false), "`second` is not in the graph any more"),
+        (two("other", "1", false), "`second` is no longer in the graph"),
     ] {
         let error = second.resume(&graph, "r").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::GraphChanged);
@@ -173,7 +173,7 @@ async fn open_question_survives_unless_answer_shape_changes() {
             assert_eq!(got.unwrap().len(), 2, "{now}");
         } else {
             let Outcome::Failed { failure, .. } = outcome else { panic!("{now}: {outcome:?}") };
-            assert!(failure.message.contains("asked before in another form"), "{failure}");
+            assert!(failure.message.contains("already asked in another form"), "{failure}");
         }
     }
 }

@@ -87,8 +87,8 @@ async fn third_revisit_fails_run_with_history() {
         assert_eq!(failure.kind, FailureKind::Replan);
         assert_eq!(
             failure.to_string(),
-            "node plan: the revisit of `plan` would be number 3 of that node, allowed are 2; let the route of `review` \
-             decide otherwise, raise `max_replans`, or retry the run to allow this one"
+            "node plan: the revisit of `plan` is number 3 of this node, and at most 2 are allowed; change the route of `review`, raise \
+             `max_replans`, or retry the run to allow this revisit"
         );
         assert_eq!(failure.causes, HISTORY[..3]);
     }
@@ -121,7 +121,7 @@ async fn retry_grants_one_replan_raised_limit_more() {
         runtime.retry(&key()).await.unwrap();
         let run = runtime.resume(&review(5, again), "r").checkpoints(policy).await.unwrap();
         let failure = failure(run.wait().await.unwrap());
-        assert!(failure.message.contains("number 6 of that node, allowed are 5"), "{failure}");
+        assert!(failure.message.contains("number 6 of this node, and at most 5 are allowed"), "{failure}");
         assert_eq!(failure.causes.len(), 6);
     }
 }

@@ -463,7 +463,7 @@ async fn old_node_end_never_enters_restarted_run() {
         work.may_end.notify_one();
         let stopped = world.pass(run.wait()).await.unwrap_err();
         assert_eq!(stopped.kind(), ErrorKind::Fenced, "{effect:?}: {stopped}");
-        assert!(stopped.to_string().contains("started anew"), "{stopped}");
+        assert!(stopped.to_string().contains("started again"), "{stopped}");
         let after = old.head(&key()).await.unwrap().unwrap();
         assert_eq!((after.seq, after.id), (before.seq, before.id), "{effect:?}: the new life is as it was");
     }

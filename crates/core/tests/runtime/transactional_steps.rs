@@ -196,7 +196,7 @@ async fn misuse_of_a_step_is_a_typed_error() {
             Ok(s.into())
         })
     });
-    assert!(nested.await.contains("has a transaction open"));
+    assert!(nested.await.contains("has an open transaction"));
 }
 
 /// Guarantees: ONCE-3.

@@ -503,7 +503,7 @@ async fn transaction_misuse_returns_typed_error_with_remedy() {
             Ok(Update::none().commit_with(second))
         })
     });
-    assert!(twice.await.contains("do all of its work in one"));
+    assert!(twice.await.contains("do all work in that one"));
     let foreign = failure(Effect::Transactional, |cx, s| {
         Box::pin(async move { s.commit_with(cx.transaction::<Elsewhere>().await?) })
     });

@@ -169,7 +169,7 @@ async fn endless_loop_fails_at_step_limit() {
     let run = runtime.start(&graph, Context::new()).id("r").checkpoints(policy).await.unwrap();
     let Outcome::Failed { failure, .. } = run.wait().await.unwrap() else { panic!("it ended") };
     assert_eq!(failure.kind, FailureKind::MaxSteps);
-    assert!(failure.message.contains("allowed are 10000"), "{}", failure.message);
+    assert!(failure.message.contains("at most 10000 are allowed"), "{}", failure.message);
     assert!(failure.message.contains("raise `max_steps`"), "{}", failure.message);
 }
 

@@ -396,7 +396,7 @@ async fn watch_rejects_other_generation_of_run() {
     let mut again = runtime.watch(&key()).after(watch.cursor()).await.unwrap();
     let error = again.next().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    assert!(error.to_string().contains("another was started"), "{error}");
+    assert!(error.to_string().contains("its id started again"), "{error}");
     let beyond = runtime.watch(&key()).after(Seq::new(99)).await.unwrap().next().await.unwrap_err();
     assert_eq!(beyond.kind(), ErrorKind::NotFound);
     // One that was open when it happened has read a part, and reads no more of another.

@@ -233,7 +233,7 @@ async fn replans_are_counted_and_told() {
     };
     let failure = run(&text("goal=g")).await.failure();
     assert!(
-        failure.contains("the revisit of `plan` would be number 3 of that node, allowed are 2"),
+        failure.contains("the revisit of `plan` is number 3 of this node, and at most 2 are allowed"),
         "{failure}"
     );
     let ran = run(&text("max_replans=3")).await;

@@ -383,7 +383,11 @@ async fn manager_refuses_foreign_run_with_child_id() {
     let older = runtime.start(&child, input).id("r.m.1").label("parent", "r").await.unwrap();
     world.time.pass(older.wait()).await.unwrap();
     let Outcome::Failed { failure, .. } = world.run().await else { panic!("not failed") };
-    assert!(failure.message.contains("the id is that of another run"), "{}", failure.message);
+    assert!(
+        failure.message.contains("another run, which this activation did not start, has this id"),
+        "{}",
+        failure.message
+    );
     assert_eq!(world.status("r.m.1").await, Some(RunStatus::Completed));
     // Purged, it makes room for a child.
     runtime.purge(&key("r.m.1")).await.unwrap();

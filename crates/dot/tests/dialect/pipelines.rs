@@ -237,12 +237,12 @@ const FAILURES: &[(&str, &str, &str)] = &[
     (
         "a [does=\"fail fail fail\", max_visits=2, retry_target=a] start -> a -> exit",
         "start a a",
-        "the node would be visited 3 times, allowed are 2; raise `max_visits`",
+        "the node needs visit 3, and at most 2 are allowed; raise `max_visits`",
     ),
     (
         "graph [max_node_visits=2] a start -> a a -> a [weight=1] a -> exit",
         "start a a",
-        "the node would be visited 3 times, allowed are 2; raise `max_visits`",
+        "the node needs visit 3, and at most 2 are allowed; raise `max_visits`",
     ),
     // A run that stops in the middle has not done what it was to do.
     (

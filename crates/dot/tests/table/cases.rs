@@ -208,9 +208,9 @@ pub(crate) const CASES: &[Case] = &[
     ),
     case("1.5 a panic is a failure", "a [does=panic] b start -> a -> exit a -> b [condition=\"outcome=fail\"] b -> exit", "start a b exit", &[]),
     case("1.5 too many visits", "a [max_visits=2] start -> a -> a a -> exit [condition=\"outcome=fail\"]", "start a a", &[])
-        .fails("the node would be visited 3 times, allowed are 2; raise `max_visits`"),
+        .fails("the node needs visit 3, and at most 2 are allowed; raise `max_visits`"),
     case("1.5 too many steps", "graph [max_steps=3] a start -> a a -> a [weight=1] a -> exit", "start a a", &[])
-        .fails("the run would have 4 activations, allowed are 3; look for a loop that does not end, or raise `max_steps`"),
+        .fails("the run needs activation 4, and at most 3 are allowed; look for an endless loop, or raise `max_steps`"),
     case("1.5 any number of steps", "graph [max_steps=0] a start -> a -> exit", "start a exit", &[]),
     case("1.5 a status that nobody gave", "a [auto_status=true, does=no_status] start -> a -> exit", "start a exit", &[]),
     case(

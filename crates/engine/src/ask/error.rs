@@ -21,7 +21,7 @@ pub enum AskError {
         by: Option<String>,
     },
     /// No answer arrived in time.
-    #[error("nobody answered the question `{question}` by {deadline}")]
+    #[error("the question `{question}` had no answer by {deadline}")]
     Expired {
         /// The name of the question.
         question: String,
@@ -50,7 +50,7 @@ pub enum DeclineReason {
         by: Option<String>,
     },
     /// No answer arrived in time.
-    #[error("nobody answered by {deadline}")]
+    #[error("no answer by {deadline}")]
     Expired {
         /// The deadline for an answer.
         deadline: Timestamp,

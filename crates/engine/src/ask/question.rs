@@ -137,12 +137,16 @@ impl Question {
     ///
     /// [`ErrorKind::NotFound`] if the question has no text, [`ErrorKind::Invalid`] if the text is of another type.
     pub fn read<Q: DeserializeOwned>(&self) -> Result<Q> {
-        let text = self.text.as_ref().ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, "the question has no text; its kind says what is asked")
-        })?;
+        let text = self
+            .text
+            .as_ref()
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, "the question has no text; read its `kind`"))?;
         serde_json::from_str(text).map_err(|source| {
-            let message =
-                format!("what is asked by `{}` is not of type {}", self.id, std::any::type_name::<Q>());
+            let message = format!(
+                "the text of the question `{}` is not of type {}",
+                self.id,
+                std::any::type_name::<Q>()
+            );
             Error::new(ErrorKind::Invalid, message).with_source(source)
         })
     }

@@ -98,7 +98,7 @@ impl<A: DeserializeOwned> Ask<A> {
         self.default = strict::to_raw_value(&answer).and_then(|text| {
             // Check the default now, because after the deadline no other answer is accepted.
             serde_json::from_str::<A>(text.get()).map_err(|source| {
-                let message = format!("the default is not read back as {}", std::any::type_name::<A>());
+                let message = format!("cannot read the default back as {}", std::any::type_name::<A>());
                 Error::new(ErrorKind::Invalid, message).with_source(source)
             })?;
             Ok(Some(text))

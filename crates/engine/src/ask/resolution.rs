@@ -45,8 +45,8 @@ impl std::fmt::Display for Resolution {
         match self {
             Self::Retry => f.write_str("it did not happen; run it again"),
             Self::Supply(_) => f.write_str("it happened; its change of the state is supplied"),
-            Self::Skip => f.write_str("it happened, or does not matter; leave the state as it is"),
-            Self::Fail(reason) => write!(f, "let it fail: {reason}"),
+            Self::Skip => f.write_str("it happened, or does not matter; keep the state"),
+            Self::Fail(reason) => write!(f, "fail: {reason}"),
         }
     }
 }
@@ -61,7 +61,7 @@ mod tests {
     fn displayed_kinds_are_words_and_hide_values() {
         assert_eq!(QuestionKind::Before.to_string(), "before");
         assert_eq!(FailureKind::MaxVisits.to_string(), "max_visits");
-        assert_eq!(Resolution::Fail("lost".into()).to_string(), "let it fail: lost");
+        assert_eq!(Resolution::Fail("lost".into()).to_string(), "fail: lost");
         let patch = crate::state::Patch::from_json(r#"[{"set":["pin","1234"]}]"#).unwrap();
         assert!(!Resolution::Supply(patch).to_string().contains("1234"));
     }

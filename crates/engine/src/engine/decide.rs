@@ -32,7 +32,7 @@ pub struct ActivationEnd<'a> {
 
 impl Machine {
     fn graph(&self) -> &Plan {
-        self.plan().expect("only a machine with a plan is asked to decide")
+        self.plan().expect("only a machine with a plan can decide")
     }
 
     /// Decides the effects of an activation's end, and leaves the machine unchanged. `unmet` returns whether a gate's goal is unmet; it is called
@@ -300,8 +300,8 @@ impl Machine {
             if let Join::AtLeast(least) = plan.node(at).join {
                 let name = &plan.node(at).name;
                 let message = format!(
-                    "the join needs {least} tokens and {} came, with nothing left that could send more; lower the count, or \
-                     let every branch lead to the node",
+                    "the join needs {least} tokens and received {}, and no activation is left to send more; lower the count, or add an edge \
+                     from every branch to the node",
                     live.waiting(at).count()
                 );
                 failure = Some(Failure::new(FailureKind::JoinUnmet, message).with_node(name));
@@ -387,13 +387,12 @@ impl Machine {
             let node = plan.node(at);
             if let Some(most) = node.max_visits.filter(|most| visits > u64::from(most.get())) {
                 let message = format!(
-                    "the node would be visited {visits} times, allowed are {most}; raise `max_visits`"
+                    "the node needs visit {visits}, and at most {most} are allowed; raise `max_visits`"
                 );
                 over = Some(Failure::new(FailureKind::MaxVisits, message).with_node(&node.name));
             } else if let Some(most) = plan.max_steps.filter(|most| total > most.get()) {
                 let message = format!(
-                    "the run would have {total} activations, allowed are {most}; look for a loop that does not end, or \
-                     raise `max_steps`"
+                    "the run needs activation {total}, and at most {most} are allowed; look for an endless loop, or raise `max_steps`"
                 );
                 over = Some(Failure::new(FailureKind::MaxSteps, message).with_node(&node.name));
             }

@@ -36,7 +36,7 @@ pub struct ReplayedRun {
 /// - [`ErrorKind::Unsupported`]: a newer version wrote a record.
 pub fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<Plan>>) -> Result<ReplayedRun> {
     let Some(first) = records.first().filter(|record| record.header.base) else {
-        let message = "what was loaded does not begin with a base; restore the run from a backup";
+        let message = "the loaded log does not begin with a base; restore the run from a backup";
         return Err(Error::new(ErrorKind::Corrupt, message).with_run(run));
     };
     first.verify(run)?;
@@ -68,7 +68,10 @@ impl ReplayedRun {
     /// Absorbs the next record.
     pub fn absorb(&mut self, run: &RunKey, record: &Record) -> Result<()> {
         if record.header.seq != self.last.seq.next() || record.header.prev != Some(self.last.id) {
-            return Err(Error::new(ErrorKind::Corrupt, "the record does not follow the one before it"));
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                "the record does not follow the previous record; restore the run from a backup",
+            ));
         }
         let (body, changes) = codec::decode_to_fold(run, record)?;
         // The record is of a newer state type that converted the channels, so its changes have the new form, too.
@@ -88,7 +91,7 @@ impl ReplayedRun {
         }
         if self.machine.status() != record.header.status {
             let message = format!(
-                "the record says that the run is {}, what it holds makes it {}",
+                "the header of the record has the status {}, its body results in {}; restore the run from a backup",
                 record.header.status,
                 self.machine.status()
             );
@@ -132,52 +135,55 @@ pub fn check_signal(machine: &Machine, signal: &Signal, now: Timestamp) -> Resul
             if status.is_finished() {
                 return refuse(
                     ErrorKind::WrongStatus,
-                    format!("the run is {status}; nothing is asked any more"),
+                    format!("the run is {status}; it has no open question"),
                 );
             }
             let posed = machine.find_question(question)?;
             if !matches!(posed.about, Subject::Doubt) {
                 let id = machine.id_of(&posed);
-                let message =
-                    format!("nothing is in doubt about the question `{id}`; accept, reject or cancel it");
+                let message = format!(
+                    "the question `{id}` does not ask about an unknown outcome; accept, reject or cancel it"
+                );
                 return refuse(ErrorKind::Invalid, message);
             }
             Ok(())
         }
         SignalKind::Answer { .. } if status.is_finished() => {
-            refuse(ErrorKind::WrongStatus, format!("the run is {status}; nothing is asked any more"))
+            refuse(ErrorKind::WrongStatus, format!("the run is {status}; it has no open question"))
         }
         SignalKind::Answer { question, answer } => {
             machine.check_answer(question, answer, now)?;
             match answer {
                 Answer::Cancel(_) if machine.cancel().is_some() => {
-                    refuse(ErrorKind::WrongStatus, "the run is being cancelled already".into())
+                    refuse(ErrorKind::WrongStatus, "the run is already being cancelled".into())
                 }
                 _ => Ok(()),
             }
         }
-        SignalKind::Message { .. } if status.is_finished() => {
-            refuse(ErrorKind::WrongStatus, format!("the run is {status}; no node receives messages any more"))
-        }
+        SignalKind::Message { .. } if status.is_finished() => refuse(
+            ErrorKind::WrongStatus,
+            format!("the run is {status}; none of its nodes can receive a message"),
+        ),
         SignalKind::Pause { .. } if status.is_finished() => {
-            refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to pause"))
+            refuse(ErrorKind::WrongStatus, format!("the run is {status} and cannot be paused"))
         }
         SignalKind::Pause { .. } if machine.is_paused_by(signal.of_parent) => {
-            refuse(ErrorKind::WrongStatus, "the run is paused already".into())
+            refuse(ErrorKind::WrongStatus, "the run is already paused".into())
         }
         // A failed run may be unpaused before its retry.
         SignalKind::Unpause if matches!(status, RunStatus::Completed | RunStatus::Cancelled) => {
-            refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to let go on"))
+            refuse(ErrorKind::WrongStatus, format!("the run is {status} and cannot be unpaused"))
         }
-        SignalKind::Letters { life, .. } if life.is_some_and(|life| life != machine.life()) => {
-            refuse(ErrorKind::WrongStatus, "the run was purged and started anew since".into())
-        }
+        SignalKind::Letters { life, .. } if life.is_some_and(|life| life != machine.life()) => refuse(
+            ErrorKind::WrongStatus,
+            "the run was purged and started again; read its outbox messages again".into(),
+        ),
         SignalKind::Letters { change, .. } => match machine.letters() {
             Some(letters) => letters.check(change),
-            None => refuse(ErrorKind::NotFound, "nothing was sent out of the run".into()),
+            None => refuse(ErrorKind::NotFound, "the run has sent no outbox message".into()),
         },
         SignalKind::Pin { seq } if machine.pins().contains(seq) => {
-            refuse(ErrorKind::AlreadyExists, format!("record {seq} is pinned already"))
+            refuse(ErrorKind::AlreadyExists, format!("record {seq} is already pinned"))
         }
         SignalKind::Unpin { seq } if !machine.pins().contains(seq) => {
             refuse(ErrorKind::NotFound, format!("record {seq} is not pinned"))
@@ -188,20 +194,20 @@ pub fn check_signal(machine: &Machine, signal: &Signal, now: Timestamp) -> Resul
             refuse(ErrorKind::WrongStatus, format!("the run is {status} and not paused"))
         }
         SignalKind::Cancel { .. } if status.is_finished() => {
-            refuse(ErrorKind::WrongStatus, format!("the run is {status}; there is nothing to cancel"))
+            refuse(ErrorKind::WrongStatus, format!("the run is {status} and cannot be cancelled"))
         }
         SignalKind::Cancel { .. } if machine.cancel().is_some() => {
-            refuse(ErrorKind::WrongStatus, "the run is being cancelled already".into())
+            refuse(ErrorKind::WrongStatus, "the run is already being cancelled".into())
         }
         SignalKind::GoTo { nodes, reason } => machine.check_go_to(nodes, reason),
         SignalKind::Retry { .. } if status != RunStatus::Failed => {
-            refuse(ErrorKind::WrongStatus, format!("the run is {status}; only a failed run is retried"))
+            refuse(ErrorKind::WrongStatus, format!("the run is {status}; only a failed run can be retried"))
         }
         SignalKind::Retry { .. } if machine.is_over() => {
             let why = machine.failure().map_or_else(String::new, ToString::to_string);
             refuse(
                 ErrorKind::WrongStatus,
-                format!("nothing of the run is left to be tried again ({why}); start a new run"),
+                format!("the run has no activation to retry ({why}); start a new run"),
             )
         }
         _ => Ok(()),
@@ -217,6 +223,6 @@ pub fn full_id(machine: &Machine, what: &mut SignalKind) -> Result<()> {
 }
 
 /// Returns the error for an unknown run id.
-pub fn missing(run: &RunKey) -> Error {
-    Error::new(ErrorKind::NotFound, "there is no such run; start it, or check tenant and id").with_run(run)
+pub(crate) fn missing(run: &RunKey) -> Error {
+    Error::new(ErrorKind::NotFound, "cannot find the run; start it, or check tenant and id").with_run(run)
 }

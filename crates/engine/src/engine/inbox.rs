@@ -70,7 +70,7 @@ impl Inbox {
         let at = self.waiting().iter().position(|message| message.number == number);
         let waiting = self.0.as_mut().map(|messages| &mut messages.waiting);
         at.zip(waiting).and_then(|(at, waiting)| waiting.remove(at)).ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, format!("the log takes message {number}, which does not wait"))
+            Error::new(ErrorKind::Corrupt, format!("the log receives message {number}, which is not waiting"))
         })
     }
 }

@@ -106,7 +106,7 @@ impl OutboxState {
     /// [`ErrorKind::WrongStatus`] if the change is recorded already or was overtaken. [`ErrorKind::NotFound`] if an operator names a message that
     /// does not wait, or was not rejected.
     pub(crate) fn check(&self, change: &LetterChange) -> Result<()> {
-        let overtaken = || Err(Error::new(ErrorKind::WrongStatus, "the letter does not wait any more"));
+        let overtaken = || Err(Error::new(ErrorKind::WrongStatus, "the outbox message is no longer waiting"));
         let find = |number: &u64| self.waiting.iter().find(|letter| letter.number == *number);
         match change {
             LetterChange::Taken if self.waiting.is_empty() => overtaken(),
@@ -124,11 +124,13 @@ impl OutboxState {
                 let bad = numbers.iter().find(|number| !find(number).is_some_and(meant));
                 match bad {
                     Some(number) => {
-                        let message = format!("the run has no such letter to deliver: {number}");
+                        let message = format!(
+                            "cannot find outbox message {number} among the undelivered messages of the run"
+                        );
                         Err(Error::new(ErrorKind::NotFound, message))
                     }
                     None if numbers.is_empty() && !self.waiting.iter().any(|letter| letter.dead) => {
-                        Err(Error::new(ErrorKind::NotFound, "no letter of the run was put aside"))
+                        Err(Error::new(ErrorKind::NotFound, "the run has no rejected outbox message"))
                     }
                     None => Ok(()),
                 }

@@ -201,7 +201,7 @@ impl Nodes {
     pub(super) fn misfit(&self, node: Local) -> Option<&'static str> {
         let plan = self.plan.as_ref()?;
         match self.index(node) {
-            None => Some("is not in the graph any more"),
+            None => Some("is no longer in the graph"),
             Some(index) if Some(plan.node(index).fingerprint) != self.print(node) => {
                 Some("differs in effect, join, outgoing edges or revision")
             }
@@ -211,5 +211,5 @@ impl Nodes {
 }
 
 pub(super) fn never_reached(name: &NodeName) -> Error {
-    Error::new(ErrorKind::Corrupt, "the log names a node that was never reached").with_node(name)
+    Error::new(ErrorKind::Corrupt, "the log names a node that the run never reached").with_node(name)
 }

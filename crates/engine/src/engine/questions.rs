@@ -106,13 +106,15 @@ impl Machine {
         }
         if named.len() > 1 {
             let listed = named.iter().map(|id| id.as_str()).collect::<Vec<_>>().join(", ");
-            let message = format!("`{id}` may be any of: {listed}; give one of these ids");
+            let message = format!("`{id}` matches several open questions: {listed}; use one of these ids");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         self.tell_closed(id)?;
         let message = match &*ids {
-            [] => format!("no question `{id}` is open, nor any other"),
-            _ => format!("no question `{id}` is open; open are: {}", ids.join(", ")),
+            [] => format!("the question `{id}` is not open, and the run has no open question"),
+            _ => {
+                format!("the question `{id}` is not open; use one of the open questions: {}", ids.join(", "))
+            }
         };
         Err(Error::new(ErrorKind::NotFound, message))
     }
@@ -121,7 +123,8 @@ impl Machine {
     fn tell_closed(&self, id: &str) -> Result<()> {
         let answered = |by: &Option<String>, at: Timestamp| {
             let by = by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
-            let message = format!("the question `{id}` was answered{by} at {at}; nothing was changed");
+            let message =
+                format!("the question `{id}` was already answered{by} at {at}; this answer changed nothing");
             Err(Error::new(ErrorKind::AlreadyExists, message))
         };
         for (&key, activation) in self.in_flight().iter() {
@@ -152,7 +155,7 @@ impl Machine {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!(
-                        "the question `{id}` asks what became of the activation; answer with a `Resolution`"
+                        "the question `{id}` asks about the unknown outcome of an activation; answer with a `Resolution`"
                     ),
                 ));
             }
@@ -167,7 +170,9 @@ impl Machine {
             Answer::Reject(_) | Answer::Cancel(_) => Ok(()),
             Answer::Resolve(_) => Err(Error::new(
                 ErrorKind::Invalid,
-                format!("nothing is in doubt about the question `{id}`; accept, reject or cancel it"),
+                format!(
+                    "the question `{id}` does not ask about an unknown outcome; accept, reject or cancel it"
+                ),
             )),
         }
     }
@@ -198,13 +203,12 @@ impl Machine {
 
 fn check_shape(id: &str, shape: &Shape, value: &str) -> Result<()> {
     shape.check(value).map_err(|problem| {
-        let message =
-            format!("the answer does not fit the question `{id}`, which expects {shape}: {problem}");
+        let message = format!("the question `{id}` expects {shape}, and the answer does not fit: {problem}");
         Error::new(ErrorKind::Invalid, message)
     })
 }
 
 fn expired(id: &str, at: Timestamp) -> Error {
-    let message = format!("the question `{id}` could be answered until {at}; nothing was changed");
+    let message = format!("the question `{id}` expired at {at}; this answer changed nothing");
     Error::new(ErrorKind::WrongStatus, message)
 }

@@ -61,7 +61,7 @@ impl Machine {
             let count = self.node(replan.to).replans.saturating_add(1);
             let (of, allowed, setting) = match plan.max_replans_total {
                 _ if count > node.max_replans => {
-                    (format!("number {count} of that node"), node.max_replans, "max_replans")
+                    (format!("number {count} of this node"), node.max_replans, "max_replans")
                 }
                 Some(most) if total > u64::from(most) => {
                     (format!("number {total} of the run"), most, "max_replans_total")
@@ -69,8 +69,8 @@ impl Machine {
                 _ => continue,
             };
             let message = format!(
-                "the revisit of `{}` would be {of}, allowed are {allowed}; let the route of `{}` decide otherwise, raise \
-                 `{setting}`, or retry the run to allow this one",
+                "the revisit of `{}` is {of}, and at most {allowed} are allowed; change the route of `{}`, raise `{setting}`, or retry the \
+                 run to allow this revisit",
                 node.name, done.node
             );
             let failure = Failure::new(FailureKind::Replan, message).with_node(&node.name);
@@ -88,7 +88,7 @@ impl Machine {
         let untold = (counted + new.len() as u64).saturating_sub(told as u64);
         let mut causes = Vec::with_capacity(told + 1);
         if untold > 0 {
-            causes.push(format!("{untold} earlier replans are counted and not kept"));
+            causes.push(format!("{untold} earlier replans are counted but not listed"));
         }
         let tell = |replan: &Replan| {
             let (from, to) = (self.name(replan.from), self.name(replan.to));

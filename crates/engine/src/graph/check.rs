@@ -51,9 +51,7 @@ impl Checker<'_> {
         let mut wrong = |message: String| self.issues.push(GraphIssue::graph(message));
         match WorkflowName::new(&outline.name) {
             Ok(name) if name.is_reserved() => {
-                wrong(
-                    "has a name that begins with `ferrata:`, which is the library's own; use another".into(),
-                );
+                wrong("has a name that begins with `ferrata:`, which is reserved; use another name".into());
             }
             Ok(_) => {}
             Err(error) => wrong(error.message().into()),
@@ -65,7 +63,7 @@ impl Checker<'_> {
             wrong("allows 0 steps; use at least 1, or `unlimited_steps`".into());
         }
         if outline.concurrency == Some(0) {
-            wrong("allows 0 activations at once; use at least 1, or leave `concurrency` out".into());
+            wrong("allows 0 concurrent activations; use at least 1, or leave `concurrency` out".into());
         }
         if outline.deadline.is_some_and(|deadline| deadline.is_zero()) {
             wrong("has a deadline of zero; use a longer one, or leave `deadline` out".into());
@@ -73,11 +71,14 @@ impl Checker<'_> {
         match (&*outline.nodes, &*outline.entries) {
             ([], _) => wrong("has no nodes; add at least one with `node` or `add`".into()),
             ([first, ..], []) => {
-                wrong(format!("has no entry; say where a run starts, as in `.entry(\"{}\")`", first.name));
+                wrong(format!(
+                    "has no entry; set the first node of a run, as in `.entry(\"{}\")`",
+                    first.name
+                ));
             }
             (_, [_]) => {}
             (_, several) => {
-                wrong(format!("has more than one entry, {}; name one", quoted(several)));
+                wrong(format!("has more than one entry, {}; keep one", quoted(several)));
             }
         }
         if !outline.nodes.is_empty() {
@@ -92,49 +93,46 @@ impl Checker<'_> {
         if let Err(error) = NodeName::new(&node.name) {
             wrong(error.message().into());
         } else if node.name.contains('/') && !node.inner {
-            wrong(
-                "contains '/', which stands between a subgraph and its nodes; use another character".into(),
-            );
+            wrong("contains '/', which separates a subgraph from its nodes; use another character".into());
         }
         if !first_of_its_name {
-            wrong("is added twice; give each node a name of its own".into());
+            wrong("is added twice; give each node its own name".into());
         }
         if let Some(message) = node.retry.problem() {
             wrong(message);
         }
         if node.waits && node.effect == Effect::External {
             wrong(
-                "is declared `External`, so it must not be started twice and cannot wait; declare another effect, and do what must not be \
-                 repeated in a node beside it"
+                "is declared `External`, so it cannot wait, because a node that waits starts again; declare another effect, and move the \
+                 work that must not be repeated to another node"
                     .into(),
             );
         }
         if let Some(policy) = node.cached {
             if !matches!(node.effect, Effect::Pure | Effect::Read) {
                 wrong(format!(
-                    "is cached, and its effect is `{:?}`: what it does would be left out; declare it `Pure` or `Read` if it does nothing but \
-                     compute and look up, or leave `cached` out",
+                    "is cached, and its effect is `{:?}`: a cached result would skip the effect; declare it `Pure` or `Read` if it only \
+                     computes and reads, or leave `cached` out",
                     node.effect
                 ));
             }
             if node.waits {
                 wrong(
-                    "is cached, and waits for what each of its activations is told; leave `cached` out"
-                        .into(),
+                    "is cached, and waits for input of its own in each activation; leave `cached` out".into(),
                 );
             }
             if policy.life.is_zero() || policy.entries == 0 {
-                wrong("is cached for no time or without room for a result; give `CachePolicy` more, or leave `cached` out".into());
+                wrong("is cached with a lifetime or a capacity of 0; raise both in `CachePolicy`, or leave `cached` out".into());
             }
         }
         if node.timeout.is_some_and(|timeout| timeout.is_zero()) {
             wrong("has a timeout of zero; use a longer one, or leave `timeout` out".into());
         }
         if node.max_visits == Some(0) {
-            wrong("may be visited 0 times; use at least 1, or leave `max_visits` out".into());
+            wrong("allows 0 visits; use at least 1, or leave `max_visits` out".into());
         }
         if node.max_running == Some(0) {
-            wrong("may run 0 activations at once; use at least 1, or leave `max_running` out".into());
+            wrong("allows 0 concurrent activations; use at least 1, or leave `max_running` out".into());
         }
         if node.join == Join::AtLeast(0) {
             wrong("joins at least 0 tokens; use at least 1, or `Join::Any` to run for each".into());
@@ -154,10 +152,10 @@ impl Checker<'_> {
         for route in &self.outline.routes {
             let mut wrong = |message: &str| self.issues.push(GraphIssue::node(&route.from, message));
             if !seen.insert(&route.from) {
-                wrong("has two routes; make them one function");
+                wrong("has two routes; merge them into one function");
             }
             if route.targets == 0 {
-                wrong("has a route without targets; name every node it may choose");
+                wrong("has a route without targets; name every node that it may choose");
                 // With targets, each edge reports the unknown source.
                 self.known(&route.from, |message| {
                     GraphIssue::node(&route.from, format!("has a route, but {message}"))
@@ -187,7 +185,7 @@ impl Checker<'_> {
             }
             if edge.kind == EdgeKind::Otherwise && !conditional.contains(&edge.from) {
                 self.issues.push(issue(format!(
-                    "is an `otherwise`, but no `when` edge leaves `{}`; add one, or drop `otherwise`",
+                    "is an `otherwise`, but no `when` edge leaves `{}`; add one, or remove `otherwise`",
                     edge.from
                 )));
             }
@@ -202,12 +200,12 @@ impl Checker<'_> {
             let remedy = match (around.filter(|around| self.by_name.contains_key(around)), self.suggest(name))
             {
                 (Some(around), _) => {
-                    format!("name the subgraph `{around}`, whose nodes only its own graph names")
+                    format!("name the subgraph `{around}`, because only its own graph can name its nodes")
                 }
                 (None, Some(other)) => format!("did you mean `{other}`?"),
                 (None, None) => "add it with `node` or `add`".into(),
             };
-            self.issues.push(issue(format!("there is no node `{}`; {remedy}", name.escape_debug())));
+            self.issues.push(issue(format!("the node `{}` does not exist; {remedy}", name.escape_debug())));
         }
         known
     }
@@ -253,7 +251,7 @@ fn quoted(names: &[String]) -> String {
 
 fn text_problem(what: &str, text: &str) -> Option<String> {
     if text.is_empty() {
-        return Some(format!("has an empty {what}; give it some text, or leave it out"));
+        return Some(format!("has an empty {what}; add text, or leave it out"));
     }
     if text.len() > MAX_TEXT {
         return Some(format!("has a {what} of {} bytes; use at most {MAX_TEXT}", text.len()));

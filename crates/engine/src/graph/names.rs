@@ -4,7 +4,7 @@
 ///
 /// Implemented for `&str`, `String`, and arrays, slices and `Vec`s of them.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not name nodes",
+    message = "`{Self}` cannot name nodes",
     label = "expected a name or a list of names",
     note = "write \"a\", [\"a\", \"b\"], or a `Vec` of names"
 )]

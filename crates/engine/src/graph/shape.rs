@@ -82,8 +82,7 @@ fn check_counts(
         if entry.is_some() && order.headed_by(NodeIx::from_usize(at)).is_some() {
             // It would run during its round, and a late token would look like one of the next round.
             let message = format!(
-                "joins at least {}, but is the head of a loop, where rounds would mix; let the branches meet in \
-                 another node that leads to it",
+                "joins at least {}, but is the head of a loop, where rounds would mix; join the branches in another node that leads to it",
                 tokens(wanted as usize)
             );
             issues.push(GraphIssue::node(&node.name, message));
@@ -97,7 +96,7 @@ fn check_counts(
         if most > 0 && most < wanted as usize {
             let (wanted, can_come) = (tokens(wanted as usize), tokens(most));
             let message =
-                format!("joins at least {wanted}, but only {can_come} can come; use at most {most}");
+                format!("joins at least {wanted}, but can receive only {can_come}; use at most {most}");
             issues.push(GraphIssue::node(&node.name, message));
         }
     }

@@ -66,7 +66,7 @@ impl Event {
 /// [`ErrorKind::Invalid`] if the body cannot be expressed in JSON. Values from users were checked before.
 pub fn encode(event: &Event, base: Option<&Base>) -> Result<Bytes> {
     let refuse =
-        |source| Error::new(ErrorKind::Invalid, "the record cannot be encoded as JSON").with_source(source);
+        |source| Error::new(ErrorKind::Invalid, "cannot encode the record as JSON").with_source(source);
     let Some(base) = base else {
         return on_desk(|desk| fill(event, None, desk).map(|()| pool::share(desk))).map_err(refuse);
     };
@@ -115,8 +115,7 @@ pub fn decode(run: &RunKey, record: &Record) -> Result<Body> {
         RecordKind::Release => Event::Release(read(run, record)?),
         RecordKind::Base => Event::Base,
         kind => {
-            let message =
-                format!("this version does not know records of kind {kind:?}; upgrade this process");
+            let message = format!("cannot read records of kind `{kind:?}`; upgrade this process");
             return Err(Error::new(ErrorKind::Unsupported, message)
                 .with_run(run)
                 .with_seq(record.header.seq));
@@ -150,12 +149,9 @@ pub(crate) fn decode_to_fold<'a>(run: &RunKey, record: &'a Record) -> Result<(Bo
 pub fn base(run: &RunKey, record: &Record) -> Result<Base> {
     let body: BaseOf = read(run, record)?;
     body.base.ok_or_else(|| {
-        Error::new(
-            ErrorKind::Corrupt,
-            "the record is a base, but its body holds no state; restore the run from a backup",
-        )
-        .with_run(run)
-        .with_seq(record.header.seq)
+        Error::new(ErrorKind::Corrupt, "the record is a base without a state; restore the run from a backup")
+            .with_run(run)
+            .with_seq(record.header.seq)
     })
 }
 
@@ -185,7 +181,7 @@ fn broken(run: &RunKey, record: &Record, source: serde_json::Error) -> Error {
         ),
         _ => (
             ErrorKind::Corrupt,
-            format!("the body is not that of a record of kind {kind:?}; restore the run from a backup"),
+            format!("cannot read the body of a record of kind `{kind:?}`; restore the run from a backup"),
         ),
     };
     Error::new(failed, message).with_run(run).with_seq(record.header.seq).with_source(source)
@@ -198,6 +194,6 @@ fn broken(run: &RunKey, record: &Record, source: serde_json::Error) -> Error {
 /// [`ErrorKind::Invalid`] if the value cannot be expressed in JSON.
 pub fn to_raw<T: Serialize>(value: &T) -> Result<Box<RawValue>> {
     serde_json::value::to_raw_value(value).map_err(|source| {
-        Error::new(ErrorKind::Invalid, "the value cannot be encoded as JSON").with_source(source)
+        Error::new(ErrorKind::Invalid, "cannot encode the value as JSON").with_source(source)
     })
 }

@@ -181,7 +181,7 @@ impl<'de> Visitor<'de> for StoredDone {
     type Value = NodeDone;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an activation that ended")
+        f.write_str("an ended activation")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NodeDone, A::Error> {
@@ -191,7 +191,7 @@ impl<'de> Visitor<'de> for StoredDone {
         while let Some(field) = map.next_key()? {
             let bit = 1 << field as u32;
             if seen & bit != 0 && !matches!(field, Field::Other) {
-                return Err(A::Error::custom("an activation that ended has a field twice"));
+                return Err(A::Error::custom("an ended activation has a field twice"));
             }
             seen |= bit;
             match field {

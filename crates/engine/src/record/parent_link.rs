@@ -125,9 +125,9 @@ pub fn refuse_reserved(labels: &[(String, String)]) -> Result<()> {
         None => Ok(()),
         Some((key, _)) => {
             let message = match key.as_str() {
-                TRACE => format!("the label `{key}` says which trace a run belongs to; use `trace_parent`"),
-                TAGS => format!("the label `{key}` says which processes take a run up; use `only_in`"),
-                _ => format!("the label `{key}` says which node started a run; use another key"),
+                TRACE => format!("the label `{key}` is reserved for the trace of a run; use `trace_parent`"),
+                TAGS => format!("the label `{key}` is reserved for the tags of processes; use `only_in`"),
+                _ => format!("the label `{key}` is reserved for the parent of a run; use another key"),
             };
             Err(Error::new(ErrorKind::Invalid, message))
         }

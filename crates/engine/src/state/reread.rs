@@ -27,8 +27,8 @@ pub fn reread<S: State>(text: &str, schema: &Schema) -> Result<S> {
     let added = again.iter().find(|(name, _)| given.get(name).is_none());
     if let Some((name, _)) = given.iter().find(differs).or(added) {
         let message = format!(
-            "channel \"{name}\" would be another value after a restart: its type's `Deserialize` does not read what its \
-             `Serialize` writes; look for fields that are left out and have another default, and for `untagged` and `flatten`"
+            "channel \"{name}\" would have another value after a restart, because the `Deserialize` of its type does not read what its \
+             `Serialize` writes; look for skipped fields with another default, and for `untagged` and `flatten`"
         );
         return Err(Error::new(ErrorKind::Invalid, message));
     }

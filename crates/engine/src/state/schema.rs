@@ -74,7 +74,7 @@ impl FromStr for Reducer {
                 Some(with) if !with.is_empty() => Self::Custom { with: with.to_owned().into() },
                 _ => {
                     let message = format!(
-                        "\"{}\" is no reducer; use last, append, merge, max, min, sum, union or first",
+                        "`{}` is not a reducer; use last, append, merge, max, min, sum, union or first",
                         text.escape_debug()
                     );
                     return Err(Error::new(ErrorKind::Invalid, message));

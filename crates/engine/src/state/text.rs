@@ -95,7 +95,7 @@ mod tests {
     fn a_large_value_does_not_hold_its_memory() {
         assert_eq!(Text::of(&"x".repeat(KEPT)).unwrap().get().len(), KEPT + 2);
         let kept = on_desk(|desk| desk.capacity());
-        assert!(kept <= KEPT, "the desk holds {kept} bytes");
+        assert!(kept <= KEPT, "the buffer keeps {kept} bytes");
     }
 
     #[test]

@@ -194,7 +194,7 @@ impl<S: State> Update<S> {
             return Err(again(error, "output: "));
         }
         if let Some(Err(error)) = self.sent.as_deref() {
-            return Err(again(error, "what it sends out: "));
+            return Err(again(error, "its outbox messages: "));
         }
         match &self.change {
             Ok(None) => Ok(()),
@@ -311,7 +311,7 @@ fn again(error: &Error, before: &str) -> Error {
 #[diagnostic::on_unimplemented(
     message = "a node over the state `{S}` cannot return `{Self}`",
     label = "not an update of `{S}`",
-    note = "return the draft that the node was given, as in `Ok(s)`; a typed update, as in `Ok({S}::update())` with what changes; or `Ok(())`",
+    note = "return the draft of the node, as in `Ok(s)`; a typed update with the changes, as in `Ok({S}::update())`; or `Ok(())`",
     note = "a value for the next nodes is an output: `Ok(Update::none().with_output(value))`"
 )]
 pub trait IntoUpdate<S: State>: Sized {

@@ -176,7 +176,7 @@ fn what_fails_changes_nothing_and_names_the_channel() {
         ),
         (
             Review::update().draft_text("x").counts([(7, f32::NAN)]).into(),
-            "channel \"counts\", at [\"7\"]: NaN cannot be stored, JSON has none; use an Option and store None",
+            "channel \"counts\", at [\"7\"]: NaN cannot be stored in JSON; use an Option and store None",
         ),
         (
             {
@@ -184,8 +184,7 @@ fn what_fails_changes_nothing_and_names_the_channel() {
                 draft.cost = 1;
                 draft.into()
             },
-            "channel \"cost\": the draft lowered it, which a sum of unsigned numbers cannot express; \
-             use a signed type, or the reducer `last`",
+            "channel \"cost\": the draft lowered the sum, which unsigned numbers cannot express; use a signed type, or the reducer `last`",
         ),
     ];
     for (update, message) in cases {

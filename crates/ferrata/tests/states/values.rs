@@ -174,7 +174,7 @@ fn reads_back_check_finds_unserialized_field() {
     }
     check_reads_back(&Held::default()).unwrap();
     let error = check_reads_back(&Held { held: Forgetful { lost: 1 } }).unwrap_err();
-    assert!(error.to_string().contains("written alike"), "{error}");
+    assert!(error.to_string().contains("another value with the same JSON"), "{error}");
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]

@@ -121,7 +121,7 @@ pub(super) async fn act(
         "purge" => return purge(&call, &run, read(&body)?).await,
         _ => {
             let acts = "answer, send, retry, pause, unpause, cancel, edit, goto, fork, purge";
-            return Err(Problem::not_found(format!("there is no such act; there are: {acts}")));
+            return Err(Problem::not_found(format!("unknown act; use one of: {acts}")));
         }
     }
     // It may be a schedule that is now paused or unpaused.
@@ -164,11 +164,11 @@ pub(super) fn permitted(
     call.params(&[])?;
     if !call.app.allows_writes {
         return Err(Problem::forbidden(
-            "this inspector only reads: start it with `--allow-writes`, or `Inspector::allow_writes`",
+            "this inspector is read-only; start it with `--allow-writes`, or `Inspector::allow_writes`",
         ));
     }
     if !call.viewer.may_write() {
-        return Err(Problem::forbidden("you may look and not act"));
+        return Err(Problem::forbidden("the viewer has read access only; ask an operator for access to act"));
     }
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some("application/json") {
@@ -203,7 +203,7 @@ fn reason(body: &[u8]) -> Result<String, Problem> {
 
 /// Returns the given reason, or a default.
 pub(super) fn reason_or_default(said: String) -> String {
-    if said.trim().is_empty() { "asked for in the inspector".to_owned() } else { said }
+    if said.trim().is_empty() { "requested in the inspector".to_owned() } else { said }
 }
 
 async fn patch(call: &ApiCall, run: &RunKey, at: Position, json: &RawValue) -> Result<Patch, Problem> {
@@ -219,7 +219,7 @@ async fn patch(call: &ApiCall, run: &RunKey, at: Position, json: &RawValue) -> R
     };
     let patch = Patch::from_json(&text)?;
     if holds_shown || writes_hidden(call, run, &patch).await? {
-        let message = "the change holds what stands in the place of a value that is hidden";
+        let message = "the change contains the placeholder of a hidden value; replace it with a value";
         return Err(Problem::invalid(message));
     }
     Ok(patch)
@@ -239,6 +239,5 @@ async fn writes_hidden(call: &ApiCall, run: &RunKey, patch: &Patch) -> Result<bo
 
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let body = if body.is_empty() { b"{}" } else { body };
-    serde_json::from_slice(body)
-        .map_err(|error| Problem::invalid(format!("the body is not as it must be: {error}")))
+    serde_json::from_slice(body).map_err(|error| Problem::invalid(format!("cannot read the body: {error}")))
 }

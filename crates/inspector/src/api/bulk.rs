@@ -68,9 +68,7 @@ pub(super) async fn bulk(
         "retry" => runs.retry_all(),
         "purge" => runs.purge_all(),
         _ => {
-            return Err(Problem::not_found(
-                "there is no such act for many runs; there are: cancel, retry, purge",
-            ));
+            return Err(Problem::not_found("unknown act for many runs; use one of: cancel, retry, purge"));
         }
     };
     let request = if bulk.dry_run { request.dry_run() } else { request };
@@ -85,7 +83,9 @@ fn listing(call: &ApiCall, bulk: &BulkBody) -> Result<RunsRequest, Problem> {
         && label.is_empty()
         && since.is_none();
     if is_any && !bulk.all && !bulk.dry_run {
-        return Err(Problem::invalid("a filter without a condition means every run: say `\"all\": true`"));
+        return Err(Problem::invalid(
+            "a filter without a condition selects every run; to mean that, add `\"all\": true`",
+        ));
     }
     let mut runs = call
         .runtime()

@@ -18,8 +18,9 @@ const MOST: usize = 500;
 /// Answers `GET /api/v1/runs/{tenant}/{run}/diff`: from one position to another, which may be in the run `of`.
 pub(super) async fn show(call: ApiCall, Path(name): Path<(String, String)>) -> Result<Json<Value>, Problem> {
     let params = call.params(&["from", "to", "of"])?;
-    let from =
-        params.one("from")?.ok_or_else(|| Problem::invalid("`from` is missing: a place in the log"))?;
+    let from = params
+        .one("from")?
+        .ok_or_else(|| Problem::invalid("`from` is missing; add a position in the log"))?;
     let (from, to) = (place(Some(from))?, place(params.one("to")?)?);
     let run = call.run(&name)?;
     let other = match params.one("of")? {

@@ -76,7 +76,7 @@ async fn wrong_method(State(_): State<Arc<AppContext>>) -> impl IntoResponse {
     (
         StatusCode::METHOD_NOT_ALLOWED,
         axum::Json(
-            serde_json::json!({ "code": "INVALID", "message": "this path does not take this method" }),
+            serde_json::json!({ "code": "INVALID", "message": "this path does not support this method" }),
         ),
     )
 }

@@ -15,23 +15,23 @@ pub(super) async fn show(call: ApiCall) -> Result<Json<Value>, Problem> {
 /// A parameter: its name, its type, and its description.
 type Parameter = (&'static str, &'static str, &'static str);
 
-const LIMIT: Parameter = ("limit", "integer", "At most how many entries.");
-const CURSOR: Parameter = ("cursor", "string", "Where to go on: `next` of the page before.");
+const LIMIT: Parameter = ("limit", "integer", "Maximum number of entries.");
+const CURSOR: Parameter = ("cursor", "string", "Where to continue: `next` of the previous page.");
 const TENANT: Parameter = ("tenant", "string", "Only runs of this tenant.");
 const WORKFLOW: Parameter = ("workflow", "string", "Only runs of this workflow.");
-const PLACE: &str = "A place in the log: `latest`, a number, a record id, or `node@visit`.";
+const PLACE: &str = "A position in the log: `latest`, a number, a record id, or `node@visit`.";
 
 /// Each readable path: the path, its answer, and its parameters.
 const READS: [(&str, &str, &[Parameter]); 14] = [
-    ("/", "What this inspector is, and what the viewer may do.", &[]),
+    ("/", "Returns the settings of this inspector, and the permissions of the viewer.", &[]),
     (
         "/runs",
-        "Runs by filters and a search, the newest first, from their heads alone.",
+        "Lists runs by filters and a search, the newest first, from their heads only.",
         &[
             TENANT,
             WORKFLOW,
-            ("status", "string", "Statuses, with commas between."),
-            ("label", "string", "KEY=VALUE; may be said several times."),
+            ("status", "string", "Statuses, separated by commas."),
+            ("label", "string", "KEY=VALUE; repeatable."),
             ("user", "string", "Only runs for this user."),
             ("since", "integer", "Started at this time or later, in milliseconds since 1970."),
             ("before", "integer", "Started before this time."),
@@ -45,11 +45,11 @@ const READS: [(&str, &str, &[Parameter]); 14] = [
             (
                 "system",
                 "boolean",
-                "The runs that are queues and schedules, too; a `workflow` or a `label` lists them without it.",
+                "Include the runs that are queues and schedules; a `workflow` or a `label` lists them without it.",
             ),
             ("owner", "string", "Only runs that this executor owns."),
             ("filter", "string", "`orphaned` or `due`."),
-            ("q", "string", "Words that stand in the id, the workflow, the user or a label."),
+            ("q", "string", "Words in the id, the workflow, the user or a label."),
             ("order", "string", "`newest` or `oldest` first."),
             LIMIT,
             CURSOR,
@@ -57,42 +57,39 @@ const READS: [(&str, &str, &[Parameter]); 14] = [
     ),
     (
         "/briefs",
-        "Where some runs failed and what they wait for.",
-        &[("run", "string", "A run, as TENANT/ID; said for each of them, 50 at most.")],
+        "Returns where runs failed, and what they wait for.",
+        &[("run", "string", "A run, as TENANT/ID; repeatable, at most 50.")],
     ),
-    ("/questions", "The open questions of runs that have not ended.", &[TENANT, WORKFLOW, LIMIT, CURSOR]),
-    ("/fleet", "Processes, runs without one, queues, and what the store promises.", &[TENANT]),
-    ("/schedules", "Schedules with their next and latest ticks.", &[TENANT]),
+    ("/questions", "Lists the open questions of unfinished runs.", &[TENANT, WORKFLOW, LIMIT, CURSOR]),
+    ("/fleet", "Returns processes, runs without one, queues, and the capabilities of the store.", &[TENANT]),
+    ("/schedules", "Lists schedules with their next and latest ticks.", &[TENANT]),
     (
         "/runs/{tenant}/{run}",
-        "A run as of a record: graph, activations, questions.",
+        "Returns a run as of a record: graph, activations, questions.",
         &[
             ("at", "string", PLACE),
             (
                 "end",
                 "integer",
-                "Of the activations that ended, only those before this one of all; `older` of the answer before leads back.",
+                "Only the ended activations before this one; use `older` of the previous answer to page back.",
             ),
-            ("visit", "string", "Only the part of the activations that this one is in, as NODE@VISIT."),
+            ("visit", "string", "Only the page of activations that contains this one, as NODE@VISIT."),
         ],
     ),
-    ("/runs/{tenant}/{run}/family", "Lineage, forks, parent and children.", &[LIMIT]),
+    ("/runs/{tenant}/{run}/family", "Returns the lineage, forks, parent and children of a run.", &[LIMIT]),
     (
         "/runs/{tenant}/{run}/records",
-        "What happened, record by record, in words: the last ones, or those from one on.",
+        "Describes the records in words: the last ones, or those from a given one on.",
         &[("from", "integer", "The number of the first record."), LIMIT],
     ),
     (
         "/runs/{tenant}/{run}/repeats",
-        "What the run did, or may have done, and a fork from a place may do again, by node.",
-        &[
-            ("at", "string", PLACE),
-            ("start_at", "string", "A node that the fork begins with; may be said several times."),
-        ],
+        "Returns the work that a fork from a position may repeat, by node.",
+        &[("at", "string", PLACE), ("start_at", "string", "A node that the fork starts at; repeatable.")],
     ),
     (
         "/runs/{tenant}/{run}/state",
-        "The state, a level at a time: what is large is cut, and `next` leads on.",
+        "Returns the state, one level at a time; large parts are cut, and `next` continues.",
         &[
             ("at", "string", PLACE),
             ("path", "string", "A JSON pointer to the value."),
@@ -102,23 +99,23 @@ const READS: [(&str, &str, &[Parameter]); 14] = [
     ),
     (
         "/runs/{tenant}/{run}/diff",
-        "What differs between two states.",
+        "Compares two states.",
         &[
             ("from", "string", PLACE),
             ("to", "string", PLACE),
             ("of", "string", "The run of `to`, as TENANT/ID, if it is another."),
         ],
     ),
-    ("/runs/{tenant}/{run}/post-mortem", "What happened and why, as Markdown.", &[]),
+    ("/runs/{tenant}/{run}/post-mortem", "Returns a report of events and causes, as Markdown.", &[]),
     (
         "/runs/{tenant}/{run}/events",
-        "What happens while it happens, as server-sent events; `Last-Event-ID` goes on where a stream ended.",
+        "Streams events as server-sent events; `Last-Event-ID` continues after the last event of a stream.",
         &[
-            ("after", "string", "The id of the last event that was seen; from now on without it."),
+            ("after", "string", "The id of the last received event; by default the stream starts now."),
             (
                 "words",
                 "boolean",
-                "What nodes say, too: streams, progress and events of their own; nothing of it where the inspector hides anything.",
+                "Include the output of nodes: streams, progress and custom events; omitted if the inspector redacts anything.",
             ),
         ],
     ),
@@ -154,13 +151,14 @@ pub(super) fn document() -> Value {
     paths.insert(act.to_owned(), json!({ "post": queue_acts(act) }));
     json!({
         "openapi": "3.1.0",
-        "info": { "title": "Ferrata inspector", "version": env!("CARGO_PKG_VERSION"), "description": "Reads runs, and acts on them where the inspector allows it." },
+        "info": { "title": "Ferrata inspector", "version": env!("CARGO_PKG_VERSION"), "description": "Reads runs, and acts on them if the \
+            inspector allows it." },
         "servers": [{ "url": "api/v1" }],
         "paths": paths,
         "components": {
             "responses": {
                 "Problem": {
-                    "description": "Why it was refused.",
+                    "description": "Why the request was rejected.",
                     "content": { "application/json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
                 }
             },
@@ -194,7 +192,7 @@ fn acts(path: &str) -> Value {
     let text = json!({ "type": "string" });
     let patch = json!({ "type": "array", "items": { "type": "object" }, "description": "Operations, as in docs/format.md." });
     json!({
-        "summary": "Acts on a run, and records who did; only where the inspector allows it.",
+        "summary": "Acts on a run, and records the author; only if the inspector allows it.",
         "parameters": parameters,
         "requestBody": { "content": { "application/json": { "schema": { "oneOf": [
             { "title": "answer", "type": "object", "required": ["question"], "properties": {
@@ -210,7 +208,7 @@ fn acts(path: &str) -> Value {
                 "start_at": { "type": "array", "items": text }, "patch": patch } },
         ] } } } },
         "responses": {
-            "200": { "description": "The run that was acted on, or the fork.", "content": { "application/json": {} } },
+            "200": { "description": "The run, or the fork.", "content": { "application/json": {} } },
             "default": { "$ref": "#/components/responses/Problem" },
         },
     })
@@ -223,12 +221,12 @@ fn queue_acts(path: &str) -> Value {
     let rate = json!({ "type": ["object", "null"], "properties": {
         "starts": { "type": "integer" }, "period_ms": { "type": "integer" }, "burst": { "type": "integer" } } });
     json!({
-        "summary": "Pauses or unpauses a queue, or overrides its limits; only where the inspector allows it.",
+        "summary": "Pauses or unpauses a queue, or overrides its limits; only if the inspector allows it.",
         "parameters": parameters,
         "requestBody": { "content": { "application/json": { "schema": { "oneOf": [
             { "title": "pause", "type": "object", "properties": { "reason": { "type": "string" } } },
             { "title": "unpause", "type": "object", "maxProperties": 0 },
-            { "title": "set", "type": "object", "description": "A limit that is left out stays; null takes an override back.", "properties": {
+            { "title": "set", "type": "object", "description": "An omitted limit stays; null removes an override.", "properties": {
                 "at_once": limit, "at_once_per_key": limit, "rate": rate, "rate_per_key": rate } },
         ] } } } },
         "responses": {
@@ -246,18 +244,18 @@ fn bulk(path: &str) -> Value {
     let filter = json!({ "type": "object", "properties": {
         "tenant": text, "workflow": text, "user": text, "status": texts, "label": texts, "since": time, "before": time } });
     json!({
-        "summary": "One act for all runs that meet conditions, 1,000 in a request; only where the inspector allows it.",
+        "summary": "Acts on all runs that match a filter, at most 1,000 per request; only if the inspector allows it.",
         "parameters": parameters,
         "requestBody": { "content": { "application/json": { "schema": { "type": "object", "properties": {
             "filter": filter, "reason": text,
-            "all": { "type": "boolean", "description": "That a filter without a condition means every run." },
-            "dry_run": { "type": "boolean", "description": "Tell what would be done, and do nothing." },
-            "cursor": { "type": "string", "description": "Where to go on: `next` of the answer before." },
-            "limit": { "type": "integer", "description": "The most runs of one answer, 1,000 at most." },
+            "all": { "type": "boolean", "description": "Confirms that a filter without a condition selects every run." },
+            "dry_run": { "type": "boolean", "description": "Only report what would be done." },
+            "cursor": { "type": "string", "description": "Where to continue: `next` of the previous answer." },
+            "limit": { "type": "integer", "description": "Maximum number of runs of one answer, at most 1,000." },
         } } } } },
         "responses": {
             "200": {
-                "description": "How many runs it was done to or refused for, the first of each, and where to go on.",
+                "description": "The numbers of runs that accepted and rejected the act, the first of each, and where to continue.",
                 "content": { "application/json": {} },
             },
             "default": { "$ref": "#/components/responses/Problem" },

@@ -71,7 +71,9 @@ async fn open(
             let at = cursor.split_once('.');
             let at = at.and_then(|(group, rest)| Some((group.parse::<usize>().ok()?, rest)));
             let at = at.filter(|(group, _)| *group < GROUPS.len());
-            let (group, rest) = at.ok_or_else(|| Problem::invalid("`cursor` is `next` of another answer"))?;
+            let (group, rest) = at.ok_or_else(|| {
+                Problem::invalid("`cursor` does not fit this request; use `next` of its previous answer")
+            })?;
             (group, Some(rest).filter(|rest| !rest.is_empty()).map(Cursor::new))
         }
         None => {

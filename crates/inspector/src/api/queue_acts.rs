@@ -70,7 +70,7 @@ pub(super) async fn act(
             };
             queue.set(change).await?;
         }
-        _ => return Err(Problem::not_found("there is no such act; there are: pause, unpause, set")),
+        _ => return Err(Problem::not_found("unknown act; use one of: pause, unpause, set")),
     }
     let QueueStatus { name, overrides, .. } = queue.status().await?;
     Ok(Json(json!({ "name": name, "paused": overrides.paused.is_some() })))
@@ -78,7 +78,7 @@ pub(super) async fn act(
 
 /// Finds a queue that is visible to the viewer.
 async fn find(call: &ApiCall, name: &str) -> Result<Queue, Problem> {
-    let missing = || Problem::not_found(format!("there is no queue `{name}`"));
+    let missing = || Problem::not_found(format!("cannot find the queue `{name}`"));
     let run = RunKey::from(RunId::new(format!("queue:{name}")).map_err(|_| missing())?);
     if !call.viewer.sees(&run) {
         return Err(missing());

@@ -249,7 +249,7 @@ pub(super) async fn briefs(call: ApiCall) -> Result<Json<Value>, Problem> {
     let params = call.params(&["run"])?;
     let names: Vec<&str> = params.all("run").collect();
     if names.len() > BRIEFS {
-        return Err(Problem::too_large(format!("at most {BRIEFS} runs in one request")));
+        return Err(Problem::too_large(format!("the request has too many runs; use at most {BRIEFS}")));
     }
     let mut items = Vec::with_capacity(names.len());
     for name in names {

@@ -145,7 +145,7 @@ const stories = {
       await route.fulfill({ json: { now: Date.now(), unreadable: { count: 0, items: [] }, ...answer } });
     });
     await page.goto(at('questions'));
-    await page.getByText('None of the open runs that could be read so far waits for an answer. 100 open runs were read.').waitFor();
+    await page.getByText('No open run that was read waits for an answer. 100 open runs were read.').waitFor();
     await page.getByText('100 runs are read next').waitFor();
     await sound(page, 'an inbox with more');
     await page.getByRole('button', { name: 'Read more runs' }).click();
@@ -411,7 +411,7 @@ const stories = {
       is(await page.getByText('It is tried again').count(), 0, `${hash} is not tried again`);
     }
     await page.goto(at('nonsense'));
-    await page.getByText('There is no page #/nonsense').waitFor();
+    await page.getByText('Cannot find the page #/nonsense').waitFor();
     await page.goto(at('run/pay-1'));
     await heading(page, 'pay-1');
     is(await page.evaluate(() => location.hash), '#/run/default/pay-1', 'a run is found without its tenant');

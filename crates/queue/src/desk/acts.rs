@@ -66,7 +66,7 @@ impl DueAction {
         let note = |op| drop(commands.send(QueueCommand::Do { op, reply: None }));
         match self {
             Self::Wake { held, question } => {
-                let Ok(answer) = Answer::accept("its turn has come") else { return };
+                let Ok(answer) = Answer::accept("slot granted") else { return };
                 match runtime.respond(&held.run, &question, answer).by(BY).await.map_err(|error| error.kind())
                 {
                     Ok(()) | Err(ErrorKind::AlreadyExists) => note(QueueOp::Woken { id, question }),
@@ -80,7 +80,7 @@ impl DueAction {
                         }
                     }
                     Err(kind) => {
-                        tracing::debug!(run = %held.run, ?kind, "a run that waits for a place is not woken yet");
+                        tracing::debug!(run = %held.run, ?kind, "cannot wake a run that got a slot; will retry");
                         watch.check(vec![(id, *held)]).await;
                     }
                 }
@@ -100,7 +100,7 @@ impl DueAction {
                     // The next check retries it.
                     Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::WrongStatus) => {}
                     Err(error) => {
-                        tracing::warn!(run = %held.run, %error, "a run whose turn has come cannot begin yet");
+                        tracing::warn!(run = %held.run, %error, "cannot start a queued run that got a slot; will retry");
                     }
                 }
             }
@@ -112,7 +112,7 @@ impl DueAction {
             Self::Cancel { late: ExpiredStart { run, at } } => {
                 let cancelled = async {
                     let head = confirm_due(runtime, &id, &run, at, commands).await?.head();
-                    runtime.cancel(&run, "its turn did not come by its deadline").by(BY).at(head).await
+                    runtime.cancel(&run, "it got no slot by its deadline").by(BY).at(head).await
                 };
                 match cancelled.await {
                     Ok(()) => note(QueueOp::Forgotten { id, at }),
@@ -128,7 +128,7 @@ impl DueAction {
                     }
                     Err(error) if error.kind() == ErrorKind::Conflict => {}
                     Err(error) => {
-                        tracing::warn!(%run, %error, "a run that came too late cannot be cancelled yet");
+                        tracing::warn!(%run, %error, "cannot cancel a queued run after its deadline; will retry");
                     }
                 }
             }
@@ -181,14 +181,14 @@ async fn confirm_due(
     at: Timestamp,
     commands: &UnboundedSender<QueueCommand>,
 ) -> Result<RunHead> {
-    let missing = || Error::new(ErrorKind::NotFound, "the run is not on record yet").with_run(run);
+    let missing = || Error::new(ErrorKind::NotFound, "the run is not recorded yet").with_run(run);
     let head = runtime.head(run).await?.ok_or_else(missing)?;
     let (reply, said) = oneshot::channel();
     // The task of the queue ends with the runtime alone.
     let _ = commands.send(QueueCommand::IsDue { id: id.to_owned(), at, reply });
     match said.await.map_err(|_| closed_error())?? {
         true => Ok(head),
-        false => Err(Error::new(ErrorKind::Conflict, "it is not due any more").with_run(run)),
+        false => Err(Error::new(ErrorKind::Conflict, "the action is no longer due").with_run(run)),
     }
 }
 
@@ -307,7 +307,7 @@ impl HolderWatch {
         if runtime.head(by).await.ok()?.is_none() {
             return is_over.then(|| QueueOp::Restore { id, by: by.clone() });
         }
-        let reason = format!("the start of {by} has taken its place");
+        let reason = format!("the later start {by} replaced it");
         let cancelled = async {
             let head = confirm_due(runtime, &id, run, *at, commands).await?.head();
             runtime.cancel(run, reason).by(BY).at(head).await
@@ -317,7 +317,7 @@ impl HolderWatch {
             Err(error) if error.kind() == ErrorKind::WrongStatus => Some(QueueOp::Forgotten { id, at: *at }),
             Err(error) if error.kind() == ErrorKind::Conflict => None,
             Err(error) => {
-                tracing::warn!(%run, %error, "a run whose place was taken cannot be cancelled yet");
+                tracing::warn!(%run, %error, "cannot cancel a replaced run; will retry");
                 None
             }
         }

@@ -274,7 +274,7 @@ impl QueueActor {
     ) {
         let is_missing = error.kind() == ErrorKind::NotFound;
         if !self.is_failing && !is_missing {
-            tracing::warn!(queue = self.name, %error, "a queue cannot be changed; trying again");
+            tracing::warn!(queue = self.name, %error, "cannot change a queue; will retry");
         }
         self.is_failing = true;
         self.forget();
@@ -345,7 +345,7 @@ impl QueueActor {
         spawn(async move {
             let policy = RetentionPolicy::keep_all().keep_last(KEPT);
             if let Err(error) = runtime.apply_retention(&run, &policy).await {
-                tracing::debug!(%run, %error, "old records of a queue are kept for now");
+                tracing::debug!(%run, %error, "cannot prune old records of a queue; will retry");
             }
         });
     }

@@ -74,17 +74,19 @@ fn list_waits(name: &str, ledger: &QueueState, now: Timestamp) -> Vec<(RunKey, T
     let lacks = ledger.unserved_tags(now);
     let lacks = match lacks.is_empty() {
         true => String::new(),
-        false => format!(": a place is free, and no process with the tags `{}` gives it", lacks.join(",")),
+        false => {
+            format!("; a slot is free, and no process with the tags `{}` runs; start one", lacks.join(","))
+        }
     };
     let line = ledger.first_waiters(TOLD, now).into_iter().enumerate();
     let told = line.map(|(before, (_, waiting))| {
         let begins = waiting_since(waiting);
         let place = match before {
-            0 => "as the next".to_owned(),
-            before => format!("behind {before}"),
+            0 => "next in line".to_owned(),
+            before => format!("with {before} ahead"),
         };
         let lacks = if waiting.kind == SlotKind::Run { lacks.as_str() } else { "" };
-        let message = format!("it waits for its turn in the queue `{name}`, {place}, since {begins}{lacks}");
+        let message = format!("the run waits for a slot of queue `{name}`, {place}, since {begins}{lacks}");
         let error = Error::new(ErrorKind::Unavailable, message).with_run(&waiting.run);
         (waiting.run.clone(), begins, error)
     });

@@ -185,7 +185,7 @@ mod tests {
         for ms in [5, 5, 6, 5, 6, 6, 4, 5, 6, 7, 7] {
             for id in ["run:one", "run:two"] {
                 let (life, _) = lives.next_start(id, me, Timestamp::from_unix_ms(ms));
-                assert!(all.insert((id, life.to_string())), "{life} is a second time");
+                assert!(all.insert((id, life.to_string())), "{life} appears twice");
                 assert_eq!(life.to_string().parse(), Ok(life));
             }
         }

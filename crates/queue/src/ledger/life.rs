@@ -85,7 +85,7 @@ impl FromStr for StartId {
             let since = Timestamp::from_unix_ms(since.parse().ok()?);
             Some(Self { by: by.parse().ok()?, since, nth: nth.parse().ok()? })
         };
-        read().ok_or_else(|| format!("`{text}` names no start; it is `process.moment.number`"))
+        read().ok_or_else(|| format!("`{text}` is not the name of a start; use `process.moment.number`"))
     }
 }
 

@@ -242,12 +242,15 @@ pub(super) fn entry<T: DeserializeOwned>(channel: &str, value: &Value) -> Result
 }
 
 fn to_value(value: &impl Serialize) -> Result<Value> {
-    serde_json::to_value(value)
-        .map_err(|source| Error::new(ErrorKind::Invalid, "the queue cannot be stored").with_source(source))
+    serde_json::to_value(value).map_err(|source| {
+        Error::new(ErrorKind::Invalid, "cannot encode the queue as JSON").with_source(source)
+    })
 }
 
 fn newer_format_error(channel: &str) -> Error {
-    let message = format!("its channel `{channel}` is no queue's, or was written by a newer program");
+    let message = format!(
+        "cannot read the channel `{channel}` of the queue; upgrade this process if a newer program wrote it"
+    );
     Error::new(ErrorKind::Unsupported, message)
 }
 

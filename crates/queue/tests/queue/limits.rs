@@ -84,7 +84,7 @@ async fn request_beyond_key_limit_is_refused() {
         process.checkpoint(&"five".try_into().unwrap(), ferrata_core::store::At::Latest).await.unwrap();
     assert_eq!(refused.status, RunStatus::Failed);
     let failure = refused.failure.unwrap().to_string();
-    assert!(failure.contains("2 slots for one key"), "{failure}");
+    assert!(failure.contains("a limit of 2 for the slots of one key"), "{failure}");
     for (id, slots, key) in [("ann-1", 1, "ann"), ("ann-2", 2, "ann"), ("bob", 2, "bob")] {
         start(&world, &process, &graph, id, slots, key).await;
     }

@@ -97,7 +97,7 @@ async fn watcher_sees_queue_wait_and_grant() {
     let [waits, turn] = &second[..] else { panic!("{second:?}") };
     assert!(waits.starts_with(r#"queue.waits {"places":1,"queue":"gpu","since":"#), "{waits}");
     assert!(turn.starts_with(r#"queue.turn {"places":1,"queue":"gpu","since":"#), "{turn}");
-    assert_eq!(fourth, ["it waits for its turn in the queue `mail`", "unpaused"]);
+    assert_eq!(fourth, ["it waits for a slot of queue `mail`", "unpaused"]);
 }
 
 #[tokio::test]
@@ -119,18 +119,18 @@ async fn long_queue_wait_is_listed_as_stalled() {
     world.pass_for(WHILE).await;
     let [second, third] = &told()[..] else { panic!("{:?}", told()) };
     assert!(
-        second.starts_with("second 0 ") && second.contains("in the queue `mail`, as the next, since "),
+        second.starts_with("second 0 ") && second.contains("a slot of queue `mail`, next in line, since "),
         "{second}"
     );
     assert!(
-        third.starts_with("third 0 ") && third.contains("in the queue `mail`, behind 1, since "),
+        third.starts_with("third 0 ") && third.contains("a slot of queue `mail`, with 1 ahead, since "),
         "{third}"
     );
     assert!(process.stalled().iter().all(|one| one.error.kind() == ErrorKind::Unavailable));
     // The first has ended, and the second goes on.
     world.pass_for(2 * WHILE).await;
     let [third] = &told()[..] else { panic!("{:?}", told()) };
-    assert!(third.contains("as the next"), "{third}");
+    assert!(third.contains("next in line"), "{third}");
     process.purge(&mail.status().await.unwrap().run).await.unwrap();
     world.pass_for(25 * MOMENT).await;
     assert_eq!(told(), Vec::<String>::new(), "no run waits in a queue that was purged");

@@ -307,9 +307,9 @@ async fn key_comes_from_input_field() {
         assert!(matches!(world.pass(run.wait()).await.unwrap(), Outcome::Completed(_)));
     }
     for (pointer, what) in [
-        ("/customer/name", "there is nothing"),
-        ("/customer", "no plain value"),
-        ("customer", "there is nothing"),
+        ("/customer/name", "it does not exist"),
+        ("/customer", "its value is a list, an object or null"),
+        ("customer", "it does not exist"),
     ] {
         let mut input = Context::new();
         input.set("customer", json!({ "id": 1, "note": null })).unwrap();

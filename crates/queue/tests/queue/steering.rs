@@ -20,7 +20,7 @@ async fn highest_version_wins_over_last_process() {
     assert_eq!(mail.status().await.unwrap().settings.at_once, Some(9));
     let differs = new.queue("mail").version(2).at_once(8).rate(1, MOMENT).declare().await.unwrap_err();
     assert_eq!(differs.kind(), ErrorKind::AlreadyExists);
-    assert!(differs.to_string().contains("another number at once, another rate"), "{differs}");
+    assert!(differs.to_string().contains("another number of slots, another rate"), "{differs}");
     assert_eq!(mail.status().await.unwrap().settings.at_once, Some(9));
 }
 

@@ -102,7 +102,7 @@ async fn unclaimable_run_reports_missing_tags() {
     for process in [&plain, &half] {
         let stalled = process.stalled();
         let why = stalled[0].error.to_string();
-        assert!(why.contains("a place is free, and no process with the tags `eu,gpu` gives it"), "{why}");
+        assert!(why.contains("a slot is free, and no process with the tags `eu,gpu` runs"), "{why}");
     }
     // A node has its place in whatever process it is, and holds up nobody for good.
     let node = plain.start(&nodes, Context::new()).id("node").await.unwrap();

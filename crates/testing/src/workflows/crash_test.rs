@@ -52,7 +52,7 @@ type SetStart<S> = dyn Fn(StartRequest<S>) -> StartRequest<S>;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "nothing is tested before `run` is awaited"]
+#[must_use = "the test starts only when the future of `run` is awaited"]
 pub struct CrashTest<S: State> {
     graph: Graph<S>,
     input: S,
@@ -117,7 +117,7 @@ impl<S: State> CrashTest<S> {
         let writes = calm.process.writes();
         assert!(
             writes > 0,
-            "the workflow `{}` wrote nothing, so there is nothing to crash",
+            "the workflow `{}` wrote nothing to the store, so the test cannot crash it; enable checkpoints",
             self.graph.name()
         );
         check(calm).await;
@@ -148,7 +148,7 @@ impl<S: State> CrashTest<S> {
         }
         assert!(
             process.is_crashed(),
-            "{fault:?} at write {write} of `{}` did not happen: the run made fewer writes than it did undisturbed",
+            "{fault:?} at write {write} of `{}` did not happen: the run made fewer writes than without faults",
             self.graph.name()
         );
         process.crash().await;
@@ -159,9 +159,9 @@ impl<S: State> CrashTest<S> {
 
     async fn process(&self, world: &World) -> Process {
         let process = world.process_with(&*self.set_process).await;
-        let process = process.unwrap_or_else(|error| panic!("a process cannot be built: {error}"));
+        let process = process.unwrap_or_else(|error| panic!("cannot build a process: {error}"));
         let served = self.serve.iter().try_for_each(|serve| serve(&process));
-        served.unwrap_or_else(|error| panic!("`{}` cannot be served: {error}", self.graph.name()));
+        served.unwrap_or_else(|error| panic!("cannot serve `{}`: {error}", self.graph.name()));
         process
     }
 
@@ -174,9 +174,9 @@ impl<S: State> CrashTest<S> {
     async fn drive(&self, world: &World, process: &Process, when: &str) -> (RunKey, Outcome<S>) {
         let name = self.graph.name();
         let run = world.pass(self.start(process)).await;
-        let run = run.unwrap_or_else(|error| panic!("`{name}` cannot start {when}: {error}"));
+        let run = run.unwrap_or_else(|error| panic!("cannot start `{name}` {when}: {error}"));
         let outcome = world.pass(run.wait()).await;
-        let outcome = outcome.unwrap_or_else(|error| panic!("`{name}` cannot be waited for {when}: {error}"));
+        let outcome = outcome.unwrap_or_else(|error| panic!("cannot wait for `{name}` {when}: {error}"));
         (run.run().clone(), outcome)
     }
 }

@@ -64,8 +64,8 @@ pub async fn assert_replays<S: State>(log: &str, graph: &Graph<S>) {
     match verify_golden(graph, log).await {
         Ok(Verified { divergence: None, .. }) => {}
         Ok(Verified { divergence: Some(divergence), .. }) => {
-            panic!("graph `{}` would go another way than the log: {divergence}", graph.name())
+            panic!("graph `{}` diverges from the log: {divergence}", graph.name())
         }
-        Err(error) => panic!("the log cannot be held against graph `{}`: {error}", graph.name()),
+        Err(error) => panic!("cannot verify the log with graph `{}`: {error}", graph.name()),
     }
 }

@@ -30,7 +30,7 @@ pub fn check_reads_back<S: State + PartialEq>(state: &S) -> Result<()> {
     if read == *state {
         return Ok(());
     }
-    let message = "the state reads back as another one that is written alike; look for fields that are not written, \
-                   and for `untagged` variants that are written alike";
+    let message = "the state reads back as another value with the same JSON; look for skipped fields, and for `untagged` variants with the \
+        same JSON";
     Err(Error::new(ErrorKind::Invalid, message))
 }

@@ -68,7 +68,7 @@ async fn stuck_runs(world: &World) -> Option<String> {
             None => break,
         }
     }
-    let mut told = "nothing but the test can move the runs of the world any more".to_owned();
+    let mut told = "the runs of the world wait for the test".to_owned();
     for (remedy, head) in stuck.iter().take(NAMED) {
         // Writing to a string never fails.
         let _ = write!(told, "; run `{}` is {}: {remedy}", head.run, head.status);

@@ -225,7 +225,7 @@ impl World {
                 panic!("{why}");
             }
             if self.shared.clock.advance_to_next_sleeper().is_none() {
-                panic!("nothing in the world waits for its clock, and the awaited future is not ready");
+                panic!("the awaited future is not ready, and no task of the world waits for its clock");
             }
         }
         let passed = self.shared.clock.monotonic().saturating_sub(begun);

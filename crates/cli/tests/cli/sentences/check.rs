@@ -89,7 +89,7 @@ pub(super) fn check_reasons(about: &str, now: &Checkpoint, why: &[String]) {
         ("failed at ", now.status == RunStatus::Failed, failure),
         ("is paused: ", now.paused.is_some() && !is_over && !is_held, now.paused.as_deref()),
         ("was cancelled: ", now.status == RunStatus::Cancelled, now.cancelled.as_deref()),
-        ("is asked to stop: ", now.cancelled.is_some() && !is_over, now.cancelled.as_deref()),
+        ("is being cancelled: ", now.cancelled.is_some() && !is_over, now.cancelled.as_deref()),
         ("asks ", !now.questions.is_empty(), None),
         ("tries ", now.next.iter().any(|one| one.retry_at.is_some_and(|at| at > now.at)), None),
     ];

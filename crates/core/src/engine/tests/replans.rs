@@ -172,8 +172,8 @@ fn third_revisit_of_node_fails_run_with_history() {
     assert_eq!(failure.kind, FailureKind::Replan);
     assert_eq!(
         failure.to_string(),
-        "node plan: the revisit of `plan` would be number 3 of that node, allowed are 2; let the route of `draft` decide \
-         otherwise, raise `max_replans`, or retry the run to allow this one"
+        "node plan: the revisit of `plan` is number 3 of this node, and at most 2 are allowed; change the route of `draft`, raise \
+         `max_replans`, or retry the run to allow this revisit"
     );
     let history =
         ["draft@1 -> plan: too long", "draft@2 -> plan: too short", "draft@3 -> plan: off the point"];
@@ -215,7 +215,11 @@ fn revisit_waiting_at_join_counts_when_decided() {
     assert_eq!(run.flying(), ["slow@1"], "the join waits");
     run.end("slow", &[("join", Some("slow"))]);
     assert_eq!(run.machine.status(), RunStatus::Failed);
-    assert!(run.failure().message.contains("number 2 of the run, allowed are 1"), "{}", run.failure());
+    assert!(
+        run.failure().message.contains("number 2 of the run, and at most 1 are allowed"),
+        "{}",
+        run.failure()
+    );
     assert!(run.failure().message.contains("`max_replans_total`"), "{}", run.failure());
     run.retry();
     assert_eq!(run.flying(), ["join@1"]);
@@ -296,7 +300,7 @@ fn replan_keeps_latest_reasons_and_counts_all() {
     assert_eq!(rounds, KEPT + 21);
     let failure = run.failure();
     assert_eq!(failure.causes.len(), KEPT + 1);
-    assert_eq!(failure.causes[0], "21 earlier replans are counted and not kept");
+    assert_eq!(failure.causes[0], "21 earlier replans are counted but not listed");
     assert!(failure.causes[1].starts_with("a@22 -> often: ä"), "{}", failure.causes[1]);
     assert!(failure.causes[KEPT].starts_with("a@121 -> often: ä"), "{}", failure.causes[KEPT]);
     assert!(failure.causes.iter().all(|cause| cause.len() <= 800));

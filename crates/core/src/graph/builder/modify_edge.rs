@@ -35,7 +35,7 @@ impl<S: State> GraphBuilder<S> {
         let edges = &mut self.outline.edges[range.clone()];
         if let Some(edge) = edges.first().filter(|edge| edge.kind != EdgeKind::Plain) {
             let message = format!(
-                "is made `{modifier}` after `{}`; an edge is of one kind, so declare another edge",
+                "calls `{modifier}` after `{}`; an edge has one kind, so declare another edge",
                 edge.kind
             );
             self.outline.issues.push(GraphIssue::edge(&edge.from, &edge.to, message));

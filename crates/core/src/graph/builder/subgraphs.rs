@@ -90,7 +90,7 @@ impl<S: State> GraphBuilder<S> {
                     self.outline.schema = schema.with_channel(name.clone(), reducer.clone());
                 } else if schema.reducer(name) != reducer {
                     let message = format!(
-                        "its channel `{name}` joins by `{reducer}`, and by `{}` in this graph; give both one reducer, or its lens \
+                        "its channel `{name}` has the reducer `{reducer}`, and `{}` in this graph; give both the same reducer, or its lens \
                          another prefix",
                         schema.reducer(name)
                     );
@@ -114,7 +114,7 @@ impl<S: State> GraphBuilder<S> {
             while around.pop_if(|outer| !inner.0.starts_with(&outer.0)).is_some() {}
             if let Some(outer) = around.iter().rev().find(|outer| outer.0 != inner.0) {
                 let message = format!(
-                    "its keys `{}` are a part of the keys `{}` of the subgraph `{}`; use prefixes of which neither begins with the other",
+                    "its keys `{}` overlap with the keys `{}` of the subgraph `{}`; choose prefixes such that neither begins with the other",
                     inner.0, outer.0, outer.1
                 );
                 self.outline.issues.push(GraphIssue::node(&inner.1, message));
@@ -135,14 +135,13 @@ impl<S: State> GraphBuilder<S> {
         ] {
             if set {
                 issue(format!(
-                    "its graph sets `{what}`, which holds for a run and not for a part of one; set it on this graph, or run it \
-                     as a child"
+                    "its graph sets `{what}`, which applies to a whole run; set it on this graph, or run the subgraph as a child"
                 ));
             }
         }
         if !graph.migrations().is_empty() {
             issue(
-                "its graph migrates its state, which is a part of another here; migrate the channels of this graph".into(),
+                "its graph migrates its state, which is part of the state of this graph; migrate the channels of this graph".into(),
             );
         }
         for node in &outline.nodes {

@@ -13,8 +13,8 @@ impl<S: State> ChildSpec<S> {
         let refuse = |message: String| Err(Error::new(ErrorKind::Invalid, message).with_node(self.cx.node()));
         if depth > limits.max_depth {
             return refuse(format!(
-                "the run is {} levels below {}, and no child may be deeper than {}: does the workflow start itself for ever? \
-                 If it is meant to, raise `max_depth`",
+                "the run is {} levels below {}, and children can be at most {} levels deep; check whether the workflow starts itself \
+                 endlessly, or raise `max_depth`",
                 depth - 1,
                 self.cx.host().root,
                 limits.max_depth
@@ -22,7 +22,7 @@ impl<S: State> ChildSpec<S> {
         }
         if children >= limits.max_children {
             return refuse(format!(
-                "the activation has {children} children, which is the most; start children of children, or raise `max_children`"
+                "the activation already has {children} children, the maximum; start children of children, or raise `max_children`"
             ));
         }
         Ok(())
@@ -33,7 +33,7 @@ impl<S: State> ChildSpec<S> {
         let most = shared.limits.max_children_of_run;
         self.cx.count_start(most).map_err(|started| {
             let message = format!(
-                "the nodes of the run have started {started} runs, which is the most: does it start them for ever? Start children of \
+                "the nodes of the run have already started {started} runs, the maximum; check for an endless loop, start children of \
                  children, or raise `max_children_of_run`"
             );
             Error::new(ErrorKind::Invalid, message).with_run(self.cx.run()).with_node(self.cx.node())

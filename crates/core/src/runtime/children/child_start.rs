@@ -162,8 +162,8 @@ impl<S: State> ChildSpec<S> {
             || (known.note.bond == ParentBond::Detached) != self.is_detached()
         {
             let message = format!(
-                "`{name}` was started before as another run, of the workflow `{}`; finish the run with the code it was started \
-                 with, or give the new child another name",
+                "`{name}` is already a run of the workflow `{}`; finish the run with the code that started it, or give the new child \
+                 another name",
                 known.note.workflow
             );
             return Err(Error::new(ErrorKind::GraphChanged, message).with_node(cx.node()));
@@ -303,7 +303,8 @@ enum ChildStartResult {
 
 /// Returns the error for a child id that belongs to another run.
 fn taken(run: &RunKey) -> Error {
-    let message = "the id is that of another run, which this activation did not start; give the child another id, or none";
+    let message =
+        "another run, which this activation did not start, has this id; give the child another id, or none";
     Error::new(ErrorKind::AlreadyExists, message).with_run(run)
 }
 
@@ -324,7 +325,7 @@ async fn take_up<S: State>(shared: &Arc<RuntimeInner>, graph: &Graph<S>, head: R
         // Another process drives the child, the child ended, or this closing runtime leaves it to others. The process that serves its workflow
         // reports other errors.
         Err(error) => {
-            tracing::debug!(%run, %error, "a child is not taken up here");
+            tracing::debug!(%run, %error, "this process does not claim the child");
             Ok(())
         }
     }

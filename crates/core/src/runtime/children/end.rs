@@ -28,7 +28,7 @@ use crate::store::At;
 pub(crate) const TOLD_AT_ONCE: usize = 64;
 
 /// The reason of a cancellation at the deadline.
-pub(super) const OVERDUE: &str = "its deadline is over";
+pub(super) const OVERDUE: &str = "its deadline has passed";
 
 /// Returns the end of a run from its machine, or `None` while the run is active. Calls `state` for a completed run: its state and the state's
 /// version.
@@ -148,10 +148,10 @@ pub(crate) async fn await_end(
                         && let Err(error) =
                             Box::pin(let_go_on(shared, child, SendCondition::Owned(parent))).await
                     {
-                        tracing::debug!(%run, %error, "cannot let a child go on; trying again");
+                        tracing::debug!(%run, %error, "cannot unpause a child; will retry");
                     }
                 }
-                Err(error) => tracing::debug!(%run, %error, "cannot look at a child; looking again"),
+                Err(error) => tracing::debug!(%run, %error, "cannot read a child; will retry"),
             }
         }
         tokio::select! {
@@ -235,7 +235,7 @@ pub(crate) async fn tell_to_stop(
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Fenced) => return false,
             Err(error) => {
                 if let Err(error) = tries.failed(error).await {
-                    tracing::error!(%run, %error, "a child cannot be cancelled; cancel it by its id");
+                    tracing::error!(%run, %error, "cannot cancel a child; cancel it by its id");
                     return false;
                 }
             }

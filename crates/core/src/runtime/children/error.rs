@@ -93,7 +93,7 @@ impl fmt::Display for ChildError {
             Self::Failed { run, .. } => write!(f, "the child {run} failed"),
             Self::Cancelled { run, reason } => write!(f, "the child {run} was cancelled: {reason}"),
             Self::Gone { run } => {
-                write!(f, "the child {run} was purged before its parent knew what came of it")
+                write!(f, "the child {run} was purged before its parent received its result")
             }
             Self::Refused(error) => error.fmt(f),
         }

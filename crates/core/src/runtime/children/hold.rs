@@ -18,7 +18,7 @@ pub(crate) async fn hold(shared: &Arc<RuntimeInner>, child: &ChildRef, parent: &
     let mut tries = ChildBackoff::of(shared, &child.run);
     while let Err(error) = hold_once(shared, child, SendCondition::Owned(parent), pause).await {
         if let Err(error) = tries.failed(error).await {
-            tracing::warn!(run = %child.run, pause, %error, "a child cannot be paused with its parent, or let go on");
+            tracing::warn!(run = %child.run, pause, %error, "cannot pause or unpause a child with its parent; pause or unpause it by its id");
             return;
         }
     }

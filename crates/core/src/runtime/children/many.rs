@@ -27,7 +27,7 @@ const RUNNING: usize = 64;
 /// # Cancel safety
 ///
 /// As that of [`ChildRequest`](crate::runtime::ChildRequest), for each started child.
-#[must_use = "no child is started before it is awaited"]
+#[must_use = "children start only when the future is awaited"]
 pub struct ChildrenRequest<S: State> {
     cx: NodeContext,
     graph: Graph<S>,
@@ -145,7 +145,7 @@ impl<S: State> ChildrenRequest<S> {
     pub async fn at_least(self, count: usize) -> Result<Vec<Option<S>>, ChildError> {
         let items = self.items.len();
         if count == 0 || count > items {
-            let message = format!("{count} of {items} children cannot be waited for; wait for 1 to {items}");
+            let message = format!("cannot wait for {count} of {items} children; wait for 1 to {items}");
             return Err(Error::new(ErrorKind::Invalid, message).with_node(self.cx.node()).into());
         }
         let mut kept: Vec<_> = self.items.iter().map(|_| None).collect();
@@ -180,7 +180,8 @@ impl<S: State> ChildrenRequest<S> {
         let most = self.cx.most_children();
         if self.items.len() > most {
             let message = format!(
-                "there are {} items, and an activation may have {most} children; start children of children, or raise `max_children`",
+                "cannot start a child for each of {} items, because an activation can have at most {most} children; start children of \
+                 children, or raise `max_children`",
                 self.items.len()
             );
             return Err(Error::new(ErrorKind::Invalid, message).with_node(self.cx.node()).into());

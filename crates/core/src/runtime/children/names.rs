@@ -76,7 +76,7 @@ pub(super) fn id_of_round(id: &RunId, round: u32) -> Result<RunId> {
     let bytes = id.as_str().len();
     if bytes > LONGEST_ID {
         let message = format!(
-            "the id `{id}` of a child has {bytes} bytes; use at most {LONGEST_ID}, because a child that is started again has a number behind its id"
+            "the id `{id}` of a child has {bytes} bytes; use at most {LONGEST_ID}, because a restarted child has a number after its id"
         );
         return Err(Error::new(ErrorKind::Invalid, message));
     }

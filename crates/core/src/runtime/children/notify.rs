@@ -56,7 +56,7 @@ pub(crate) fn look_after_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, child
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::debug!(run = %child.run, %error, "cannot look at a child; it is looked at later");
+                    tracing::debug!(run = %child.run, %error, "cannot read a child; will retry");
                 }
             }
         }
@@ -82,7 +82,7 @@ pub(crate) fn notify_parent_after_signal(shared: &Arc<RuntimeInner>, tip: &RunWr
 async fn notify_at_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, child: &ChildRef) {
     if let Err(error) = note_at_rest(shared, parent, child).await {
         let run = &child.run;
-        tracing::debug!(%run, %parent, %error, "the end of a child is not told; its parent will look");
+        tracing::debug!(%run, %parent, %error, "could not notify the parent of a finished child; the parent will poll");
     }
 }
 

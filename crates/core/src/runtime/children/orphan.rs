@@ -53,7 +53,7 @@ pub(crate) fn look_after_start(shared: &Arc<RuntimeInner>, run: &RunKey, link: P
                 Ok(ParentState::No { decided: false }) => {}
                 Ok(_) => return,
                 Err(error) => {
-                    tracing::debug!(%run, %error, "cannot look for the parent of a child; trying again")
+                    tracing::debug!(%run, %error, "cannot read the parent of a child; will retry")
                 }
             }
             shared.clock.sleep(pause).await;
@@ -90,7 +90,7 @@ async fn cancel_orphan(
         Parent::Gone => format!("its parent {} was purged", link.parent),
         Parent::Completed => format!("its parent {} is completed", link.parent),
         Parent::Cancelled => format!("its parent {} was cancelled", link.parent),
-        Parent::WentOn => format!("its parent {} went on without it", link.parent),
+        Parent::WentOn => format!("its parent {} no longer waits for this run", link.parent),
     };
     match cancel_once(shared, &child, SendCondition::Always, &reason).await {
         Ok(()) => Ok(ParentState::Told),

@@ -46,7 +46,7 @@ impl From<OnParentEnd> for ParentBond {
 /// If the request is dropped before the parent's log names the child, or before the node is polled after that, the child may not be started. The
 /// same call of the next attempt then finds the child or starts it. Once the request reached the store, the start completes, even if the node is
 /// dropped.
-#[must_use = "a child is not started before it is awaited"]
+#[must_use = "a child starts only when the future is awaited"]
 pub struct ChildRequest<S: State>(pub(super) ChildSpec<S>);
 
 impl<S: State> ChildRequest<S> {
@@ -125,7 +125,7 @@ impl<S: State> fmt::Debug for ChildRequest<S> {
 /// # Cancel safety
 ///
 /// As that of [`ChildRequest`]. If the run must start in any case, await the request where nothing drops it.
-#[must_use = "a run is not started before it is awaited"]
+#[must_use = "a run starts only when the future is awaited"]
 pub struct SpawnRequest<S: State>(ChildSpec<S>);
 
 impl<S: State> SpawnRequest<S> {
@@ -240,7 +240,7 @@ impl<S: State> ChildHandle<S> {
 
 fn read(end: &RawValue) -> Result<ChildEnd> {
     serde_json::from_str(end.get()).map_err(|source| {
-        Error::new(ErrorKind::Corrupt, "what is noted of a child cannot be read").with_source(source)
+        Error::new(ErrorKind::Corrupt, "cannot read the note of a child").with_source(source)
     })
 }
 

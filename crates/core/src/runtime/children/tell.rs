@@ -62,7 +62,8 @@ impl WritePrecondition for IsOurs<'_> {
             SendCondition::Owned(parent) => check_owner(shared, parent).await,
             SendCondition::At(run, at) => match shared.store.head(run).await? {
                 Some(head) if head.head() == *at => Ok(()),
-                _ => Err(Error::new(ErrorKind::Fenced, "another writer wrote to the run").with_run(run)),
+                _ => Err(Error::new(ErrorKind::Fenced, "another writer wrote to the run; read it again")
+                    .with_run(run)),
             },
         }
     }
@@ -75,11 +76,11 @@ async fn check_owner(shared: &RuntimeInner, run: &RunScope) -> Result<()> {
     let head = shared.store.head(&run.key).await?;
     if head.is_none_or(|head| (head.epoch, head.owner) != (run.epoch, Some(shared.executor))) {
         let message =
-            "another executor has claimed the run; what its activations have started is left to that";
+            "another process has claimed the run; that process manages the children of its activations";
         return Err(Error::new(ErrorKind::Fenced, message).with_run(&run.key));
     }
     if shared.heartbeat.certain(term) != Some(gaps) {
-        let message = "this process was stopped while it looked who owns the run; look again";
+        let message = "this process was suspended while it checked the owner of the run; retry";
         return Err(Error::new(ErrorKind::Unavailable, message).with_run(&run.key));
     }
     Ok(())

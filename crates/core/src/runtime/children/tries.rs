@@ -30,7 +30,7 @@ impl<'a> ChildBackoff<'a> {
         if !(error.is_retryable() || error.kind() == ErrorKind::Indeterminate) {
             return Err(error);
         }
-        tracing::debug!(run = %self.run, %error, "cannot reach a child; trying again");
+        tracing::debug!(run = %self.run, %error, "cannot reach a child; will retry");
         self.wait().await;
         Ok(())
     }

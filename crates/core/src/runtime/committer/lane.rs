@@ -116,7 +116,8 @@ impl CommitLane {
                 match committer.0.heartbeat.sure(submission.term.unwrap_or_default()).await {
                     Ok(_) => committer.enqueue(submission),
                     Err(error) if submission.in_doubt => {
-                        let message = "the reply of an append was lost, and it cannot be made again: it may be done or not";
+                        let message = "the reply to an append was lost and the append cannot be repeated, so its outcome is unknown; read \
+                            the run before you write again";
                         let error = Error::new(ErrorKind::Indeterminate, message).with_source(error);
                         drop(submission.reply.send(Err(error.with_run(&submission.append.run))));
                     }
@@ -186,7 +187,7 @@ fn each<'a>(
     match results {
         Ok(results) if results.len() == batch.len() => results,
         Ok(_) => {
-            let message = "the store did not answer for every run of a batch; report this to its author";
+            let message = "the store did not return a result for every run of a batch; report this to the author of the store";
             batch.map(|_| Err(Error::new(ErrorKind::Unsupported, message))).collect()
         }
         Err(error) => batch.map(|append| Err(error.clone().with_run(&append.run))).collect(),

@@ -104,7 +104,7 @@ impl Committer {
             match read().await {
                 Err(error) if error.is_retryable() && failed + 1 < self.0.budget.attempts => {
                     let delay = self.0.budget.delay(failed);
-                    tracing::debug!(%error, ?delay, "the store could not be read, trying again");
+                    tracing::debug!(%error, ?delay, "cannot read the store; will retry");
                     failed += 1;
                     self.0.clock.sleep(delay).await;
                 }
@@ -130,7 +130,7 @@ impl Committer {
         match result {
             Err(error) if error.is_retryable() && submission.failed + 1 < self.0.budget.attempts => {
                 let delay = self.0.budget.delay(submission.failed);
-                tracing::debug!(run = %submission.append.run, %error, ?delay, "store.append failed, trying again");
+                tracing::debug!(run = %submission.append.run, %error, ?delay, "append failed; will retry");
                 self.0.meter.retried(error.kind());
                 submission.failed += 1;
                 submission.in_doubt |= error.kind() == ErrorKind::Indeterminate;
@@ -148,8 +148,8 @@ impl Committer {
                 });
             }
             Err(error) if error.kind() == ErrorKind::Unavailable && submission.in_doubt => {
-                let message =
-                    "the reply of an append was lost, and it could not be made again: it may be done or not";
+                let message = "the reply to an append was lost and the append could not be repeated, so its outcome is unknown; read the run before \
+                     you write again";
                 let error = Error::new(ErrorKind::Indeterminate, message).with_source(error);
                 drop(submission.reply.send(Err(error.with_run(&submission.append.run))));
             }
@@ -177,7 +177,7 @@ impl Committer {
         let in_doubt = |message: &str| Error::new(ErrorKind::Indeterminate, message.to_owned()).with_run(run);
         let unread = |error: Error| {
             in_doubt(
-                "the reply of a write was lost, and whether it was done cannot be looked up; resume the run",
+                "the reply to a write was lost and the store cannot be read, so its outcome is unknown; resume the run",
             )
             .with_source(error)
         };
@@ -189,8 +189,8 @@ impl Committer {
         // The first stored record only moves forward: if the position is stored now, it was stored at the check.
         match self.read(|| self.0.store.head(run)).await {
             Ok(Some(head)) if head.first > record.seq => Err(in_doubt(
-                "the reply of a write was lost, and the log was cut behind its place since: it may be done or not; look at the \
-                 run before you do it again",
+                "the reply to a write was lost and its position was pruned from the log, so its outcome is unknown; read the run before you \
+                 write again",
             )),
             Ok(_) => Ok(false),
             Err(error) => Err(unread(error)),

@@ -99,5 +99,5 @@ impl Drop for AppendHandle {
 
 /// Returns the error for an append task that ended without an answer, as when tokio's runtime ends.
 pub(super) fn gone() -> Error {
-    Error::new(ErrorKind::Indeterminate, "the append was dropped before its answer; resume the run")
+    Error::new(ErrorKind::Indeterminate, "the append was dropped before its reply; resume the run")
 }

@@ -152,5 +152,5 @@ async fn pruned_append_with_lost_reply_is_indeterminate() {
     assert_eq!(overtaken(Some(1)).await.unwrap().seq, Seq::new(1));
     let error = overtaken(Some(2)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
-    assert!(error.message().contains("cut behind its place"), "{error}");
+    assert!(error.message().contains("its position was pruned"), "{error}");
 }

@@ -46,7 +46,7 @@ impl<S: State> RunDriver<S> {
         let FailedApply { key, origin, failure, took } = failed;
         if !self.journal.keeps_ends() {
             let message = format!(
-                "{failure}; checkpoints are held back, so the run stops: resume it from the last one"
+                "{failure}; checkpoints are held back, so the run stopped; resume it from the last checkpoint"
             );
             return Err(Error::new(ErrorKind::Invalid, message).with_run(self.journal.run()));
         }
@@ -125,7 +125,7 @@ impl<S: State> RunDriver<S> {
         }
         let blame = match touched.iter().max_by_key(|touch| touch.bytes) {
             _ if sent > output_bytes && touched.iter().all(|touch| touch.bytes < sent) => {
-                format!("what it sends out and notes alone {sent} bytes")
+                format!("its outbox messages and notes alone {sent} bytes")
             }
             Some(touch) if touch.bytes >= output_bytes => {
                 format!("the channel `{}` alone {} bytes", touch.channel.name(), touch.bytes)
@@ -133,8 +133,8 @@ impl<S: State> RunDriver<S> {
             _ => format!("its output alone {output_bytes} bytes"),
         };
         let message = format!(
-            "the update writes {bytes} bytes, {blame}; allowed are {most}: keep large values beside the records (docs/blobs.md) and their names in the state, \
-             or raise `max_body`"
+            "the update writes {bytes} bytes, {blame}, and at most {most} are allowed; store large values as blobs (docs/blobs.md) with \
+             their names in the state, or raise `max_body`"
         );
         Err(Failure::new(FailureKind::Update, message))
     }

@@ -71,7 +71,7 @@ impl Ownership for RunOwnership {
                     }
                     Ok(_) => return false,
                     Err(error) => {
-                        tracing::debug!(run = %self.run, %error, "cannot ask who owns the run; asking again");
+                        tracing::debug!(run = %self.run, %error, "cannot check the owner of the run; will retry");
                         shared.clock.sleep(pause).await;
                         pause = (pause * 2).min(LONGEST_PAUSE);
                     }

@@ -141,15 +141,13 @@ impl<S: State> RunDriver<S> {
     pub(super) fn exceed_deadline(&mut self) -> Result<()> {
         self.stopping.exceed();
         self.line.abort_repeatable();
-        let reason = format!("its parent {} took longer than its deadline", self.journal.run());
+        let reason = format!("its parent {} exceeded its deadline", self.journal.run());
         if self.stop_children(&reason) != StopProgress::Done {
             return Ok(());
         }
         let after = self.plan.deadline.unwrap_or_default();
-        let failure = Failure::new(
-            FailureKind::Deadline,
-            format!("the run took longer than its deadline of {after:?}"),
-        );
+        let failure =
+            Failure::new(FailureKind::Deadline, format!("the run exceeded its deadline of {after:?}"));
         self.note(&Event::Status(StatusChange::Failed(failure)), None, false).map(|_| ())
     }
 
@@ -158,7 +156,7 @@ impl<S: State> RunDriver<S> {
         let waiting: Vec<_> =
             self.machine.tokens().keys().map(|&node| self.machine.name(node).to_string()).collect();
         let message = format!(
-            "nothing can move the run, tokens wait at: {}; report this with the run's log",
+            "the run cannot continue, and tokens wait at: {}; report this with the run's log",
             waiting.join(", ")
         );
         Error::new(ErrorKind::Corrupt, message).with_run(self.journal.run())

@@ -36,7 +36,7 @@ impl<S: State> RunDriver<S> {
         let lost = DataLoss { acknowledged: durable.seq, found };
         tracing::error!(
             run = %self.journal.run(), acknowledged = %lost.acknowledged, %found,
-            "the store has lost records that it had acknowledged"
+            "the store has lost acknowledged records"
         );
         let DataLoss { acknowledged, found } = lost;
         self.emit(|| RunEventKind::RecordsLost { acknowledged, found });
@@ -52,8 +52,8 @@ impl<S: State> RunDriver<S> {
             Err(error) => error,
             Ok(()) => {
                 let message = format!(
-                    "the store has lost records of the run that it had acknowledged, up to {}; it has those up to {}. What must not be \
-                     repeated and had begun is in doubt: resume the run, and answer what it asks",
+                    "the store has lost acknowledged records of the run: {} was acknowledged, and the log ends at {}, so running work that \
+                     must not be repeated has an unknown outcome; resume the run, and answer its questions",
                     lost.acknowledged, lost.found
                 );
                 Error::new(ErrorKind::Corrupt, message).with_run(self.journal.run()).with_seq(lost.found)

@@ -189,7 +189,8 @@ impl<S: State> RunDriver<S> {
         self.stopping.tell();
         self.line.abort_all();
         let closed = |_| {
-            Error::new(ErrorKind::Closed, "the run is no longer driven here").with_run(self.journal.run())
+            Error::new(ErrorKind::Closed, "this process no longer drives the run")
+                .with_run(self.journal.run())
         };
         let error = result.as_ref().map_or_else(Error::clone, closed);
         self.journal.refuse_all(&error);
@@ -361,7 +362,7 @@ impl<S: State> RunDriver<S> {
             Ok(_) => self.rebase().await,
             // This check is optional: the next write meets the same error.
             Err(error) => {
-                tracing::debug!(run = %self.journal.run(), %error, "cannot look for signals");
+                tracing::debug!(run = %self.journal.run(), %error, "cannot check for signals; will retry");
                 Ok(())
             }
         }
@@ -395,7 +396,7 @@ impl<S: State> RunDriver<S> {
             let now = shared.clock.now();
             // The next prune or a sweep retries.
             if let Err(error) = retention::prune(&*shared.store, &run, &policy, now, false).await {
-                tracing::warn!(%run, %error, "old records of the run could not be dropped");
+                tracing::warn!(%run, %error, "cannot prune old records of the run; will retry");
             }
         });
     }

@@ -53,7 +53,7 @@ impl<S: State> RunDriver<S> {
         self.registration.meter = meter;
         if self.failed_apply.is_some() {
             let message =
-                "what the nodes returned cannot be applied after what another writer wrote; resume the run";
+                "cannot apply the results of nodes after the records of another writer; resume the run";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
         }
         self.flush(false)?;
@@ -98,12 +98,14 @@ impl<S: State> RunDriver<S> {
     pub(super) async fn load_ours(&mut self) -> Result<(ReplayedRun, Option<DataLoss>)> {
         let run = self.journal.run().clone();
         let records = self.in_term(self.shared.store.load(&run, At::Latest)).await?.ok_or_else(|| {
-            Error::new(ErrorKind::Fenced, "the run was purged while it went on here; it stops").with_run(&run)
+            Error::new(ErrorKind::Fenced, "the run was purged while this process drove it; the run stopped")
+                .with_run(&run)
         })?;
         let folded = fold(&run, &records, Some(&self.plan))?;
         let last = &folded.last;
         if folded.machine.life() != self.machine.life() {
-            let message = "the run was purged and started anew while it went on here; this life of it stops";
+            let message =
+                "the run was purged and started again while this process drove it; the purged run stopped";
             return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));
         }
         let lost = self.detect_loss(&records, last.seq);
@@ -111,8 +113,8 @@ impl<S: State> RunDriver<S> {
             || last.owner.is_some_and(|owner| owner != self.journal.executor())
         {
             let message = match last.owner {
-                Some(owner) => format!("executor {owner} has claimed the run; it goes on there"),
-                None => "another executor has claimed the run".into(),
+                Some(owner) => format!("process {owner} has claimed the run; the run continues there"),
+                None => "another process has claimed the run; the run continues there".into(),
             };
             return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));
         }

@@ -100,7 +100,7 @@ impl<S: State> RunDriver<S> {
             if near && !self.shared.is_closing() {
                 return Ok(false);
             }
-            self.release("nothing but time moves the run", wake, None)?;
+            self.release("only time moves the run", wake, None)?;
             return Ok(true);
         }
         let (asked, receiving) = (!self.machine.posed().is_empty(), self.waiters.is_receiving());

@@ -156,7 +156,7 @@ impl<S: State> RunDriver<S> {
     }
 
     fn warn_of_refusal(&self, question: &str, error: &Error) {
-        tracing::warn!(run = %self.journal.run(), question, %error, "the answerer's answer is refused");
+        tracing::warn!(run = %self.journal.run(), question, %error, "the answer of an answerer was rejected; the question stays open");
     }
 }
 
@@ -175,7 +175,7 @@ pub(super) fn reply_to_signaller(said: Result<Result<()>>, reply: oneshot::Sende
 /// owner, that owner could refuse it because of the pending record.
 fn in_doubt(error: &Error) -> Error {
     let message = format!(
-        "it may be on record, as the process lost the run while it wrote; look at the run before you say it again ({})",
+        "the process lost the run during the write, so its outcome is unknown; read the run before you repeat the call ({})",
         error.message()
     );
     Error::new(ErrorKind::Indeterminate, message).with_source(error.clone())

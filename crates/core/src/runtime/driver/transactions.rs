@@ -183,7 +183,7 @@ impl<S: State> RunDriver<S> {
             *begun = 0;
             return None;
         }
-        tracing::debug!(run = %self.journal.run(), ?delay, "a transaction gave way to another; its node begins anew");
+        tracing::debug!(run = %self.journal.run(), ?delay, "a transaction lost a conflict; its node starts again");
         Some(self.shared.clock.now().plus(delay))
     }
 }
@@ -306,10 +306,10 @@ impl<S: State> RunDriver<S> {
         }
         let last = append.records.last().map(|record| record.header.head());
         let missing = |what: &str| Error::new(ErrorKind::Unsupported, what.to_owned()).with_run(&run);
-        let last = last.ok_or_else(|| missing("a transaction without a record; report this"))?;
+        let last = last.ok_or_else(|| missing("a transaction has no record; report this"))?;
         let store = Arc::clone(&self.shared.store);
         let transactions =
-            store.transactions().ok_or_else(|| missing("the store has no transactions any more"))?;
+            store.transactions().ok_or_else(|| missing("the store no longer has transactions"))?;
         let commit = async {
             caught(&run, Box::pin(transactions.commit(transaction, append))).await.unwrap_or_else(|panic| {
                 Err(Error::new(ErrorKind::Indeterminate, "the store panicked in a commit").with_source(panic))
@@ -324,7 +324,7 @@ impl<S: State> RunDriver<S> {
         if self.in_term(committer.is_on_record(&run, last)).await? {
             return Ok(last);
         }
-        let message = "the reply of a commit was lost, and it was not done";
+        let message = "the reply to a commit was lost, and the commit did not happen";
         Err(Error::new(ErrorKind::Unavailable, message).with_run(&run))
     }
 

@@ -43,8 +43,8 @@ impl<S: State> RunDriver<S> {
         let memo = activation.memos.get(&name).cloned();
         let effect = self.plan.node(NodeIx::new(key.0)).effect;
         if effect == Effect::External && !matches!(wish, NodeRequest::Keep(_) | NodeRequest::Recall) {
-            let message = "a node declared `External` must not be started twice, so it cannot wait; ask, receive, sleep or \
-                           start children in a node before it";
+            let message = "a node declared `External` cannot wait, because it must not start twice; ask, receive, sleep or start children \
+                in an earlier node";
             let error = Error::new(ErrorKind::Unsupported, message).with_node(self.machine.name(key.0));
             reply.send(Err(error));
             return Ok(());
@@ -100,7 +100,7 @@ impl<S: State> RunDriver<S> {
             NodeRequest::Message { patience } => self.wait_message(key, name, memo.as_ref(), patience, reply),
             NodeRequest::Refuse { message, why, patience } => {
                 let node = self.machine.name(key.0).clone();
-                tracing::warn!(run = %self.journal.run(), %node, message, why, "a message cannot be read and is set aside");
+                tracing::warn!(run = %self.journal.run(), %node, message, why, "cannot read a message; it is rejected");
                 let event = RunEventKind::MessageRefused { node, visit: key.1, message, why: why.clone() };
                 self.emit(|| event);
                 self.note_step(key, &name, ActivationNote::Refused { message, why }, false)?;
@@ -151,8 +151,8 @@ impl<S: State> RunDriver<S> {
             return Ok(());
         }
         let message = format!(
-            "the step `{name}` came to {bytes} bytes, allowed are {most}: keep large values beside the records (docs/blobs.md) and return \
-             their names, or raise `max_body`"
+            "the result of the step `{name}` has {bytes} bytes, and at most {most} are allowed; store large values as blobs (docs/blobs.md) \
+             and return their names, or raise `max_body`"
         );
         Err(Error::new(ErrorKind::TooLarge, message).with_node(self.machine.name(key.0)))
     }
@@ -214,8 +214,8 @@ impl<S: State> RunDriver<S> {
             Some(Memo::Asked(asked)) if request.expects.continues(&asked.ask.expects) => asked.ask.deadline,
             Some(_) => {
                 let message = format!(
-                    "the question `{name}` was asked before in another form; finish the run with the code it was started \
-                     with, or give the new question another name"
+                    "the question `{name}` was already asked in another form; finish the run with the code that started it, or give the new \
+                     question another name"
                 );
                 let error = Error::new(ErrorKind::GraphChanged, message).with_node(self.machine.name(key.0));
                 reply.send(Err(error));

@@ -175,7 +175,7 @@ impl HeartbeatMonitor {
                     (beat.is_doubted, beat.failed, beat.lost) = (false, None, None);
                 });
                 if was_lost {
-                    tracing::info!(%executor, "heartbeats succeed again; runs are taken up again");
+                    tracing::info!(%executor, "heartbeats succeed again; this process claims runs again");
                 }
                 HeartbeatResult::Alive
             }
@@ -185,7 +185,7 @@ impl HeartbeatMonitor {
                 HeartbeatResult::StillLost
             }
             Err(error) if self.clock.monotonic() < deadline => {
-                tracing::warn!(%executor, %error, "heartbeat failed; trying again");
+                tracing::warn!(%executor, %error, "heartbeat failed; will retry");
                 self.change(|beat| beat.failed = Some(error));
                 HeartbeatResult::Failed
             }
@@ -212,7 +212,7 @@ impl HeartbeatMonitor {
     }
 
     fn lose(&self, executor: &ExecutorId, error: Error) -> HeartbeatResult {
-        tracing::error!(%executor, %error, "heartbeats are lost; this process stops its runs before others take them");
+        tracing::error!(%executor, %error, "heartbeats are lost; stopping the runs of this process before other processes claim them");
         self.change(|beat| {
             beat.term += 1;
             beat.failed = None;
@@ -231,8 +231,7 @@ impl HeartbeatMonitor {
         match &beat.lost {
             None => Ok((beat.term, beat.gaps)),
             Some(error) => {
-                let message =
-                    "this process cannot say that it is alive, and takes no runs until it can; try again";
+                let message = "the heartbeat of this process fails, so it claims no runs; retry";
                 Err(Error::new(ErrorKind::Unavailable, message).with_source(error.clone()))
             }
         }
@@ -285,8 +284,8 @@ impl HeartbeatMonitor {
     pub(crate) fn fenced(&self) -> Error {
         let beat = self.beat();
         let message = format!(
-            "this process could not say that it is alive for {:?} of the {:?} that a heartbeat lasts, so it stops its runs before \
-             others take them; what is recorded stays, and the next claimer goes on from there",
+            "heartbeats failed for {:?} of their lifetime of {:?}, so this process stopped its runs before other processes claim them; the \
+             next owner continues from the last record",
             self.trust(),
             self.ttl
         );

@@ -40,7 +40,7 @@ pub(crate) async fn cancel_idle_orphans(shared: Weak<RuntimeInner>) {
         cursor = match look_at_page(&strong, cursor.take()).await {
             Ok(next) => next,
             Err(error) => {
-                tracing::debug!(%error, "cannot look for idle children of ended parents; looking again later");
+                tracing::debug!(%error, "cannot list idle children of ended parents; will retry");
                 None
             }
         };
@@ -91,6 +91,6 @@ async fn look_at_child(shared: &Arc<RuntimeInner>, run: &RunKey, child: &RunHead
         Ok(true) => {}
         Ok(false) => tracing::info!(%run, "cancelled an idle run whose parent has ended"),
         // The next pass tries again.
-        Err(error) => tracing::debug!(%run, %error, "cannot look for the parent of an idle run"),
+        Err(error) => tracing::debug!(%run, %error, "cannot read the parent of an idle run; will retry"),
     }
 }

@@ -50,7 +50,7 @@ pub(crate) async fn beat(shared: Weak<RuntimeInner>) {
         if shared.is_closing() && shared.driven() == 0 {
             // The caller of the shutdown may not have waited for it.
             if let Err(error) = shared.heartbeat.end(&*shared.store, &shared.executor).await {
-                tracing::debug!(%error, "cannot say that this process has ended; its heartbeat expires");
+                tracing::debug!(%error, "cannot record the end of this process; its heartbeat will expire");
             }
             return;
         }
@@ -159,7 +159,7 @@ fn not_taken(error: Error) -> Error {
     if error.kind() != ErrorKind::Fenced {
         return error;
     }
-    let message = "this process cannot say that it is alive, and takes no runs until it can; try again";
+    let message = "the heartbeat of this process fails, so it claims no runs; retry";
     Error::new(ErrorKind::Unavailable, message).with_source(error)
 }
 
@@ -192,7 +192,7 @@ fn resolve_doubt(shared: &Arc<RuntimeInner>, append: RunAppend, tenure: ClaimId,
                     return let_go(&weak, &append.run, tenure, &why);
                 }
                 Err(error) => {
-                    tracing::warn!(run = %append.run, %error, "cannot find out whether the run was taken");
+                    tracing::warn!(run = %append.run, %error, "cannot check whether the run was claimed");
                     return;
                 }
             }
@@ -213,7 +213,7 @@ async fn find_out(shared: &RuntimeInner, append: &RunAppend, doubt: &UnknownOutc
     // One attempt per check: the run could be removed between two attempts of the committer.
     match shared.store.append(vec![append.clone()]).await.pop() {
         Some(result) => result.map(|_| ()),
-        None => Err(Error::new(ErrorKind::Corrupt, "the store gave no result for the append")),
+        None => Err(Error::new(ErrorKind::Corrupt, "the store returned no result for the append")),
     }
 }
 
@@ -278,10 +278,10 @@ pub(crate) fn let_go(shared: &Weak<RuntimeInner>, run: &RunKey, tenure: ClaimId,
                     if error.is_retryable()
                         || matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Indeterminate) =>
                 {
-                    tracing::debug!(%run, %error, "a run that stopped cannot be let go of yet");
+                    tracing::debug!(%run, %error, "cannot release a stopped run; will retry");
                 }
                 Err(error) => {
-                    tracing::warn!(%run, %error, "a run that stopped cannot be let go of; it is this executor's until that ends");
+                    tracing::warn!(%run, %error, "cannot release a stopped run; this process owns the run until it ends");
                     return;
                 }
             }

@@ -224,10 +224,10 @@ impl Recovery {
             let workflow = &head.facts.workflow;
             let message = match lacking {
                 Some(tags) => format!(
-                    "only a process with the tags `{tags}` takes the run up, and none has; serve `{workflow}` in one"
+                    "only a process with the tags `{tags}` can claim the run, and none has claimed it; serve `{workflow}` in such a process"
                 ),
                 None => format!(
-                    "the workflow `{workflow}` is not served here, and no other process has taken the run up; serve it in some process"
+                    "this process does not serve the workflow `{workflow}`, and no other process has claimed the run; serve it in a process"
                 ),
             };
             let error = Error::new(ErrorKind::Unsupported, message).with_run(&head.run);
@@ -252,7 +252,7 @@ impl Recovery {
                     listed.get(&run).map_or((1, now), |one| (one.stalled.tries + 1, one.since));
                 let longest = if error.is_retryable() { STORE_REST } else { LONGEST_REST };
                 let rest = FIRST_REST.saturating_mul(1 << tries.min(10)).min(longest);
-                tracing::warn!(%run, %error, tries, "a run cannot be taken up");
+                tracing::warn!(%run, %error, tries, "cannot claim a run; will retry");
                 let stalled = StalledRun { run: run.clone(), error, tries, next: now.plus(rest) };
                 listed.insert(run, StalledEntry { stalled, since, filter, found: self.round() });
             }
@@ -322,8 +322,7 @@ fn add_served<S: State>(
     });
     let mut served = shared.recovery.served.lock().unwrap_or_else(PoisonError::into_inner);
     if served.contains_key(&name) && !may_replace {
-        let message =
-            format!("the workflow `{name}` is served by this runtime already; serve each workflow once");
+        let message = format!("this runtime already serves the workflow `{name}`; serve each workflow once");
         return Err(Error::new(ErrorKind::AlreadyExists, message));
     }
     let first = served.is_empty();

@@ -70,7 +70,7 @@ pub(crate) async fn sweep(shared: Weak<RuntimeInner>) {
             Ok(found) => (failed, wide) = (0, found),
             Err(error) => {
                 failed += 1;
-                tracing::warn!(%error, failed, "cannot look for runs to take up; trying again");
+                tracing::warn!(%error, failed, "cannot list runs to claim; will retry");
             }
         }
         strong.telemetry().stalled(|| strong.recovery.count());

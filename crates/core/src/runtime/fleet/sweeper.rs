@@ -167,7 +167,7 @@ async fn sweep_all(shared: &Weak<RuntimeInner>, options: &SweeperOptions) -> boo
             }
             Err(error) => {
                 failed += 1;
-                tracing::warn!(%error, failed, "cannot sweep the store; trying again");
+                tracing::warn!(%error, failed, "cannot sweep the store; will retry");
                 drop(strong);
                 if failed >= TRIES {
                     // The next sweep starts over with the oldest run.
@@ -187,6 +187,6 @@ fn report_sweep(total: &SweepReport) {
     tracing::info!(runs, pruned, purged, records, bytes, "swept the store");
     if let Some((run, error)) = failed.first() {
         let count = failed.len();
-        tracing::warn!(count, first = %run, %error, "runs could not be swept; the next sweep tries them again");
+        tracing::warn!(count, first = %run, %error, "cannot sweep some runs; the next sweep will retry");
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn label(tags: &BTreeSet<String>) -> Result<String> {
         None => Ok(tags.iter().map(String::as_str).collect::<Vec<_>>().join(",")),
         Some(tag) => {
             let message =
-                format!("\"{}\" is no tag; use 1 to {LONGEST} of A-Z a-z 0-9 . _ -", tag.escape_debug());
+                format!("`{}` cannot be a tag; use 1 to {LONGEST} of A-Z a-z 0-9 . _ -", tag.escape_debug());
             Err(Error::new(ErrorKind::Invalid, message))
         }
     }

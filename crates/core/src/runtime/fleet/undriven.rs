@@ -38,7 +38,7 @@ pub(crate) async fn release_undriven(shared: Weak<RuntimeInner>) {
         seen = match look(&strong, &seen).await {
             Ok(found) => found,
             Err(error) => {
-                tracing::debug!(%error, "cannot look for own runs without a driver; looking again later");
+                tracing::debug!(%error, "cannot list own runs without a driver; will retry");
                 Undriven::new()
             }
         };
@@ -83,8 +83,8 @@ async fn release(shared: &Arc<RuntimeInner>, head: &RunHead) -> Result<()> {
             return Ok(());
         }
     };
-    tracing::warn!(%run, "releasing a run of this process that nothing here drives");
-    let why = Error::new(ErrorKind::Closed, "its process had no driver of it");
+    tracing::warn!(%run, "releasing an own run without a driver");
+    let why = Error::new(ErrorKind::Closed, "its process had no driver for it");
     let_go(&Arc::downgrade(shared), run, ClaimId { life, epoch: head.epoch }, &why);
     Ok(())
 }

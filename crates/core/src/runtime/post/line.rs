@@ -102,8 +102,8 @@ async fn hand_out(
     let call = caught(&first.run, Box::pin(route.outlet.deliver(batch)));
     match within(&*shared.clock, PATIENCE, call).await {
         Some(Ok(result)) => result,
-        Some(Err(_)) => Err(SinkError::new("the outlet panicked")),
-        None => Err(SinkError::new(format!("the outlet took longer than {PATIENCE:?}"))),
+        Some(Err(_)) => Err(SinkError::new("the sink panicked")),
+        None => Err(SinkError::new(format!("the sink took longer than {PATIENCE:?}"))),
     }
 }
 
@@ -139,10 +139,10 @@ fn judge(
         shared.telemetry().undelivered(&first.topic, gives_up);
         let run = &first.run;
         if gives_up {
-            tracing::error!(%run, number, topic = %first.topic, why, "a letter is put aside");
+            tracing::error!(%run, number, topic = %first.topic, why, "gave up an outbox message; retry or drop it");
             rest.remove(0);
         } else {
-            tracing::debug!(%run, number, topic = %first.topic, why, "a letter is delivered later");
+            tracing::debug!(%run, number, topic = %first.topic, why, "cannot deliver an outbox message; will retry");
         }
         changes.push(LetterChange::Failed { number, tries, why, retry_at });
     }
@@ -167,10 +167,10 @@ async fn record(weak: &Weak<RuntimeInner>, key: &LineKey, change: LetterChange) 
             Ok(()) => return RecordResult::Recorded,
             Err(error) if error.kind() == ErrorKind::WrongStatus => return RecordResult::Overtaken,
             Err(error) if passes(&error) => {
-                tracing::debug!(run = %key.0, %error, "what became of a letter cannot be recorded yet");
+                tracing::debug!(run = %key.0, %error, "cannot record the delivery of an outbox message; will retry");
             }
             Err(error) => {
-                tracing::warn!(run = %key.0, %error, "what became of a letter cannot be recorded; another process delivers it");
+                tracing::warn!(run = %key.0, %error, "cannot record the delivery of an outbox message; another process will deliver it");
                 return RecordResult::Nothing;
             }
         }
@@ -202,10 +202,10 @@ async fn read_again(
             // The run was purged.
             Err(error) if error.kind() == ErrorKind::NotFound => return None,
             Err(error) if passes(&error) => {
-                tracing::debug!(%run, %error, "which letters wait cannot be read yet");
+                tracing::debug!(%run, %error, "cannot read the waiting outbox messages; will retry");
             }
             Err(error) => {
-                tracing::warn!(%run, %error, "which letters wait cannot be read; another process delivers them");
+                tracing::warn!(%run, %error, "cannot read the waiting outbox messages; another process will deliver them");
                 return None;
             }
         }

@@ -80,7 +80,7 @@ impl OutboxMessage {
     pub fn payload<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_str(self.json()).map_err(|source| {
             let message = format!(
-                "the payload of letter {} is not of type {}",
+                "the payload of outbox message {} is not of type {}",
                 self.number,
                 std::any::type_name::<T>()
             );
@@ -92,7 +92,7 @@ impl OutboxMessage {
 impl fmt::Debug for OutboxMessage {
     /// Omits the payload.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "letter {} of {} to {}", self.number, self.run, self.topic)
+        write!(f, "outbox message {} of {} to {}", self.number, self.run, self.topic)
     }
 }
 

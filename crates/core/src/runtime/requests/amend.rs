@@ -39,7 +39,7 @@ impl ConflictRetries {
     pub(crate) async fn lost(&mut self, run: &RunKey) -> Result<()> {
         self.0 = self.0.saturating_sub(1);
         if self.0 == 0 {
-            let message = "others keep writing to the run; try again";
+            let message = "other writers keep changing the run; retry";
             return Err(Error::new(ErrorKind::Unavailable, message).with_run(run));
         }
         tokio::task::yield_now().await;
@@ -361,8 +361,7 @@ fn next_epoch(epoch: Epoch) -> Result<Epoch> {
     if epoch.next() > epoch {
         return Ok(epoch.next());
     }
-    let message = format!(
-        "the run was claimed {epoch} times by its log, and no further claim can be counted; fork it, and go on with the fork"
-    );
+    let message =
+        format!("the run was claimed {epoch} times, the maximum; fork it, and continue with the fork");
     Err(Error::new(ErrorKind::Unsupported, message))
 }

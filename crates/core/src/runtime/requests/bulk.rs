@@ -48,8 +48,8 @@ impl BulkAction {
             return Ok(());
         }
         let why = match self {
-            Self::Cancel { .. } => "there is nothing to cancel",
-            Self::Retry => "only a failed run is retried",
+            Self::Cancel { .. } => "it cannot be cancelled",
+            Self::Retry => "only a failed run can be retried",
             Self::Purge => "cancel it first",
         };
         let message = format!("the run is {}; {why}", head.status);
@@ -138,7 +138,7 @@ impl RunsRequest {
 /// # Cancel safety
 ///
 /// If dropped, it starts no further run; started operations complete.
-#[must_use = "nothing is done before it is awaited"]
+#[must_use = "the runs change only when the future is awaited"]
 #[derive(Debug)]
 pub struct BulkRequest {
     runs: RunsRequest,
@@ -214,7 +214,7 @@ impl BulkRequest {
                         Some(Ok((run, Ok(())))) => report.done.push(run),
                         Some(Ok((run, Err(error)))) => report.refused.push(error.with_run(&run)),
                         Some(Err(panicked)) => {
-                            let message = "a task that dealt with a run panicked";
+                            let message = "the task of a run panicked";
                             report.refused.push(Error::new(ErrorKind::Closed, message).with_source(panicked));
                         }
                     },

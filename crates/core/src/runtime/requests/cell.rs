@@ -83,7 +83,7 @@ impl StateCell {
         self.forget();
         let status = tip.folded.machine.status();
         if matches!(status, RunStatus::Completed | RunStatus::Failed | RunStatus::Cancelled) {
-            let message = format!("the run is {status}; nothing more is kept in it");
+            let message = format!("the run is {status}; it stores no further state");
             return Err(Error::new(ErrorKind::WrongStatus, message).with_run(&self.run));
         }
         Ok((&self.tip.insert(tip).folded.channels, news))
@@ -137,7 +137,7 @@ impl StateCell {
         let patch = patch.checked().map_err(|error| error.with_run(&self.run))?;
         // If the future is dropped from here on, the cell has no writer, and the next load is a full load.
         let Some(mut tip) = self.tip.take().filter(|_| !self.is_stale) else {
-            let message = "nothing was loaded that the change could follow; call `load` before";
+            let message = "the change follows no loaded state; call `load` first";
             return Err(Error::new(ErrorKind::Invalid, message).with_run(&self.run));
         };
         let edited = EditRecord { patch, by: Some(by.into()) };

@@ -25,7 +25,7 @@ use crate::state::{Patch, State};
 /// # Cancel safety
 ///
 /// Cancel safe: once polled, the request completes even if the caller drops it.
-#[must_use = "nothing is changed before it is awaited"]
+#[must_use = "the state changes only when the future is awaited"]
 pub struct EditRequest {
     shared: Arc<RuntimeInner>,
     run: RunKey,
@@ -87,7 +87,7 @@ fn change(tip: &mut RunWriter, patch: &Patch, graph: Option<&dyn AnyGraph>, most
 
 /// Converts a patch error: an inconsistency that would be damage in a log is the caller's mistake here.
 pub(crate) fn misfit(error: Error) -> Error {
-    let message = format!("the patch does not fit the state: {}; nothing was changed", error.message());
+    let message = format!("cannot apply the patch to the state: {}; the run is unchanged", error.message());
     Error::new(ErrorKind::Invalid, message).with_source(error)
 }
 

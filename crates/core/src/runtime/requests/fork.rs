@@ -41,7 +41,7 @@ pub use repeats::RepeatedEffect;
 /// # Cancel safety
 ///
 /// Cancel safe: once polled, the fork completes even if the caller drops it. Fork again with the same id for the result.
-#[must_use = "a fork does nothing until it is awaited"]
+#[must_use = "a fork starts only when the future is awaited"]
 pub struct ForkRequest {
     shared: Arc<RuntimeInner>,
     source: RunKey,
@@ -58,7 +58,7 @@ pub struct ForkRequest {
 /// # Cancel safety
 ///
 /// Cancel safe: once polled, the fork completes even if the caller drops it. Fork again with the same id for a handle.
-#[must_use = "a fork does nothing until it is awaited"]
+#[must_use = "a fork starts only when the future is awaited"]
 pub struct DriveRequest<S: State> {
     fork: ForkRequest,
     graph: Graph<S>,
@@ -125,7 +125,8 @@ impl ForkRequest {
         check_copy(&head.facts).map_err(|error| error.with_run(source))?;
         let identity = match graph.map(AnyGraph::identity) {
             Some((workflow, ..)) if workflow != head.facts.workflow => {
-                let message = format!("the run is one of `{}`, not of `{workflow}`", head.facts.workflow);
+                let message =
+                    format!("the run belongs to the workflow `{}`, not `{workflow}`", head.facts.workflow);
                 return Err(Error::new(ErrorKind::Invalid, message).with_run(source));
             }
             Some(identity) => identity,
@@ -193,14 +194,13 @@ impl ForkRequest {
         if !strangers.is_empty() {
             let strangers: Vec<String> = strangers.iter().map(ToString::to_string).collect();
             let message = format!(
-                "the graph has no node {}, where the run is: fork elsewhere, or name nodes with `start_at`",
+                "the graph has no node {}, where the run is; fork at another record, or name nodes with `start_at`",
                 strangers.join(", ")
             );
             return refuse(ErrorKind::GraphChanged, message);
         }
         if machine.is_over() {
-            let message =
-                "nothing was left to run there; fork at an earlier record, or name nodes with `start_at`";
+            let message = "the run had no node left to run at this record; fork at an earlier record, or name nodes with `start_at`";
             return refuse(ErrorKind::Invalid, message.into());
         }
         Ok(())
@@ -218,7 +218,7 @@ impl ForkRequest {
             None => machine.names().collect(),
         };
         let message = no_node(stranger, names.into_iter().map(NodeName::as_str));
-        Err(Error::new(ErrorKind::NotFound, format!("{message}; it cannot start there")))
+        Err(Error::new(ErrorKind::NotFound, format!("{message}, so the fork cannot start at it")))
     }
 
     /// Sets the initial state of the new run.
@@ -349,14 +349,14 @@ async fn origin(
 /// Checks that an existing run is the same fork, and returns its head.
 async fn same(shared: &RuntimeInner, run: &RunKey, facts: &RunFacts) -> Result<RunHead> {
     let head = shared.store.head(run).await?.ok_or_else(|| {
-        Error::new(ErrorKind::Unavailable, "the run is being made or purged by another writer; try again")
+        Error::new(ErrorKind::Unavailable, "another writer is creating or purging the run; retry")
             .with_run(run)
     })?;
     let there = &head.facts;
     if there.workflow == facts.workflow && there.input == facts.input && there.parent == facts.parent {
         return Ok(head);
     }
-    let message = "there is another run of this id, which is not this fork; use another id";
+    let message = "another run, which is not this fork, has this id; use another id";
     Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run))
 }
 

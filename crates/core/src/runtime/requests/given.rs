@@ -82,8 +82,9 @@ pub(super) fn fitting(what: &str, text: Result<Item>, most: usize) -> Result<Ite
     let text = text?;
     match text.0.get().len() {
         bytes if bytes > most => {
-            let message =
-                format!("the {what} has {bytes} bytes, allowed are {most}: send a reference instead");
+            let message = format!(
+                "the {what} has {bytes} bytes, and at most {most} are allowed; send a reference instead"
+            );
             Err(Error::new(ErrorKind::TooLarge, message))
         }
         _ => Ok(text),

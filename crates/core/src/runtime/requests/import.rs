@@ -49,7 +49,7 @@ fn hold_imported(shared: &RuntimeInner, imported: &mut ImportedRun) -> Result<bo
         return Ok(false);
     }
     let folded = fold(run, records, None).map_err(|error| {
-        let message = format!("the records of the file are no log of a run: {}", error.message());
+        let message = format!("the records of the file are not the log of a run: {}", error.message());
         Error::new(ErrorKind::Invalid, message).with_source(error)
     })?;
     let status = folded.machine.status();

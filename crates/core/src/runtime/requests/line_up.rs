@@ -60,7 +60,7 @@ fn go<S: State>(
             match caught(&run, Box::pin(resuming)).await.and_then(|resumed| resumed) {
                 Ok(handle) => drop(taken.send_replace(Some(Ok(handle)))),
                 Err(error) if error.is_retryable() && !shared.is_closing() => {
-                    tracing::warn!(%run, %error, "a run that has room cannot be taken up; trying again");
+                    tracing::warn!(%run, %error, "cannot claim an admitted run; will retry");
                     shared.clock.sleep(pause).await;
                     let pause = (pause * 2).min(LONGEST_PAUSE);
                     let next =
@@ -69,13 +69,13 @@ fn go<S: State>(
                 }
                 // The run was claimed by another process, has ended, or is left to other processes: follow it there.
                 Err(error) if shared.is_closing() || matches!(error.kind(), Conflict | WrongStatus) => {
-                    tracing::debug!(%run, %error, "a run that waited for room goes on elsewhere");
+                    tracing::debug!(%run, %error, "another process drives a run that waited for capacity");
                     let handle =
                         RunHandle::new(shared, graph, run, OutcomeSource::Elsewhere).of_start(&facts);
                     drop(taken.send_replace(Some(Ok(handle))));
                 }
                 Err(error) => {
-                    tracing::warn!(%run, %error, "a run that waited for room cannot be taken up");
+                    tracing::warn!(%run, %error, "cannot claim an admitted run");
                     drop(taken.send_replace(Some(Err(error))));
                 }
             }

@@ -41,7 +41,7 @@ pub(crate) struct ClaimOptions {
 /// # Cancel safety
 ///
 /// Cancel safe: once polled, the request completes even if the caller drops it.
-#[must_use = "a resume does nothing until it is awaited"]
+#[must_use = "a run is resumed only when the future is awaited"]
 pub struct ResumeRequest<S: State> {
     shared: Arc<RuntimeInner>,
     graph: Graph<S>,
@@ -79,7 +79,7 @@ fn check(head: &RunHead, shared: &RuntimeInner, terms: &ClaimOptions) -> Result<
     let refuse = |kind, message: String| Err(Error::new(kind, message).with_run(&head.run));
     match head.status {
         RunStatus::Completed | RunStatus::Cancelled => {
-            refuse(ErrorKind::WrongStatus, format!("the run is {}; there is nothing to resume", head.status))
+            refuse(ErrorKind::WrongStatus, format!("the run is {} and cannot be resumed", head.status))
         }
         RunStatus::Failed => {
             refuse(ErrorKind::WrongStatus, "the run is failed; call `Runtime::retry`, then resume it".into())
@@ -87,7 +87,7 @@ fn check(head: &RunHead, shared: &RuntimeInner, terms: &ClaimOptions) -> Result<
         _ => match head.owner {
             Some(owner) if head.owner_alive && owner != shared.executor && !terms.take_over => {
                 let message = format!(
-                    "executor {owner} is alive and has the run; wait for it, or resume with `.take_over()` to take it away"
+                    "process {owner} is alive and owns the run; wait for it, or claim the run with `.take_over()`"
                 );
                 refuse(ErrorKind::Conflict, message)
             }
@@ -140,7 +140,7 @@ pub(crate) async fn resume<S: State>(
                 let head = shared.store.head(run).await?.ok_or_else(|| missing(run))?;
                 // An earlier claim may have succeeded although its reply was lost: this executor then owns the run, without a driver.
                 if head.epoch != epoch && head.owner != Some(shared.executor) {
-                    let message = "another executor took the run at the same moment; it goes on there";
+                    let message = "another process claimed the run at the same time; the run continues there";
                     return Err(Error::new(ErrorKind::Conflict, message).with_run(run));
                 }
             }
@@ -195,7 +195,8 @@ async fn claim<S: State>(
     };
     check(&head, shared, terms)?;
     if head.facts.workflow != *graph.name() {
-        let message = format!("the run is one of `{}`, not of `{}`", head.facts.workflow, graph.name());
+        let message =
+            format!("the run belongs to the workflow `{}`, not `{}`", head.facts.workflow, graph.name());
         return Err(Error::new(ErrorKind::Invalid, message).with_run(run));
     }
     let due = is_due(&head, shared.clock.now());
@@ -268,7 +269,7 @@ async fn claim<S: State>(
     {
         let listed: Vec<_> = misfits.iter().map(|(name, why)| format!("`{name}` {why}")).collect();
         let message = format!(
-            "the graph changed where the run is: {}; resume with the graph of before, or with `.allow_changed_graph()`",
+            "the graph changed where the run is: {}; resume with the earlier graph, or with `.allow_changed_graph()`",
             listed.join(", ")
         );
         return Err(Error::new(ErrorKind::GraphChanged, message).with_run(run).with_seq(seq));
@@ -276,10 +277,10 @@ async fn claim<S: State>(
     if terms.recovery && machine.claims_without_progress() >= shared.limits.max_claims {
         drop(registration);
         let reason = format!(
-            "taken up {} times without any progress; look at its node, then unpause it",
+            "claims without progress: {}; inspect its node, then unpause it",
             machine.claims_without_progress()
         );
-        tracing::error!(%run, reason, "the run is parked");
+        tracing::error!(%run, reason, "paused a run that makes no progress");
         let events = parked(machine, &reason, shared.clock.now());
         return match tip.append(shared, None, &events).await {
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(ClaimResult::Overtaken(epoch)),

@@ -47,7 +47,7 @@ use crate::store::{Cursor, Order, Page, Paged, RunHead, RunQuery};
 /// }
 /// # let _ = failed;
 /// ```
-#[must_use = "nothing is asked before it is awaited"]
+#[must_use = "the runs are listed only when the future is awaited"]
 pub struct RunsRequest {
     shared: Arc<RuntimeInner>,
     query: Result<RunQuery>,

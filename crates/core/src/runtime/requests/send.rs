@@ -27,7 +27,7 @@ const LONGEST: usize = 256;
 /// # Cancel safety
 ///
 /// Cancel safe: once polled, the send completes even if the caller drops it. With a [`key`](Self::key), send it again to be sure.
-#[must_use = "nothing is sent before it is awaited"]
+#[must_use = "a message is sent only when the future is awaited"]
 pub struct SendRequest {
     shared: Arc<RuntimeInner>,
     run: RunKey,
@@ -101,7 +101,7 @@ impl SendRequest {
 
 fn message_key(name: String, body: &Item) -> Result<MessageKey> {
     let problem = match name.len() {
-        0 => Some("is empty; give it some text or leave it out".to_owned()),
+        0 => Some("is empty; add text, or leave it out".to_owned()),
         bytes if bytes > LONGEST => Some(format!("has {bytes} bytes; use at most {LONGEST}")),
         _ => None,
     };

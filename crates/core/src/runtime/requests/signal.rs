@@ -37,7 +37,7 @@ use crate::runtime::tasks::finish;
 /// # Cancel safety
 ///
 /// Cancel safe: once polled, the request completes even if the caller drops it.
-#[must_use = "nothing is said before it is awaited"]
+#[must_use = "a signal is sent only when the future is awaited"]
 pub struct SignalRequest {
     shared: Arc<RuntimeInner>,
     run: RunKey,
@@ -84,7 +84,7 @@ impl WritePrecondition for IsAt<'_> {
         if found == Some(self.head) {
             return Ok(());
         }
-        let message = "the run has changed since the signaller looked at it; look again";
+        let message = "the run has changed since the caller read it; read it again";
         Err(Error::new(ErrorKind::Conflict, message).with_run(self.run).with_actual_head(found))
     }
 }
@@ -292,7 +292,7 @@ fn decide(
 
 /// Returns the error for moving a run that a process drives.
 pub(crate) fn at_work() -> Error {
-    let message = "the run is at work; pause it, move it when it is at rest, and unpause it";
+    let message = "the run is active; pause it, move it when it is idle, and unpause it";
     Error::new(ErrorKind::WrongStatus, message)
 }
 

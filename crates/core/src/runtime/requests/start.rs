@@ -43,7 +43,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(10);
 /// # Cancel safety
 ///
 /// Cancel safe: once polled, the request completes even if the caller drops it.
-#[must_use = "a start does nothing until it is awaited"]
+#[must_use = "a run starts only when the future is awaited"]
 pub struct StartRequest<S: State> {
     pub(super) shared: Arc<RuntimeInner>,
     graph: Graph<S>,
@@ -207,12 +207,11 @@ impl<S: State> StartRequest<S> {
             hold,
         } = self;
         if hold.is_none() && !shared.services.tags.has_all(tags.iter().map(String::as_str)) {
-            let message =
-                "only processes with other tags take the run up; start it in one, or through a queue";
+            let message = "this process lacks tags of the run and cannot claim it; start it in a process with these tags, or through a queue";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         if hold.is_some() && policy.frequency == CheckpointFrequency::Disabled {
-            let message = "a run without checkpoints cannot begin paused: nothing of it would be recorded";
+            let message = "a run without checkpoints cannot start paused, because it has no record; set another policy, or start it unpaused";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         check_transactions(&shared, &graph)?;
@@ -281,7 +280,7 @@ impl<S: State> ValidatedStart<S> {
             self.shared.clock.sleep(pause).await;
             pause *= 4;
         }
-        let message = "another process starts or purges the run; try again";
+        let message = "another process is starting or purging the run; retry";
         Err(Error::new(ErrorKind::Unavailable, message).with_run(&self.run))
     }
 
@@ -419,11 +418,11 @@ impl<S: State> ValidatedStart<S> {
                 || Box::pin(has_same_input(shared, graph, run, facts.input)).await?);
         if !is_same {
             let what = if is_same_workflow { "another input" } else { "another workflow" };
-            let message = format!("the run was started before with {what}; use another id");
+            let message = format!("the run was already started with {what}; use another id");
             return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run));
         }
         if !same_start(&head.facts, facts) {
-            let message = "the run was started before by another node, or by none; use another id";
+            let message = "the run was already started by another node, or without one; use another id";
             return Err(Error::new(ErrorKind::AlreadyExists, message).with_run(run));
         }
         let watching =
@@ -456,7 +455,7 @@ impl<S: State> ValidatedStart<S> {
 /// Returns the error for a run that started here and cannot be found. It may have ended meanwhile, so it is not started again.
 fn unrecorded(run: &RunKey) -> Error {
     let message =
-        "the run goes on in this process without any record, or has ended by now; start it again when it has";
+        "this process drives the run without a record, or the run just ended; start it again after its end";
     Error::new(ErrorKind::Unavailable, message).with_run(run)
 }
 

@@ -74,7 +74,7 @@ pub fn queue_of(facts: &RunFacts) -> Option<&str> {
 
 /// Returns the pause reason of a run that waits for a slot of this queue.
 pub fn queue_hold(queue: &str) -> String {
-    format!("it waits for its turn in the queue `{queue}`")
+    format!("it waits for a slot of queue `{queue}`")
 }
 
 /// Returns the events that put a run on hold when a retry, a move, a fork or an import makes it active; none without a queue.

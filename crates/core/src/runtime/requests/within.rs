@@ -25,7 +25,7 @@ use crate::state::State;
 /// # Cancel safety
 ///
 /// Not cancel safe: roll the transaction back.
-#[must_use = "a start does nothing until it is awaited"]
+#[must_use = "a run starts only when the future is awaited"]
 pub struct StartWithin<'c, S: State> {
     request: StartRequest<S>,
     connection: &'c mut (dyn Any + Send),
@@ -108,7 +108,7 @@ async fn begin<S: State>(
     let first = checked.first();
     let ValidatedStart { shared, graph, run, facts, policy, .. } = checked;
     if policy.frequency == CheckpointFrequency::Disabled {
-        let message = "with checkpoints disabled there is no record that could be part of a transaction; set another policy";
+        let message = "a run without checkpoints cannot start in a transaction, because it has no record; set another policy";
         return Err(Error::new(ErrorKind::Invalid, message).with_run(&run));
     }
     let Some(transactions) = shared.store.transactions() else {
@@ -129,11 +129,11 @@ async fn begin<S: State>(
             Ok(TransactionalStart { shared, graph, run, facts, policy })
         }
         Err(error) if error.kind() == ErrorKind::Conflict => {
-            let message = "there is a run with the id; use another, or roll the transaction back and start it to find it";
+            let message = "a run with this id exists; use another id, or roll back the transaction and start the run to get its handle";
             Err(Error::new(ErrorKind::AlreadyExists, message).with_run(&run).with_source(error))
         }
         Err(error) if error.kind() == ErrorKind::Invalid => {
-            let message = format!("{}; `within` was given a `{given}`", error.message());
+            let message = format!("{}; `within` received a `{given}`", error.message());
             Err(Error::new(ErrorKind::Invalid, message).with_run(&run).with_source(error))
         }
         Err(error) => Err(error.with_run(&run)),
@@ -172,7 +172,7 @@ impl<S: State> TransactionalStart<S> {
         let Self { shared, graph, run, facts, policy } = self;
         if shared.store.head(&run).await?.is_none() {
             let message =
-                "there is no such run; follow it after the commit of the transaction in which it was started";
+                "cannot find the run; follow it after the commit of the transaction that started it";
             return Err(Error::new(ErrorKind::NotFound, message).with_run(&run));
         }
         let Some(permit) = shared.admission.try_admit(&run, &facts) else {

@@ -97,7 +97,7 @@ impl NodeContext {
 }
 
 /// The writing end of a stream: see [`NodeContext::stream`].
-#[must_use = "nothing is sent until it is told to"]
+#[must_use = "a stream is empty until `send` is called"]
 pub struct StreamWriter {
     cx: NodeContext,
     shared: Weak<RuntimeInner>,
@@ -222,7 +222,7 @@ impl StreamWriter {
                 let bytes = data.as_ref().map_or(0, |data| data.get().len());
                 if gathered.all + bytes > LONGEST {
                     let message = format!(
-                        "the stream has more than {LONGEST} bytes; keep it elsewhere, and send a reference"
+                        "the stream has more than {LONGEST} bytes; store it elsewhere, and send a reference"
                     );
                     return Err(Error::new(ErrorKind::TooLarge, message).with_node(self.cx.node()));
                 }

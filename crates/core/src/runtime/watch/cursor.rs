@@ -125,8 +125,12 @@ impl FromStr for LogCursor {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let bad =
-            || Error::new(ErrorKind::Invalid, "not a cursor of a watcher; take one that a watcher gave");
+        let bad = || {
+            Error::new(
+                ErrorKind::Invalid,
+                "the text is not a cursor of a watcher; use a cursor that a watcher returned",
+            )
+        };
         let mut parts = text.split('/');
         let last = match parts.next() {
             Some(NONE) => None,
@@ -167,7 +171,8 @@ impl FromStr for WatchCursor {
         let root = parts.next().unwrap_or_default().parse()?;
         let child = |part: &str| {
             let (run, place) = part.split_once('=').ok_or_else(|| {
-                Error::new(ErrorKind::Invalid, "not a cursor of a watcher: a child has no place")
+                Error::new(ErrorKind::Invalid, "the text is not a cursor of a watcher: a child has no position; use a cursor that a watcher \
+                    returned")
             })?;
             Ok((RunId::new(run)?, place.parse()?))
         };

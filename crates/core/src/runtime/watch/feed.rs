@@ -373,8 +373,8 @@ impl Tail {
 }
 
 fn another_life(run: &RunKey, seq: Seq) -> Error {
-    let message = "the run has no such record as the cursor names: it was purged and another was started under its name, or its store \
-                   lost records; watch it from its start";
+    let message = "the run does not have the record of the cursor: it was purged and its id started again, or its store lost records; watch \
+        it from its start";
     Error::new(ErrorKind::NotFound, message).with_run(run).with_seq(seq)
 }
 

@@ -121,7 +121,7 @@ impl WatchFilter {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a watch begins when it is awaited"]
+#[must_use = "a watch begins only when the future is awaited"]
 pub struct WatchRequest {
     shared: Arc<RuntimeInner>,
     run: RunKey,

@@ -542,7 +542,7 @@ impl WatchEvent {
     /// [`ErrorKind::Invalid`] if a node's value is not JSON, which earlier checks prevent.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|source| {
-            Error::new(ErrorKind::Invalid, "the event cannot be expressed in JSON").with_source(source)
+            Error::new(ErrorKind::Invalid, "cannot encode the event as JSON").with_source(source)
         })
     }
 }

@@ -128,7 +128,9 @@ impl Form {
             Self::AnyOf(forms) => self.any_of(forms, "{", |form| form.entries(entries)),
             // An enum is a variant's name, or an object with that name as its only key.
             Self::Units(_) | Self::Variants(_) => {
-                let [(name, value)] = entries else { return Err(self.fault("an object with not one key")) };
+                let [(name, value)] = entries else {
+                    return Err(self.fault("an object without exactly one key"));
+                };
                 let Some(form) = self.content(name) else {
                     return Err(self.fault("an object with another key"));
                 };
@@ -142,10 +144,10 @@ impl Form {
                     let told = |what: &str| Fault { path: Vec::new(), what: what.to_owned() }.at(key);
                     match fields.get(key) {
                         Some(_) if is_twice(entries, index) => {
-                            return Err(told("there twice, expected once"));
+                            return Err(told("appears twice, expected once"));
                         }
                         Some(field) => field.form.check(value).map_err(|fault| fault.at(key))?,
-                        None if *closed => return Err(told("expected no such field")),
+                        None if *closed => return Err(told("unknown field")),
                         None => {}
                     }
                 }
@@ -163,7 +165,7 @@ impl Form {
                 names().check(entries[at].1).map_err(|fault| fault.at(tag))?;
                 if is_twice(entries, at) {
                     return Err(
-                        Fault { path: Vec::new(), what: "there twice, expected once".to_owned() }.at(tag)
+                        Fault { path: Vec::new(), what: "appears twice, expected once".to_owned() }.at(tag)
                     );
                 }
                 let form = read::<String>(entries[at].1.get()).and_then(|name| variants.get(&name));

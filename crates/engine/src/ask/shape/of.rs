@@ -40,7 +40,7 @@ pub(super) const PLACES: usize = 400;
 /// assert!(Shape::of::<Vec<Even>>().check("[2, -4]").is_err());
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say what JSON an answer of it is",
+    message = "`{Self}` does not describe the JSON of its answers",
     label = "is not `AnswerShape`",
     note = "derive it: `#[derive(Deserialize, AnswerShape)]`; for a type of another crate, ask with `Ask::shaped`, or put it into a \
             field with `#[answer(as = String)]`, naming a type that takes the same JSON"

@@ -53,7 +53,7 @@ impl Form {
             Self::Nullable(form) => or_null(form.words(depth)),
             Self::List(form) if shallow || **form == Self::Any => "list".to_owned(),
             Self::List(form) => format!("list, each {}", inner(form)),
-            Self::Tuple { forms, .. } if forms.is_empty() => "list of nothing".to_owned(),
+            Self::Tuple { forms, .. } if forms.is_empty() => "list without elements".to_owned(),
             Self::Tuple { forms, .. } if shallow => format!("list of {}", forms.len()),
             Self::Tuple { forms, .. } => {
                 format!("list of {}: {}", forms.len(), listed(forms.iter().map(inner)))
@@ -129,7 +129,7 @@ fn or_null(words: String) -> String {
 
 fn one_of(names: impl ExactSizeIterator<Item = String>) -> String {
     if names.len() == 0 {
-        "nothing: there is no choice".to_owned()
+        "no value: there is no choice".to_owned()
     } else {
         format!("one of: {}", listed(names))
     }

@@ -23,7 +23,7 @@ impl Machine {
         at: Timestamp,
     ) -> Result<()> {
         let corrupt = |error: Error| {
-            Error::new(ErrorKind::Corrupt, "an answer to a question that was not open").with_source(error)
+            Error::new(ErrorKind::Corrupt, "the log answers a question that was not open").with_source(error)
         };
         let posed = self.find_question(id).map_err(corrupt)?;
         let id = self.id_of(&posed);
@@ -35,7 +35,7 @@ impl Machine {
                 self.frontier.let_go_on(&posed.key);
                 if let Answer::Reject(comment) = answer {
                     let who = by.map_or_else(String::new, |by| format!(" by {by}"));
-                    let message = format!("going on behind the node was rejected{who}: {comment}");
+                    let message = format!("continuing after the node was rejected{who}: {comment}");
                     let node = self.name(posed.key.0).clone();
                     self.standing.fail(Failure::new(FailureKind::Rejected, message).with_node(&node));
                 }

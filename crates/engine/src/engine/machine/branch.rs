@@ -133,7 +133,7 @@ impl Machine {
         if let Some((key, _)) = going {
             let (node, visit) = (self.name(key.0), key.1);
             let message = format!(
-                "`{node}@{visit}` may have done what must not be done twice; answer what became of it first"
+                "`{node}@{visit}` may have done work that must not be repeated; answer the question about its outcome first"
             );
             return refuse(ErrorKind::WrongStatus, message);
         }

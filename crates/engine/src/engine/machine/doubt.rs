@@ -52,7 +52,7 @@ impl Machine {
         signal: &Signal,
     ) -> Result<()> {
         let key = self.doubt(question).ok_or_else(|| {
-            let message = format!("an answer to a question that was not open: {question}");
+            let message = format!("the log answers the question `{question}`, which was not open");
             Error::new(ErrorKind::Corrupt, message)
         })?;
         if let Some(activation) = self.frontier.activation_mut(&key) {

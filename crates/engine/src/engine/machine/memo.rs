@@ -48,8 +48,12 @@ impl Machine {
     /// Absorbs the expiry of a question.
     pub(super) fn absorb_expired(&mut self, expired: &Expired) -> Result<()> {
         let Expired { node, visit, name, at } = expired;
-        let missing =
-            || Error::new(ErrorKind::Corrupt, format!("the question `{name}` expires, but was not asked"));
+        let missing = || {
+            Error::new(
+                ErrorKind::Corrupt,
+                format!("the log expires the question `{name}`, which was not asked"),
+            )
+        };
         let memos = self.memos(node, *visit)?;
         let Some(Memo::Asked(asked)) = memos.get_mut(name) else { return Err(missing()) };
         let asked = Arc::make_mut(asked);

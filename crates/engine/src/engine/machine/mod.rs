@@ -157,7 +157,7 @@ impl Machine {
 
     fn absorb_start(&mut self, started: &Started) -> Result<()> {
         if self.progress.started() > 0 {
-            return Err(Error::new(ErrorKind::Corrupt, "the log starts a run that has been started"));
+            return Err(Error::new(ErrorKind::Corrupt, "the log starts the run a second time"));
         }
         let Started { entry, graph, life, config, messages, secret, .. } = started;
         self.life = *life;
@@ -475,6 +475,6 @@ impl Machine {
 }
 
 fn not_in_flight(node: &NodeName, visit: Visit) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("the log speaks of visit {visit}, which was not in flight"))
+    Error::new(ErrorKind::Corrupt, format!("the log names visit {visit}, which was not active"))
         .with_node(node)
 }

@@ -72,10 +72,8 @@ impl Machine {
             None => Ok(false),
             Some(sent) if sent.print == key.print => Ok(true),
             Some(_) => {
-                let message = format!(
-                    "another message was sent with the key `{}`; send this one with a key of its own",
-                    key.name
-                );
+                let message =
+                    format!("another message has the key `{}`; send this message with another key", key.name);
                 Err(Error::new(ErrorKind::AlreadyExists, message))
             }
         }

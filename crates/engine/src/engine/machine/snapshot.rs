@@ -355,7 +355,7 @@ impl StoredMachine {
     fn check(&self) -> Result<(), InvalidBase> {
         let names: BTreeSet<_> = self.nodes.iter().map(|node| &node.name).collect();
         if names.len() < self.nodes.len() {
-            return Err(InvalidBase("a node stands in it twice"));
+            return Err(InvalidBase("a node appears twice"));
         }
         let small = |count: u64| count <= u64::from(MOST);
         let counted = |node: &StoredNode| [node.visits, node.returned, node.replans].map(u64::from);
@@ -363,17 +363,17 @@ impl StoredMachine {
         let failed = activations.map(|activation| u64::from(activation.failed));
         let counts = self.nodes.iter().flat_map(counted).chain(failed);
         if !counts.chain([self.tick, self.started, self.messages]).all(small) {
-            return Err(InvalidBase("it counts further than any run gets"));
+            return Err(InvalidBase("a count is out of range"));
         }
         if !self.letters.as_ref().is_none_or(|letters| letters.is_sound()) {
-            return Err(InvalidBase("its letters are not in order"));
+            return Err(InvalidBase("its outbox messages are out of order"));
         }
         let mut keys = BTreeSet::new();
         for activation in self.in_flight.iter().chain(&self.stopped_at) {
             let (node, visit) = (activation.node, activation.visit);
             let visits = self.nodes.get(node as usize).map_or(0, |node| node.visits);
             if visit.get() == 0 || visit.get() > visits || !keys.insert((node, visit)) {
-                return Err(InvalidBase("an activation stands in it twice, or was never made"));
+                return Err(InvalidBase("an activation appears twice, or was never started"));
             }
         }
         Ok(())

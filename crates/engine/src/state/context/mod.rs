@@ -67,7 +67,8 @@ impl Context {
         let Some(value) = self.get_value(key) else { return Ok(None) };
         T::deserialize(value).map(Some).map_err(|source| {
             let wanted = std::any::type_name::<T>();
-            let message = format!("channel \"{key}\" is no {wanted}: {source}; read it as what it is");
+            let message =
+                format!("channel \"{key}\" is not of type {wanted}: {source}; read it as its stored type");
             Error::new(ErrorKind::Invalid, message).with_source(source)
         })
     }

@@ -155,7 +155,7 @@ fn values_are_read_as_types() {
     assert_eq!(state.get::<u8>("a").unwrap(), Some(1));
     assert_eq!(state.get::<u8>("b").unwrap(), None);
     let error = state.get::<String>("a").unwrap_err();
-    assert!(error.message().starts_with("channel \"a\" is no alloc::string::String"), "{error}");
+    assert!(error.message().starts_with("channel \"a\" is not of type alloc::string::String"), "{error}");
     assert!(Context::try_from(json!([])).is_err());
 }
 

@@ -14,7 +14,7 @@ pub struct First;
 /// An `Option`, the only type that can be unset.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a channel with `#[state(first)]`",
-    label = "cannot say that nothing was written yet",
+    label = "cannot represent an unset value",
     note = "make it an `Option<{Self}>`: it is unset while it is `None`"
 )]
 pub trait FirstChannel: Sized {

@@ -27,7 +27,7 @@ pub struct MinOption;
 fn wins<T: PartialOrd>(channel: &ChannelId, current: &T, input: &T, wanted: Ordering) -> Result<bool> {
     match input.partial_cmp(current) {
         Some(order) => Ok(order == wanted),
-        None => Err(channel.invalid("the update has no order with the value that is there; is it NaN?")),
+        None => Err(channel.invalid("cannot order the update and the current value; check for NaN")),
     }
 }
 

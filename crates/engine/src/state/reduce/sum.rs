@@ -31,9 +31,8 @@ pub trait SumChannel: Clone + PartialEq + Send + Sync + 'static {
     fn is_zero(&self) -> bool;
 }
 
-const WIDER: &str = "the draft changed it by more than its type can hold; widen the type";
-const LOWERED: &str = "the draft lowered it, which a sum of unsigned numbers cannot express; \
-                       use a signed type, or the reducer `last`";
+const WIDER: &str = "the draft changed the sum by more than its type can hold; widen the type";
+const LOWERED: &str = "the draft lowered the sum, which unsigned numbers cannot express; use a signed type, or the reducer `last`";
 
 macro_rules! integer {
     ($no_difference:ident: $($ty:ty)*) => {$(

@@ -81,30 +81,27 @@ impl Tracker {
             };
         }
         let why = match self.refusal.into_inner() {
-            Some(Refusal::NotANumber) => "NaN cannot be stored, JSON has none; use an Option and store None",
+            Some(Refusal::NotANumber) => "NaN cannot be stored in JSON; use an Option and store None",
             Some(Refusal::Infinite) => {
-                "an infinity cannot be stored, JSON has none; use an Option, or a large finite number"
+                "an infinity cannot be stored in JSON; use an Option, or a large finite number"
             }
-            Some(Refusal::TooWide) => {
-                "an integer beyond 64 bits cannot be stored, it could not be read back; store it as text"
-            }
+            Some(Refusal::TooWide) => "an integer beyond 64 bits cannot be read back; store it as text",
             Some(Refusal::TooDeep) => {
                 let message = format!(
-                    "{place}: nested deeper than {MAX_DEPTH} levels, which could not be read back; flatten it"
+                    "{place}: a value nested deeper than {MAX_DEPTH} levels cannot be read back; flatten it"
                 );
                 return Error::new(ErrorKind::Invalid, message);
             }
-            Some(Refusal::BadRaw) => "the raw JSON text could not be read back; store it as a string",
+            Some(Refusal::BadRaw) => "the raw JSON text cannot be read back; store it as a string",
             Some(Refusal::NullInSome) => {
                 "a Some that is written as null would be read back as None; use an enum with a variant for each case, \
                  or a bool for Some(())"
             }
             Some(Refusal::EmptyVariant) => {
-                "a variant with empty parentheses could not be read back; declare it without them"
+                "a variant with empty parentheses cannot be read back; declare it without them"
             }
             Some(Refusal::SameKey) => {
-                "two entries have this key once they are JSON, of which only one would be read back, or none; \
-                 make the keys differ, or rename the field or tag"
+                "two entries have this key in JSON, so at most one would be read back; make the keys differ, or rename the field or tag"
             }
             None => {
                 let message = format!(

@@ -41,7 +41,7 @@ fn value_without_json_form_is_refused_with_path() {
         BTreeMap::from([("scores", vec![Tree::Unit, Tree::Pair(Box::new(Tree::Float(f64::NAN)), 1)])]);
     assert_eq!(
         refused(&state),
-        "value[\"scores\"][1].Pair[0].Float: NaN cannot be stored, JSON has none; use an Option and store None"
+        "value[\"scores\"][1].Pair[0].Float: NaN cannot be stored in JSON; use an Option and store None"
     );
     assert!(refused(f32::INFINITY).contains("infinity cannot be stored"));
     let deep = Tree::Named { inner: Box::new(Tree::Wide(i128::MAX)), more: Vec::new() };

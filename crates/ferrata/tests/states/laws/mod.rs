@@ -162,11 +162,11 @@ proptest! {
         if wanted.unsigned < base.unsigned {
             let message = outcome.unwrap_err().message().to_owned();
             // The first of several is named.
-            let lowered = message.starts_with("channel \"unsigned\": the draft lowered it");
+            let lowered = message.starts_with("channel \"unsigned\": the draft lowered the sum");
             prop_assert!(lowered || message.starts_with("channel \"total\""), "{}", message);
         } else if wanted.total.checked_sub(base.total).is_none() {
             let message = outcome.unwrap_err().message().to_owned();
-            prop_assert!(message.starts_with("channel \"total\": the draft changed it by more"), "{}", message);
+            prop_assert!(message.starts_with("channel \"total\": the draft changed the sum by more"), "{}", message);
         } else {
             outcome.unwrap();
             prop_assert_eq!(live, wanted);

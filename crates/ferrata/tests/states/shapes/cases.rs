@@ -132,18 +132,18 @@ fn shape_refusal_names_path() {
             refusal(Shape::of::<Option<Mixed>>(), r#"{"a":{"a":"A"}}"#),
             "at /a/a: expected an integer from 0 to 255, found text",
         ),
-        (refusal(Shape::of::<Plain>(), r#"{"a":1,"c":true,"a":1}"#), "at /a: there twice, expected once"),
+        (refusal(Shape::of::<Plain>(), r#"{"a":1,"c":true,"a":1}"#), "at /a: appears twice, expected once"),
         (
             refusal(Shape::of::<Plain>(), "[1,null,true]"),
             "expected an object with a (integer from 0 to 255), b (text, optional), c (true or false), found a list",
         ),
-        (refusal(Shape::of::<Denies>(), r#"{"a":1,"b":2}"#), "at /b: expected no such field"),
+        (refusal(Shape::of::<Denies>(), r#"{"a":1,"b":2}"#), "at /b: unknown field"),
         (refusal(Shape::of::<Internal>(), r#"{"b":1}"#), "at /a: missing, expected one of: A, B"),
         (
             refusal(Shape::of::<Internal>(), r#"{"a":"C"}"#),
             "at /a: expected one of: A, B, found another text",
         ),
-        (refusal(Shape::of::<Internal>(), r#"{"a":"A","a":"A"}"#), "at /a: there twice, expected once"),
+        (refusal(Shape::of::<Internal>(), r#"{"a":"A","a":"A"}"#), "at /a: appears twice, expected once"),
         (
             refusal(Shape::of::<Internal>(), r#"{"a":"B"}"#),
             "at /b: missing, expected an integer from 0 to 255",
@@ -158,7 +158,7 @@ fn shape_refusal_names_path() {
         ),
         (
             refusal(Shape::of::<AdjacentClosed>(), r#"{"a":"C","b":{"a":true,"b":1}}"#),
-            "at /b/b: expected no such field",
+            "at /b/b: unknown field",
         ),
         (
             refusal(Shape::of::<Untagged>(), "null"),
@@ -171,7 +171,7 @@ fn shape_refusal_names_path() {
         (refusal(Shape::choices(["a", "b"]), r#"{"a":null}"#), "expected one of: a, b, found an object"),
         (
             refusal(Shape::choices([""; 0]), r#""a""#),
-            "expected nothing: there is no choice, found another text",
+            "expected no value: there is no choice, found another text",
         ),
         (refusal(Shape::any(), "yes"), "not JSON: expected value at line 1 column 1"),
         (refusal(Shape::any(), ""), "not JSON: EOF while parsing a value at line 1 column 0"),
@@ -199,7 +199,7 @@ fn a_shape_is_told_in_a_few_words() {
         (Shape::of::<bool>(), "true or false"),
         (Shape::of::<Option<Option<u64>>>(), "an integer from 0 or null"),
         (Shape::of::<Vec<String>>(), "a list, each text"),
-        (Shape::of::<[u8; 0]>(), "a list of nothing"),
+        (Shape::of::<[u8; 0]>(), "a list without elements"),
         (Shape::of::<BTreeMap<String, f64>>(), "an object, each value a number"),
         (
             Shape::of::<Plain>(),
@@ -219,7 +219,7 @@ fn a_shape_is_told_in_a_few_words() {
             Shape::of::<Option<Untagged>>(),
             "an integer from 0 to 255 or an object with a (text) or a list, each true or false or null",
         ),
-        (Shape::any_of([]), "nothing: there is no choice"),
+        (Shape::any_of([]), "no value: there is no choice"),
         (
             Shape::choices((0..14).map(|index| index.to_string())),
             "one of: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more",

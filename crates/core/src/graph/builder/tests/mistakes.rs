@@ -19,14 +19,14 @@ fn no_nodes() {
 
 #[test]
 fn no_entry() {
-    check(nodes("a"), &["has no entry; say where a run starts, as in `.entry(\"a\")`"]);
+    check(nodes("a"), &["has no entry; set the first node of a run, as in `.entry(\"a\")`"]);
 }
 
 #[test]
 fn two_entries() {
     check(
         nodes("a b").edge("a", "b").entry("a").entry("b"),
-        &["has more than one entry, `a` and `b`; name one"],
+        &["has more than one entry, `a` and `b`; keep one"],
     );
 }
 
@@ -36,7 +36,7 @@ fn names_that_are_refused() {
         Graph::builder("my graph").node("a/b", async |_, s| Ok(s)).entry("a/b"),
         &[
             "workflow name \"my graph\" contains ' '; use 1 to 128 of A-Z a-z 0-9 . _ : - and do not start with a dot",
-            "node `a/b`: contains '/', which stands between a subgraph and its nodes; use another character",
+            "node `a/b`: contains '/', which separates a subgraph from its nodes; use another character",
         ],
     );
 }
@@ -56,8 +56,8 @@ fn nodes_that_wait_and_must_not_be_repeated() {
         .effect(Effect::External)
         .entry("child")
         .edge("child", "gate");
-    let message = "is declared `External`, so it must not be started twice and cannot wait; declare another effect, and do what must \
-                   not be repeated in a node beside it";
+    let message = "is declared `External`, so it cannot wait, because a node that waits starts again; declare another effect, and move the \
+        work that must not be repeated to another node";
     check(
         waits,
         &["child", "gate"].map(|name| format!("node `{name}`: {message}")).each_ref().map(String::as_str),
@@ -77,7 +77,7 @@ fn versions_and_revisions_that_are_refused() {
             .edge("a", ["b", "c"]),
         &[
             "has a version of 257 bytes; use at most 256",
-            "node `b`: has an empty revision; give it some text, or leave it out",
+            "node `b`: has an empty revision; add text, or leave it out",
             "node `c`: has a revision with the control character '\\n'; leave it out",
         ],
     );
@@ -96,10 +96,10 @@ fn limits_of_zero() {
             .deadline(Duration::ZERO),
         &[
             "allows 0 steps; use at least 1, or `unlimited_steps`",
-            "allows 0 activations at once; use at least 1, or leave `concurrency` out",
+            "allows 0 concurrent activations; use at least 1, or leave `concurrency` out",
             "has a deadline of zero; use a longer one, or leave `deadline` out",
             "node `a`: has a timeout of zero; use a longer one, or leave `timeout` out",
-            "node `a`: may be visited 0 times; use at least 1, or leave `max_visits` out",
+            "node `a`: allows 0 visits; use at least 1, or leave `max_visits` out",
             "node `a`: joins at least 0 tokens; use at least 1, or `Join::Any` to run for each",
         ],
     );
@@ -117,7 +117,7 @@ fn a_retry_policy_that_cannot_be() {
 fn a_node_added_twice() {
     check(
         nodes("a b b").entry("a").edge("a", "b"),
-        &["node `b`: is added twice; give each node a name of its own"],
+        &["node `b`: is added twice; give each node its own name"],
     );
 }
 
@@ -134,14 +134,14 @@ fn unknown_names_anywhere() {
             .on_failure()
             .route("reveiw", ["write", "pubish"], |_, _| "write"),
         &[
-            "there is no node `writ`; did you mean `write`?",
-            "there is no node `nowhere`; add it with `node` or `add`",
-            "node `publish`: as its retry target, there is no node `wirte`; did you mean `write`?",
-            "edge `write` -> `reviw`: there is no node `reviw`; did you mean `review`?",
-            "edge `reviw` -> `publish`: there is no node `reviw`; did you mean `review`?",
-            "edge `x` -> `publish`: there is no node `x`; add it with `node` or `add`",
-            "edge `reveiw` -> `write`: there is no node `reveiw`; did you mean `review`?",
-            "edge `reveiw` -> `pubish`: there is no node `pubish`; did you mean `publish`?",
+            "the node `writ` does not exist; did you mean `write`?",
+            "the node `nowhere` does not exist; add it with `node` or `add`",
+            "node `publish`: as its retry target, the node `wirte` does not exist; did you mean `write`?",
+            "edge `write` -> `reviw`: the node `reviw` does not exist; did you mean `review`?",
+            "edge `reviw` -> `publish`: the node `reviw` does not exist; did you mean `review`?",
+            "edge `x` -> `publish`: the node `x` does not exist; add it with `node` or `add`",
+            "edge `reveiw` -> `write`: the node `reveiw` does not exist; did you mean `review`?",
+            "edge `reveiw` -> `pubish`: the node `pubish` does not exist; did you mean `publish`?",
         ],
     );
 }
@@ -150,7 +150,7 @@ fn unknown_names_anywhere() {
 fn one_bad_edge_in_list_is_one_mistake() {
     check(
         nodes("start a b c").entry("start").edge("strat", ["a", "b", "c"]),
-        &["edge `strat` -> `a`: there is no node `strat`; did you mean `start`?"],
+        &["edge `strat` -> `a`: the node `strat` does not exist; did you mean `start`?"],
     );
 }
 
@@ -159,8 +159,8 @@ fn successors_of_unknown_node_are_not_blamed() {
     check(
         nodes("a b").entry("a").edge("a", "middle").edge("middle", "b"),
         &[
-            "edge `a` -> `middle`: there is no node `middle`; add it with `node` or `add`",
-            "edge `middle` -> `b`: there is no node `middle`; add it with `node` or `add`",
+            "edge `a` -> `middle`: the node `middle` does not exist; add it with `node` or `add`",
+            "edge `middle` -> `b`: the node `middle` does not exist; add it with `node` or `add`",
         ],
     );
 }
@@ -260,9 +260,7 @@ fn a_modifier_of_edges_after_a_route() {
 fn an_edge_of_two_kinds() {
     check(
         nodes("a b").entry("a").edge("a", "b").when(|_| true).otherwise(),
-        &[
-            "edge `a` -> `b`: is made `otherwise` after `when`; an edge is of one kind, so declare another edge",
-        ],
+        &["edge `a` -> `b`: calls `otherwise` after `when`; an edge has one kind, so declare another edge"],
     );
 }
 
@@ -270,7 +268,9 @@ fn an_edge_of_two_kinds() {
 fn otherwise_without_when() {
     check(
         nodes("a b c").entry("a").edge("a", "b").otherwise().edge("b", "c").when(|_| true),
-        &["edge `a` -> `b`: is an `otherwise`, but no `when` edge leaves `a`; add one, or drop `otherwise`"],
+        &[
+            "edge `a` -> `b`: is an `otherwise`, but no `when` edge leaves `a`; add one, or remove `otherwise`",
+        ],
     );
 }
 
@@ -284,10 +284,10 @@ fn routes_that_cannot_be() {
             |_, _| "b",
         ),
         &[
-            "node `a`: has two routes; make them one function",
-            "node `a`: has a route without targets; name every node it may choose",
-            "node `bb`: has a route without targets; name every node it may choose",
-            "node `bb`: has a route, but there is no node `bb`; did you mean `b`?",
+            "node `a`: has two routes; merge them into one function",
+            "node `a`: has a route without targets; name every node that it may choose",
+            "node `bb`: has a route without targets; name every node that it may choose",
+            "node `bb`: has a route, but the node `bb` does not exist; did you mean `b`?",
         ],
     );
 }
@@ -298,11 +298,11 @@ fn more_tokens_than_can_ever_come() {
     let diamond = || nodes("a b c d").entry("a").edge("a", ["b", "c"]).edge(["b", "c"], "d");
     check(
         diamond().join(Join::AtLeast(3)),
-        &["node `d`: joins at least 3 tokens, but only 2 tokens can come; use at most 2"],
+        &["node `d`: joins at least 3 tokens, but can receive only 2 tokens; use at most 2"],
     );
     check(
         nodes("a").join(Join::AtLeast(2)).entry("a"),
-        &["node `a`: joins at least 2 tokens, but only 1 token can come; use at most 1"],
+        &["node `a`: joins at least 2 tokens, but can receive only 1 token; use at most 1"],
     );
     assert!(diamond().join(Join::AtLeast(2)).build().is_ok());
     // A node that may run more than once may send more than one token.
@@ -325,8 +325,8 @@ fn a_count_at_the_head_of_a_loop() {
     check(
         looped(Join::AtLeast(1)),
         &[
-            "node `agent`: joins at least 1 token, but is the head of a loop, where rounds would mix; let the branches \
-             meet in another node that leads to it",
+            "node `agent`: joins at least 1 token, but is the head of a loop, where rounds would mix; join the branches in another node \
+             that leads to it",
         ],
     );
     assert!(looped(Join::All).join(Join::AtLeast(1)).build().is_ok());
@@ -348,7 +348,7 @@ fn channels_that_cannot_be() {
 #[test]
 fn a_name_that_is_the_librarys_own() {
     let builder = Graph::<Context>::builder("ferrata:elsewhere").node("a", async |_cx, s| Ok(s)).entry("a");
-    check(builder, &["has a name that begins with `ferrata:`, which is the library's own; use another"]);
+    check(builder, &["has a name that begins with `ferrata:`, which is reserved; use another name"]);
 }
 
 #[test]
@@ -361,13 +361,7 @@ fn all_at_once_as_one_error() {
         .concurrency(0)
         .build()
         .unwrap_err();
-    let text = "graph `g` has 6 mistakes:\n\
-        - allows 0 activations at once; use at least 1, or leave `concurrency` out\n\
-        - has no entry; say where a run starts, as in `.entry(\"write\")`\n\
-        - node `review`: is added twice; give each node a name of its own\n\
-        - node `review`: may be visited 0 times; use at least 1, or leave `max_visits` out\n\
-        - edge `write` -> `reveiw`: there is no node `reveiw`; did you mean `review`?\n\
-        - edge `review` -> `publish`: is an `otherwise`, but no `when` edge leaves `review`; add one, or drop `otherwise`";
+    let text = "graph `g` has 6 mistakes:\n- allows 0 concurrent activations; use at least 1, or leave `concurrency` out\n- has no entry; set the first node of a run, as in `.entry(\"write\")`\n- node `review`: is added twice; give each node its own name\n- node `review`: allows 0 visits; use at least 1, or leave `max_visits` out\n- edge `write` -> `reveiw`: the node `reveiw` does not exist; did you mean `review`?\n- edge `review` -> `publish`: is an `otherwise`, but no `when` edge leaves `review`; add one, or remove `otherwise`";
     assert_eq!(error.to_string(), text);
     assert_eq!(error.issues()[2].node_name(), Some("review"));
     assert_eq!(error.issues()[4].edge_ends(), Some(("write", "reveiw")));

@@ -217,11 +217,11 @@ fn mistakes_name_the_path() {
         || nodes("write").subgraph("review", &part(), Lens::whole()).entry("write").edge("write", "review");
     assert_eq!(
         issues(base().edge("reviw", "write")),
-        ["edge `reviw` -> `write`: there is no node `reviw`; did you mean `review`?"]
+        ["edge `reviw` -> `write`: the node `reviw` does not exist; did you mean `review`?"]
     );
     assert_eq!(
         issues(base().subgraph("review", &part(), Lens::whole())),
-        ["node `review`: is added twice; give each node a name of its own"]
+        ["node `review`: is added twice; give each node its own name"]
     );
     assert_eq!(
         issues(base().subgraph("again", &part(), Lens::whole()).retry(RetryPolicy::none())),
@@ -233,15 +233,13 @@ fn mistakes_name_the_path() {
     assert_eq!(
         issues(base().edge("review/lint", "write")),
         [
-            "edge `review/lint` -> `write`: there is no node `review/lint`; name the subgraph `review`, whose nodes only its own \
-             graph names",
+            "edge `review/lint` -> `write`: the node `review/lint` does not exist; name the subgraph `review`, because only its own graph \
+             can name its nodes",
         ]
     );
     assert_eq!(
         issues(base().node("review/x", async |_cx, s| Ok(s)).edge("write", "review/x")),
-        [
-            "node `review/x`: contains '/', which stands between a subgraph and its nodes; use another character"
-        ]
+        ["node `review/x`: contains '/', which separates a subgraph from its nodes; use another character"]
     );
     let long = "n".repeat(125);
     let deep = nodes(&long).entry(&*long).build().unwrap();
@@ -271,15 +269,14 @@ fn what_a_part_cannot_keep_is_refused() {
         assert_eq!(
             with(part),
             [format!(
-                "node `s`: its graph sets `{what}`, which holds for a run and not for a part of one; set it on this graph, or \
-                 run it as a child"
+                "node `s`: its graph sets `{what}`, which applies to a whole run; set it on this graph, or run the subgraph as a child"
             )]
         );
     }
     assert_eq!(
         with(review().migrate(1, |_| Ok(()))),
         [
-            "node `s`: its graph migrates its state, which is a part of another here; migrate the channels of this graph"
+            "node `s`: its graph migrates its state, which is part of the state of this graph; migrate the channels of this graph"
         ]
     );
 }
@@ -296,8 +293,8 @@ fn the_keys_of_a_part_bring_their_reducers() {
     assert_eq!(
         issues(twice),
         [
-            "node `u`: its channel `t.notes` joins by `union`, and by `append` in this graph; give both one reducer, or its \
-          lens another prefix"
+            "node `u`: its channel `t.notes` has the reducer `union`, and `append` in this graph; give both the same reducer, or its lens \
+             another prefix"
         ]
     );
     let whole = nodes("a")
@@ -329,9 +326,12 @@ fn overlapping_key_prefixes_are_refused() {
     assert_eq!(
         issues(uses(&["a.b.", "c.", "a.", "a.b.c.", "a.b."])),
         [
-            "node `s0`: its keys `a.b.` are a part of the keys `a.` of the subgraph `s2`; use prefixes of which neither begins with the other",
-            "node `s4`: its keys `a.b.` are a part of the keys `a.` of the subgraph `s2`; use prefixes of which neither begins with the other",
-            "node `s3`: its keys `a.b.c.` are a part of the keys `a.b.` of the subgraph `s4`; use prefixes of which neither begins with the other",
+            "node `s0`: its keys `a.b.` overlap with the keys `a.` of the subgraph `s2`; choose prefixes such that neither begins with the \
+             other",
+            "node `s4`: its keys `a.b.` overlap with the keys `a.` of the subgraph `s2`; choose prefixes such that neither begins with the \
+             other",
+            "node `s3`: its keys `a.b.c.` overlap with the keys `a.b.` of the subgraph `s4`; choose prefixes such that neither begins with \
+             the other",
         ]
     );
     assert_eq!(issues(uses(&["", "x"])).len(), 1);

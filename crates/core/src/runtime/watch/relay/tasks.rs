@@ -45,9 +45,9 @@ pub(super) async fn say(weak: Weak<RuntimeInner>) {
                 Some(Ok(())) => {}
                 // Watchers notice the gap by the chunk numbers.
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "chunks of streams did not reach other processes")
+                    tracing::debug!(%error, "cannot send chunks of streams to other processes")
                 }
-                None => tracing::debug!("the store takes too long to pass chunks of streams on"),
+                None => tracing::debug!("dropped chunks of streams; the store forwards them too slowly"),
             }
         }
         relayed.said.send_replace(after);
@@ -125,7 +125,9 @@ pub(super) async fn hear(weak: Weak<RuntimeInner>) {
                 drop(shared);
                 return listen(&weak, &*clock, texts).await;
             }
-            failed => tracing::debug!(?failed, "chunks of streams do not reach this process; trying again"),
+            failed => {
+                tracing::debug!(?failed, "cannot receive chunks of streams from other processes; will retry")
+            }
         }
         drop(shared);
         clock.sleep(RETRY).await;

@@ -66,7 +66,7 @@ impl FromStr for RunsCursor {
     /// [`ErrorKind::Invalid`] if the text is not a cursor.
     fn from_str(text: &str) -> Result<Self, Error> {
         read(text).ok_or_else(|| {
-            let message = "not a cursor of a watcher of many runs; take one that such a watcher gave";
+            let message = "the text is not a cursor of a watcher of many runs; use a cursor that such a watcher returned";
             Error::new(ErrorKind::Invalid, message)
         })
     }

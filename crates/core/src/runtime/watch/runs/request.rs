@@ -71,7 +71,7 @@ const SETTLES: Duration = Duration::from_secs(60);
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a watch begins when it is awaited"]
+#[must_use = "a watch begins only when the future is awaited"]
 pub struct RunsWatchRequest {
     shared: Arc<RuntimeInner>,
     query: Result<RunQuery>,
