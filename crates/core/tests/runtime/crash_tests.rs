@@ -85,7 +85,7 @@ async fn crash_test_finds_repeated_work() {
 async fn crash_test_refuses_to_run_nothing() {
     let graph = pays(&Arc::default(), Effect::Transactional);
     let told = panic_of(test(&graph).run(async |_case| {})).await;
-    assert!(told.contains("`pays` cannot be served") && told.contains("World::with_transactions"), "{told}");
+    assert!(told.contains("cannot serve `pays`") && told.contains("World::with_transactions"), "{told}");
     let checks = std::cell::Cell::new(0);
     let crashes = test(&graph).with_transactions().run(async |_case| checks.set(checks.get() + 1)).await;
     assert_eq!(checks.get(), 1 + crashes);

@@ -182,7 +182,7 @@ async fn data_loss_asks_about_started_external_nodes() {
         }
         let error = world.pass(run.wait()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-        assert!(error.to_string().contains("lost records"), "{error}");
+        assert!(error.to_string().contains("lost acknowledged records"), "{error}");
         let mut told = 0;
         while let Ok(Ok(Some(event))) = tokio::select! { biased; event = events.next() => Ok(event), () = tokio::task::yield_now() => Err(()) }
         {
