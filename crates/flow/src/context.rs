@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::Labels;
-use ferrata_core::{Error, ErrorKind, Fingerprint, RunKey, Timestamp, WorkflowName};
+use ferrata_core::{Error, Fingerprint, RunKey, Timestamp, WorkflowName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::change::CodeChange;
@@ -202,7 +203,7 @@ impl FlowContext {
             if ticket.entry.is_none() && ticket.patch() == Some(false) {
                 return false;
             }
-            match cx.record(&own, FlowEntry::<()>::Patch(true)).await {
+            match cx.recall_or_record(&own, &ticket, FlowEntry::<()>::Patch(true)).await {
                 FlowEntry::Patch(has_patch) => has_patch,
                 _ => cx.stop(cx.changed(&own, "it was recorded as another kind")).await,
             }
@@ -279,7 +280,23 @@ impl FlowContext {
         NodeError::new(CodeChange::new(operation, operation).at(own.location).with_detail(detail)).fatal()
     }
 
-    /// Records an entry under the key of an operation, or returns the one that is recorded.
+    /// Returns the recorded entry of an operation, or records this one.
+    async fn recall_or_record<T>(
+        &self,
+        own: &OperationKey,
+        ticket: &GateTicket,
+        entry: FlowEntry<T>,
+    ) -> FlowEntry<T>
+    where
+        T: Serialize + DeserializeOwned + Send,
+    {
+        match ticket.entry.as_ref().and_then(|entry| entry.text.as_ref()) {
+            Some(text) => self.recall(own, text).await,
+            None => self.record(own, entry).await,
+        }
+    }
+
+    /// Records an entry under the key of an operation.
     pub(crate) async fn record<T>(&self, own: &OperationKey, entry: FlowEntry<T>) -> FlowEntry<T>
     where
         T: Serialize + DeserializeOwned + Send,
@@ -287,41 +304,22 @@ impl FlowContext {
         let Some(key) = &own.key else { return pending().await };
         match self.node().step(key.as_str(), || std::future::ready(Ok::<_, NodeError>(entry))).await {
             Ok(entry) => entry,
-            Err(error) => self.stop(self.unreadable::<T>(own, error)).await,
+            Err(error) => self.stop(error).await,
         }
     }
 
-    /// Returns the recorded entry of an operation.
-    pub(crate) async fn recall<T>(&self, own: &OperationKey) -> FlowEntry<T>
-    where
-        T: Serialize + DeserializeOwned + Send,
-    {
-        let Some(key) = &own.key else { return pending().await };
-        let missing = || {
-            let message = format!("the record of `{key}` is gone");
-            std::future::ready(Err::<FlowEntry<T>, _>(NodeError::new(message)))
-        };
-        match self.node().step(key.as_str(), missing).await {
+    /// Reads the recorded entry of an operation. The gate delivers it in its turn, so the driver of the run is not asked.
+    pub(crate) async fn recall<T: DeserializeOwned>(
+        &self,
+        own: &OperationKey,
+        text: &RawValue,
+    ) -> FlowEntry<T> {
+        match serde_json::from_str(text.get()) {
             Ok(entry) => entry,
-            Err(error) => self.stop(self.unreadable::<T>(own, error)).await,
-        }
-    }
-
-    /// Comes to the recorded failure of an operation in its turn.
-    pub(crate) async fn recall_failure(&self, own: &OperationKey) {
-        let key = own.key.as_deref().map(|key| format!("{key}.{FAILED}"));
-        let _: FlowEntry<()> = self.recall(&OperationKey { key, ..own.clone() }).await;
-    }
-
-    /// Says why an entry cannot be read: its type was changed, or the run stopped.
-    fn unreadable<T>(&self, own: &OperationKey, error: NodeError) -> NodeError {
-        let is_change = error
-            .source()
-            .downcast_ref::<Error>()
-            .is_some_and(|error| error.kind() == ErrorKind::GraphChanged);
-        match is_change {
-            true => self.changed(own, format!("its result is not of type {}", std::any::type_name::<T>())),
-            false => error,
+            Err(_) => {
+                let detail = format!("its result is not of type {}", std::any::type_name::<T>());
+                self.stop(self.changed(own, detail)).await
+            }
         }
     }
 
@@ -344,7 +342,7 @@ impl FlowContext {
             let ticket = cx.enter(&own, true).await;
             ticket.released().await;
             let value = make(&cx, own.key.as_deref().unwrap_or_default());
-            match cx.record(&own, FlowEntry::Value(value)).await {
+            match cx.recall_or_record(&own, &ticket, FlowEntry::Value(value)).await {
                 FlowEntry::Value(value) => value,
                 _ => cx.stop(cx.changed(&own, "it was recorded as another kind")).await,
             }

@@ -24,6 +24,8 @@ pub(crate) struct RecordedEntry {
     pub(crate) kind: OperationKind,
     /// Whether its result is recorded, or that it failed.
     pub(crate) has_result: bool,
+    /// The result of a step, a value, a patch or a compensation.
+    pub(crate) text: Option<Arc<RawValue>>,
     /// The error that it failed with.
     pub(crate) failure: Option<FailureRecord>,
     /// Its position among the operations that ended while others were open.
@@ -49,6 +51,7 @@ impl RecordedEntry {
         Self {
             kind,
             has_result: false,
+            text: None,
             failure: None,
             place: None,
             end_place: None,
@@ -119,7 +122,8 @@ impl RecordedEntries {
     fn add_step(&mut self, key: &str, part: Option<&str>, text: &Arc<RawValue>, place: Option<usize>) {
         // Other records are none of a flow: those of a later version, say. The function cannot ask for them.
         let Ok(record) = serde_json::from_str::<FlowEntry<IgnoredAny>>(text.get()) else {
-            self.entry(key, OperationKind::Step).has_result = true;
+            let entry = self.entry(key, OperationKind::Step);
+            (entry.has_result, entry.text) = (true, Some(Arc::clone(text)));
             return;
         };
         match (record, part) {
@@ -147,6 +151,7 @@ impl RecordedEntries {
                 };
                 let entry = self.entry(key, kind);
                 (entry.kind, entry.is_safe, entry.has_result, entry.place) = (kind, is_safe, true, place);
+                entry.text = Some(Arc::clone(text));
             }
             _ => {}
         }

@@ -8,10 +8,12 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use ferrata_core::node::{NodeContext, NodeError};
 
+use crate::again::FlowEnd;
 use crate::context::FlowContext;
 use crate::entry::OperationKind;
 use crate::error::FlowError;
-use crate::gate::{FailedOperation, GateDecision, ReplayGate};
+use crate::gate::{GateDecision, ReplayGate};
+use crate::gate_state::FailedOperation;
 
 /// How often the function is polled again before it counts as quiet, where nothing recorded fits: a future that yields wakes it a little later.
 const CONFIRMATIONS: u32 = 16;
@@ -72,7 +74,7 @@ async fn finish<O>(
 }
 
 impl<O> Future for FlowRunner<O> {
-    type Output = Result<O, NodeError>;
+    type Output = Result<FlowEnd<O>, NodeError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -94,7 +96,10 @@ impl<O> Future for FlowRunner<O> {
                 return Poll::Ready(Err(error));
             }
             if let Poll::Ready(result) = polled {
-                return Poll::Ready(result.map_err(node_error));
+                return Poll::Ready(result.map(FlowEnd::Returned).map_err(node_error));
+            }
+            if let Some(input) = this.gate.take_continuation() {
+                return Poll::Ready(Ok(FlowEnd::Continued(input)));
             }
             if this.waker.take() {
                 continue;

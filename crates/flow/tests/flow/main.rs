@@ -5,5 +5,6 @@ mod changes;
 mod effects;
 mod long;
 mod operations;
+mod passes;
 mod replays;
 mod sagas;
