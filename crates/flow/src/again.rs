@@ -16,6 +16,8 @@ pub(crate) enum FlowEnd<O> {
     Returned(O),
     /// The function begins again with this input.
     Continued(Value),
+    /// The run was cancelled, and the compensations of the function have run.
+    Undone,
 }
 
 impl FlowContext {
@@ -27,11 +29,11 @@ impl FlowContext {
     /// questions are withdrawn, outbox messages are sent, and registered compensations are forgotten.
     ///
     /// The future is never ready, so the function does not go on. Operations of the next pass have names of their own: the same name is another
-    /// operation, with another [`idempotency_key`](Self::idempotency_key), and questions have ids that begin with `main@2:`, `main@3:` and so on.
+    /// operation, with another [`idempotency_key`](Self::idempotency_key). Questions have ids that begin with `main@2:`, `main@3:` and so on.
     ///
     /// # Errors
     ///
-    /// None for the function. The run fails if the input is not of the type that the function takes, and with a
+    /// None for the function. The run fails if the input is not of the type that the function takes. It fails with a
     /// [`CodeChange`](crate::CodeChange) if this pass did not ask for every recorded operation with an effect.
     ///
     /// # Cancel safety
@@ -73,6 +75,8 @@ impl FlowContext {
                 Err(error) => return cx.stop(NodeError::new(error).fatal()).await,
                 Ok(_) if !cx.gate().check_end(None) => {}
                 Ok(_) if cx.gate().is_checking() => return cx.stop(NodeError::new(ReplayEnd).fatal()).await,
+                // The cancellation came before the end of the pass.
+                Ok(_) if cx.node().is_cleaning_up() => {}
                 Ok(input) => cx.gate().continue_with(input),
             }
             pending().await

@@ -208,6 +208,7 @@ async fn run_child<S: State, O>(
     let ticket = cx.enter(&own, false).await;
     ticket.released().await;
     if let Some(error) = ticket.entry.as_ref().and_then(|entry| entry.error()) {
+        cx.recall_failure(&own).await;
         return Err(error);
     }
     if cx.gate().is_checking() && !ticket.entry.as_ref().is_some_and(|entry| entry.has_result) {

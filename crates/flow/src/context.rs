@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::Labels;
-use ferrata_core::{Error, Fingerprint, RunKey, Timestamp, WorkflowName};
+use ferrata_core::runtime::StreamWriter;
+use ferrata_core::{Clock, Error, ErrorKind, Fingerprint, RunKey, Timestamp, WorkflowName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::change::CodeChange;
@@ -118,6 +118,11 @@ impl FlowContext {
         format!("{}:{name}", self.node().idempotency_key())
     }
 
+    /// Returns the clock of the runtime. Use it inside the work of a step, for pauses that need no record.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        self.node().clock()
+    }
+
     /// Waits until the run is cancelled or released by this process. Use it inside the work of a step, to stop early.
     ///
     /// # Cancel safety
@@ -134,6 +139,25 @@ impl FlowContext {
     /// As [`NodeContext::send_out`].
     pub fn send_out(&self, topic: impl AsRef<str>, payload: impl Serialize) -> Result<(), FlowError> {
         Ok(self.node().send_out(topic, payload)?)
+    }
+
+    /// Sends an event to watchers of the run, as [`NodeContext::emit`] does. No record holds it, and a replay sends it again.
+    ///
+    /// # Errors
+    ///
+    /// As [`NodeContext::emit`].
+    pub fn emit(&self, name: impl Into<String>, payload: impl Serialize) -> Result<(), FlowError> {
+        Ok(self.node().emit(name, payload)?)
+    }
+
+    /// Begins a durable stream of chunks for watchers of the run, as [`NodeContext::stream`] does. Begin it inside the work of a step: outside,
+    /// each replay begins it again.
+    ///
+    /// # Errors
+    ///
+    /// As [`NodeContext::stream`].
+    pub fn stream(&self, name: impl Into<String>) -> Result<StreamWriter, FlowError> {
+        Ok(self.node().stream(name)?)
     }
 
     /// Returns the time. The first call of this name records it, so a replay sees the same time.
@@ -291,7 +315,7 @@ impl FlowContext {
         T: Serialize + DeserializeOwned + Send,
     {
         match ticket.entry.as_ref().and_then(|entry| entry.text.as_ref()) {
-            Some(text) => self.recall(own, text).await,
+            Some(_) => self.recall(own).await,
             None => self.record(own, entry).await,
         }
     }
@@ -308,19 +332,37 @@ impl FlowContext {
         }
     }
 
-    /// Reads the recorded entry of an operation. The gate delivers it in its turn, so the driver of the run is not asked.
-    pub(crate) async fn recall<T: DeserializeOwned>(
-        &self,
-        own: &OperationKey,
-        text: &RawValue,
-    ) -> FlowEntry<T> {
-        match serde_json::from_str(text.get()) {
-            Ok(entry) => entry,
-            Err(_) => {
+    /// Returns the recorded entry of an operation. The driver orders it among the waits of the function.
+    pub(crate) async fn recall<T>(&self, own: &OperationKey) -> FlowEntry<T>
+    where
+        T: Serialize + DeserializeOwned + Send,
+    {
+        let Some(key) = &own.key else { return pending().await };
+        let missing = || {
+            let message = format!("the record of `{key}` is gone");
+            std::future::ready(Err::<FlowEntry<T>, _>(NodeError::new(message)))
+        };
+        let error = match self.node().step(key.as_str(), missing).await {
+            Ok(entry) => return entry,
+            Err(error) => error,
+        };
+        let is_change = error
+            .source()
+            .downcast_ref::<Error>()
+            .is_some_and(|error| error.kind() == ErrorKind::GraphChanged);
+        match is_change {
+            true => {
                 let detail = format!("its result is not of type {}", std::any::type_name::<T>());
                 self.stop(self.changed(own, detail)).await
             }
+            false => self.stop(error).await,
         }
+    }
+
+    /// Comes to the recorded failure of an operation in its turn.
+    pub(crate) async fn recall_failure(&self, own: &OperationKey) {
+        let key = own.key.as_deref().map(|key| format!("{key}.{FAILED}"));
+        let _: FlowEntry<()> = self.recall(&OperationKey { key, ..own.clone() }).await;
     }
 
     /// Records an error that the function is about to see. Returns it as a replay will see it.

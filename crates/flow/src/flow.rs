@@ -25,6 +25,7 @@ pub(crate) const NODE: &str = "main";
 /// The channels of the state of a flow.
 const INPUT: &str = "input";
 const OUTPUT: &str = "output";
+const UNDONE: &str = "undone";
 
 /// Makes a flow from a function.
 ///
@@ -102,7 +103,9 @@ where
         let (function, attempts) = (Arc::clone(function), settings.retry.attempts());
         let node = FlowNode { function, attempts, is_checking };
         // A pass without a result begins the next one.
-        let next = |state: &Context, _: &RouteContext<'_>| match state.contains_key(OUTPUT) {
+        let next = |state: &Context, _: &RouteContext<'_>| match state.contains_key(OUTPUT)
+            || state.contains_key(UNDONE)
+        {
             true => Route::none(),
             false => Route::to(NODE),
         };
@@ -110,6 +113,7 @@ where
             .add(NODE, node)
             .retry(settings.retry)
             .entry(NODE)
+            .clean_up_on_cancel()
             .route(NODE, [NODE], next)
             .unlimited_steps();
         if let Some(version) = &settings.version {
@@ -240,6 +244,7 @@ where
         let end = FlowRunner::new(&*self.function, cx, input, self.attempts, self.is_checking).await?;
         let set = match end {
             FlowEnd::Returned(output) => state.set(OUTPUT, output),
+            FlowEnd::Undone => state.set(UNDONE, true),
             FlowEnd::Continued(input) => {
                 read_input::<I>(&input)?;
                 // An operator may have moved a completed run to its node.

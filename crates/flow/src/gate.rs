@@ -15,7 +15,7 @@ use ferrata_core::{Error, ErrorKind};
 use crate::change::CodeChange;
 use crate::entry::{FlowEntry, OperationKind};
 use crate::error::FlowError;
-use crate::gate_state::{FailedOperation, FlushState, GateState};
+use crate::gate_state::{FailedOperation, FlushState, GateMode, GateState};
 use crate::names::{MAX_NAME_BYTES, slug};
 use crate::recorded::{RecordedEntries, RecordedEntry};
 use crate::ticket::GateTicket;
@@ -52,10 +52,16 @@ pub(crate) enum GateDecision {
 }
 
 impl ReplayGate {
-    /// Makes the gate of the attempt of `node`. If `is_checking`, nothing goes on without a record.
+    /// Makes the gate of the attempt of `node`. If `is_checking`, the function is only checked against its records.
     pub(crate) fn new(node: &NodeContext, is_checking: bool) -> Self {
         let recorded = RecordedEntries::read(node);
-        Self { state: Mutex::new(GateState { recorded, is_checking, ..GateState::default() }) }
+        let skips_undo = node.is_cleaning_up();
+        let mode = match (is_checking, skips_undo) {
+            (true, _) => GateMode::Check,
+            (false, true) => GateMode::Rewind,
+            (false, false) => GateMode::Work,
+        };
+        Self { state: Mutex::new(GateState { recorded, mode, skips_undo, ..GateState::default() }) }
     }
 
     fn state(&self) -> MutexGuard<'_, GateState> {
@@ -72,7 +78,37 @@ impl ReplayGate {
 
     /// Tells whether the replay only checks the function against the records.
     pub(crate) fn is_checking(&self) -> bool {
-        self.state().is_checking
+        self.state().mode == GateMode::Check
+    }
+
+    /// Tells whether the function has asked for everything that is recorded.
+    pub(crate) fn is_replayed(&self) -> bool {
+        self.state().recorded.unclaimed == 0
+    }
+
+    /// Begins nothing more, and ends the attempt when no step is at work: the run was cancelled.
+    pub(crate) fn wind_down(&self) {
+        self.state().mode = GateMode::WindDown;
+    }
+
+    /// Waits until the replay for a cancelled run has come to the end of the records.
+    pub(crate) async fn rewound(&self) {
+        poll_fn(|context| {
+            let mut state = self.state();
+            if state.is_rewound {
+                return Poll::Ready(());
+            }
+            state.rewind_waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Lets compensations begin after a replay for a cancelled run.
+    pub(crate) fn begin_undo(&self) {
+        let mut state = self.state();
+        // A timer that ended since the last try of the cleanup may have added a compensation, so recorded ones need not come first.
+        state.mode = GateMode::Work;
     }
 
     pub(crate) fn take_abort(&self) -> Option<NodeError> {
@@ -154,7 +190,7 @@ impl ReplayGate {
             state.abort.get_or_insert_with(|| changed(change.at(info.location)));
         }
         let place = entry.as_ref().and_then(|entry| entry.place);
-        state.add(info, place, entry.is_some());
+        state.add(info, place, entry.as_ref().map(|entry| entry.has_ended));
         drop(state);
         GateTicket::new(self, info.id, entry)
     }
@@ -166,7 +202,7 @@ impl ReplayGate {
         entry: Option<RecordedEntry>,
     ) -> GateTicket {
         let place = entry.as_ref().and_then(|entry| entry.end_place);
-        self.state().add(info, place, entry.is_some());
+        self.state().add(info, place, entry.as_ref().map(|entry| entry.has_result));
         GateTicket::new(self, info.id, entry)
     }
 
@@ -207,7 +243,21 @@ impl ReplayGate {
             FlushState::Wanted => return state.begin_flush(),
             FlushState::Idle => {}
         }
-        if state.granted.is_some() || state.waiting.all.is_empty() {
+        if state.mode == GateMode::WindDown {
+            if state.working == 0 {
+                state.abort = Some(NodeError::new("the run was cancelled").unfinished());
+                return GateDecision::Progress;
+            }
+            return GateDecision::Idle;
+        }
+        if state.granted.is_some() {
+            return GateDecision::Idle;
+        }
+        let is_replayed = state.is_replayed(is_confirmed);
+        if state.mode == GateMode::Rewind && !state.is_rewound && is_replayed && state.by_place.is_empty() {
+            return state.rewind(is_confirmed);
+        }
+        if state.waiting.all.is_empty() {
             return GateDecision::Idle;
         }
         if let Some((&place, &id)) = state.by_place.first_key_value() {
@@ -221,16 +271,15 @@ impl ReplayGate {
         if let Some(settled) = state.answer_patches(is_confirmed) {
             return settled;
         }
-        let is_replayed = match state.recorded.unclaimed {
-            0 => true,
-            _ if is_confirmed => state.recorded.unclaimed_effects == 0,
-            _ => false,
+        let recorded = match state.mode {
+            GateMode::Rewind => &state.waiting.ended,
+            _ => &state.waiting.recorded,
         };
-        if !is_replayed && let Some(&first) = state.waiting.recorded.first() {
+        if !is_replayed && let Some(&first) = recorded.first() {
             return state.release_next(first);
         }
         if is_replayed {
-            if state.is_checking && state.waiting.has_new() {
+            if state.mode == GateMode::Check && state.waiting.has_new() {
                 // What follows is not recorded, so the check is over.
                 state.abort = Some(NodeError::new(ReplayEnd).fatal());
                 return GateDecision::Progress;
@@ -249,7 +298,7 @@ impl ReplayGate {
         if !is_confirmed {
             return GateDecision::Unsure;
         }
-        if !state.is_checking
+        if state.mode != GateMode::Check
             && let Some(&first) = state.waiting.safe.first()
         {
             return state.release_next(first);

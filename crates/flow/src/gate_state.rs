@@ -33,7 +33,27 @@ pub(crate) struct GateState {
     pub(crate) abort: Option<NodeError>,
     /// The input of the next pass.
     pub(crate) continuation: Option<serde_json::Value>,
-    pub(crate) is_checking: bool,
+    pub(crate) mode: GateMode,
+    /// How many released operations are work of the function: steps, values and compensations.
+    pub(crate) working: usize,
+    /// Whether compensations follow the replay, so recorded ones do not count for it.
+    pub(crate) skips_undo: bool,
+    /// Whether a replay in [`GateMode::Rewind`] came to the end of the records.
+    pub(crate) is_rewound: bool,
+    pub(crate) rewind_waker: Option<Waker>,
+}
+
+/// The mode of the gate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum GateMode {
+    #[default]
+    Work,
+    /// Nothing goes on without a record.
+    Check,
+    /// The run was cancelled before the attempt: the function comes to the end of its records, and no further.
+    Rewind,
+    /// The run was cancelled during the attempt: steps at work end, and nothing begins.
+    WindDown,
 }
 
 /// The operations that wait at the gate, by what the gate does with them. A function may have thousands of them at once.
@@ -41,6 +61,8 @@ pub(crate) struct GateState {
 pub(crate) struct WaitingOperations {
     pub(crate) all: BTreeSet<u64>,
     pub(crate) recorded: BTreeSet<u64>,
+    /// The recorded ones that end at once.
+    pub(crate) ended: BTreeSet<u64>,
     pub(crate) safe: BTreeSet<u64>,
     /// The patches that are not decided.
     pub(crate) patches: BTreeSet<u64>,
@@ -51,6 +73,9 @@ impl WaitingOperations {
         self.all.insert(id);
         if operation.is_recorded {
             self.recorded.insert(id);
+            if operation.has_ended {
+                self.ended.insert(id);
+            }
         } else if operation.kind == OperationKind::Patch {
             self.patches.insert(id);
         }
@@ -60,7 +85,7 @@ impl WaitingOperations {
     }
 
     pub(crate) fn remove(&mut self, id: u64) {
-        for ids in [&mut self.all, &mut self.recorded, &mut self.safe, &mut self.patches] {
+        for ids in [&mut self.all, &mut self.recorded, &mut self.ended, &mut self.safe, &mut self.patches] {
             ids.remove(&id);
         }
     }
@@ -93,6 +118,7 @@ pub(crate) struct GateOperation {
     pub(crate) location: &'static Location<'static>,
     pub(crate) place: Option<usize>,
     pub(crate) is_recorded: bool,
+    pub(crate) has_ended: bool,
     pub(crate) is_safe: bool,
     pub(crate) is_released: bool,
     pub(crate) ends_by_itself: bool,
@@ -103,14 +129,16 @@ pub(crate) struct GateOperation {
 }
 
 impl GateState {
-    pub(crate) fn add(&mut self, info: OperationInfo<'_>, place: Option<usize>, is_recorded: bool) {
+    /// Adds an operation; `has_ended` says whether it ended, if it is recorded.
+    pub(crate) fn add(&mut self, info: OperationInfo<'_>, place: Option<usize>, has_ended: Option<bool>) {
         let OperationInfo { id, key, kind, location, is_safe } = info;
         let operation = GateOperation {
             key: key.to_owned(),
             kind,
             location,
             place,
-            is_recorded,
+            is_recorded: has_ended.is_some(),
+            has_ended: has_ended == Some(true),
             is_safe: is_safe || kind.is_safe(),
             is_released: false,
             ends_by_itself: false,
@@ -163,6 +191,7 @@ impl GateState {
         self.waiting.remove(id);
         let Some(operation) = self.operations.get_mut(&id) else { return };
         operation.is_released = true;
+        self.working += usize::from(!operation.kind.is_wait());
         operation.ends_by_itself = ends_by_itself;
         self.busy += usize::from(ends_by_itself);
         self.in_core += 1;
@@ -172,6 +201,31 @@ impl GateState {
         if let Some(waker) = operation.waker.take() {
             waker.wake();
         }
+    }
+
+    /// Tells whether the function has asked for every recorded operation, or for every one with an effect if it is quiet for sure.
+    pub(crate) fn is_replayed(&self, is_confirmed: bool) -> bool {
+        let undos = if self.skips_undo { self.recorded.unclaimed_undos } else { 0 };
+        match self.recorded.unclaimed - undos {
+            0 => true,
+            _ => is_confirmed && self.recorded.unclaimed_effects == undos,
+        }
+    }
+
+    /// Decides at the end of the records of a cancelled run: operations that ended go on, and then the compensations begin.
+    pub(crate) fn rewind(&mut self, is_confirmed: bool) -> GateDecision {
+        if let Some(&first) = self.waiting.ended.first() {
+            return self.release_next(first);
+        }
+        if self.operations.len() > self.waiting.all.len() {
+            return GateDecision::Idle;
+        }
+        if !is_confirmed {
+            return GateDecision::Unsure;
+        }
+        self.is_rewound = true;
+        self.rewind_waker.take().into_iter().for_each(Waker::wake);
+        GateDecision::Progress
     }
 
     pub(crate) fn begin_flush(&mut self) -> GateDecision {
@@ -191,6 +245,7 @@ impl GateState {
             self.recorded.open_places.remove(&place);
         }
         if operation.is_released {
+            self.working -= usize::from(!operation.kind.is_wait());
             self.busy -= usize::from(operation.ends_by_itself);
             self.in_core -= usize::from(!operation.is_working);
         }

@@ -41,6 +41,7 @@ mod error;
 mod flow;
 mod gate;
 mod gate_state;
+mod map;
 mod names;
 mod recorded;
 mod runner;

@@ -24,6 +24,8 @@ pub(crate) struct RecordedEntry {
     pub(crate) kind: OperationKind,
     /// Whether its result is recorded, or that it failed.
     pub(crate) has_result: bool,
+    /// Whether the operation ends at once: it has a result, its time has come, or its child was started.
+    pub(crate) has_ended: bool,
     /// The result of a step, a value, a patch or a compensation.
     pub(crate) text: Option<Arc<RawValue>>,
     /// The error that it failed with.
@@ -51,6 +53,7 @@ impl RecordedEntry {
         Self {
             kind,
             has_result: false,
+            has_ended: false,
             text: None,
             failure: None,
             place: None,
@@ -75,6 +78,8 @@ pub(crate) struct RecordedEntries {
     pub(crate) unclaimed: usize,
     /// How many of these have an effect.
     pub(crate) unclaimed_effects: usize,
+    /// How many of these are compensations.
+    pub(crate) unclaimed_undos: usize,
 }
 
 impl RecordedEntries {
@@ -108,9 +113,16 @@ impl RecordedEntries {
                 _ => {}
             }
         }
+        let now = node.now();
+        for entry in entries.by_key.values_mut() {
+            entry.has_ended =
+                entry.has_result || entry.has_begun || entry.until.is_some_and(|until| until <= now);
+        }
         let places = entries.by_key.values().flat_map(|entry| [entry.place, entry.end_place]);
         entries.open_places = places.flatten().collect();
         entries.unclaimed = entries.by_key.len();
+        let is_undo = |entry: &&RecordedEntry| entry.kind == OperationKind::Undo;
+        entries.unclaimed_undos = entries.by_key.values().filter(is_undo).count();
         entries.unclaimed_effects = entries.by_key.values().filter(|entry| !entry.is_safe).count();
         entries
     }
@@ -179,6 +191,7 @@ impl RecordedEntries {
         if !std::mem::replace(&mut entry.is_claimed, true) {
             self.unclaimed -= 1;
             self.unclaimed_effects -= usize::from(!entry.is_safe);
+            self.unclaimed_undos -= usize::from(entry.kind == OperationKind::Undo);
         }
         Some(entry.clone())
     }

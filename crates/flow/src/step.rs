@@ -13,7 +13,6 @@ use ferrata_core::node::NodeError;
 use ferrata_core::{Error, ErrorKind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use crate::context::{FlowContext, OperationKey};
 use crate::entry::{FlowEntry, OperationKind};
@@ -211,10 +210,11 @@ where
     ticket.released().await;
     if let Some(entry) = &ticket.entry {
         if let Some(error) = entry.error() {
+            cx.recall_failure(&own).await;
             return Err(error);
         }
-        if let Some(text) = &entry.text {
-            return Ok(cx.result(&own, text).await);
+        if entry.text.is_some() {
+            return Ok(cx.result(&own).await);
         }
     }
     if cx.gate().is_checking() {
@@ -386,8 +386,11 @@ impl FlowContext {
     }
 
     /// Returns the recorded result of a step.
-    pub(crate) async fn result<T: DeserializeOwned>(&self, own: &OperationKey, text: &RawValue) -> T {
-        let entry = self.recall(own, text).await;
+    pub(crate) async fn result<T>(&self, own: &OperationKey) -> T
+    where
+        T: Serialize + DeserializeOwned + Send,
+    {
+        let entry = self.recall(own).await;
         self.read(own, entry).await
     }
 

@@ -75,10 +75,11 @@ impl FlowContext {
             let ticket = cx.enter(&own, false).await;
             ticket.released().await;
             if let Some(error) = ticket.entry.as_ref().and_then(|entry| entry.error()) {
+                cx.recall_failure(&own).await;
                 return Err(error);
             }
-            if let Some(text) = ticket.entry.as_ref().and_then(|entry| entry.text.as_ref()) {
-                return Ok(cx.result(&own, text).await);
+            if ticket.entry.as_ref().is_some_and(|entry| entry.text.is_some()) {
+                return Ok(cx.result(&own).await);
             }
             if cx.gate().is_checking() {
                 return cx.stop(NodeError::new(crate::gate::ReplayEnd).fatal()).await;

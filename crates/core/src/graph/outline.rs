@@ -60,6 +60,8 @@ pub(crate) struct NodeOutline {
     pub(crate) waits: bool,
     /// Whether it is a conversation: its loop to itself waits for a message each time.
     pub(crate) converses: bool,
+    /// Whether its activations run once more if the run is cancelled.
+    pub(crate) cleans_up: bool,
     /// The cache policy of its results.
     pub(crate) cached: Option<CachePolicy>,
     pub(crate) interrupt: Interrupt,

@@ -104,6 +104,8 @@ pub(crate) struct NodePlan {
     /// The points where a signaller must confirm.
     pub(crate) interrupt: Interrupt,
     pub(crate) checkpoint: NodeCheckpoint,
+    /// Whether activations of the node run once more if the run is cancelled.
+    pub(crate) cleans_up: bool,
     /// Whether a routing function chooses among the routed edges.
     pub(crate) routed: bool,
     /// The edges that leave the node, in the order of declaration.

@@ -52,6 +52,9 @@ impl DerefMut for Memos {
 /// The name of the last progress report of an attempt.
 pub(crate) const PROGRESS: &str = "#progress";
 
+/// The name of the memo of an idle activation that runs once more if the run is cancelled. Only a process with the graph knows that otherwise.
+pub(crate) const CLEANUP: &str = "#cleanup";
+
 /// The prefix of the memos that record the ends of waits. A number of [`ENDED_DIGITS`] digits follows, so that the names sort by it.
 const ENDED: &str = "#ended";
 const ENDED_DIGITS: usize = 10;
@@ -84,6 +87,11 @@ impl Memos {
     fn ends(&self) -> impl DoubleEndedIterator<Item = (&String, &Memo)> {
         let bounds = (Bound::Excluded(ENDED), Bound::Excluded(AFTER_ENDED));
         self.range::<str, _>(bounds).inspect(|_| visits::count())
+    }
+
+    /// Returns whether the notes say that the activation runs once more if the run is cancelled.
+    pub(crate) fn require_cleanup(&self) -> bool {
+        self.contains_key(CLEANUP)
     }
 
     /// Returns whether a memo with this name belongs to the node. Names of the library start with a character that step names cannot contain.

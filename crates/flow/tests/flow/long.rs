@@ -54,14 +54,8 @@ fn long(shape: Shape, effects: &EffectLog) -> Flow<u32, u64> {
     })
 }
 
-/// How long a resume took: all of it, and the part that only loads the run.
-struct ResumeTimes {
-    whole: Duration,
-    load: Duration,
-}
-
-/// Does so many steps, waits for a message in another process, and measures the resume.
-async fn resume(shape: Shape, count: u32) -> ResumeTimes {
+/// Does so many steps, waits for a message in another process, and returns how long the resume took.
+async fn resume(shape: Shape, count: u32) -> Duration {
     let effects = EffectLog::default();
     let long = long(shape, &effects);
     let world = World::new();
@@ -74,17 +68,12 @@ async fn resume(shape: Shape, count: u32) -> ResumeTimes {
     world.pass(process.send(handle.run(), "go on")).await.unwrap();
     let clock = SystemClock::new();
     let begun = clock.monotonic();
-    let head = process.head(handle.run()).await.unwrap().unwrap();
-    process.checkpoint(handle.run(), head.seq).await.unwrap();
-    let load = clock.monotonic() - begun;
-    let begun = clock.monotonic();
     let handle = world.pass(process.resume(long.graph().unwrap(), handle.run())).await.unwrap();
     let sum = world.pass(FlowHandle::<u64>::new(handle).result()).await.unwrap();
     let whole = clock.monotonic() - begun;
     assert_eq!(sum, (0..u64::from(count)).sum::<u64>());
     assert_eq!(effects.count("one"), count as usize);
-    println!("{shape:?} of {count}: the load took {load:?}, the resume {whole:?}");
-    ResumeTimes { whole, load }
+    whole
 }
 
 /// Ten times the steps take about ten times the time: a hundred would be quadratic. The work on the records is counted in the tests of the engine.
@@ -92,13 +81,12 @@ async fn resume(shape: Shape, count: u32) -> ResumeTimes {
 /// Guarantees: FLOW-10.
 #[tokio::test]
 async fn long_function_resumes_in_linear_time() {
-    for (shape, count) in [(Shape::Sequence, 1_000), (Shape::Races, 200), (Shape::AllAtOnce, 300)] {
+    for (shape, count) in [(Shape::Sequence, 1_000), (Shape::Races, 100), (Shape::AllAtOnce, 100)] {
         let mut ratios = Vec::new();
         while !ratios.iter().any(|ratio| *ratio < 25.0) {
             assert!(ratios.len() < 3, "ten times the steps took {ratios:?} times as long: {shape:?}");
             let (short, long) = (resume(shape, count).await, resume(shape, 10 * count).await);
-            ratios.push(long.whole.as_secs_f64() / short.whole.as_secs_f64());
-            println!("{:?}", long.whole.as_secs_f64() / long.load.as_secs_f64());
+            ratios.push(long.as_secs_f64() / short.as_secs_f64());
         }
     }
 }
