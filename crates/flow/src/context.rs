@@ -359,7 +359,7 @@ impl FlowContext {
         }
     }
 
-    /// Comes to the recorded failure of an operation in its turn.
+    /// Waits until the driver delivers the recorded failure of an operation.
     pub(crate) async fn recall_failure(&self, own: &OperationKey) {
         let key = own.key.as_deref().map(|key| format!("{key}.{FAILED}"));
         let _: FlowEntry<()> = self.recall(&OperationKey { key, ..own.clone() }).await;

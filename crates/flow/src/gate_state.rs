@@ -38,7 +38,7 @@ pub(crate) struct GateState {
     pub(crate) working: usize,
     /// Whether compensations follow the replay, so recorded ones do not count for it.
     pub(crate) skips_undo: bool,
-    /// Whether a replay in [`GateMode::Rewind`] came to the end of the records.
+    /// Whether a replay in [`GateMode::Rewind`] has ended.
     pub(crate) is_rewound: bool,
     pub(crate) rewind_waker: Option<Waker>,
 }
@@ -50,7 +50,7 @@ pub(crate) enum GateMode {
     Work,
     /// Nothing goes on without a record.
     Check,
-    /// The run was cancelled before the attempt: the function comes to the end of its records, and no further.
+    /// The run was cancelled before the attempt: the function replays its records, and does nothing more.
     Rewind,
     /// The run was cancelled during the attempt: steps at work end, and nothing begins.
     WindDown,
