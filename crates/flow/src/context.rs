@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::Labels;
-use ferrata_core::{Error, ErrorKind, Fingerprint, RunKey, Timestamp, WorkflowName};
+use ferrata_core::runtime::StreamWriter;
+use ferrata_core::{Clock, Error, ErrorKind, Fingerprint, RunKey, Timestamp, WorkflowName};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
@@ -117,6 +118,11 @@ impl FlowContext {
         format!("{}:{name}", self.node().idempotency_key())
     }
 
+    /// Returns the clock of the runtime. Use it inside the work of a step, for pauses that need no record.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        self.node().clock()
+    }
+
     /// Waits until the run is cancelled or released by this process. Use it inside the work of a step, to stop early.
     ///
     /// # Cancel safety
@@ -133,6 +139,25 @@ impl FlowContext {
     /// As [`NodeContext::send_out`].
     pub fn send_out(&self, topic: impl AsRef<str>, payload: impl Serialize) -> Result<(), FlowError> {
         Ok(self.node().send_out(topic, payload)?)
+    }
+
+    /// Sends an event to watchers of the run, as [`NodeContext::emit`] does. No record holds it, and a replay sends it again.
+    ///
+    /// # Errors
+    ///
+    /// As [`NodeContext::emit`].
+    pub fn emit(&self, name: impl Into<String>, payload: impl Serialize) -> Result<(), FlowError> {
+        Ok(self.node().emit(name, payload)?)
+    }
+
+    /// Begins a durable stream of chunks for watchers of the run, as [`NodeContext::stream`] does. Begin it inside the work of a step: outside,
+    /// each replay begins it again.
+    ///
+    /// # Errors
+    ///
+    /// As [`NodeContext::stream`].
+    pub fn stream(&self, name: impl Into<String>) -> Result<StreamWriter, FlowError> {
+        Ok(self.node().stream(name)?)
     }
 
     /// Returns the time. The first call of this name records it, so a replay sees the same time.
@@ -202,7 +227,7 @@ impl FlowContext {
             if ticket.entry.is_none() && ticket.patch() == Some(false) {
                 return false;
             }
-            match cx.record(&own, FlowEntry::<()>::Patch(true)).await {
+            match cx.recall_or_record(&own, &ticket, FlowEntry::<()>::Patch(true)).await {
                 FlowEntry::Patch(has_patch) => has_patch,
                 _ => cx.stop(cx.changed(&own, "it was recorded as another kind")).await,
             }
@@ -279,7 +304,23 @@ impl FlowContext {
         NodeError::new(CodeChange::new(operation, operation).at(own.location).with_detail(detail)).fatal()
     }
 
-    /// Records an entry under the key of an operation, or returns the one that is recorded.
+    /// Returns the recorded entry of an operation, or records this one.
+    async fn recall_or_record<T>(
+        &self,
+        own: &OperationKey,
+        ticket: &GateTicket,
+        entry: FlowEntry<T>,
+    ) -> FlowEntry<T>
+    where
+        T: Serialize + DeserializeOwned + Send,
+    {
+        match ticket.entry.as_ref().and_then(|entry| entry.text.as_ref()) {
+            Some(_) => self.recall(own).await,
+            None => self.record(own, entry).await,
+        }
+    }
+
+    /// Records an entry under the key of an operation.
     pub(crate) async fn record<T>(&self, own: &OperationKey, entry: FlowEntry<T>) -> FlowEntry<T>
     where
         T: Serialize + DeserializeOwned + Send,
@@ -287,11 +328,11 @@ impl FlowContext {
         let Some(key) = &own.key else { return pending().await };
         match self.node().step(key.as_str(), || std::future::ready(Ok::<_, NodeError>(entry))).await {
             Ok(entry) => entry,
-            Err(error) => self.stop(self.unreadable::<T>(own, error)).await,
+            Err(error) => self.stop(error).await,
         }
     }
 
-    /// Returns the recorded entry of an operation.
+    /// Returns the recorded entry of an operation. The driver orders it among the waits of the function.
     pub(crate) async fn recall<T>(&self, own: &OperationKey) -> FlowEntry<T>
     where
         T: Serialize + DeserializeOwned + Send,
@@ -301,28 +342,27 @@ impl FlowContext {
             let message = format!("the record of `{key}` is gone");
             std::future::ready(Err::<FlowEntry<T>, _>(NodeError::new(message)))
         };
-        match self.node().step(key.as_str(), missing).await {
-            Ok(entry) => entry,
-            Err(error) => self.stop(self.unreadable::<T>(own, error)).await,
-        }
-    }
-
-    /// Comes to the recorded failure of an operation in its turn.
-    pub(crate) async fn recall_failure(&self, own: &OperationKey) {
-        let key = own.key.as_deref().map(|key| format!("{key}.{FAILED}"));
-        let _: FlowEntry<()> = self.recall(&OperationKey { key, ..own.clone() }).await;
-    }
-
-    /// Says why an entry cannot be read: its type was changed, or the run stopped.
-    fn unreadable<T>(&self, own: &OperationKey, error: NodeError) -> NodeError {
+        let error = match self.node().step(key.as_str(), missing).await {
+            Ok(entry) => return entry,
+            Err(error) => error,
+        };
         let is_change = error
             .source()
             .downcast_ref::<Error>()
             .is_some_and(|error| error.kind() == ErrorKind::GraphChanged);
         match is_change {
-            true => self.changed(own, format!("its result is not of type {}", std::any::type_name::<T>())),
-            false => error,
+            true => {
+                let detail = format!("its result is not of type {}", std::any::type_name::<T>());
+                self.stop(self.changed(own, detail)).await
+            }
+            false => self.stop(error).await,
         }
+    }
+
+    /// Waits until the driver delivers the recorded failure of an operation.
+    pub(crate) async fn recall_failure(&self, own: &OperationKey) {
+        let key = own.key.as_deref().map(|key| format!("{key}.{FAILED}"));
+        let _: FlowEntry<()> = self.recall(&OperationKey { key, ..own.clone() }).await;
     }
 
     /// Records an error that the function is about to see. Returns it as a replay will see it.
@@ -344,7 +384,7 @@ impl FlowContext {
             let ticket = cx.enter(&own, true).await;
             ticket.released().await;
             let value = make(&cx, own.key.as_deref().unwrap_or_default());
-            match cx.record(&own, FlowEntry::Value(value)).await {
+            match cx.recall_or_record(&own, &ticket, FlowEntry::Value(value)).await {
                 FlowEntry::Value(value) => value,
                 _ => cx.stop(cx.changed(&own, "it was recorded as another kind")).await,
             }

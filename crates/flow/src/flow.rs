@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ferrata_core::graph::{Graph, GraphBuilder, GraphError, RetryPolicy};
+use ferrata_core::graph::{Graph, GraphBuilder, GraphError, RetryPolicy, Route, RouteContext};
 use ferrata_core::node::{Node, NodeContext, NodeError, NodeResult};
 use ferrata_core::state::{Context, Draft, IntoUpdate as _, State};
 use ferrata_core::{Error, ErrorKind, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
+use crate::again::FlowEnd;
 use crate::context::FlowContext;
 use crate::error::FlowError;
 use crate::runner::{FlowFn, FlowRunner};
@@ -23,6 +25,7 @@ pub(crate) const NODE: &str = "main";
 /// The channels of the state of a flow.
 const INPUT: &str = "input";
 const OUTPUT: &str = "output";
+const UNDONE: &str = "undone";
 
 /// Makes a flow from a function.
 ///
@@ -99,7 +102,20 @@ where
     ) -> Result<Graph<Context>, GraphError> {
         let (function, attempts) = (Arc::clone(function), settings.retry.attempts());
         let node = FlowNode { function, attempts, is_checking };
-        let mut graph = Graph::<Context>::builder(name).add(NODE, node).retry(settings.retry).entry(NODE);
+        // A pass without a result begins the next one.
+        let next = |state: &Context, _: &RouteContext<'_>| match state.contains_key(OUTPUT)
+            || state.contains_key(UNDONE)
+        {
+            true => Route::none(),
+            false => Route::to(NODE),
+        };
+        let mut graph = Graph::<Context>::builder(name)
+            .add(NODE, node)
+            .retry(settings.retry)
+            .entry(NODE)
+            .clean_up_on_cancel()
+            .route(NODE, [NODE], next)
+            .unlimited_steps();
         if let Some(version) = &settings.version {
             graph = graph.version(version);
         }
@@ -182,6 +198,14 @@ pub(crate) fn read_output<O: DeserializeOwned>(state: &Context) -> Result<O> {
     })
 }
 
+/// Reads the input of a pass.
+fn read_input<I: DeserializeOwned>(value: &Value) -> Result<I, NodeError> {
+    I::deserialize(value).map_err(|source| {
+        let message = format!("the input of the flow is not of type {}", std::any::type_name::<I>());
+        NodeError::new(Error::new(ErrorKind::Invalid, message).with_source(source)).fatal()
+    })
+}
+
 impl<I, O> Clone for Flow<I, O> {
     fn clone(&self) -> Self {
         Self {
@@ -216,13 +240,19 @@ where
     O: Serialize + DeserializeOwned + Send + 'static,
 {
     async fn run(&self, cx: NodeContext, mut state: Draft<Context>) -> NodeResult<Context> {
-        let value = state.get_value(INPUT).unwrap_or(&serde_json::Value::Null);
-        let input = I::deserialize(value).map_err(|source| {
-            let message = format!("the input of the flow is not of type {}", std::any::type_name::<I>());
-            NodeError::new(Error::new(ErrorKind::Invalid, message).with_source(source)).fatal()
-        })?;
-        let output = FlowRunner::new(&*self.function, cx, input, self.attempts, self.is_checking).await?;
-        state.set(OUTPUT, output).map_err(|error| NodeError::new(error).fatal())?;
+        let input = read_input(state.get_value(INPUT).unwrap_or(&Value::Null))?;
+        let end = FlowRunner::new(&*self.function, cx, input, self.attempts, self.is_checking).await?;
+        let set = match end {
+            FlowEnd::Returned(output) => state.set(OUTPUT, output),
+            FlowEnd::Undone => state.set(UNDONE, true),
+            FlowEnd::Continued(input) => {
+                read_input::<I>(&input)?;
+                // An operator may have moved a completed run to its node.
+                state.remove(OUTPUT);
+                state.set(INPUT, input)
+            }
+        };
+        set.map_err(|error| NodeError::new(error).fatal())?;
         Ok(state.into_update())
     }
 }

@@ -4,7 +4,6 @@
 //! ready. Recorded operations then end one at a time, in the recorded order. Operations without a record go on only when the function has asked
 //! for every recorded operation. If the function is quiet and asks for something else instead, its code was changed, and the gate aborts.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::poll_fn;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +15,7 @@ use ferrata_core::{Error, ErrorKind};
 use crate::change::CodeChange;
 use crate::entry::{FlowEntry, OperationKind};
 use crate::error::FlowError;
+use crate::gate_state::{FailedOperation, FlushState, GateMode, GateState};
 use crate::names::{MAX_NAME_BYTES, slug};
 use crate::recorded::{RecordedEntries, RecordedEntry};
 use crate::ticket::GateTicket;
@@ -24,61 +24,6 @@ use crate::ticket::GateTicket;
 #[derive(Debug)]
 pub(crate) struct ReplayGate {
     state: Mutex<GateState>,
-}
-
-#[derive(Debug, Default)]
-struct GateState {
-    recorded: RecordedEntries,
-    /// By name: the kind of its operations, and how many there are.
-    numbers: HashMap<String, (OperationKind, u32)>,
-    last_id: u64,
-    operations: BTreeMap<u64, GateOperation>,
-    waiting: BTreeSet<u64>,
-    /// The waiting operations that ended while others were open, by their position.
-    by_place: BTreeMap<usize, u64>,
-    /// The operation that ends next.
-    granted: Option<u64>,
-    /// How many released operations end by themselves.
-    busy: usize,
-    /// How many released operations are neither waiting here nor doing the work of a step.
-    in_core: usize,
-    /// The errors that the function has seen and no record holds.
-    unrecorded: Vec<FailedOperation>,
-    flush: FlushState,
-    flush_waiters: Vec<Waker>,
-    abort: Option<NodeError>,
-    is_checking: bool,
-}
-
-/// An error that is to be recorded.
-#[derive(Clone, Debug)]
-pub(crate) struct FailedOperation {
-    pub(crate) key: String,
-    pub(crate) entry: FlowEntry<()>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum FlushState {
-    #[default]
-    Idle,
-    Wanted,
-    Running,
-}
-
-#[derive(Debug)]
-struct GateOperation {
-    key: String,
-    kind: OperationKind,
-    location: &'static Location<'static>,
-    place: Option<usize>,
-    is_recorded: bool,
-    is_safe: bool,
-    is_released: bool,
-    ends_by_itself: bool,
-    is_working: bool,
-    /// Whether the code has the patch.
-    patch: Option<bool>,
-    waker: Option<Waker>,
 }
 
 /// What an operation says of itself.
@@ -107,10 +52,16 @@ pub(crate) enum GateDecision {
 }
 
 impl ReplayGate {
-    /// Makes the gate of the attempt of `node`. If `is_checking`, nothing goes on without a record.
+    /// Makes the gate of the attempt of `node`. If `is_checking`, the function is only checked against its records.
     pub(crate) fn new(node: &NodeContext, is_checking: bool) -> Self {
         let recorded = RecordedEntries::read(node);
-        Self { state: Mutex::new(GateState { recorded, is_checking, ..GateState::default() }) }
+        let skips_undo = node.is_cleaning_up();
+        let mode = match (is_checking, skips_undo) {
+            (true, _) => GateMode::Check,
+            (false, true) => GateMode::Rewind,
+            (false, false) => GateMode::Work,
+        };
+        Self { state: Mutex::new(GateState { recorded, mode, skips_undo, ..GateState::default() }) }
     }
 
     fn state(&self) -> MutexGuard<'_, GateState> {
@@ -127,11 +78,50 @@ impl ReplayGate {
 
     /// Tells whether the replay only checks the function against the records.
     pub(crate) fn is_checking(&self) -> bool {
-        self.state().is_checking
+        self.state().mode == GateMode::Check
+    }
+
+    /// Tells whether the function has asked for everything that is recorded.
+    pub(crate) fn is_replayed(&self) -> bool {
+        self.state().recorded.unclaimed == 0
+    }
+
+    /// Begins nothing more, and ends the attempt when no step is at work: the run was cancelled.
+    pub(crate) fn wind_down(&self) {
+        self.state().mode = GateMode::WindDown;
+    }
+
+    /// Waits until the replay for a cancelled run has come to the end of the records.
+    pub(crate) async fn rewound(&self) {
+        poll_fn(|context| {
+            let mut state = self.state();
+            if state.is_rewound {
+                return Poll::Ready(());
+            }
+            state.rewind_waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Lets compensations begin after a replay for a cancelled run.
+    pub(crate) fn begin_undo(&self) {
+        let mut state = self.state();
+        // A timer that ended since the last try of the cleanup may have added a compensation, so recorded ones need not come first.
+        state.mode = GateMode::Work;
     }
 
     pub(crate) fn take_abort(&self) -> Option<NodeError> {
         self.state().abort.take()
+    }
+
+    /// Ends the attempt: the next pass has this input. The first one counts.
+    pub(crate) fn continue_with(&self, input: serde_json::Value) {
+        self.state().continuation.get_or_insert(input);
+    }
+
+    pub(crate) fn take_continuation(&self) -> Option<serde_json::Value> {
+        self.state().continuation.take()
     }
 
     /// Returns the key of the next operation of this name.
@@ -200,7 +190,7 @@ impl ReplayGate {
             state.abort.get_or_insert_with(|| changed(change.at(info.location)));
         }
         let place = entry.as_ref().and_then(|entry| entry.place);
-        state.add(info, place, entry.is_some());
+        state.add(info, place, entry.as_ref().map(|entry| entry.has_ended));
         drop(state);
         GateTicket::new(self, info.id, entry)
     }
@@ -212,7 +202,7 @@ impl ReplayGate {
         entry: Option<RecordedEntry>,
     ) -> GateTicket {
         let place = entry.as_ref().and_then(|entry| entry.end_place);
-        self.state().add(info, place, entry.is_some());
+        self.state().add(info, place, entry.as_ref().map(|entry| entry.has_result));
         GateTicket::new(self, info.id, entry)
     }
 
@@ -253,7 +243,21 @@ impl ReplayGate {
             FlushState::Wanted => return state.begin_flush(),
             FlushState::Idle => {}
         }
-        if state.granted.is_some() || state.waiting.is_empty() {
+        if state.mode == GateMode::WindDown {
+            if state.working == 0 {
+                state.abort = Some(NodeError::new("the run was cancelled").unfinished());
+                return GateDecision::Progress;
+            }
+            return GateDecision::Idle;
+        }
+        if state.granted.is_some() {
+            return GateDecision::Idle;
+        }
+        let is_replayed = state.is_replayed(is_confirmed);
+        if state.mode == GateMode::Rewind && !state.is_rewound && is_replayed && state.by_place.is_empty() {
+            return state.rewind(is_confirmed);
+        }
+        if state.waiting.all.is_empty() {
             return GateDecision::Idle;
         }
         if let Some((&place, &id)) = state.by_place.first_key_value() {
@@ -267,27 +271,26 @@ impl ReplayGate {
         if let Some(settled) = state.answer_patches(is_confirmed) {
             return settled;
         }
-        let is_replayed = match state.recorded.unclaimed {
-            0 => true,
-            _ if is_confirmed => state.recorded.unclaimed_effects == 0,
-            _ => false,
+        let recorded = match state.mode {
+            GateMode::Rewind => &state.waiting.ended,
+            _ => &state.waiting.recorded,
         };
-        // In a replay, few operations wait at once.
-        let recorded = state.select(|operation| operation.is_recorded);
-        if !is_replayed && !recorded.is_empty() {
-            return state.release_first(&recorded);
+        if !is_replayed && let Some(&first) = recorded.first() {
+            return state.release_next(first);
         }
         if is_replayed {
-            if state.is_checking && state.waiting.len() > recorded.len() {
+            if state.mode == GateMode::Check && state.waiting.has_new() {
                 // What follows is not recorded, so the check is over.
                 state.abort = Some(NodeError::new(ReplayEnd).fatal());
                 return GateDecision::Progress;
             }
-            if !state.unrecorded.is_empty() && state.waiting.len() > recorded.len() {
+            if !state.unrecorded.is_empty() && state.waiting.has_new() {
                 return state.begin_flush();
             }
-            let first: Vec<u64> = state.waiting.first().copied().into_iter().collect();
-            return state.release_first(&first);
+            return match state.waiting.all.first() {
+                Some(&first) => state.release_next(first),
+                None => GateDecision::Idle,
+            };
         }
         if state.busy > 0 {
             return GateDecision::Idle;
@@ -295,12 +298,13 @@ impl ReplayGate {
         if !is_confirmed {
             return GateDecision::Unsure;
         }
-        let safe = state.select(|operation| operation.is_safe);
-        if !safe.is_empty() && !state.is_checking {
-            return state.release_first(&safe);
+        if state.mode != GateMode::Check
+            && let Some(&first) = state.waiting.safe.first()
+        {
+            return state.release_next(first);
         }
         let recorded = state.recorded.first_unclaimed(None);
-        let first = state.waiting.first().and_then(|id| state.operations.get(id));
+        let first = state.waiting.all.first().and_then(|id| state.operations.get(id));
         if let Some(first) = first {
             let change = CodeChange::new(recorded, Some((first.kind, &first.key))).at(first.location);
             state.abort = Some(changed(change));
@@ -355,111 +359,6 @@ impl ReplayGate {
         let mut state = self.state();
         state.flush = FlushState::Idle;
         state.flush_waiters.drain(..).for_each(Waker::wake);
-    }
-}
-
-impl GateState {
-    fn add(&mut self, info: OperationInfo<'_>, place: Option<usize>, is_recorded: bool) {
-        let OperationInfo { id, key, kind, location, is_safe } = info;
-        let operation = GateOperation {
-            key: key.to_owned(),
-            kind,
-            location,
-            place,
-            is_recorded,
-            is_safe: is_safe || kind.is_safe(),
-            is_released: false,
-            ends_by_itself: false,
-            is_working: false,
-            patch: None,
-            waker: None,
-        };
-        self.operations.insert(id, operation);
-        self.waiting.insert(id);
-        if let Some(place) = place {
-            self.by_place.insert(place, id);
-        }
-    }
-
-    fn select(&self, is_selected: impl Fn(&GateOperation) -> bool) -> Vec<u64> {
-        let selected = |id: &&u64| self.operations.get(id).is_some_and(&is_selected);
-        self.waiting.iter().filter(selected).copied().collect()
-    }
-
-    /// Answers whether the code of the run has a patch that it did not record: it has, if nothing recorded is left to be asked for.
-    fn answer_patches(&mut self, is_confirmed: bool) -> Option<GateDecision> {
-        let is_new = |operation: &GateOperation| {
-            operation.kind == OperationKind::Patch && !operation.is_recorded && operation.patch.is_none()
-        };
-        let patches = self.select(is_new);
-        if patches.is_empty() {
-            return None;
-        }
-        let has_patch = self.recorded.unclaimed == 0;
-        if !has_patch && !is_confirmed {
-            return Some(GateDecision::Unsure);
-        }
-        for id in &patches {
-            if let Some(operation) = self.operations.get_mut(id) {
-                operation.patch = Some(has_patch);
-            }
-            if !has_patch {
-                self.release(*id, true);
-            }
-        }
-        (!has_patch).then_some(GateDecision::Progress)
-    }
-
-    /// Releases the first of these operations. The others follow when the function has been polled, so that work begins in the order of the calls.
-    fn release_first(&mut self, ids: &[u64]) -> GateDecision {
-        let Some(&id) = ids.first() else { return GateDecision::Idle };
-        let ends = self.operations.get(&id).is_some_and(|operation| {
-            match (self.recorded.by_key.get(&operation.key), operation.kind) {
-                (Some(entry), _) => entry.has_result,
-                (None, kind) => {
-                    !matches!(kind, OperationKind::Question | OperationKind::Message | OperationKind::Child)
-                }
-            }
-        });
-        self.release(id, ends);
-        GateDecision::Progress
-    }
-
-    fn release(&mut self, id: u64, ends_by_itself: bool) {
-        self.waiting.remove(&id);
-        let Some(operation) = self.operations.get_mut(&id) else { return };
-        operation.is_released = true;
-        operation.ends_by_itself = ends_by_itself;
-        self.busy += usize::from(ends_by_itself);
-        self.in_core += 1;
-        if let Some(place) = operation.place {
-            self.by_place.remove(&place);
-        }
-        if let Some(waker) = operation.waker.take() {
-            waker.wake();
-        }
-    }
-
-    fn begin_flush(&mut self) -> GateDecision {
-        self.flush = FlushState::Running;
-        GateDecision::Flush(std::mem::take(&mut self.unrecorded))
-    }
-
-    /// Forgets an operation that ended or was dropped.
-    fn end(&mut self, id: u64) {
-        let Some(operation) = self.operations.remove(&id) else { return };
-        self.waiting.remove(&id);
-        if self.granted == Some(id) {
-            self.granted = None;
-        }
-        if let Some(place) = operation.place {
-            self.by_place.remove(&place);
-            self.recorded.open_places.remove(&place);
-        }
-        if operation.is_released {
-            self.busy -= usize::from(operation.ends_by_itself);
-            self.in_core -= usize::from(!operation.is_working);
-        }
     }
 }
 

@@ -31,6 +31,7 @@
 //! - Recorded operations end in the recorded order, one at a time, each after the function is quiet.
 //! - Nothing without a record is begun before the function has asked for every recorded operation with an effect.
 
+mod again;
 mod change;
 mod check;
 mod child;
@@ -39,6 +40,8 @@ mod entry;
 mod error;
 mod flow;
 mod gate;
+mod gate_state;
+mod map;
 mod names;
 mod recorded;
 mod runner;

@@ -24,6 +24,10 @@ pub(crate) struct RecordedEntry {
     pub(crate) kind: OperationKind,
     /// Whether its result is recorded, or that it failed.
     pub(crate) has_result: bool,
+    /// Whether the operation ends at once: it has a result, its time has come, or its child was started.
+    pub(crate) has_ended: bool,
+    /// The result of a step, a value, a patch or a compensation.
+    pub(crate) text: Option<Arc<RawValue>>,
     /// The error that it failed with.
     pub(crate) failure: Option<FailureRecord>,
     /// Its position among the operations that ended while others were open.
@@ -49,6 +53,8 @@ impl RecordedEntry {
         Self {
             kind,
             has_result: false,
+            has_ended: false,
+            text: None,
             failure: None,
             place: None,
             end_place: None,
@@ -72,6 +78,8 @@ pub(crate) struct RecordedEntries {
     pub(crate) unclaimed: usize,
     /// How many of these have an effect.
     pub(crate) unclaimed_effects: usize,
+    /// How many of these are compensations.
+    pub(crate) unclaimed_undos: usize,
 }
 
 impl RecordedEntries {
@@ -105,9 +113,16 @@ impl RecordedEntries {
                 _ => {}
             }
         }
+        let now = node.now();
+        for entry in entries.by_key.values_mut() {
+            entry.has_ended =
+                entry.has_result || entry.has_begun || entry.until.is_some_and(|until| until <= now);
+        }
         let places = entries.by_key.values().flat_map(|entry| [entry.place, entry.end_place]);
         entries.open_places = places.flatten().collect();
         entries.unclaimed = entries.by_key.len();
+        let is_undo = |entry: &&RecordedEntry| entry.kind == OperationKind::Undo;
+        entries.unclaimed_undos = entries.by_key.values().filter(is_undo).count();
         entries.unclaimed_effects = entries.by_key.values().filter(|entry| !entry.is_safe).count();
         entries
     }
@@ -119,7 +134,8 @@ impl RecordedEntries {
     fn add_step(&mut self, key: &str, part: Option<&str>, text: &Arc<RawValue>, place: Option<usize>) {
         // Other records are none of a flow: those of a later version, say. The function cannot ask for them.
         let Ok(record) = serde_json::from_str::<FlowEntry<IgnoredAny>>(text.get()) else {
-            self.entry(key, OperationKind::Step).has_result = true;
+            let entry = self.entry(key, OperationKind::Step);
+            (entry.has_result, entry.text) = (true, Some(Arc::clone(text)));
             return;
         };
         match (record, part) {
@@ -147,6 +163,7 @@ impl RecordedEntries {
                 };
                 let entry = self.entry(key, kind);
                 (entry.kind, entry.is_safe, entry.has_result, entry.place) = (kind, is_safe, true, place);
+                entry.text = Some(Arc::clone(text));
             }
             _ => {}
         }
@@ -174,6 +191,7 @@ impl RecordedEntries {
         if !std::mem::replace(&mut entry.is_claimed, true) {
             self.unclaimed -= 1;
             self.unclaimed_effects -= usize::from(!entry.is_safe);
+            self.unclaimed_undos -= usize::from(entry.kind == OperationKind::Undo);
         }
         Some(entry.clone())
     }

@@ -1,17 +1,20 @@
 //! Runs a function in an activation.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, pending};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use ferrata_core::node::{NodeContext, NodeError};
 
+use crate::again::FlowEnd;
 use crate::context::FlowContext;
 use crate::entry::OperationKind;
 use crate::error::FlowError;
-use crate::gate::{FailedOperation, GateDecision, ReplayGate};
+use crate::gate::{GateDecision, ReplayGate};
+use crate::gate_state::FailedOperation;
+use crate::saga;
 
 /// How often the function is polled again before it counts as quiet, where nothing recorded fits: a future that yields wakes it a little later.
 const CONFIRMATIONS: u32 = 16;
@@ -23,9 +26,10 @@ pub(crate) type FlowFn<I, O> = dyn Fn(FlowContext, I) -> BoxFuture<Result<O, Flo
 
 /// The future of an attempt of a flow.
 pub(crate) struct FlowRunner<O> {
-    work: BoxFuture<Result<O, FlowError>>,
+    work: BoxFuture<Result<FlowEnd<O>, FlowError>>,
+    cancelled: Option<BoxFuture<()>>,
     flush: Option<BoxFuture<Result<(), NodeError>>>,
-    node: NodeContext,
+    cx: FlowContext,
     gate: Arc<ReplayGate>,
     waker: Arc<WakeFlag>,
     unsure_count: u32,
@@ -43,39 +47,76 @@ impl<O: Send + 'static> FlowRunner<O> {
         let gate = Arc::new(ReplayGate::new(&node, is_checking));
         let cx = FlowContext::new(node.clone(), Arc::clone(&gate));
         let call = function(cx.clone(), input);
-        let work = Box::pin(finish(cx, call, attempts));
-        Self { work, flush: None, node, gate, waker: Arc::default(), unsure_count: 0 }
+        let work = Box::pin(finish(cx.clone(), call, attempts));
+        let cancelled: BoxFuture<()> = Box::pin(async move { node.cancelled().await });
+        Self {
+            work,
+            cancelled: Some(cancelled),
+            flush: None,
+            cx,
+            gate,
+            waker: Arc::default(),
+            unsure_count: 0,
+        }
     }
 }
 
-/// Waits for the function, checks that it asked for everything that is recorded, and undoes its steps if it failed for good.
+/// Waits for the function, checks that it asked for everything that is recorded, and undoes its steps if it failed for good or the run was
+/// cancelled.
 async fn finish<O>(
     cx: FlowContext,
     call: impl Future<Output = Result<O, FlowError>>,
     attempts: u32,
-) -> Result<O, FlowError> {
-    let mut error = match call.await {
-        Ok(output) if cx.gate().check_end(None) => return Ok(output),
-        Ok(_) => return std::future::pending().await,
-        Err(error) => error,
+) -> Result<FlowEnd<O>, FlowError> {
+    let gate = cx.gate();
+    let ended = {
+        let call = pin!(call);
+        tokio::select! {
+            biased;
+            result = call => Some(result),
+            () = gate.rewound() => None,
+        }
     };
-    if !cx.gate().check_end(Some(OperationKind::Undo)) {
-        return std::future::pending().await;
+    let is_undoing = cx.node().is_cleaning_up() && !gate.is_checking();
+    let mut error = match ended {
+        Some(Ok(output)) if !is_undoing && gate.check_end(None) => return Ok(FlowEnd::Returned(output)),
+        Some(Ok(_)) if !is_undoing => return pending().await,
+        Some(Err(error)) if !is_undoing => Some(error),
+        _ => None,
+    };
+    if !gate.check_end(Some(OperationKind::Undo)) {
+        return pending().await;
     }
-    if error.is_fatal() || cx.node().attempt() >= attempts {
-        error = cx.undo(error).await;
+    if is_undoing {
+        gate.begin_undo();
     }
-    match cx.gate().check_end(None) {
-        true => Err(error),
-        false => std::future::pending().await,
+    if error.as_ref().is_none_or(|error| error.is_fatal() || cx.node().attempt() >= attempts) {
+        let failed = cx.undo().await;
+        if !failed.is_empty() {
+            error = Some(saga::not_undone(error.as_ref(), &failed));
+        }
+    }
+    match (gate.check_end(None), error) {
+        (false, _) => pending().await,
+        (true, None) => Ok(FlowEnd::Undone),
+        (true, Some(error)) => Err(error),
     }
 }
 
 impl<O> Future for FlowRunner<O> {
-    type Output = Result<O, NodeError>;
+    type Output = Result<FlowEnd<O>, NodeError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
+        if let Some(cancelled) = &mut this.cancelled
+            && cancelled.as_mut().poll(context).is_ready()
+        {
+            this.cancelled = None;
+            // A process that only releases the run lets the function go on.
+            if this.cx.node().is_cleanup_due() {
+                this.gate.wind_down();
+            }
+        }
         loop {
             if let Some(flush) = &mut this.flush {
                 match flush.as_mut().poll(context) {
@@ -96,13 +137,19 @@ impl<O> Future for FlowRunner<O> {
             if let Poll::Ready(result) = polled {
                 return Poll::Ready(result.map_err(node_error));
             }
+            if let Some(input) = this.gate.take_continuation() {
+                return Poll::Ready(Ok(FlowEnd::Continued(input)));
+            }
             if this.waker.take() {
                 continue;
+            }
+            if this.gate.is_replayed() {
+                this.cx.node().set_cleanup(!this.cx.compensations().is_empty());
             }
             match this.gate.settle(this.unsure_count >= CONFIRMATIONS) {
                 GateDecision::Progress => this.unsure_count = 0,
                 GateDecision::Flush(failed) => {
-                    this.flush = Some(Box::pin(record_failures(this.node.clone(), failed)));
+                    this.flush = Some(Box::pin(record_failures(this.cx.node().clone(), failed)));
                 }
                 GateDecision::Idle if this.waker.end() => {}
                 GateDecision::Idle => return Poll::Pending,

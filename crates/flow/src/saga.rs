@@ -35,7 +35,11 @@ impl FlowContext {
     /// is tried up to 10 times ([`RetryPolicy::standard`] delays), and may run again after a crash. If a compensation fails, the others run all
     /// the same, and the error of the flow lists the failed ones.
     ///
-    /// Nothing is undone if the run is cancelled, passes its deadline, panics or stops with a [`CodeChange`](crate::CodeChange).
+    /// If the run is cancelled, steps at work end or are dropped after the grace of the runtime. A process that serves the flow then replays the
+    /// function up to the end of its records and runs the registered compensations in the same way. The run is cancelled when they have ended,
+    /// and the reason names those that failed.
+    ///
+    /// Nothing is undone if the run passes its deadline, panics or stops with a [`CodeChange`](crate::CodeChange).
     ///
     /// # Examples
     ///
@@ -87,6 +91,7 @@ impl FlowContext {
             Box::pin(async move { begun.await.map_err(Into::into) })
         });
         let location = Location::caller();
+        self.node().set_cleanup(true);
         self.compensations().push(PendingUndo { name: name.to_owned(), location, retry, work });
     }
 
@@ -95,11 +100,11 @@ impl FlowContext {
         self.compensations().clear();
     }
 
-    /// Runs the registered compensations, the last first. Returns the error of the flow with those that failed.
-    pub(crate) async fn undo(&self, error: FlowError) -> FlowError {
-        let mut failed: Vec<String> = Vec::new();
+    /// Runs the registered compensations, the last first. Returns the failures.
+    pub(crate) async fn undo(&self) -> Vec<String> {
+        let mut failed = Vec::new();
         loop {
-            let Some(compensation) = self.compensations().pop() else { break };
+            let Some(compensation) = self.compensations().pop() else { return failed };
             let PendingUndo { name, location, retry, work } = compensation;
             let own = self.key_at(&name, OperationKind::Undo, location);
             if let Err(cause) = run_step(self.clone(), own, StepOptions::new(retry), work).await {
@@ -107,17 +112,14 @@ impl FlowContext {
                 failed.push(format!("could not undo `{name}`: {cause}"));
             }
         }
-        match failed.is_empty() {
-            true => error,
-            false => not_undone(&error, &failed),
-        }
     }
 }
 
-/// Adds the compensations that failed to an error.
-fn not_undone(error: &FlowError, failed: &[String]) -> FlowError {
+/// Adds the compensations that failed to the error of the flow, if it failed.
+pub(crate) fn not_undone(error: Option<&FlowError>, failed: &[String]) -> FlowError {
+    let failed = failed.join("; ");
+    let Some(error) = error else { return FlowError::fatal(failed) };
     let kind = error.kind();
-    let message = format!("{error}; {}", failed.join("; "));
     let causes = error.failure().causes().to_vec();
-    FlowError::of_kind(kind, FlowFailure::from_texts(kind, message, causes)).as_fatal()
+    FlowError::of_kind(kind, FlowFailure::from_texts(kind, format!("{error}; {failed}"), causes)).as_fatal()
 }

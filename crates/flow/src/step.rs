@@ -213,7 +213,7 @@ where
             cx.recall_failure(&own).await;
             return Err(error);
         }
-        if entry.has_result {
+        if entry.text.is_some() {
             return Ok(cx.result(&own).await);
         }
     }

@@ -78,7 +78,7 @@ impl FlowContext {
                 cx.recall_failure(&own).await;
                 return Err(error);
             }
-            if ticket.entry.as_ref().is_some_and(|entry| entry.has_result) {
+            if ticket.entry.as_ref().is_some_and(|entry| entry.text.is_some()) {
                 return Ok(cx.result(&own).await);
             }
             if cx.gate().is_checking() {

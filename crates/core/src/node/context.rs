@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::children::{RuntimeAccess, StartedChildren};
 use super::chunks::BatchTurn;
+use super::cleanup::AttemptCleanup;
 use super::ownership::Ownership;
 use super::resources::Resources;
 use super::transaction::{AttemptTransactions, TransactionGrant};
@@ -99,6 +100,7 @@ pub(crate) struct NodeScope {
     pub(crate) ownership: Option<Arc<dyn Ownership>>,
     /// Whether the work was about to begin and did not.
     pub(crate) not_begun: AtomicBool,
+    pub(crate) cleanup: AttemptCleanup,
 }
 
 impl NodeScope {

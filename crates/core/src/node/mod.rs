@@ -3,6 +3,7 @@
 mod awake;
 mod children;
 mod chunks;
+mod cleanup;
 mod context;
 mod conversation;
 mod end_waiters;
@@ -26,6 +27,7 @@ use crate::state::{Draft, State, Update};
 
 pub use awake::KeepAwakeGuard;
 pub(crate) use children::{NotedChild, RuntimeAccess, StartedChildren};
+pub(crate) use cleanup::AttemptCleanup;
 pub(crate) use context::{AttemptKey, Command, Inputs, NodeScope, RunScope};
 pub use context::{Input, NodeContext};
 pub use conversation::Conversation;

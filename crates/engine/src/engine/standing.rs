@@ -134,6 +134,14 @@ impl RunState {
         self.cancel = Some(reason);
     }
 
+    /// Adds the failure of a cleanup to the reason of the cancellation.
+    pub(super) fn fail_cleanup(&mut self, message: &str) {
+        if let Some(reason) = &mut self.cancel {
+            reason.push_str("; the cleanup failed: ");
+            reason.push_str(message);
+        }
+    }
+
     pub(super) fn pause(&mut self, reason: String, of_parent: bool) {
         let pauses = self.pauses.get_or_insert_default();
         *(if of_parent { &mut pauses.of_parent } else { &mut pauses.own }) = Some(reason);

@@ -72,6 +72,7 @@ pub fn lower(outline: &Outline) -> Result<Plan, GraphError> {
             returns_first: node.returns_first,
             interrupt: node.interrupt,
             checkpoint: node.checkpoint,
+            cleans_up: node.cleans_up,
             routed,
             sole: match *outgoing {
                 [edge] if edges[edge.as_usize()].kind == EdgeKind::Plain => Some(edge),

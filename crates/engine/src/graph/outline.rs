@@ -60,6 +60,8 @@ pub struct NodeOutline {
     pub waits: bool,
     /// Whether it is a conversation: its loop to itself waits for a message each time.
     pub converses: bool,
+    /// Whether its activations run once more if the run is cancelled.
+    pub cleans_up: bool,
     /// The cache policy of its results.
     pub cached: Option<CachePolicy>,
     pub interrupt: Interrupt,

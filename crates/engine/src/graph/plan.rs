@@ -104,6 +104,8 @@ pub struct NodePlan {
     /// The points where a signaller must confirm.
     pub interrupt: Interrupt,
     pub checkpoint: NodeCheckpoint,
+    /// Whether activations of the node run once more if the run is cancelled.
+    pub cleans_up: bool,
     /// Whether a routing function chooses among the routed edges.
     pub routed: bool,
     /// The edges that leave the node, in the order of declaration.

@@ -1,7 +1,7 @@
 //! The notes of an activation that prevent a repetition, as a base stores them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Deref, DerefMut};
+use std::ops::{Bound, Deref, DerefMut};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -52,8 +52,15 @@ impl DerefMut for Memos {
 /// The name of the last progress report of an attempt.
 pub const PROGRESS: &str = "#progress";
 
-/// The prefix of the memos that record the ends of waits; a number follows.
+/// The name of the memo of an idle activation that runs once more if the run is cancelled. Only a process with the graph knows that otherwise.
+pub(crate) const CLEANUP: &str = "#cleanup";
+
+/// The prefix of the memos that record the ends of waits. A number of [`ENDED_DIGITS`] digits follows, so that the names sort by it.
 const ENDED: &str = "#ended";
+const ENDED_DIGITS: usize = 10;
+
+/// The first name after those of the ends of waits.
+const AFTER_ENDED: &str = "#endee";
 
 /// Returns the position among the ended waits that a memo's name contains.
 fn place_of(name: &str) -> Option<u64> {
@@ -64,20 +71,27 @@ impl Memos {
     /// Lists the waits that ended while the activation had other work or waits, in the order of their ends. If only one wait can end, its end is
     /// not noted.
     pub fn ended(&self) -> Vec<String> {
-        let noted = self.range(ENDED.to_owned()..).take_while(|(name, _)| name.starts_with(ENDED));
-        let mut ended: Vec<(u64, String)> = noted
-            .filter_map(|(name, memo)| match memo {
-                Memo::Result(of) => Some((place_of(name)?, serde_json::from_str(of.get()).ok()?)),
-                _ => None,
-            })
-            .collect();
-        ended.sort_unstable();
-        ended.into_iter().map(|(_, of)| of).collect()
+        let noted = self.ends().filter_map(|(_, memo)| match memo {
+            Memo::Result(of) => serde_json::from_str(of.get()).ok(),
+            _ => None,
+        });
+        noted.collect()
     }
 
     /// Returns whether the end of any wait is noted.
     pub fn say_order(&self) -> bool {
-        self.range(ENDED.to_owned()..).next().is_some_and(|(name, _)| place_of(name).is_some())
+        self.ends().next().is_some()
+    }
+
+    /// Lists the notes of ended waits, in the order of their ends.
+    fn ends(&self) -> impl DoubleEndedIterator<Item = (&String, &Memo)> {
+        let bounds = (Bound::Excluded(ENDED), Bound::Excluded(AFTER_ENDED));
+        self.range::<str, _>(bounds).inspect(|_| visits::count())
+    }
+
+    /// Returns whether the notes say that the activation runs once more if the run is cancelled.
+    pub fn require_cleanup(&self) -> bool {
+        self.contains_key(CLEANUP)
     }
 
     /// Returns whether a memo with this name belongs to the node. Names of the library start with a character that step names cannot contain.
@@ -87,9 +101,8 @@ impl Memos {
 
     /// Returns the name for the note of the next ended wait.
     pub fn next_ended(&self) -> String {
-        let noted = self.range(ENDED.to_owned()..).take_while(|(name, _)| name.starts_with(ENDED));
-        let last = noted.filter_map(|(name, _)| place_of(name)).max().unwrap_or(0);
-        format!("{ENDED}{}", last.saturating_add(1))
+        let last = self.ends().next_back().and_then(|(name, _)| place_of(name)).unwrap_or(0);
+        format!("{ENDED}{:0ENDED_DIGITS$}", last.saturating_add(1))
     }
 
     /// Drops the memo with this name, and the note of its end.
@@ -160,5 +173,52 @@ impl Reply {
     /// Returns whether the node received a value. Otherwise an operator's retry asks again.
     pub(crate) fn is_good(&self) -> bool {
         matches!(self, Self::Open | Self::Answered { answer: Answer::Accept(_), .. })
+    }
+}
+
+/// Counts the notes that [`Memos::ends`] visits, for tests: the work of a replay is a number, not a time.
+mod visits {
+    #[cfg(test)]
+    thread_local! {
+        static COUNT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        #[cfg(test)]
+        COUNT.with(|count| count.set(count.get() + 1));
+    }
+
+    #[cfg(test)]
+    pub(super) fn take() -> u64 {
+        COUNT.with(|count| count.take())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Notes so many ends of racing waits, as a load does, and lists them, as an attempt does. Returns how many notes were visited.
+    fn visits_of(count: u64) -> u64 {
+        let mut memos = Memos::default();
+        for number in 0..count {
+            let (place, name) = (memos.next_ended(), format!("step.{number}"));
+            memos.insert(place, Memo::Result(ended(&name).unwrap()));
+            memos.insert(name, Memo::Idle);
+        }
+        assert!(memos.say_order());
+        let names = memos.ended();
+        assert_eq!(names.len() as u64, count);
+        assert!(names.iter().enumerate().all(|(at, name)| *name == format!("step.{at}")));
+        visits::take()
+    }
+
+    /// Guarantees: FLOW-10.
+    #[test]
+    fn racing_ends_are_noted_in_linear_work() {
+        for count in [10, 1_000, 20_000] {
+            let visits = visits_of(count);
+            assert!(visits <= 2 * count + 1, "{count} ends took {visits} visits");
+        }
     }
 }

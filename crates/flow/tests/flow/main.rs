@@ -1,9 +1,13 @@
 //! Flows in a test world: their operations, replays, changes of their code, and compensations.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod cancels;
 mod changes;
 mod effects;
+mod field_order;
+mod field_passes;
 mod long;
 mod operations;
+mod passes;
 mod replays;
 mod sagas;

@@ -6,14 +6,15 @@ use ferrata_core::Clock;
 use ferrata_core::ask::Answer;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Outcome;
-use ferrata_flow::{Flow, RuntimeFlowExt};
 use ferrata_testing::{Fault, Process, Script, World};
+use ferrata_flow::{Flow, FlowCall, RuntimeFlowExt};
 
 use crate::program::{Part, RunLog, SharedLog, child, program};
 use crate::rng::{Rng, seeds};
 
 /// How many seeds a run of the tests tries.
-const SEEDS: u64 = 90;
+const SEEDS: u64 = 60;
+const CANCEL_SEEDS: u64 = 300;
 
 /// A crash: at which write of its process, and on which side.
 type Crash = (u64, Fault);
@@ -26,6 +27,11 @@ async fn process(world: &World, flow: &Flow<(), String>) -> Process {
     process.serve(flow.graph().unwrap()).unwrap();
     process.serve(child().graph().unwrap()).unwrap();
     process
+}
+
+/// Calls the program, with two messages for it.
+fn call(process: &Process, flow: &Flow<(), String>) -> FlowCall<String> {
+    process.call(flow, ()).id("r").with(|start| start.message(1).message(2))
 }
 
 /// How a run of a program ended.
@@ -47,14 +53,14 @@ async fn run(part: &Part, crashes: &[Crash]) -> Ending {
     for &(write, fault) in crashes {
         let process = process(&world, &flow).await;
         process.fail_write(write, fault);
-        if let Ok(handle) = world.pass(process.call(&flow, ()).id("r").start()).await {
+        if let Ok(handle) = world.pass(call(&process, &flow).start()).await {
             let _ = world.pass(handle.handle().completed()).await;
         }
         crash_count += u32::from(process.is_crashed());
         process.crash().await;
     }
     let process = process(&world, &flow).await;
-    let handle = world.pass(process.call(&flow, ()).id("r").start()).await.unwrap();
+    let handle = world.pass(call(&process, &flow).start()).await.unwrap();
     let mut outcome = world.pass(handle.handle().wait()).await;
     while matches!(&outcome, Ok(Outcome::Sleeping { .. } | Outcome::Interrupted(_)) | Err(_)) {
         world.pass_for(std::time::Duration::from_secs(60)).await;
@@ -134,6 +140,90 @@ async fn random_functions_survive_crashes() {
     println!("{cases} cases, {raced} programs with races, {failed} that fail");
 }
 
+/// Runs a program until a write crashes its process, or another process takes the run over. The run is then cancelled, and a third process undoes
+/// it, after a crash of its own. Returns `None` if the run ended before.
+async fn cancel(part: &Part, first: Crash, second: Crash, is_taken_over: bool) -> Option<Ending> {
+    let log: SharedLog = Arc::new(Mutex::new(RunLog::default()));
+    let flow = program(part.clone(), &log);
+    let world = World::new();
+    let one = process(&world, &flow).await;
+    if !is_taken_over {
+        one.fail_write(first.0, first.1);
+    }
+    let handle = world.pass(call(&one, &flow).start()).await.ok()?;
+    let run = handle.run().clone();
+    world.pass_for(std::time::Duration::from_secs(first.0 % 7)).await;
+    // The process that lost the run is alive until the end.
+    let one = match is_taken_over {
+        true => Some(one),
+        false => {
+            let _ = world.pass(handle.handle().completed()).await;
+            one.crash().await;
+            None
+        }
+    };
+    let other = world.process().await.unwrap();
+    world.pass(other.cancel(&run, "enough")).await.ok()?;
+    let mut crash_count = 2;
+    for crash in [Some(second), None] {
+        let process = process(&world, &flow).await;
+        if let Some((write, fault)) = crash {
+            process.fail_write(write, fault);
+        }
+        if let Ok(handle) = world.pass(process.resume(flow.graph().unwrap(), &run).take_over()).await {
+            let _ = world.pass(handle.completed()).await;
+        }
+        crash_count += u32::from(process.is_crashed());
+        if crash.is_some() {
+            process.crash().await;
+        }
+    }
+    drop(one);
+    let status = other.head(&run).await.unwrap().unwrap().status;
+    let log = std::mem::take(&mut *log.lock().unwrap());
+    Some(Ending { status, text: String::new(), log, writes: 0, crash_count })
+}
+
+/// Guarantees: FLOW-8.
+#[tokio::test]
+async fn random_functions_are_undone_when_cancelled() {
+    let (mut cases, mut undone) = (0, 0);
+    for seed in seeds(CANCEL_SEEDS) {
+        let mut rng = Rng::new(seed ^ 0xCA9C);
+        let mut parts: Vec<_> = (0..3 + rng.below(3)).map(|_| Part::random(&mut rng, 2, true)).collect();
+        for _ in 0..2 {
+            let at = rng.below(u32::try_from(parts.len()).unwrap()) as usize;
+            parts.insert(at, Part::Undo { name: String::new() });
+        }
+        let part = rename(parts);
+        let mut crash = || {
+            (
+                1 + u64::from(rng.below(20)),
+                if rng.chance(50) { Fault::CrashBefore } else { Fault::CrashAfter },
+            )
+        };
+        let (first, second) = (crash(), crash());
+        let Some(ending) = cancel(&part, first, second, seed % 3 == 0).await else { continue };
+        cases += 1;
+        undone += usize::from(!ending.log.undone.is_empty());
+        let case = format!("seed {seed}, crashes {first:?} and {second:?}\n{part:#?}\n{ending:?}");
+        assert!(ending.log.faults.is_empty(), "broken rules: {case}");
+        assert_eq!(ending.status, RunStatus::Cancelled, "{case}");
+        let mut expected = ending.log.registered.clone();
+        expected.reverse();
+        let mut once = ending.log.undone.clone();
+        once.dedup();
+        // A timer that ends between two tries of the cleanup adds compensations to those that ran.
+        once.sort();
+        expected.sort();
+        assert_eq!(once, expected, "{case}");
+        let most = 1 + ending.crash_count;
+        assert!(ending.log.effects.values().all(|count| *count <= most), "an effect was repeated: {case}");
+    }
+    println!("{cases} cases, {undone} with compensations");
+    assert!(cases < 100 || undone > cases / 3);
+}
+
 /// Makes the names of the parts of a program unique.
 fn rename(parts: Vec<Part>) -> Part {
     fn each(part: &mut Part, count: &mut u32) {
@@ -144,6 +234,7 @@ fn rename(parts: Vec<Part>) -> Part {
             | Part::Slow { name, .. }
             | Part::Sleep { name, .. }
             | Part::Ask { name }
+            | Part::Receive { name, .. }
             | Part::Undo { name }
             | Part::Value { name }
             | Part::Child { name } => *name = format!("p{count}"),

@@ -37,6 +37,11 @@ pub(crate) enum Part {
     Ask {
         name: String,
     },
+    /// Takes a message, or waits for one at most so long.
+    Receive {
+        name: String,
+        seconds: u32,
+    },
     /// Registers a compensation.
     Undo {
         name: String,
@@ -72,6 +77,7 @@ impl Part {
             4 => Self::Sleep { name, seconds: rng.below(5) },
             5 => Self::Value { name },
             6 if rng.chance(40) => Self::Ask { name },
+            6 if rng.chance(40) => Self::Receive { name, seconds: rng.below(5) },
             6 if may_yield => Self::Yield,
             6 => Self::Value { name },
             7 if rng.chance(50) => Self::Child { name },
@@ -233,6 +239,11 @@ impl Call {
                 Part::Ask { name } => {
                     let yes: bool = self.cx.ask(name, "Sure?").await?;
                     self.see(format!("{name} {yes}"));
+                }
+                Part::Receive { name, seconds } => {
+                    let time = Duration::from_secs((*seconds).into());
+                    let message: Option<u32> = self.cx.receive_within(name, time).await;
+                    self.see(format!("{name} {message:?}"));
                 }
                 Part::Undo { name } => {
                     let log = Arc::clone(&self.log);

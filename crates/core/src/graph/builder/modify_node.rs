@@ -173,6 +173,50 @@ impl<S: State> GraphBuilder<S> {
         self.modify("checkpoint", |node| node.checkpoint = checkpoint)
     }
 
+    /// Requires a cleanup: if the run is cancelled, each activation of the node that has begun runs once more before the run ends, and
+    /// [`is_cleaning_up`](crate::node::NodeContext::is_cleaning_up) is true in it. It finds its recorded steps, and undoes them.
+    ///
+    /// A cancelled run gives running attempts their grace, drops them, and starts the cleanup, in this process or in another one that serves the
+    /// workflow. The cleanup has no time limit, follows the retry policy of the node, and survives crashes. The run ends as cancelled, whatever
+    /// the cleanup returns. If it fails for good, its error is added to the reason of the cancellation. Children of the run are cancelled after
+    /// it.
+    ///
+    /// A run that passes its deadline has no cleanup.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use ferrata_core::graph::Graph;
+    /// # use ferrata_core::runtime::Runtime;
+    /// # use ferrata_core::state::Context;
+    /// # use ferrata_core::store::MemoryStore;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let graph = Graph::<Context>::builder("order")
+    ///     .node("ship", async |cx, s| {
+    ///         if cx.is_cleaning_up() {
+    ///             cx.step("release", async || Ok::<_, std::io::Error>(())).await?;
+    ///             return Ok(s);
+    ///         }
+    ///         cx.step("reserve", async || Ok::<_, std::io::Error>(())).await?;
+    ///         let _: bool = cx.ask("approve", "Ship it?").await?;
+    ///         Ok(s)
+    ///     })
+    ///     .clean_up_on_cancel()
+    ///     .entry("ship")
+    ///     .build()?;
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// runtime.serve(&graph)?;
+    /// let run = runtime.start(&graph, Context::new()).await?;
+    /// run.wait().await?; // for the answer
+    /// runtime.cancel(run.run(), "not wanted").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn clean_up_on_cancel(self) -> Self {
+        self.modify("clean_up_on_cancel", |node| node.cleans_up = true)
+    }
+
     /// Asks for confirmation before each activation of the node. The question is `node@visit:before`. An acceptance with any value starts the node. A
     /// rejection fails the activation with its comment.
     pub fn interrupt_before(self) -> Self {

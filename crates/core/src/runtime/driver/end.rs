@@ -55,6 +55,12 @@ impl<S: State> RunDriver<S> {
             // After a write conflict, the activation no longer follows from the log.
             return Ok(None);
         };
+        let cleans_up = running.as_ref().is_some_and(|running| running.scope().cleanup.is_cleanup());
+        if self.machine.cancel().is_some() && self.machine.requires_cleanup_of(key) && !cleans_up {
+            // The cancellation is earlier in the log than this end.
+            self.line.push_again(key);
+            return Ok(None);
+        }
         let failed = activation.failed + 1;
         match end {
             AttemptEnd::Done(update)

@@ -17,7 +17,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::node::{
-    AttemptKey, AttemptTransactions, AttemptWaits, NodeContext, NodeScope, RunScope, StartedChildren,
+    AttemptCleanup, AttemptKey, AttemptTransactions, AttemptWaits, NodeContext, NodeScope, RunScope,
+    StartedChildren,
 };
 use crate::record::body::{Event, StatusChange};
 use crate::record::{Failure, FailureKind};
@@ -38,7 +39,7 @@ impl<S: State> RunDriver<S> {
             self.scope = Arc::new(RunScope { cancelled, ..RunScope::clone(&self.scope) });
         }
         if let Some(key) = self.line.next_passed() {
-            if self.machine.in_flight().contains_key(&key) {
+            if self.machine.in_flight().contains_key(&key) && self.may_start(key) {
                 self.launch(key).await?;
             }
             return Ok(true);
@@ -46,7 +47,7 @@ impl<S: State> RunDriver<S> {
         let plan = &self.plan;
         let Some(key) = self.line.next_ready(|node| plan.most_running(node)) else { return Ok(false) };
         let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(true) };
-        if activation.in_doubt {
+        if activation.in_doubt || !self.may_start(key) {
             return Ok(true);
         }
         if let Some(resolution) = activation.resolution.clone() {
@@ -101,6 +102,7 @@ impl<S: State> RunDriver<S> {
             lacks: AtomicBool::new(false),
             ownership: external.then(|| self.ownership()),
             not_begun: AtomicBool::new(false),
+            cleanup: AttemptCleanup::new(self.machine.cancel().is_some()),
         };
         let scope = Arc::new(scope);
         self.emit(|| RunEventKind::NodeStarted { node: scope.node.clone(), visit: key.1, attempt });

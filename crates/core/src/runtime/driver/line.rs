@@ -364,6 +364,26 @@ impl<S: State> ReadyQueue<S> {
         self.running.iter().find(|(_, running)| gone(running)).map(|(&key, _)| key)
     }
 
+    /// Tells the running attempts that the run was cancelled.
+    pub(super) fn note_cancel(&self) {
+        self.running.values().for_each(|running| running.scope.cleanup.set_due());
+    }
+
+    /// Aborts the attempts that began before the cancellation of the run; those of activations that require a cleanup start again. Returns
+    /// whether there were any.
+    pub(super) fn abort_before_cleanup(&mut self, requires_cleanup: impl Fn(ActivationKey) -> bool) -> bool {
+        let is_before = |running: &RunningAttempt| !running.scope.cleanup.is_cleanup();
+        let before: Vec<_> =
+            self.running.iter().filter(|(_, running)| is_before(running)).map(|(&key, _)| key).collect();
+        for &key in &before {
+            self.break_off(key);
+            if !requires_cleanup(key) {
+                self.remove_running(key);
+            }
+        }
+        !before.is_empty()
+    }
+
     /// Aborts every attempt that may be repeated.
     pub(super) fn abort_repeatable(&mut self) {
         self.running.retain(|_, running| {

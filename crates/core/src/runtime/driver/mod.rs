@@ -7,6 +7,7 @@ mod apply;
 mod asks;
 mod barrier;
 mod children;
+mod cleanup;
 mod end;
 mod holds;
 mod inputs;
@@ -409,7 +410,10 @@ impl<S: State> RunDriver<S> {
             return Ok(());
         }
         if self.stopping.end_grace() {
-            self.line.abort_all();
+            match self.is_cleaning_up() {
+                true => _ = self.begin_cleanup(),
+                false => self.line.abort_all(),
+            }
         }
         Box::pin(self.check_head(None)).await
     }
@@ -420,13 +424,14 @@ impl<S: State> RunDriver<S> {
         let is_stopping = self.is_stopping();
         let rings = self.waiters.next_wake().filter(|_| !is_stopping);
         let times = [self.line.next_time(), rings].map(|at| at.map(|at| now.saturating_add(at.since(wall))));
-        let stops = [self.stopping.next_wake(is_stopping), self.waiters.end_of_stopping(now)];
+        let ends = is_stopping || self.machine.cancel().is_some();
+        let stops = [self.stopping.next_wake(ends), self.waiters.end_of_stopping(now)];
         times.into_iter().chain(stops).flatten().min().unwrap_or(Duration::MAX)
     }
 
     /// Returns whether no new activation may start.
     fn is_stopping(&self) -> bool {
-        self.is_halted() || self.stopping.is_exceeding()
+        self.stopping.is_exceeding() || self.is_halted() && !self.is_cleaning_up()
     }
 
     /// Returns whether anything other than the deadline halts the run.

@@ -145,6 +145,7 @@ impl<S: State> RunDriver<S> {
         if !running.scope().waits.is_quiet() {
             return None;
         }
+        let stopping = stopping || self.machine.cancel().is_some() && !running.scope().cleanup.is_cleanup();
         let memos = &self.machine.in_flight().get(&key)?.memos;
         let inbox = self.machine.inbox().front().map(|message| message.at);
         let first = inbox.and_then(|_| self.first_receiver()).map(|(_, order)| order);

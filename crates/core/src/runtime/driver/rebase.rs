@@ -151,7 +151,10 @@ impl<S: State> RunDriver<S> {
             }
         }
         match &fact.what {
-            PendingEventKind::Ended { .. } => true,
+            // The cleanup of a cancelled run replaces the end.
+            PendingEventKind::Ended { .. } => {
+                self.machine.cancel().is_none() || !self.machine.requires_cleanup_of(fact.key)
+            }
             // A broken-off attempt with nothing done does not count. Its intent stands until the log says otherwise. No later attempt has started,
             // because that waits for its own intent, and for all before it, to be acknowledged.
             PendingEventKind::Retry { failed, failure, .. }

@@ -14,6 +14,7 @@ impl<S: State> RunDriver<S> {
     /// Makes the run idle if nothing can move it. Returns why the driver stops, if it does.
     pub(super) async fn come_to_rest(&mut self) -> Result<Option<DriverExit>> {
         if self.machine.cancel().is_some() && self.machine.status() == RunStatus::InProgress {
+            self.line.note_cancel();
             self.stopping.cancel_within(self.shared.limits.cancel_grace);
         }
         if self.machine.status().is_finished() {
@@ -35,6 +36,20 @@ impl<S: State> RunDriver<S> {
             let idle = self.asks.is_idle() && self.journal.owes_nothing() && self.commands.is_empty();
             if !(stopping || idle) {
                 return Ok(None);
+            }
+            if self.is_cleaning_up() {
+                if self.begin_cleanup() || !self.fall_asleep()? {
+                    return Ok(None);
+                }
+                return Box::pin(self.drain()).await.map(|settled| settled.then_some(DriverExit::Settled));
+            }
+            if self.owes_cleanup() {
+                self.release(
+                    "the runtime was shut down before the cleanup of the run had ended",
+                    None,
+                    None,
+                )?;
+                return Box::pin(self.drain()).await.map(|settled| settled.then_some(DriverExit::Released));
             }
             if self.machine.cancel().is_some() {
                 let reason = format!("its parent {} was cancelled", self.journal.run());
@@ -143,13 +158,16 @@ impl<S: State> RunDriver<S> {
 
     /// Returns when time moves the run, if no event does earlier.
     pub(super) fn next_time(&self) -> Option<Timestamp> {
-        let times = [self.line.next_time(), self.waiters.next_time(), self.stopping.deadline_at()];
+        // A cancelled run has no deadline.
+        let deadline = self.stopping.deadline_at().filter(|_| self.machine.cancel().is_none());
+        let times = [self.line.next_time(), self.waiters.next_time(), deadline];
         times.into_iter().flatten().min()
     }
 
     /// Records that the run is idle, under every policy, together with held records. A wait that a caller sees is then in the log for other
     /// processes.
     fn rest(&mut self, rested: IdleRecord) -> Result<()> {
+        self.note_cleanups()?;
         let plain = !rested.receiving && rested.wake.is_none() && rested.status == RunStatus::Interrupted;
         let event =
             Event::Status(if plain { StatusChange::Interrupted } else { StatusChange::Rested(rested) });
@@ -162,6 +180,7 @@ impl<S: State> RunDriver<S> {
         wake: Option<Timestamp>,
         looks: Option<ChildPolls>,
     ) -> Result<()> {
+        self.note_cleanups()?;
         let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());
         let (reason, orderly) = (reason.into(), self.stopping.is_ending());
         let released =

@@ -128,6 +128,7 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         lacks: AtomicBool::new(false),
         ownership: None,
         not_begun: AtomicBool::new(false),
+        cleanup: crate::node::AttemptCleanup::default(),
     })
 }
 

@@ -283,8 +283,9 @@ fn decide(
         let hold = hold_for_queue(machine, facts, shared.clock.now());
         return Ok([Event::Signal(signal)].into_iter().chain(hold).collect());
     }
-    if stop.is_some() && machine.children().any(|(_, child)| child.ends_with_parent()) {
-        // Its children must be cancelled or paused before it, which takes a driver.
+    let cleans_up = stop == Some(StatusChange::Cancelled) && machine.requires_cleanup();
+    if cleans_up || stop.is_some() && machine.children().any(|(_, child)| child.ends_with_parent()) {
+        // The cleanup, and the end or pause of its children, take a driver.
         return Ok(vec![Event::Signal(signal), wake()]);
     }
     Ok([Event::Signal(signal)].into_iter().chain(stop.map(Event::Status)).collect())

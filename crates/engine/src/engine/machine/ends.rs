@@ -30,6 +30,9 @@ impl Machine {
 
     pub(super) fn end_in_general(&mut self, key: ActivationKey, done: &NodeDone) -> Result<()> {
         let node = key.0;
+        if let Some(failure) = done.failure.as_ref().filter(|_| self.cancel().is_some()) {
+            self.standing.fail_cleanup(&failure.message);
+        }
         let ended = self.frontier.end(&key, self.nodes.index(node));
         let mut activation = ended.ok_or_else(|| not_in_flight(&done.node, done.visit))?;
         if done.end.is_none() {

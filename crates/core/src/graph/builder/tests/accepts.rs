@@ -158,6 +158,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         lacks: std::sync::atomic::AtomicBool::new(false),
         ownership: None,
         not_begun: Default::default(),
+        cleanup: Default::default(),
     }));
     let mut state = Context::new();
     state.set("n", 1)?;

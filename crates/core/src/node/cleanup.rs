@@ -1,0 +1,55 @@
+//! Cleanup of cancelled runs: activations that run once more before the run ends as cancelled.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::context::NodeContext;
+
+/// The part of an attempt in the cleanup of its run.
+#[derive(Debug, Default)]
+pub(crate) struct AttemptCleanup {
+    /// Whether the attempt began after the cancellation, to clean up.
+    is_cleanup: bool,
+    /// Whether the run was cancelled while the attempt was running.
+    is_due: AtomicBool,
+    /// Whether the node said that it has nothing to clean up.
+    is_needless: AtomicBool,
+}
+
+impl AttemptCleanup {
+    pub(crate) fn new(is_cleanup: bool) -> Self {
+        Self { is_cleanup, ..Self::default() }
+    }
+
+    pub(crate) fn is_cleanup(&self) -> bool {
+        self.is_cleanup
+    }
+
+    pub(crate) fn is_needed(&self) -> bool {
+        !self.is_needless.load(Ordering::SeqCst)
+    }
+
+    /// Marks the run as cancelled.
+    pub(crate) fn set_due(&self) {
+        self.is_due.store(true, Ordering::SeqCst);
+    }
+}
+
+impl NodeContext {
+    /// Tells whether this attempt cleans up after a cancellation of the run, as
+    /// [`clean_up_on_cancel`](crate::graph::GraphBuilder::clean_up_on_cancel) requires.
+    pub fn is_cleaning_up(&self) -> bool {
+        self.scope.cleanup.is_cleanup()
+    }
+
+    /// Says whether the activation has anything to clean up so far; it has unless set. If not, a run that becomes idle can be cancelled without a
+    /// process that serves its workflow.
+    pub fn set_cleanup(&self, is_needed: bool) {
+        self.scope.cleanup.is_needless.store(!is_needed, Ordering::SeqCst);
+    }
+
+    /// Tells whether the run was cancelled while this attempt was running. If the node requires a cleanup, it begins when this attempt has ended,
+    /// with any result.
+    pub fn is_cleanup_due(&self) -> bool {
+        self.scope.cleanup.is_due.load(Ordering::SeqCst)
+    }
+}

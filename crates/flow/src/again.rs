@@ -1,0 +1,85 @@
+//! Passes: a function that begins again with a new input, in the same run.
+
+use std::future::{Future, pending};
+
+use ferrata_core::node::NodeError;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::context::FlowContext;
+use crate::error::FlowError;
+use crate::gate::ReplayEnd;
+
+/// How an attempt of a function ended well.
+#[derive(Debug)]
+pub(crate) enum FlowEnd<O> {
+    Returned(O),
+    /// The function begins again with this input.
+    Continued(Value),
+    /// The run was cancelled, and the compensations of the function have run.
+    Undone,
+}
+
+impl FlowContext {
+    /// Ends this pass of the function and begins the next one with a new input, in the same run: the records of this pass no longer count. Use it
+    /// in a function that never ends, before its records are many.
+    ///
+    /// One record ends the pass and begins the next, so a crash leaves the run in one of them. The run keeps its id, labels, configuration, slot
+    /// in a queue, deadline, and the messages that it has not received. As when the function returns: unfinished children are cancelled, open
+    /// questions are withdrawn, outbox messages are sent, and registered compensations are forgotten.
+    ///
+    /// The future is never ready, so the function does not go on. Operations of the next pass have names of their own: the same name is another
+    /// operation, with another [`idempotency_key`](Self::idempotency_key). Questions have ids that begin with `main@2:`, `main@3:` and so on.
+    ///
+    /// # Errors
+    ///
+    /// None for the function. The run fails if the input is not of the type that the function takes. It fails with a
+    /// [`CodeChange`](crate::CodeChange) if this pass did not ask for every recorded operation with an effect.
+    ///
+    /// # Cancel safety
+    ///
+    /// If it is dropped before the function is polled to its end, the pass goes on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use ferrata_core::runtime::Runtime;
+    /// use ferrata_core::store::MemoryStore;
+    /// use ferrata_flow::{FlowContext, FlowError, RuntimeFlowExt, flow};
+    ///
+    /// /// Adds the numbers up to `last`, ten steps in each pass.
+    /// async fn sum(cx: FlowContext, (first, last, mut sum): (u64, u64, u64)) -> Result<u64, FlowError> {
+    ///     for n in first..last.min(first + 10) {
+    ///         sum += cx.step("add", || async move { Ok::<_, FlowError>(n) }).await?;
+    ///     }
+    ///     if first + 10 < last {
+    ///         return cx.continue_with((first + 10, last, sum)).await;
+    ///     }
+    ///     Ok(sum)
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
+    /// assert_eq!(runtime.call(&flow("sum", sum), (0, 25, 0)).await?, 300);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn continue_with<T>(
+        &self,
+        input: impl Serialize,
+    ) -> impl Future<Output = Result<T, FlowError>> + Send {
+        let (cx, input) = (self.clone(), serde_json::to_value(input));
+        async move {
+            match input {
+                Err(error) => return cx.stop(NodeError::new(error).fatal()).await,
+                Ok(_) if !cx.gate().check_end(None) => {}
+                Ok(_) if cx.gate().is_checking() => return cx.stop(NodeError::new(ReplayEnd).fatal()).await,
+                // The cancellation came before the end of the pass.
+                Ok(_) if cx.node().is_cleaning_up() => {}
+                Ok(input) => cx.gate().continue_with(input),
+            }
+            pending().await
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The operations at the gate, indexed by what the gate does with them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::Location;
+use std::task::Waker;
+
+use ferrata_core::node::NodeError;
+
+use crate::entry::{FlowEntry, OperationKind};
+use crate::gate::{GateDecision, OperationInfo};
+use crate::recorded::RecordedEntries;
+
+#[derive(Debug, Default)]
+pub(crate) struct GateState {
+    pub(crate) recorded: RecordedEntries,
+    /// By name: the kind of its operations, and how many there are.
+    pub(crate) numbers: HashMap<String, (OperationKind, u32)>,
+    pub(crate) last_id: u64,
+    pub(crate) operations: BTreeMap<u64, GateOperation>,
+    pub(crate) waiting: WaitingOperations,
+    /// The waiting operations that ended while others were open, by their position.
+    pub(crate) by_place: BTreeMap<usize, u64>,
+    /// The operation that ends next.
+    pub(crate) granted: Option<u64>,
+    /// How many released operations end by themselves.
+    pub(crate) busy: usize,
+    /// How many released operations are neither waiting here nor doing the work of a step.
+    pub(crate) in_core: usize,
+    /// The errors that the function has seen and no record holds.
+    pub(crate) unrecorded: Vec<FailedOperation>,
+    pub(crate) flush: FlushState,
+    pub(crate) flush_waiters: Vec<Waker>,
+    pub(crate) abort: Option<NodeError>,
+    /// The input of the next pass.
+    pub(crate) continuation: Option<serde_json::Value>,
+    pub(crate) mode: GateMode,
+    /// How many released operations are work of the function: steps, values and compensations.
+    pub(crate) working: usize,
+    /// Whether compensations follow the replay, so recorded ones do not count for it.
+    pub(crate) skips_undo: bool,
+    /// Whether a replay in [`GateMode::Rewind`] has ended.
+    pub(crate) is_rewound: bool,
+    pub(crate) rewind_waker: Option<Waker>,
+}
+
+/// The mode of the gate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum GateMode {
+    #[default]
+    Work,
+    /// Nothing goes on without a record.
+    Check,
+    /// The run was cancelled before the attempt: the function replays its records, and does nothing more.
+    Rewind,
+    /// The run was cancelled during the attempt: steps at work end, and nothing begins.
+    WindDown,
+}
+
+/// The operations that wait at the gate, by what the gate does with them. A function may have thousands of them at once.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingOperations {
+    pub(crate) all: BTreeSet<u64>,
+    pub(crate) recorded: BTreeSet<u64>,
+    /// The recorded ones that end at once.
+    pub(crate) ended: BTreeSet<u64>,
+    pub(crate) safe: BTreeSet<u64>,
+    /// The patches that are not decided.
+    pub(crate) patches: BTreeSet<u64>,
+}
+
+impl WaitingOperations {
+    pub(crate) fn insert(&mut self, id: u64, operation: &GateOperation) {
+        self.all.insert(id);
+        if operation.is_recorded {
+            self.recorded.insert(id);
+            if operation.has_ended {
+                self.ended.insert(id);
+            }
+        } else if operation.kind == OperationKind::Patch {
+            self.patches.insert(id);
+        }
+        if operation.is_safe {
+            self.safe.insert(id);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) {
+        for ids in [&mut self.all, &mut self.recorded, &mut self.ended, &mut self.safe, &mut self.patches] {
+            ids.remove(&id);
+        }
+    }
+
+    /// Tells whether an operation without a record waits.
+    pub(crate) fn has_new(&self) -> bool {
+        self.all.len() > self.recorded.len()
+    }
+}
+
+/// An error that is to be recorded.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedOperation {
+    pub(crate) key: String,
+    pub(crate) entry: FlowEntry<()>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum FlushState {
+    #[default]
+    Idle,
+    Wanted,
+    Running,
+}
+
+#[derive(Debug)]
+pub(crate) struct GateOperation {
+    pub(crate) key: String,
+    pub(crate) kind: OperationKind,
+    pub(crate) location: &'static Location<'static>,
+    pub(crate) place: Option<usize>,
+    pub(crate) is_recorded: bool,
+    pub(crate) has_ended: bool,
+    pub(crate) is_safe: bool,
+    pub(crate) is_released: bool,
+    pub(crate) ends_by_itself: bool,
+    pub(crate) is_working: bool,
+    /// Whether the code has the patch.
+    pub(crate) patch: Option<bool>,
+    pub(crate) waker: Option<Waker>,
+}
+
+impl GateState {
+    /// Adds an operation; `has_ended` says whether it ended, if it is recorded.
+    pub(crate) fn add(&mut self, info: OperationInfo<'_>, place: Option<usize>, has_ended: Option<bool>) {
+        let OperationInfo { id, key, kind, location, is_safe } = info;
+        let operation = GateOperation {
+            key: key.to_owned(),
+            kind,
+            location,
+            place,
+            is_recorded: has_ended.is_some(),
+            has_ended: has_ended == Some(true),
+            is_safe: is_safe || kind.is_safe(),
+            is_released: false,
+            ends_by_itself: false,
+            is_working: false,
+            patch: None,
+            waker: None,
+        };
+        self.waiting.insert(id, &operation);
+        self.operations.insert(id, operation);
+        if let Some(place) = place {
+            self.by_place.insert(place, id);
+        }
+    }
+
+    /// Answers whether the code of the run has a patch that it did not record: it has, if nothing recorded is left to be asked for.
+    pub(crate) fn answer_patches(&mut self, is_confirmed: bool) -> Option<GateDecision> {
+        if self.waiting.patches.is_empty() {
+            return None;
+        }
+        let has_patch = self.recorded.unclaimed == 0;
+        if !has_patch && !is_confirmed {
+            return Some(GateDecision::Unsure);
+        }
+        for id in std::mem::take(&mut self.waiting.patches) {
+            if let Some(operation) = self.operations.get_mut(&id) {
+                operation.patch = Some(has_patch);
+            }
+            if !has_patch {
+                self.release(id, true);
+            }
+        }
+        (!has_patch).then_some(GateDecision::Progress)
+    }
+
+    /// Releases an operation. The others follow when the function has been polled, so that work begins in the order of the calls.
+    pub(crate) fn release_next(&mut self, id: u64) -> GateDecision {
+        let ends = self.operations.get(&id).is_some_and(|operation| {
+            match (self.recorded.by_key.get(&operation.key), operation.kind) {
+                (Some(entry), _) => entry.has_result,
+                (None, kind) => {
+                    !matches!(kind, OperationKind::Question | OperationKind::Message | OperationKind::Child)
+                }
+            }
+        });
+        self.release(id, ends);
+        GateDecision::Progress
+    }
+
+    pub(crate) fn release(&mut self, id: u64, ends_by_itself: bool) {
+        self.waiting.remove(id);
+        let Some(operation) = self.operations.get_mut(&id) else { return };
+        operation.is_released = true;
+        self.working += usize::from(!operation.kind.is_wait());
+        operation.ends_by_itself = ends_by_itself;
+        self.busy += usize::from(ends_by_itself);
+        self.in_core += 1;
+        if let Some(place) = operation.place {
+            self.by_place.remove(&place);
+        }
+        if let Some(waker) = operation.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Tells whether the function has asked for every recorded operation, or for every one with an effect if it is quiet for sure.
+    pub(crate) fn is_replayed(&self, is_confirmed: bool) -> bool {
+        let undos = if self.skips_undo { self.recorded.unclaimed_undos } else { 0 };
+        match self.recorded.unclaimed - undos {
+            0 => true,
+            _ => is_confirmed && self.recorded.unclaimed_effects == undos,
+        }
+    }
+
+    /// Decides at the end of the records of a cancelled run: operations that ended go on, and then the compensations begin.
+    pub(crate) fn rewind(&mut self, is_confirmed: bool) -> GateDecision {
+        if let Some(&first) = self.waiting.ended.first() {
+            return self.release_next(first);
+        }
+        if self.operations.len() > self.waiting.all.len() {
+            return GateDecision::Idle;
+        }
+        if !is_confirmed {
+            return GateDecision::Unsure;
+        }
+        self.is_rewound = true;
+        self.rewind_waker.take().into_iter().for_each(Waker::wake);
+        GateDecision::Progress
+    }
+
+    pub(crate) fn begin_flush(&mut self) -> GateDecision {
+        self.flush = FlushState::Running;
+        GateDecision::Flush(std::mem::take(&mut self.unrecorded))
+    }
+
+    /// Forgets an operation that ended or was dropped.
+    pub(crate) fn end(&mut self, id: u64) {
+        let Some(operation) = self.operations.remove(&id) else { return };
+        self.waiting.remove(id);
+        if self.granted == Some(id) {
+            self.granted = None;
+        }
+        if let Some(place) = operation.place {
+            self.by_place.remove(&place);
+            self.recorded.open_places.remove(&place);
+        }
+        if operation.is_released {
+            self.working -= usize::from(!operation.kind.is_wait());
+            self.busy -= usize::from(operation.ends_by_itself);
+            self.in_core -= usize::from(!operation.is_working);
+        }
+    }
+}
