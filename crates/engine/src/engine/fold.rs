@@ -223,6 +223,6 @@ pub fn full_id(machine: &Machine, what: &mut SignalKind) -> Result<()> {
 }
 
 /// Returns the error for an unknown run id.
-pub(crate) fn missing(run: &RunKey) -> Error {
+pub fn missing(run: &RunKey) -> Error {
     Error::new(ErrorKind::NotFound, "cannot find the run; start it, or check tenant and id").with_run(run)
 }

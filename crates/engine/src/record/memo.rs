@@ -53,7 +53,7 @@ impl DerefMut for Memos {
 pub const PROGRESS: &str = "#progress";
 
 /// The name of the memo of an idle activation that runs once more if the run is cancelled. Only a process with the graph knows that otherwise.
-pub(crate) const CLEANUP: &str = "#cleanup";
+pub const CLEANUP: &str = "#cleanup";
 
 /// The prefix of the memos that record the ends of waits. A number of [`ENDED_DIGITS`] digits follows, so that the names sort by it.
 const ENDED: &str = "#ended";

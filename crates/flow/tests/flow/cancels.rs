@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ferrata_core::record::RunStatus;
-use ferrata_core::testing::{Fault, Process, World};
 use ferrata_flow::{Flow, FlowCallError, FlowContext, FlowError, FlowHandle, RuntimeFlowExt, flow};
+use ferrata_testing::{Fault, Process, World};
 
 use crate::effects::EffectLog;
 

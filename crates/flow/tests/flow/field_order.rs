@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ferrata_core::ask::Answer;
 use ferrata_core::runtime::Outcome;
-use ferrata_core::testing::{CrashTest, World};
 use ferrata_flow::{Flow, FlowContext, FlowError, FlowErrorKind, RuntimeFlowExt, flow};
+use ferrata_testing::{CrashTest, World};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use ferrata_core::graph::RetryPolicy;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Outcome;
-use ferrata_core::testing::{CrashTest, World};
 use ferrata_flow::{Flow, FlowCallError, FlowContext, FlowError, RuntimeFlowExt, flow};
+use ferrata_testing::{CrashTest, World};
 
 use crate::effects::EffectLog;
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ferrata_core::Clock as _;
-use ferrata_testing::World;
 use ferrata_core::{SystemClock, runtime::Outcome};
 use ferrata_flow::{Flow, FlowContext, FlowError, FlowHandle, RuntimeFlowExt, flow};
+use ferrata_testing::World;
 use futures_util::future::join_all;
 
 use crate::effects::EffectLog;

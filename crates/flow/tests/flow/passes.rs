@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, RetentionPolicy};
-use ferrata_core::testing::{CrashTest, World};
 use ferrata_flow::{Flow, FlowCallError, FlowContext, FlowError, RuntimeFlowExt, flow};
+use ferrata_testing::{CrashTest, World};
 
 use crate::effects::EffectLog;
 

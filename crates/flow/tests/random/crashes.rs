@@ -6,8 +6,8 @@ use ferrata_core::Clock;
 use ferrata_core::ask::Answer;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Outcome;
-use ferrata_testing::{Fault, Process, Script, World};
 use ferrata_flow::{Flow, FlowCall, RuntimeFlowExt};
+use ferrata_testing::{Fault, Process, Script, World};
 
 use crate::program::{Part, RunLog, SharedLog, child, program};
 use crate::rng::{Rng, seeds};

@@ -236,7 +236,7 @@ impl Machine {
     }
 
     /// Returns whether an activation in flight runs once more if the run is cancelled: by its graph, or, without a graph, by its notes.
-    pub(crate) fn requires_cleanup_of(&self, key: ActivationKey) -> bool {
+    pub fn requires_cleanup_of(&self, key: ActivationKey) -> bool {
         let node = self.plan().zip(self.index(key.0)).map(|(plan, index)| plan.node(index));
         let is_noted =
             || self.in_flight().get(&key).is_some_and(|activation| activation.memos.require_cleanup());
@@ -244,7 +244,7 @@ impl Machine {
     }
 
     /// Returns whether any activation in flight runs once more if the run is cancelled.
-    pub(crate) fn requires_cleanup(&self) -> bool {
+    pub fn requires_cleanup(&self) -> bool {
         self.in_flight().keys().any(|&key| self.requires_cleanup_of(key))
     }
 
