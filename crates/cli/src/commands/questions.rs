@@ -73,9 +73,9 @@ async fn list(
             table
         },
     )?;
-    let to_poll_result = unreadable.to_poll_result("their questions are not listed");
+    let seen = unreadable.to_poll_result("their questions are not listed");
     if open.is_empty() && context.out.format == OutputFormat::Table {
-        let some = if matches!(to_poll_result, PollResult::Partly(_)) { " in readable runs" } else { "" };
+        let some = if matches!(seen, PollResult::Partly(_)) { " in readable runs" } else { "" };
         context.out.note(&format!("no open questions{some}"));
     }
     Ok(seen)

@@ -11,5 +11,5 @@ pub(super) async fn run(context: &CommandContext, args: &RetryArgs) -> Result<Ex
     let store = context.store()?;
     let chosen =
         context.select_runs(&*store, &args.target.runs, &args.target.filter, &[RunStatus::Failed]).await?;
-    context.signal_runs(&args.target, "retry requested", select_runs, |runtime, run| runtime.retry(run)).await
+    context.signal_runs(&args.target, "retry requested", chosen, |runtime, run| runtime.retry(run)).await
 }

@@ -200,10 +200,6 @@ pub(crate) async fn resume(context: &CommandContext, args: ResumeArgs) -> Result
                 .only(context)
                 .await?
                 .ok_or_else(|| nothing_to_resume(Some(directory), Path::new("FILE.dot")))?,
-            (None, true) => place
-                .only(context)
-                .await?
-                .ok_or_else(|| nothing_to_resume(Some(directory), Path::new("FILE.dot")))?,
             (None, false) => context.find(&*place.store, &args.run).await?,
         };
         let (file, folder) = source(&args, &head, &place)?;

@@ -108,7 +108,8 @@ pub fn read(bytes: &[u8]) -> Result<(RecordHeader, Seq), Unreadable> {
 }
 
 /// Reads a header of any format up to this one.
-pub(crate) fn read_up_to(bytes: &[u8], newest: u16) -> Result<(RecordHeader, Seq), Unreadable> {
+#[doc(hidden)]
+pub fn read_up_to(bytes: &[u8], newest: u16) -> Result<(RecordHeader, Seq), Unreadable> {
     let mut rest = Rest(bytes);
     let mut found = [const { None }; Field::ALL.len()];
     rest.all(&BEGINNING, &mut found).ok_or(Unreadable::Damaged)?;

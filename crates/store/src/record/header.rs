@@ -152,7 +152,8 @@ impl Record {
     }
 
     /// Checks the body against its header, and that the format is not after this one.
-    pub(crate) fn verify_up_to(&self, run: &RunKey, newest: u16) -> Result<()> {
+    #[doc(hidden)]
+    pub fn verify_up_to(&self, run: &RunKey, newest: u16) -> Result<()> {
         let RecordHeader { format, seq, body_len, body_crc, .. } = self.header;
         let fault = |kind, message: String| Err(Error::new(kind, message).with_run(run).with_seq(seq));
         if format > newest {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use ferrata_store::codec::{Field, JsonHeader, JsonLayout, Shape, Value, binary};
-use ferrata_store::{RecordHeader, Seq, Timestamp};
+use ferrata_store::{ErrorKind, FORMAT, Record, RecordHeader, RunId, RunKey, Seq, TenantId, Timestamp};
 use ferrata_testing::{any_headers, headers_by_field};
 use serde_json::json;
 use uuid::Uuid;
@@ -151,13 +151,13 @@ fn bytes_come_back() {
 /// Guarantees: FORMAT-8.
 #[test]
 fn next_format_reads_both_and_this_one_refuses_it() {
-    let run = crate::RunKey::new(crate::TenantId::default(), crate::RunId::new("r").unwrap());
+    let run = RunKey::new(TenantId::default(), RunId::new("r").unwrap());
     let record = |format: u16| {
         let header = RecordHeader { format, base: true, ..headers().remove(0) };
-        crate::record::Record::seal(header, bytes::Bytes::from_static(b"{}")).unwrap()
+        Record::seal(header, bytes::Bytes::from_static(b"{}")).unwrap()
     };
-    let next = crate::record::FORMAT + 1;
-    for format in [crate::record::FORMAT, next] {
+    let next = FORMAT + 1;
+    for format in [FORMAT, next] {
         let record = record(format);
         let header = &record.header;
         let bytes = binary::write(header, header.seq).unwrap();
@@ -170,7 +170,7 @@ fn next_format_reads_both_and_this_one_refuses_it() {
         if format == next {
             let (seq, format) = (header.seq.get(), next.into());
             assert_eq!(read, Err(binary::Unreadable::Newer { seq, format }));
-            assert_eq!(verified.unwrap_err().kind(), crate::ErrorKind::Unsupported);
+            assert_eq!(verified.unwrap_err().kind(), ErrorKind::Unsupported);
         } else {
             assert_eq!(read, Ok((header.clone(), header.seq)));
             verified.unwrap();
