@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata::prelude::*;
-use ferrata::runtime::Events;
+use ferrata::runtime::EventSubscription;
 use ferrata::{ErrorKind, RunId, RunKey, RunStatus};
 
 use crate::args::{Args, USAGE};
@@ -143,7 +143,7 @@ async fn survey(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 /// Waits for the end of the run and shows how it goes on.
 async fn follow(
     run: &RunHandle<Survey>,
-    events: &mut Events,
+    events: &mut EventSubscription,
     progress: &mut Progress,
 ) -> ferrata::Result<Outcome<Survey>> {
     let mut end = std::pin::pin!(run.wait());

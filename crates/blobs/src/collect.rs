@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use ferrata_store::{
     CheckpointStore, Clock as _, Error, ErrorKind, HeadRef, IdSource as _, Order, Page, Record, Result,
-    RunHead, RunKey, RunQuery, SystemClock, TenantId, each_record,
+    RunHead, RunKey, RunQuery, SystemClock, TenantId, for_each_record,
 };
 use futures_util::TryStreamExt as _;
 use object_store::{ObjectStoreExt as _, path::Path};
@@ -283,5 +283,5 @@ async fn scan(store: &dyn CheckpointStore, head: &RunHead, ids: &mut HashSet<Uui
         collect_blob_ids(&record.body, ids);
         Ok(())
     };
-    each_record(store, head, take).await
+    for_each_record(store, head, take).await
 }

@@ -97,7 +97,7 @@ impl BlobKeys {
             (BlobHead::Encrypted(name), Some(provider)) => {
                 let mut ring = provider.keyring(tenant).await?;
                 if ring.blob_key(&name).is_none() {
-                    ring = provider.renewed(tenant).await?;
+                    ring = provider.refresh_keyring(tenant).await?;
                 }
                 let key = ring.blob_key(&name).ok_or_else(|| missing_key_error(blob, &name))?;
                 Ok(BlobSeal::encrypted(&name, key.bytes(), tenant, blob.id))

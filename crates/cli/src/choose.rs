@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ferrata::runtime::{RunOrigin, is_spared};
+use ferrata::runtime::{RunOrigin, is_skipped_in_bulk};
 use ferrata::store::{Page, RunHead};
 use ferrata::{CheckpointStore, RunKey, RunStatus};
 use futures_util::TryStreamExt as _;
@@ -133,7 +133,7 @@ impl CommandContext {
             heads.retain(RunOrigin::is_root);
         }
         // A verb for all runs excludes queues and schedules.
-        heads.retain(|head| filter.workflow.is_some() || !is_spared(head));
+        heads.retain(|head| filter.workflow.is_some() || !is_skipped_in_bulk(head));
         Ok(heads)
     }
 }

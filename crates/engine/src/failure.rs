@@ -117,7 +117,7 @@ impl Failure {
     }
 
     /// Makes a failure from an error and the chain of its causes.
-    pub fn of(kind: FailureKind, error: &(dyn std::error::Error + 'static)) -> Self {
+    pub fn from_error(kind: FailureKind, error: &(dyn std::error::Error + 'static)) -> Self {
         let causes = std::iter::successors(error.source(), |cause| cause.source());
         let causes = keep_ends(causes.map(|cause| clip(cause.to_string(), Self::CAUSE_BYTES)));
         Self { causes, ..Self::new(kind, error.to_string()) }

@@ -137,7 +137,7 @@ pub use ferrata_schedule as schedule;
 #[cfg(feature = "envelope")]
 pub use ferrata_store_envelope::{
     CachedKeys, EnvelopeOptions, EnvelopeStore, Key, KeyProvider, KeyUsage, Keyring, LabelKey, RekeyOptions,
-    Rekeyed, key_usage,
+    RekeyReport, key_usage,
 };
 #[cfg(feature = "fs")]
 pub use ferrata_store_fs::{FsOptions, FsStore};

@@ -86,7 +86,7 @@ impl RecordedEntries {
     /// Reads the records of the activation of `node`.
     pub(crate) fn read(node: &NodeContext) -> Self {
         let mut entries = Self::default();
-        for operation in node.recorded() {
+        for operation in node.recorded_operations() {
             let (key, part) = split(&operation.name);
             match operation.kind {
                 RecordedKind::Step(text) => entries.add_step(key, part, &text, operation.place),

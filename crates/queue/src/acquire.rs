@@ -235,7 +235,7 @@ impl<'a> AcquireRequest<'a> {
                 }
                 Err(error) => return Err(error),
             }
-            let patience = async { runtime.clock().sleep(runtime.pace().rest_after).await };
+            let patience = async { runtime.clock().sleep(runtime.poll_intervals().rest_after).await };
             tokio::select! {
                 biased;
                 turn = &mut wait.granted => match turn {

@@ -1,7 +1,7 @@
 //! The run that a queue is, and changing it without a desk.
 
 use ferrata_core::graph::Graph;
-use ferrata_core::runtime::{CellNews, Runtime, StateCell};
+use ferrata_core::runtime::{CellChanges, Runtime, StateCell};
 use ferrata_core::state::Context;
 use ferrata_core::{Error, ErrorKind, Result, RunId, RunKey};
 
@@ -64,8 +64,8 @@ pub(crate) async fn load_current(
 ) -> Result<(QueueState, bool)> {
     let (channels, news) = cell.load(runtime).await.map_err(|error| undeclared_error(name, error))?;
     match (known, news) {
-        (Some(ledger), CellNews::Changes(changes)) if changes.is_empty() => Ok((ledger, false)),
-        (Some(ledger), CellNews::Changes(changes)) => {
+        (Some(ledger), CellChanges::Changes(changes)) if changes.is_empty() => Ok((ledger, false)),
+        (Some(ledger), CellChanges::Changes(changes)) => {
             let followed = ledger.apply_changes(&changes)?;
             let ledger = followed.map_or_else(|| QueueState::read(channels), Ok)?;
             Ok((ledger.for_process(runtime), true))

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrata_core::record::RunFacts;
-use ferrata_core::runtime::{LeftRun, RunNews, Runtime, WeakRuntime, queue_of};
+use ferrata_core::runtime::{LeftRun, RunChange, Runtime, WeakRuntime, queue_name};
 use ferrata_core::store::RunHead;
 use ferrata_core::{Error, ErrorKind, Result, RunKey, Seq, Timestamp};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -156,7 +156,7 @@ struct QueueHandles(Mutex<HashMap<String, Arc<QueueHandle>>>);
 
 impl QueueHandles {
     fn new(runtime: &Runtime) -> Self {
-        let (weak, mut news) = (runtime.downgrade(), runtime.news());
+        let (weak, mut news) = (runtime.downgrade(), runtime.run_changes());
         spawn(async move {
             // One after the other, many that are left at once would wait for each other's reads.
             let reads = Arc::new(Semaphore::new(READS));
@@ -205,9 +205,9 @@ enum SlowNews {
 }
 
 /// Passes on what this process has changed of a run. Returns what takes a read.
-fn take_in(runtime: &Runtime, news: RunNews) -> Option<SlowNews> {
+fn take_in(runtime: &Runtime, news: RunChange) -> Option<SlowNews> {
     let (facts, command) = match news {
-        RunNews::Left(LeftRun { run, facts: Some(facts), ended_at, .. }) => match ended_at {
+        RunChange::Left(LeftRun { run, facts: Some(facts), ended_at, .. }) => match ended_at {
             // A label `queue` may be one of the application.
             _ if facts.labels.get(QUEUE).is_none() => return None,
             // Read the end if the queue is not open in this process: the label may name no queue.
@@ -219,9 +219,9 @@ fn take_in(runtime: &Runtime, news: RunNews) -> Option<SlowNews> {
             }
             _ => return Some(SlowNews::Left { run, facts: Some(facts) }),
         },
-        RunNews::Left(LeftRun { run, .. }) => return Some(SlowNews::Left { run, facts: None }),
-        RunNews::Held { run, facts, .. } => (facts, QueueCommand::Held(run)),
-        RunNews::Purged { run, facts } => {
+        RunChange::Left(LeftRun { run, .. }) => return Some(SlowNews::Left { run, facts: None }),
+        RunChange::Held { run, facts, .. } => (facts, QueueCommand::Held(run)),
+        RunChange::Purged { run, facts } => {
             let life = StartId::of(&facts);
             (facts, QueueCommand::Ended { id: entry_id(&run), life, ended_at: Seq::new(u64::MAX) })
         }
@@ -233,7 +233,7 @@ fn take_in(runtime: &Runtime, news: RunNews) -> Option<SlowNews> {
             desk.send(command);
             None
         }
-        None => queue_of(&facts).map(|queue| SlowNews::Of { queue: queue.to_owned(), command }),
+        None => queue_name(&facts).map(|queue| SlowNews::Of { queue: queue.to_owned(), command }),
     }
 }
 
@@ -244,7 +244,7 @@ impl SlowNews {
                 Ok(Some(head)) => release_slot_of_head(runtime, &head).await,
                 // It was purged while it was driven here.
                 Ok(None) => {
-                    let queue = facts.as_ref().and_then(|facts| queue_of(facts));
+                    let queue = facts.as_ref().and_then(|facts| queue_name(facts));
                     let life = facts.as_ref().and_then(|facts| StartId::of(facts));
                     if let Some(queue) = queue {
                         let ended =

@@ -248,7 +248,7 @@ impl QueueState {
         let has_tags = runtime.has_tags(self.settings.tags.iter().map(String::as_str));
         self.scope = if has_tags { GrantScope::All } else { GrantScope::NodesAlone };
         // An eighth is left for what becomes of those who are in it.
-        let room = StateCell::room(runtime);
+        let room = StateCell::size_limit(runtime);
         self.max_bytes = room - room / 8;
         self
     }

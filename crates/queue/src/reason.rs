@@ -1,7 +1,7 @@
 //! The reasons for which queues hold up a run.
 
 use ferrata_core::Timestamp;
-use ferrata_core::runtime::{ReasonKind, RunReason, queue_hold};
+use ferrata_core::runtime::{ReasonKind, RunReason, queue_pause_reason};
 use ferrata_core::wording::count;
 
 use crate::ledger::SlotKind;
@@ -71,7 +71,7 @@ pub fn explain_memberships(
     let mut told = Vec::new();
     for standing in standings {
         let Some(reason) = standing.reason(status(standing).as_ref(), is_paused) else { continue };
-        let own_pause = format!("is paused: {}", queue_hold(&standing.queue));
+        let own_pause = format!("is paused: {}", queue_pause_reason(&standing.queue));
         let own_question = format!(":queue.{}.", standing.queue);
         reasons.retain(|known| match known.kind {
             ReasonKind::Paused => known.text != own_pause,

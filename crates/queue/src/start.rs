@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Outcome, RunHandle, Runtime, StartRequest, queue_hold};
+use ferrata_core::runtime::{Outcome, RunHandle, Runtime, StartRequest, queue_pause_reason};
 use ferrata_core::state::State;
 use ferrata_core::store::At;
 use ferrata_core::{Epoch, Error, ErrorKind, Result, RunKey, Timestamp};
@@ -269,7 +269,8 @@ impl<S: State> QueuedStart<S> {
         // One that is on record took its place in the line before, and takes no other's by being started again.
         if debounce.is_some() && runtime.head(&run).await?.is_some() {
             if desk.is_held_back(id.clone()).await? || !is_on_hold(&runtime, &run, &queue).await? {
-                let handle = request.only_in(desk.tags().await?).on_hold(queue_hold(&queue)).await?;
+                let handle =
+                    request.require_tags(desk.tags().await?).on_hold(queue_pause_reason(&queue)).await?;
                 return Ok(QueuedRun { runtime, desk, run, handle: Some(handle) });
             }
             // The queue has forgotten it.
@@ -292,16 +293,16 @@ impl<S: State> QueuedStart<S> {
             .await?;
         let takes_it = runtime.has_tags(tags.iter().map(String::as_str));
         let begins_here = said == OpResult::Granted && takes_it;
-        let request = request.only_in(tags);
+        let request = request.require_tags(tags);
         let started = match said {
             OpResult::Granted if takes_it => request.await,
             OpResult::Granted => {
                 if runtime.head(&run).await?.is_none() || is_on_hold(&runtime, &run, &queue).await? {
                     desk.call(QueueOp::Hold(id.clone())).await?;
                 }
-                request.on_hold(queue_hold(&queue)).await
+                request.on_hold(queue_pause_reason(&queue)).await
             }
-            OpResult::Waits => request.on_hold(queue_hold(&queue)).await,
+            OpResult::Waits => request.on_hold(queue_pause_reason(&queue)).await,
             OpResult::Before(run) => {
                 starting.confirm_outcome();
                 return Ok(QueuedRun { runtime, desk, run, handle: None });
@@ -355,7 +356,7 @@ async fn is_on_hold(runtime: &Runtime, run: &RunKey, queue: &str) -> Result<bool
     if head.is_none_or(|head| head.status != RunStatus::Interrupted) {
         return Ok(false);
     }
-    Ok(runtime.checkpoint(run, At::Latest).await?.paused == Some(queue_hold(queue)))
+    Ok(runtime.checkpoint(run, At::Latest).await?.paused == Some(queue_pause_reason(queue)))
 }
 
 impl<S: State> IntoFuture for QueuedStart<S> {
@@ -434,7 +435,7 @@ impl<S: State> QueuedRun<S> {
             }
             tokio::select! {
                 _ = changed.changed() => {}
-                () = self.runtime.clock().sleep(self.runtime.pace().look) => {}
+                () = self.runtime.clock().sleep(self.runtime.poll_intervals().look) => {}
             }
         }
     }

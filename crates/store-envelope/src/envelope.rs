@@ -133,7 +133,7 @@ pub(crate) fn open(
             let key = keys.find(name).ok_or_else(|| lacks(", which is not in the keyring; add it"))?;
             let (_, sealed) = parts(stored).ok_or_else(|| corrupt(CUT))?;
             let outside = &stored[..stored.len() - sealed.len()];
-            let aad = bound_to(outside, run, header);
+            let aad = associated_data(outside, run, header);
             let sealed = Payload { msg: sealed, aad: &aad };
             let opened = key.cipher.decrypt(&nonce_of(header), sealed);
             Bytes::from(opened.map_err(|_| corrupt("the record is not what was encrypted for this place"))?)
@@ -159,7 +159,7 @@ fn encrypt(
     let mut envelope = Vec::with_capacity(4 + name.len() + inside.len() + TAG);
     envelope.extend_from_slice(&[MARK, VERSION, flags, length]);
     envelope.extend_from_slice(name);
-    let aad = bound_to(&envelope, run, header);
+    let aad = associated_data(&envelope, run, header);
     let outside = envelope.len();
     envelope.extend_from_slice(inside);
     // In place: a further copy of a large body is a further walk over new pages.
@@ -180,7 +180,7 @@ fn nonce_of(header: &RecordHeader) -> Nonce {
 }
 
 /// The associated data of the cipher: the bytes before the body, the run, and the place and identity of the record.
-fn bound_to(outside: &[u8], run: &RunKey, header: &RecordHeader) -> Vec<u8> {
+fn associated_data(outside: &[u8], run: &RunKey, header: &RecordHeader) -> Vec<u8> {
     let (tenant, id) = (run.tenant.as_str().as_bytes(), run.run.as_str().as_bytes());
     let mut bound = Vec::with_capacity(outside.len() + tenant.len() + id.len() + 64);
     for part in [outside, tenant, id] {

@@ -81,7 +81,7 @@ impl LabelKey {
     }
 
     /// Encrypts what a listing asks for; `None` if no run can have it, since it would be refused as too long.
-    pub(crate) fn asked(&self, query: &RunQuery) -> Result<Option<RunQuery>> {
+    pub(crate) fn encrypt_query(&self, query: &RunQuery) -> Result<Option<RunQuery>> {
         let labels = query.labels.iter().filter(|(key, _)| !key.starts_with(OWN)).map(|(_, value)| value);
         if query.user.iter().chain(labels).any(|text| text.len() > MOST) {
             return Ok(None);

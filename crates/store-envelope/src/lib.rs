@@ -30,6 +30,6 @@ mod usage;
 pub use keys::{BlobKey, Key, Keyring};
 pub use labels::LabelKey;
 pub use provider::{CachedKeys, KeyProvider};
-pub use rekey::{RekeyOptions, Rekeyed};
+pub use rekey::{RekeyOptions, RekeyReport};
 pub use store::{EnvelopeOptions, EnvelopeStore};
 pub use usage::{KeyUsage, key_usage};

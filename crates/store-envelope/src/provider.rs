@@ -35,7 +35,7 @@ pub trait KeyProvider: fmt::Debug + Send + Sync + 'static {
     async fn keyring(&self, tenant: &TenantId) -> Result<Arc<Keyring>>;
 
     /// Returns the ring of a tenant after a record named a key that the last one lacked: the key may be new.
-    async fn renewed(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
+    async fn refresh_keyring(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
         self.keyring(tenant).await
     }
 }
@@ -53,8 +53,8 @@ impl<P: KeyProvider + ?Sized> KeyProvider for Arc<P> {
         (**self).keyring(tenant).await
     }
 
-    async fn renewed(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
-        (**self).renewed(tenant).await
+    async fn refresh_keyring(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
+        (**self).refresh_keyring(tenant).await
     }
 }
 
@@ -96,11 +96,11 @@ pub struct CachedKeys<P> {
     life: Duration,
     patience: Duration,
     clock: Arc<dyn Clock>,
-    known: Mutex<HashMap<TenantId, Arc<Entry>>>,
+    known: Mutex<HashMap<TenantId, Arc<CachedKeyring>>>,
 }
 
 #[derive(Default)]
-struct Entry {
+struct CachedKeyring {
     said: Mutex<TenantKeys>,
     /// The requesting caller locks it during the request.
     asking: tokio::sync::Mutex<()>,
@@ -141,12 +141,12 @@ impl<P: KeyProvider> CachedKeys<P> {
         self
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<TenantId, Arc<Entry>>> {
+    fn lock_tenants(&self) -> MutexGuard<'_, HashMap<TenantId, Arc<CachedKeyring>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn entry(&self, tenant: &TenantId) -> Arc<Entry> {
-        let mut known = self.known();
+    fn entry(&self, tenant: &TenantId) -> Arc<CachedKeyring> {
+        let mut known = self.lock_tenants();
         if known.len() >= MOST && !known.contains_key(tenant) {
             // Pending requests keep their own entry.
             known.clear();
@@ -155,14 +155,14 @@ impl<P: KeyProvider> CachedKeys<P> {
     }
 
     /// Returns an answer younger than `life`, and otherwise requests the ring.
-    async fn said(&self, tenant: &TenantId, life: Duration) -> Result<Arc<Keyring>> {
+    async fn fresh_keyring(&self, tenant: &TenantId, life: Duration) -> Result<Arc<Keyring>> {
         let entry = self.entry(tenant);
-        if let Some(said) = self.holds(&entry, life) {
+        if let Some(said) = self.valid_answer(&entry, life) {
             return said;
         }
         let _asking = entry.asking.lock().await;
         // Another caller requested it meanwhile.
-        if let Some(said) = self.holds(&entry, life) {
+        if let Some(said) = self.valid_answer(&entry, life) {
             return said;
         }
         let slow = || {
@@ -173,7 +173,7 @@ impl<P: KeyProvider> CachedKeys<P> {
         let asked = self.provider.keyring(tenant);
         let ring = within(&*self.clock, self.patience, asked).await.unwrap_or_else(slow);
         let now = self.clock.monotonic();
-        let mut said = entry.said();
+        let mut said = entry.lock_keys();
         match &ring {
             Ok(ring) => *said = TenantKeys { ring: Some((Arc::clone(ring), now)), failed: None },
             Err(error) => {
@@ -187,9 +187,9 @@ impl<P: KeyProvider> CachedKeys<P> {
     }
 
     /// Returns the cached answer, if it is still valid.
-    fn holds(&self, entry: &Entry, life: Duration) -> Option<Result<Arc<Keyring>>> {
+    fn valid_answer(&self, entry: &CachedKeyring, life: Duration) -> Option<Result<Arc<Keyring>>> {
         let is_within = |life, at: Duration| self.clock.monotonic().saturating_sub(at) < life;
-        match &*entry.said() {
+        match &*entry.lock_keys() {
             TenantKeys { ring: Some((ring, at)), .. } if is_within(life, *at) => Some(Ok(Arc::clone(ring))),
             TenantKeys { failed: Some((error, at)), .. } if is_within(PAUSE, *at) => Some(Err(error.clone())),
             _ => None,
@@ -197,8 +197,8 @@ impl<P: KeyProvider> CachedKeys<P> {
     }
 }
 
-impl Entry {
-    fn said(&self) -> MutexGuard<'_, TenantKeys> {
+impl CachedKeyring {
+    fn lock_keys(&self) -> MutexGuard<'_, TenantKeys> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -206,11 +206,11 @@ impl Entry {
 #[async_trait]
 impl<P: KeyProvider> KeyProvider for CachedKeys<P> {
     async fn keyring(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
-        self.said(tenant, self.life).await
+        self.fresh_keyring(tenant, self.life).await
     }
 
-    async fn renewed(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
-        self.said(tenant, self.life.min(PAUSE)).await
+    async fn refresh_keyring(&self, tenant: &TenantId) -> Result<Arc<Keyring>> {
+        self.fresh_keyring(tenant, self.life.min(PAUSE)).await
     }
 }
 

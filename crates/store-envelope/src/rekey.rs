@@ -65,7 +65,7 @@ impl RekeyOptions {
 /// The result of [`EnvelopeStore::rekey`]; with `dry_run`, the result that it would have.
 #[derive(Debug, Default)]
 #[non_exhaustive]
-pub struct Rekeyed {
+pub struct RekeyReport {
     /// The number of runs read.
     pub runs: u64,
     /// The number of records re-encrypted with the current key of their tenant.
@@ -127,7 +127,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn rekey(&self, options: RekeyOptions) -> Result<Rekeyed> {
+    pub async fn rekey(&self, options: RekeyOptions) -> Result<RekeyReport> {
         if self.options().keys.is_none() {
             let message = "this store has no keys to encrypt with; give it a ring, the new key first";
             return Err(Error::new(ErrorKind::Invalid, message).with_operation("store.rekey"));
@@ -142,7 +142,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
             None => page,
         };
         let listed = self.inner().runs(&query, page).await?;
-        let mut done = Rekeyed { next: listed.next, ..Rekeyed::default() };
+        let mut done = RekeyReport { next: listed.next, ..RekeyReport::default() };
         for head in &listed.items {
             done.runs += 1;
             if let Err(error) = self.rekey_run(head, options.dry_run, &mut done).await {
@@ -153,7 +153,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
     }
 
     /// Goes through what the store keeps of a run, from the newest base backwards.
-    async fn rekey_run(&self, head: &RunHead, dry: bool, done: &mut Rekeyed) -> Result<()> {
+    async fn rekey_run(&self, head: &RunHead, dry: bool, done: &mut RekeyReport) -> Result<()> {
         let run = &head.run;
         let mut at = At::Latest;
         loop {
@@ -180,7 +180,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
         keys: Option<&Keyring>,
         records: Vec<Record>,
         dry: bool,
-        done: &mut Rekeyed,
+        done: &mut RekeyReport,
     ) -> Result<()> {
         let current = keys.map(|keys| keys.current().as_bytes());
         let (mut batch, mut size) = (Vec::new(), 0);
@@ -207,7 +207,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
         self.replace(run, &mut batch, done).await
     }
 
-    async fn replace(&self, run: &RunKey, batch: &mut Vec<Record>, done: &mut Rekeyed) -> Result<()> {
+    async fn replace(&self, run: &RunKey, batch: &mut Vec<Record>, done: &mut RekeyReport) -> Result<()> {
         let given = std::mem::take(batch);
         if given.is_empty() {
             return Ok(());

@@ -136,7 +136,7 @@ impl<S> EnvelopeStore<S> {
         let keys = self.keys(&run.tenant).await?;
         match (&self.options.keys, &keys) {
             (Some(provider), Some(known)) if records.iter().any(|one| envelope::lacks(known, run, one)) => {
-                provider.renewed(&run.tenant).await.map(Some)
+                provider.refresh_keyring(&run.tenant).await.map(Some)
             }
             _ => Ok(keys),
         }
@@ -154,7 +154,7 @@ impl<S> EnvelopeStore<S> {
     }
 
     /// Returns a head with decrypted labels and user.
-    fn shown(&self, head: RunHead) -> RunHead {
+    fn decrypt_head(&self, head: RunHead) -> RunHead {
         match &self.options.labels {
             Some(key) => key.opened(head),
             None => head,
@@ -175,7 +175,7 @@ impl<S> EnvelopeStore<S> {
 }
 
 impl<S: CheckpointStore> EnvelopeStore<S> {
-    async fn all_opened(&self, run: &RunKey, loaded: Option<Vec<Record>>) -> Result<Option<Vec<Record>>> {
+    async fn open_records(&self, run: &RunKey, loaded: Option<Vec<Record>>) -> Result<Option<Vec<Record>>> {
         let Some(records) = loaded else { return Ok(None) };
         let keys = self.keys_for(run, &records).await.map_err(|error| error.with_run(run))?;
         let opened = |record| self.opened(keys.as_deref(), run, record);
@@ -239,23 +239,25 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
     }
 
     async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
-        self.all_opened(run, self.inner.load(run, at).await?).await
+        self.open_records(run, self.inner.load(run, at).await?).await
     }
 
     async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
-        self.all_opened(run, self.inner.load_since(run, known).await?).await
+        self.open_records(run, self.inner.load_since(run, known).await?).await
     }
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         let head = self.inner.head(run).await?;
-        Ok(head.map(|head| self.shown(head)))
+        Ok(head.map(|head| self.decrypt_head(head)))
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
         let Some(key) = &self.options.labels else { return self.inner.runs(query, page).await };
-        let Some(asked) = key.asked(query)? else { return Ok(Paged { items: Vec::new(), next: None }) };
+        let Some(asked) = key.encrypt_query(query)? else {
+            return Ok(Paged { items: Vec::new(), next: None });
+        };
         let Paged { items, next } = self.inner.runs(&asked, page).await?;
-        Ok(Paged { items: items.into_iter().map(|head| self.shown(head)).collect(), next })
+        Ok(Paged { items: items.into_iter().map(|head| self.decrypt_head(head)).collect(), next })
     }
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
@@ -296,7 +298,7 @@ impl<S: CheckpointStore> CheckpointStore for EnvelopeStore<S> {
 }
 
 impl<S: CheckpointStore> EnvelopeStore<S> {
-    async fn checked(&self, append: &RunAppend) -> Result<RunAppend> {
+    async fn check_append(&self, append: &RunAppend) -> Result<RunAppend> {
         check_append(append)?;
         self.closed_append(self.keys(&append.run.tenant).await, append)
     }
@@ -336,14 +338,14 @@ impl<S: CheckpointStore> Transactions for EnvelopeStore<S> {
     }
 
     async fn commit(&self, transaction: AnyTransaction, append: RunAppend) -> Result<HeadRef> {
-        self.transactions_inside()?.commit(transaction, self.checked(&append).await?).await
+        self.transactions_inside()?.commit(transaction, self.check_append(&append).await?).await
     }
 
     async fn append_in(&self, connection: &mut (dyn Any + Send), append: RunAppend) -> Result<HeadRef> {
-        self.transactions_inside()?.append_in(connection, self.checked(&append).await?).await
+        self.transactions_inside()?.append_in(connection, self.check_append(&append).await?).await
     }
 
-    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
-        self.inner.transactions().is_some_and(|inner| inner.gave_way(error))
+    fn is_transient(&self, error: &(dyn StdError + 'static)) -> bool {
+        self.inner.transactions().is_some_and(|inner| inner.is_transient(error))
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ferrata_store::{
-    CheckpointStore, Error, ErrorKind, Order, Page, Record, Result, RunHead, RunQuery, TenantId, each_record,
+    CheckpointStore, Error, ErrorKind, Order, Page, Record, Result, RunHead, RunQuery, TenantId,
+    for_each_record,
 };
 
 use crate::envelope;
@@ -100,7 +101,7 @@ async fn count(store: &dyn CheckpointStore, head: &RunHead, counted: &mut KeyCou
         Ok(())
     };
     // A run pruned or purged meanwhile needs no key.
-    each_record(store, head, take).await.map(drop)
+    for_each_record(store, head, take).await.map(drop)
 }
 
 /// Reads the name of a key. This library wrote no other text, so the error does not repeat it.

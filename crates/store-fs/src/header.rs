@@ -36,8 +36,8 @@ fn assumed(field: Field) -> Option<Value> {
 /// Appends the part before the body, without its closing brace.
 pub(crate) fn write(out: &mut Vec<u8>, header: &RecordHeader, prev: Option<RecordId>) {
     let mut said = JsonHeader::<HeaderLine>::of(header, assumed);
-    said.say(Field::Format, Some(Value::Number(LINE)));
-    said.say(Field::Prev, prev.map(|id| Value::Id(*id.as_uuid())));
+    said.set(Field::Format, Some(Value::Number(LINE)));
+    said.set(Field::Prev, prev.map(|id| Value::Id(*id.as_uuid())));
     serde_json::to_writer(&mut *out, &said)
         .expect("ids, numbers and text have JSON, and memory takes every write");
     out.pop();
@@ -49,8 +49,8 @@ pub(crate) fn read(json: &[u8], body: &[u8]) -> Result<RecordHeader, Flaw> {
     // Check the text once; a reader of bytes would check each string in it again.
     let json = std::str::from_utf8(json).map_err(|error| content(error.to_string()))?;
     let mut said: JsonHeader<HeaderLine> = serde_json::from_str(json).map_err(wrong)?;
-    said.say(Field::Format, Some(Value::Number(FORMAT.into())));
-    said.say(Field::Len, Some(Value::Number(body.len() as u64)));
-    said.say(Field::Crc, Some(Value::Number(crc32c::crc32c(body).into())));
+    said.set(Field::Format, Some(Value::Number(FORMAT.into())));
+    said.set(Field::Len, Some(Value::Number(body.len() as u64)));
+    said.set(Field::Crc, Some(Value::Number(crc32c::crc32c(body).into())));
     said.header(assumed).map_err(|field| content(format!("no `{}`, or a wrong one", field.name())))
 }

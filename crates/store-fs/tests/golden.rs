@@ -73,7 +73,7 @@ fn appends() -> Vec<RunAppend> {
                 (header.owner, header.base) = (Some(executor(1)), false);
                 change(header);
             });
-            log.took(&next);
+            log.note_append(&next);
             records.extend(next.records);
         }
         made.push(RunAppend { run: key(), expected, records, facts: expected.is_none().then(facts) });

@@ -11,12 +11,12 @@ use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use tokio::task::unconstrained;
 
-use crate::error::{Doubt, IN_FLIGHT, NO_STREAM, StoreError, WRONG_LAST};
-use crate::message::{Base, MessageContent, OutgoingMessage};
+use crate::error::{IN_FLIGHT, NO_STREAM, NatsCallEffect, NatsStoreError, WRONG_LAST};
+use crate::message::{BasePosition, MessageContent, OutgoingMessage};
 use crate::notices;
-use crate::read::{ATTEMPTS, End};
-use crate::store::Inner;
-use crate::stream::Bodies;
+use crate::read::{ATTEMPTS, SubjectEnd};
+use crate::store::NatsInner;
+use crate::stream::BodyDelivery;
 
 const OPERATION: &str = "store.append";
 
@@ -28,19 +28,19 @@ const LANDING: Duration = Duration::from_millis(20);
 
 /// The state of a run with its last message, valid while that is its last.
 #[derive(Clone, Debug)]
-pub(crate) struct KnownHead {
+pub(crate) struct NatsKnownHead {
     at: u64,
     /// The connection of that read or write: a restarted server may lack its last messages.
     connection: u64,
     head: HeadRef,
     first: Seq,
-    base: Base,
+    base: BasePosition,
     facts: Arc<RunFacts>,
 }
 
-impl KnownHead {
+impl NatsKnownHead {
     fn after(connection: u64, at: u64, said: &MessageContent) -> Self {
-        let base = Base { at: if said.base.at == 0 { at } else { said.base.at }, ..said.base };
+        let base = BasePosition { at: if said.base.at == 0 { at } else { said.base.at }, ..said.base };
         let (first, facts) = (said.first, Arc::new(said.facts.clone()));
         Self { at, connection, head: said.head.head(), first, base, facts }
     }
@@ -48,11 +48,11 @@ impl KnownHead {
 
 /// The runs that this process wrote last, by their subjects.
 #[derive(Debug, Default)]
-pub(crate) struct KnownHeads(Mutex<HashMap<String, KnownHead>>);
+pub(crate) struct NatsKnownHeads(Mutex<HashMap<String, NatsKnownHead>>);
 
-impl KnownHeads {
-    fn at(&self, subject: &str, connection: u64, head: HeadRef) -> Option<KnownHead> {
-        let is_so = |stood: &&KnownHead| stood.head == head && stood.connection == connection;
+impl NatsKnownHeads {
+    fn at(&self, subject: &str, connection: u64, head: HeadRef) -> Option<NatsKnownHead> {
+        let is_so = |stood: &&NatsKnownHead| stood.head == head && stood.connection == connection;
         self.runs().get(subject).filter(is_so).cloned()
     }
 
@@ -61,7 +61,7 @@ impl KnownHeads {
         self.runs().get(subject).map_or(0, |stood| stood.at)
     }
 
-    fn remember(&self, subject: &str, stood: KnownHead) {
+    fn remember(&self, subject: &str, stood: NatsKnownHead) {
         let mut runs = self.runs();
         if runs.len() >= MOST && !runs.contains_key(subject) {
             // Clear everything: an order of use would cost every append more than a clear costs one append in ten thousand.
@@ -70,17 +70,17 @@ impl KnownHeads {
         runs.insert(subject.to_owned(), stood);
     }
 
-    pub(crate) fn forget(&self, subject: &str) {
+    pub(crate) fn remove(&self, subject: &str) {
         self.runs().remove(subject);
     }
 
-    fn runs(&self) -> MutexGuard<'_, HashMap<String, KnownHead>> {
+    fn runs(&self) -> MutexGuard<'_, HashMap<String, NatsKnownHead>> {
         // The server compares the cached value before it applies.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl NatsInner {
     pub(crate) async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let checks = check_batch(&batch, check_append);
         let each = batch.into_iter().zip(checks).map(async |(append, check)| {
@@ -92,18 +92,18 @@ impl Inner {
 
     async fn append_one(&self, append: &RunAppend) -> Result<HeadRef> {
         let run = &append.run;
-        let fail = |doubt| move |fault: StoreError| fault.of_run(OPERATION, run, doubt);
-        let subject = self.subject(run).await.map_err(fail(Doubt::None))?;
+        let fail = |doubt| move |fault: NatsStoreError| fault.of_run(OPERATION, run, doubt);
+        let subject = self.subject(run).await.map_err(fail(NatsCallEffect::None))?;
         for attempt in 0..ATTEMPTS {
-            let connection = self.link.connection().await.map_err(fail(Doubt::None))?;
+            let connection = self.link.connection().await.map_err(fail(NatsCallEffect::None))?;
             // Start from the known state, or from the state of a missing run; then read the actual state.
             let known = append.expected.and_then(|head| self.known.at(&subject, connection, head));
             let (at, stood) = if attempt == 0 && (known.is_some() || append.expected.is_none()) {
                 (known.as_ref().map_or(0, |known| known.at), known)
             } else {
-                let end = self.end(&subject).await.map_err(fail(Doubt::None))?;
+                let end = self.end(&subject).await.map_err(fail(NatsCallEffect::None))?;
                 let found =
-                    end.stored.as_ref().map(|stored| KnownHead::after(connection, end.at, &stored.said));
+                    end.stored.as_ref().map(|stored| NatsKnownHead::after(connection, end.at, &stored.said));
                 if end.head() != append.expected {
                     if let Some(found) = found {
                         self.known.remember(&subject, found);
@@ -112,30 +112,30 @@ impl Inner {
                 }
                 (end.at, found)
             };
-            let said = said_by(append, stood.as_ref())
+            let said = message_content(append, stood.as_ref())
                 .ok_or_else(|| refusal::conflict(run, append.expected, None))?;
-            let sent = OutgoingMessage::of(&said, at, &append.records).map_err(fail(Doubt::None))?;
+            let sent = OutgoingMessage::of(&said, at, &append.records).map_err(fail(NatsCallEffect::None))?;
             match self.link.publish(Some(connection), &subject, sent).await {
                 Ok(at) => {
-                    self.known.remember(&subject, KnownHead::after(connection, at, &said));
+                    self.known.remember(&subject, NatsKnownHead::after(connection, at, &said));
                     self.notice(run, Some(said.head.head()));
                     return Ok(said.head.head());
                 }
                 // Another writer was there, or a cut: the head says which.
-                Err(fault) => self.look_again(fault).await.map_err(fail(Doubt::Written))?,
+                Err(fault) => self.check_retry(fault).await.map_err(fail(NatsCallEffect::Written))?,
             }
         }
-        Err(fail(Doubt::None)(StoreError::CHANGES))
+        Err(fail(NatsCallEffect::None)(NatsStoreError::CHANGES))
     }
 
     /// Answers an append that expects another head than there is: it may be the end of the log already.
-    async fn other_head(&self, append: &RunAppend, subject: &str, end: &End) -> Result<HeadRef> {
+    async fn other_head(&self, append: &RunAppend, subject: &str, end: &SubjectEnd) -> Result<HeadRef> {
         let run = &append.run;
         let given = append.records.last().map(|record| record.header.head());
         let conflict = || Err(refusal::conflict(run, append.expected, end.head()));
         let Some(head) = end.head().filter(|head| Some(*head) == given) else { return conflict() };
-        let log = self.log(subject, |_, _| 1, Bodies::Without).await;
-        let log = log.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))?;
+        let log = self.log(subject, |_, _| 1, BodyDelivery::Without).await;
+        let log = log.map_err(|fault| fault.of_run(OPERATION, run, NatsCallEffect::None))?;
         let is_repeat = log.is_some_and(|log| {
             is_repeat(log.entries.iter().rev().map(|entry| &entry.record.header), append)
                 && append.facts.as_ref().is_none_or(|facts| *facts == log.last.facts)
@@ -145,16 +145,16 @@ impl Inner {
 
     /// Decides whether to read again and retry a failed change: the run has another last message than expected, will have one soon, or may have one
     /// since the connection was lost.
-    pub(crate) async fn look_again(&self, fault: StoreError) -> std::result::Result<(), StoreError> {
+    pub(crate) async fn check_retry(&self, fault: NatsStoreError) -> std::result::Result<(), NatsStoreError> {
         match (&fault, fault.code()) {
-            (StoreError::Busy { .. }, _) | (_, Some(WRONG_LAST)) => return Ok(()),
+            (NatsStoreError::Busy { .. }, _) | (_, Some(WRONG_LAST)) => return Ok(()),
             // Until the message has reached the replicas, no read returns it.
             (_, Some(IN_FLIGHT)) => {
                 self.clock.sleep(LANDING).await;
                 return Ok(());
             }
             // There is no stream. While a program listens to every subject, no server says that, and no reply comes.
-            (StoreError::Absent | StoreError::Lost { .. }, _) | (_, Some(NO_STREAM)) => {
+            (NatsStoreError::Absent | NatsStoreError::Lost { .. }, _) | (_, Some(NO_STREAM)) => {
                 *self.cached_life() = None;
             }
             _ => {}
@@ -168,13 +168,13 @@ impl Inner {
             return;
         }
         let notice = Notice::new(run.clone());
-        self.hearing.tell(match head {
+        self.hearing.notify_local(match head {
             Some(head) => notice.with_head(head),
             None => notice,
         });
         let sent =
             OutgoingMessage { headers: notices::headers(head), ..OutgoingMessage::plain(run.to_string()) };
-        let told = self.link.tell(self.layout.notices(), sent);
+        let told = self.link.send_unacknowledged(self.layout.notices(), sent);
         // A stored append does not wait for room in the connection, and Tokio's task budget must not look like a full one.
         match unconstrained(told).now_or_never() {
             Some(Ok(())) => {}
@@ -184,10 +184,10 @@ impl Inner {
 }
 
 /// Returns the contents of an append's message; `None` if the append needs a run and there is none.
-fn said_by(append: &RunAppend, stood: Option<&KnownHead>) -> Option<MessageContent> {
+fn message_content(append: &RunAppend, stood: Option<&NatsKnownHead>) -> Option<MessageContent> {
     let records: Vec<_> = append.records.iter().map(|record| record.header.clone()).collect();
     let own = records.iter().rev().find(|header| header.base);
-    let own = own.map(|header| Base { record: header.seq, at: 0 });
+    let own = own.map(|header| BasePosition { record: header.seq, at: 0 });
     let (first, base, facts) = match (stood, &append.facts) {
         (Some(stood), _) => (stood.first, own.unwrap_or(stood.base), (*stood.facts).clone()),
         (None, facts) => (Seq::new(0), own?, facts.clone()?),

@@ -7,9 +7,9 @@ use std::time::Duration;
 use ferrata_store::{ExecutorId, Timestamp};
 use futures_util::future::try_join_all;
 
-use crate::error::StoreError;
+use crate::error::NatsStoreError;
 use crate::message::OutgoingMessage;
-use crate::store::Inner;
+use crate::store::NatsInner;
 
 /// The time that the server's time is extrapolated, where a small error has no effect.
 const RECKONED: Duration = Duration::from_millis(200);
@@ -26,13 +26,13 @@ impl ServerTime {
         (since <= RECKONED).then(|| time.plus(since))
     }
 
-    fn heard(&self, now: Duration, time: Timestamp) {
+    fn update(&self, now: Duration, time: Timestamp) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, time));
     }
 }
 
-impl Inner {
-    pub(crate) async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), StoreError> {
+impl NatsInner {
+    pub(crate) async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), NatsStoreError> {
         self.life().await?;
         // Rounded up: a heartbeat never ends before its time.
         let ms = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
@@ -41,25 +41,25 @@ impl Inner {
     }
 
     /// Returns the server's time, from the timestamp of a message written now.
-    pub(crate) async fn now(&self) -> Result<Timestamp, StoreError> {
+    pub(crate) async fn now(&self) -> Result<Timestamp, NatsStoreError> {
         let subject = self.layout.now();
         self.link.publish(None, &subject, OutgoingMessage::default()).await?;
         let got = self.last(&self.layout.beats(), &subject).await?;
-        let time = got.ok_or_else(|| StoreError::strange("no message where one was written"))?.time;
-        self.time.heard(self.clock.monotonic(), time);
+        let time = got.ok_or_else(|| NatsStoreError::strange("no message where one was written"))?.time;
+        self.time.update(self.clock.monotonic(), time);
         Ok(time)
     }
 
     /// Reckons the server's time, or asks for it.
-    pub(crate) async fn about_now(&self) -> Result<Timestamp, StoreError> {
+    pub(crate) async fn estimated_now(&self) -> Result<Timestamp, NatsStoreError> {
         match self.time.reckoned(self.clock.monotonic()) {
             Some(time) => Ok(time),
             None => self.now().await,
         }
     }
 
-    pub(crate) async fn is_alive(&self, executor: &ExecutorId) -> Result<bool, StoreError> {
-        let now = self.about_now().await?;
+    pub(crate) async fn is_alive(&self, executor: &ExecutorId) -> Result<bool, NatsStoreError> {
+        let now = self.estimated_now().await?;
         Ok(!self.alive([*executor].into(), now).await?.is_empty())
     }
 
@@ -68,7 +68,7 @@ impl Inner {
         &self,
         executors: HashSet<ExecutorId>,
         now: Timestamp,
-    ) -> Result<HashSet<ExecutorId>, StoreError> {
+    ) -> Result<HashSet<ExecutorId>, NatsStoreError> {
         let stream = self.layout.beats();
         let asked = executors.into_iter().map(async |executor| {
             let got = self.last(&stream, &self.layout.beat(&executor)).await?;
@@ -76,7 +76,7 @@ impl Inner {
                 let ms: u64 = std::str::from_utf8(&got.payload).ok()?.parse().ok()?;
                 (ms > 0).then(|| got.time.plus(Duration::from_millis(ms)))
             });
-            Ok::<_, StoreError>(until.is_some_and(|until| until > now).then_some(executor))
+            Ok::<_, NatsStoreError>(until.is_some_and(|until| until > now).then_some(executor))
         });
         Ok(try_join_all(asked).await?.into_iter().flatten().collect())
     }

@@ -145,7 +145,7 @@ impl fmt::Debug for NatsOptions {
 
 /// The user of the connection.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) enum User {
+pub(crate) enum ConnectionUser {
     None,
     Token(String),
     Named(String, String),
@@ -153,15 +153,15 @@ pub(crate) enum User {
 
 /// The contents of a URL: servers, user, and options.
 #[derive(Clone)]
-pub(crate) struct Target {
+pub(crate) struct NatsTarget {
     /// With their scheme, and without a user.
     pub(crate) servers: Vec<String>,
-    pub(crate) user: User,
+    pub(crate) user: ConnectionUser,
     pub(crate) options: NatsOptions,
 }
 
 /// Reads a URL; what it says counts more than `options`. No error shows any of it, as it may hold a password.
-pub(crate) fn target(url: &str, mut options: NatsOptions) -> Result<Target> {
+pub(crate) fn target(url: &str, mut options: NatsOptions) -> Result<NatsTarget> {
     let bad =
         |why: &str| invalid(format!("the store's URL {why}; write nats://host:port, or tls:// for TLS"));
     let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("has no `://`"))?;
@@ -210,9 +210,9 @@ pub(crate) fn target(url: &str, mut options: NatsOptions) -> Result<Target> {
         text.ok_or_else(|| bad("has a percent sign without two hex digits in user or password"))
     };
     let user = match user.map(|user| user.split_once(':').ok_or(user)) {
-        None => User::None,
-        Some(Ok((name, password))) => User::Named(text(name)?, text(password)?),
-        Some(Err(token)) => User::Token(text(token)?),
+        None => ConnectionUser::None,
+        Some(Ok((name, password))) => ConnectionUser::Named(text(name)?, text(password)?),
+        Some(Err(token)) => ConnectionUser::Token(text(token)?),
     };
     let servers = hosts.split(',').map(|host| {
         let server = format!("{scheme}://{host}");
@@ -220,7 +220,7 @@ pub(crate) fn target(url: &str, mut options: NatsOptions) -> Result<Target> {
         let is_address = !host.is_empty() && server.parse::<async_nats::ServerAddr>().is_ok();
         is_address.then_some(server).ok_or_else(|| bad("names no host"))
     });
-    Ok(Target { servers: servers.collect::<Result<_>>()?, user, options })
+    Ok(NatsTarget { servers: servers.collect::<Result<_>>()?, user, options })
 }
 
 fn invalid(message: impl Into<String>) -> Error {
@@ -236,13 +236,13 @@ mod tests {
         let read = |url: &str| target(url, NatsOptions::default()).unwrap();
         let plain = read("nats://localhost");
         assert_eq!((plain.servers, plain.options), (vec!["nats://localhost".into()], NatsOptions::default()));
-        assert!(plain.user == User::None);
+        assert!(plain.user == ConnectionUser::None);
         let full = read("tls://u:p%40ss@a:1,[::1]:2/?namespace=my_app-1&replicas=3&response_timeout_ms=3000");
         assert_eq!(full.servers, ["tls://a:1", "tls://[::1]:2"]);
-        assert!(full.user == User::Named("u".into(), "p@ss".into()));
+        assert!(full.user == ConnectionUser::Named("u".into(), "p@ss".into()));
         let NatsOptions { namespace, replicas, response_timeout, .. } = full.options;
         assert_eq!((&*namespace, replicas, response_timeout), ("my_app-1", 3, Duration::from_secs(3)));
-        assert!(read("nats://secret@host").user == User::Token("secret".into()));
+        assert!(read("nats://secret@host").user == ConnectionUser::Token("secret".into()));
     }
 
     /// Guarantees: NATS-13.

@@ -4,20 +4,24 @@ use std::collections::HashSet;
 
 use ferrata_store::Record;
 
-use crate::error::StoreError;
-use crate::message::{Base, MessageContent, OutgoingMessage};
-use crate::read::{Entry, Log};
+use crate::error::NatsStoreError;
+use crate::message::{BasePosition, MessageContent, OutgoingMessage};
+use crate::read::{LogEntry, SubjectLog};
 
 /// The place of a message that is not stored yet.
 const SENT: u64 = 0;
 
-impl Log {
+impl SubjectLog {
     /// Creates the message which states that the log starts at the record at `place`, and that these records replace those with the same numbers.
     /// The log has the state after storing it, at [`changed`](Self::changed).
-    pub(crate) fn change(&mut self, place: usize, records: &[Record]) -> Result<OutgoingMessage, StoreError> {
+    pub(crate) fn change(
+        &mut self,
+        place: usize,
+        records: &[Record],
+    ) -> Result<OutgoingMessage, NatsStoreError> {
         for record in records {
             if let Some(place) = self.place(record.header.seq) {
-                self.entries[place] = Entry { at: SENT, record: record.clone() };
+                self.entries[place] = LogEntry { at: SENT, record: record.clone() };
             }
             if record.header.seq == self.last.head.seq {
                 self.last.head = record.header.clone();
@@ -29,7 +33,7 @@ impl Log {
         let stored = kept[newest..].iter().map(|entry| entry.at).filter(|at| *at != SENT);
         self.last = MessageContent {
             first: kept[0].record.header.seq,
-            base: Base { record: kept[newest].record.header.seq, at: stored.min().unwrap_or(SENT) },
+            base: BasePosition { record: kept[newest].record.header.seq, at: stored.min().unwrap_or(SENT) },
             head: self.last.head.clone(),
             records: records.iter().map(|record| record.header.clone()).collect(),
             is_cut: true,

@@ -5,7 +5,7 @@ use thiserror::Error as ThisError;
 
 /// Everything that can fail.
 #[derive(Clone, Debug, ThisError)]
-pub(crate) enum StoreError {
+pub(crate) enum NatsStoreError {
     /// There was no connection, so nothing was sent.
     #[error(
         "no NATS server can be reached ({why}); see that they run and that the network lets this process in"
@@ -138,14 +138,14 @@ fn meaning(code: u64, status: u64) -> (ErrorKind, &'static str) {
 
 /// The effect that a call with a lost reply may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doubt {
+pub(crate) enum NatsCallEffect {
     /// The record may have been written: retry the same append.
     Written,
     /// No relevant effect: call again.
     None,
 }
 
-impl StoreError {
+impl NatsStoreError {
     /// A call repeated its read too often.
     pub(crate) const CHANGES: Self = Self::Busy { what: "others change the run again and again" };
 
@@ -169,7 +169,7 @@ impl StoreError {
         }
     }
 
-    pub(crate) fn kind(&self, doubt: Doubt) -> ErrorKind {
+    pub(crate) fn kind(&self, doubt: NatsCallEffect) -> ErrorKind {
         let kind = match self {
             Self::Unreachable { .. } | Self::Absent | Self::Busy { .. } => ErrorKind::Unavailable,
             Self::Lost { .. } => ErrorKind::Indeterminate,
@@ -180,12 +180,12 @@ impl StoreError {
             Self::Newer { .. } | Self::Unfit { .. } => ErrorKind::Unsupported,
         };
         match (kind, doubt) {
-            (ErrorKind::Indeterminate, Doubt::None) => ErrorKind::Unavailable,
+            (ErrorKind::Indeterminate, NatsCallEffect::None) => ErrorKind::Unavailable,
             (kind, _) => kind,
         }
     }
 
-    pub(crate) fn into_error(self, operation: &'static str, doubt: Doubt) -> Error {
+    pub(crate) fn into_error(self, operation: &'static str, doubt: NatsCallEffect) -> Error {
         let error = Error::new(self.kind(doubt), self.to_string()).with_operation(operation);
         match &self {
             Self::Corrupt { seq: Some(seq), .. } | Self::Newer { seq: Some(seq), .. } => error.with_seq(*seq),
@@ -193,7 +193,7 @@ impl StoreError {
         }
     }
 
-    pub(crate) fn of_run(self, operation: &'static str, run: &RunKey, doubt: Doubt) -> Error {
+    pub(crate) fn of_run(self, operation: &'static str, run: &RunKey, doubt: NatsCallEffect) -> Error {
         self.into_error(operation, doubt).with_run(run)
     }
 }
@@ -205,18 +205,22 @@ mod tests {
     /// Guarantees: NATS-3.
     #[test]
     fn only_possible_writes_are_indeterminate() {
-        let refused = |code, status| StoreError::Refused { code, status, description: "why".to_owned() };
-        let lost = StoreError::Lost { why: "the connection was lost".to_owned() };
+        let refused = |code, status| NatsStoreError::Refused { code, status, description: "why".to_owned() };
+        let lost = NatsStoreError::Lost { why: "the connection was lost".to_owned() };
         for (fault, write, read) in [
             (lost, ErrorKind::Indeterminate, ErrorKind::Unavailable),
-            (StoreError::Absent, ErrorKind::Unavailable, ErrorKind::Unavailable),
+            (NatsStoreError::Absent, ErrorKind::Unavailable, ErrorKind::Unavailable),
             (refused(10_077, 503), ErrorKind::Unavailable, ErrorKind::Unavailable),
             (refused(NO_STREAM, 404), ErrorKind::Invalid, ErrorKind::Invalid),
             (refused(10_054, 400), ErrorKind::TooLarge, ErrorKind::TooLarge),
             (refused(1, 503), ErrorKind::Unavailable, ErrorKind::Unavailable),
             (refused(1, 500), ErrorKind::Indeterminate, ErrorKind::Unavailable),
         ] {
-            assert_eq!((fault.kind(Doubt::Written), fault.kind(Doubt::None)), (write, read), "{fault}");
+            assert_eq!(
+                (fault.kind(NatsCallEffect::Written), fault.kind(NatsCallEffect::None)),
+                (write, read),
+                "{fault}"
+            );
         }
     }
 }

@@ -13,11 +13,11 @@ pub(crate) const UNRELEASED: &str = "Ferrata's runs, layout ";
 
 /// The names below one namespace.
 #[derive(Clone, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct NatsNames {
     namespace: String,
 }
 
-impl Layout {
+impl NatsNames {
     pub(crate) fn new(namespace: &str) -> Self {
         Self { namespace: namespace.to_owned() }
     }
@@ -78,7 +78,7 @@ impl Layout {
     }
 
     /// The subject of messages between processes, which no stream stores.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn texts_subject(&self) -> String {
         format!("ferrata-said.{}", self.namespace)
     }
 }
@@ -95,7 +95,7 @@ mod tests {
     /// Guarantees: NATS-12.
     #[test]
     fn a_subject_names_its_run_and_no_other() {
-        let layout = Layout::new("shop");
+        let layout = NatsNames::new("shop");
         let key = |tenant, run| RunKey::new(TenantId::new(tenant).unwrap(), RunId::new(run).unwrap());
         let keys = [key("t", "a.b"), key("t.a", "b"), key("t", "a:b"), key("t", "a-b_c..d")];
         let mut subjects: Vec<String> = keys.iter().map(|key| layout.run("1f", key)).collect();
@@ -106,6 +106,6 @@ mod tests {
         subjects.dedup();
         assert_eq!(subjects.len(), keys.len());
         assert_eq!(layout.life_of(&layout.all_runs("1f")), Some("1f"));
-        assert_eq!(Layout::new("shop2").life_of(&layout.all_runs("1f")), None);
+        assert_eq!(NatsNames::new("shop2").life_of(&layout.all_runs("1f")), None);
     }
 }

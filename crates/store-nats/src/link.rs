@@ -15,11 +15,11 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio::sync::watch::{Receiver, Sender};
 
-use crate::config::{Target, User};
-use crate::error::StoreError;
+use crate::config::{ConnectionUser, NatsTarget};
+use crate::error::NatsStoreError;
 use crate::message::OutgoingMessage;
 
-type Result<T> = std::result::Result<T, StoreError>;
+type Result<T> = std::result::Result<T, NatsStoreError>;
 
 /// The delay before the first reconnect, the increase for each further one, and the pause between two reads.
 const STEP: Duration = Duration::from_millis(20);
@@ -28,17 +28,17 @@ const STEP: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Connects when it is first needed, and again whenever the connection was lost.
-pub(crate) struct Link {
-    target: Target,
+pub(crate) struct NatsLink {
+    target: NatsTarget,
     clock: Arc<dyn Clock>,
-    slot: Mutex<Arc<Slot>>,
+    slot: Mutex<Arc<ClientSlot>>,
     /// The number of lost connections.
     pub(crate) lost: Arc<Sender<u64>>,
 }
 
 /// The place of a client, once it is connected.
 #[derive(Default)]
-struct Slot {
+struct ClientSlot {
     client: OnceCell<Arc<NatsConnection>>,
     /// The number of connections of the previous clients.
     before: u64,
@@ -67,8 +67,8 @@ impl Deref for NatsConnection {
     }
 }
 
-impl Link {
-    pub(crate) fn new(target: Target, clock: Arc<dyn Clock>) -> Self {
+impl NatsLink {
+    pub(crate) fn new(target: NatsTarget, clock: Arc<dyn Clock>) -> Self {
         Self { target, clock, slot: Mutex::default(), lost: Arc::new(Sender::new(0)) }
     }
 
@@ -89,23 +89,24 @@ impl Link {
             Ok(Arc::clone(client))
         };
         let connected = within(&*self.clock, self.target.options.connect_timeout, connected).await;
-        connected
-            .unwrap_or_else(|| Err(StoreError::Unreachable { why: "no connection came in time".to_owned() }))
+        connected.unwrap_or_else(|| {
+            Err(NatsStoreError::Unreachable { why: "no connection came in time".to_owned() })
+        })
     }
 
     /// Returns the slot of the client. Returns a new slot once the runtime of the previous one is gone, because no call revives its client.
-    fn slot(&self) -> Arc<Slot> {
+    fn slot(&self) -> Arc<ClientSlot> {
         // A panic leaves the slot valid. No caller holds the lock across an await.
         let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = slot.client.get().filter(|client| client.tasks.strong_count() == 0);
         if let Some(before) = gone.map(|gone| gone.number()) {
-            *slot = Arc::new(Slot { before, ..Slot::default() });
+            *slot = Arc::new(ClientSlot { before, ..ClientSlot::default() });
         }
         Arc::clone(&slot)
     }
 
     async fn connect(&self, before: u64) -> Result<Arc<NatsConnection>> {
-        let Target { servers, user, options } = &self.target;
+        let NatsTarget { servers, user, options } = &self.target;
         let lost = Arc::clone(&self.lost);
         let held = Arc::new(());
         let tasks = Arc::downgrade(&held);
@@ -129,21 +130,23 @@ impl Link {
                 std::future::ready(())
             });
         connect = match user {
-            User::None => connect,
-            User::Token(token) => connect.token(token.clone()),
-            User::Named(name, password) => connect.user_and_password(name.clone(), password.clone()),
+            ConnectionUser::None => connect,
+            ConnectionUser::Token(token) => connect.token(token.clone()),
+            ConnectionUser::Named(name, password) => {
+                connect.user_and_password(name.clone(), password.clone())
+            }
         };
         if let Some(credentials) = &options.credentials {
-            connect = connect.credentials(credentials).map_err(|_| StoreError::Forbidden)?;
+            connect = connect.credentials(credentials).map_err(|_| NatsStoreError::Forbidden)?;
         }
         if let Some(file) = &options.root_certificates {
             connect = connect.add_root_certificates(file.clone());
         }
         let client = connect.connect(servers).await.map_err(|error| match error.kind() {
             ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-                StoreError::Forbidden
+                NatsStoreError::Forbidden
             }
-            kind => StoreError::Unreachable { why: kind.to_string() },
+            kind => NatsStoreError::Unreachable { why: kind.to_string() },
         })?;
         Ok(Arc::new(NatsConnection { client, before, tasks }))
     }
@@ -154,41 +157,45 @@ impl Link {
         let client = self.client().await?;
         let mut lost = self.lost.subscribe();
         if on.is_some_and(|on| on != client.number()) {
-            return Err(StoreError::Busy { what: "the connection was lost and made anew meanwhile" });
+            return Err(NatsStoreError::Busy { what: "the connection was lost and made anew meanwhile" });
         }
         let (bytes, most) = (request.payload.as_ref().map_or(0, Bytes::len), client.max_payload());
-        let reply = self.bounded(&mut lost, client.send_request(subject, request)).await?;
+        let reply = self.wait_bounded(&mut lost, client.send_request(subject, request)).await?;
         reply.map_err(|error| match error.kind() {
-            RequestErrorKind::NoResponders => StoreError::Absent,
-            RequestErrorKind::MaxPayloadExceeded => StoreError::TooLarge { bytes, most },
-            RequestErrorKind::InvalidSubject => StoreError::strange("a subject is none"),
-            _ => StoreError::lost("the connection was closed"),
+            RequestErrorKind::NoResponders => NatsStoreError::Absent,
+            RequestErrorKind::MaxPayloadExceeded => NatsStoreError::TooLarge { bytes, most },
+            RequestErrorKind::InvalidSubject => NatsStoreError::strange("a subject is none"),
+            _ => NatsStoreError::lost("the connection was closed"),
         })
     }
 
     /// Waits for what the server is to take or to answer, until the connection is lost or it is too late.
-    pub(crate) async fn bounded<F: Future>(&self, lost: &mut Receiver<u64>, call: F) -> Result<F::Output> {
+    pub(crate) async fn wait_bounded<F: Future>(
+        &self,
+        lost: &mut Receiver<u64>,
+        call: F,
+    ) -> Result<F::Output> {
         tokio::select! {
             biased;
             done = within(&*self.clock, self.target.options.response_timeout, call) => {
-                done.ok_or_else(|| StoreError::lost("no answer came in time"))
+                done.ok_or_else(|| NatsStoreError::lost("no answer came in time"))
             }
-            _ = lost.changed() => Err(StoreError::lost("the connection was lost")),
+            _ = lost.changed() => Err(NatsStoreError::lost("the connection was lost")),
         }
     }
 
     /// Sends what needs no reply; it may be lost.
-    pub(crate) async fn tell(&self, subject: String, sent: OutgoingMessage) -> Result<()> {
+    pub(crate) async fn send_unacknowledged(&self, subject: String, sent: OutgoingMessage) -> Result<()> {
         let client = self.client().await?;
         let told = client.publish_with_headers(subject, sent.headers, sent.payload);
-        let told = self.bounded(&mut self.lost.subscribe(), told).await?;
-        told.map_err(|_| StoreError::lost("the connection was closed"))
+        let told = self.wait_bounded(&mut self.lost.subscribe(), told).await?;
+        told.map_err(|_| NatsStoreError::lost("the connection was closed"))
     }
 
     /// Waits until the server has read all earlier messages, with a request about a stream, which the server answers even if the stream is missing.
-    pub(crate) async fn settle(&self, stream: &str) -> Result<()> {
+    pub(crate) async fn sync_with_server(&self, stream: &str) -> Result<()> {
         match self.api::<Value>(&format!("STREAM.INFO.{stream}"), &Value::Null).await {
-            Ok(_) | Err(StoreError::Absent | StoreError::Refused { .. }) => Ok(()),
+            Ok(_) | Err(NatsStoreError::Absent | NatsStoreError::Refused { .. }) => Ok(()),
             Err(fault) => Err(fault),
         }
     }
@@ -219,7 +226,7 @@ struct StoredReply {
 }
 
 #[derive(serde::Deserialize)]
-struct Refusal {
+struct ApiRefusal {
     error: RefusedReply,
 }
 
@@ -233,10 +240,11 @@ struct RefusedReply {
 }
 
 fn answer<T: DeserializeOwned>(reply: &[u8]) -> Result<T> {
-    if let Ok(Refusal { error: RefusedReply { code, err_code, description } }) = serde_json::from_slice(reply)
+    if let Ok(ApiRefusal { error: RefusedReply { code, err_code, description } }) =
+        serde_json::from_slice(reply)
     {
-        return Err(StoreError::Refused { code: err_code, status: code, description });
+        return Err(NatsStoreError::Refused { code: err_code, status: code, description });
     }
     // The outcome is unknown: the answer is unreadable.
-    serde_json::from_slice(reply).map_err(|_| StoreError::lost("an answer that cannot be read came"))
+    serde_json::from_slice(reply).map_err(|_| NatsStoreError::lost("an answer that cannot be read came"))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ferrata_store::index::Standing;
+use ferrata_store::index::RunStanding;
 use ferrata_store::{
     ExecutorId, Page, Paged, RecordHeader, Result, RunFacts, RunFilter, RunHead, RunKey, RunQuery, Seq,
     Timestamp, page,
@@ -17,10 +17,10 @@ use ferrata_store::{
 use futures_util::future::join_all;
 use serde_json::json;
 
-use crate::error::{Doubt, NO_CONSUMER, StoreError};
+use crate::error::{NO_CONSUMER, NatsCallEffect, NatsStoreError};
 use crate::message::{self, MessageContent};
-use crate::store::Inner;
-use crate::stream::{Bodies, Delivered, EMPTY, Feed, From};
+use crate::store::NatsInner;
+use crate::stream::{BodyDelivery, DeliveredMessage, EMPTY, FeedStart, StreamFeed};
 
 /// The time that the end of a run's life stays in the stream.
 const GRACE: Duration = Duration::from_secs(600);
@@ -34,14 +34,14 @@ pub(crate) struct Mirror {
     life: Option<Arc<str>>,
     /// The connection of the read: a restarted server may lack its last messages.
     connection: u64,
-    feed: Option<Feed>,
+    feed: Option<StreamFeed>,
     /// The position of the last message read.
     read: u64,
     /// The start of the last read, by the monotonic clock.
     began: Duration,
     heads: HashMap<RunKey, ListedRun>,
     /// The errors of runs with an unreadable last message.
-    unreadable: BTreeMap<RunKey, StoreError>,
+    unreadable: BTreeMap<RunKey, NatsStoreError>,
     /// The ends of lives, and the times of their messages.
     ends: BTreeMap<u64, (RunKey, Timestamp)>,
 }
@@ -54,7 +54,7 @@ struct ListedRun {
 }
 
 impl Mirror {
-    fn take(&mut self, run: RunKey, message: &Delivered) {
+    fn take(&mut self, run: RunKey, message: &DeliveredMessage) {
         self.read = self.read.max(message.at);
         self.unreadable.remove(&run);
         match message::read(message.at, message.said.as_deref(), &message.payload) {
@@ -81,11 +81,11 @@ impl Mirror {
     }
 }
 
-impl Inner {
+impl NatsInner {
     pub(crate) async fn runs(&self, query: &RunQuery, asked: &Page) -> Result<Paged<RunHead>> {
-        let fail = |fault: StoreError| fault.into_error("store.runs", Doubt::None);
+        let fail = |fault: NatsStoreError| fault.into_error("store.runs", NatsCallEffect::None);
         let now = match query.filter {
-            RunFilter::Any => self.about_now().await,
+            RunFilter::Any => self.estimated_now().await,
             // A moment decides.
             _ => self.now().await,
         };
@@ -94,12 +94,12 @@ impl Inner {
         self.refresh(&mut mirror).await.map_err(fail)?;
         self.forget_ends(&mut mirror, now).await;
         if let Some((run, fault)) = mirror.unreadable.iter().find(|(run, _)| query.fails_without(run)) {
-            return Err(fault.clone().of_run("store.runs", run, Doubt::None));
+            return Err(fault.clone().of_run("store.runs", run, NatsCallEffect::None));
         }
         // Taken for dead, an owner keeps no run out: so these are all that may be meant, and more.
         let meets = |run: &RunKey, known: &ListedRun| {
             query.meets_facts(run, &known.facts)
-                && query.meets_standing(&Standing::after(&known.head), false, now)
+                && query.meets_standing(&RunStanding::after(&known.head), false, now)
         };
         let found: Vec<&RunKey> =
             mirror.heads.iter().filter(|(run, known)| meets(run, known)).map(|(run, _)| run).collect();
@@ -123,7 +123,7 @@ impl Inner {
     }
 
     /// Reads the messages up to now.
-    async fn refresh(&self, mirror: &mut Mirror) -> Result<(), StoreError> {
+    async fn refresh(&self, mirror: &mut Mirror) -> Result<(), NatsStoreError> {
         let began = self.clock.monotonic();
         let stream = self.layout.logs();
         let connection = self.link.connection().await?;
@@ -140,7 +140,7 @@ impl Inner {
         let all = self.layout.all_runs(&life);
         let mut feed = match known {
             Some(feed) => feed,
-            None => self.anew(mirror, &life, &all).await?,
+            None => self.rebuild(mirror, &life, &all).await?,
         };
         let mut empty = 0;
         while mirror.read < last {
@@ -152,7 +152,7 @@ impl Inner {
                         Some(next) if next.at <= last && empty < EMPTY => empty += 1,
                         Some(next) if next.at <= last => {
                             self.close(feed).await;
-                            (feed, empty) = (self.anew(mirror, &life, &all).await?, 0);
+                            (feed, empty) = (self.rebuild(mirror, &life, &all).await?, 0);
                         }
                         _ => mirror.read = last,
                     }
@@ -168,12 +168,12 @@ impl Inner {
                 }
                 // The consumer expired without reads, or its server is gone.
                 Err(fault) if fault.code() == Some(NO_CONSUMER) => {
-                    feed = self.anew(mirror, &life, &all).await?
+                    feed = self.rebuild(mirror, &life, &all).await?
                 }
                 Err(fault) => return Err(fault),
             }
             if self.clock.monotonic().saturating_sub(began) > GRACE / 2 {
-                return Err(StoreError::Busy { what: "reading the heads of all runs takes too long" });
+                return Err(NatsStoreError::Busy { what: "reading the heads of all runs takes too long" });
             }
         }
         mirror.feed = Some(feed);
@@ -183,9 +183,14 @@ impl Inner {
     }
 
     /// Begins with nothing.
-    async fn anew(&self, mirror: &mut Mirror, life: &Arc<str>, all: &str) -> Result<Feed, StoreError> {
+    async fn rebuild(
+        &self,
+        mirror: &mut Mirror,
+        life: &Arc<str>,
+        all: &str,
+    ) -> Result<StreamFeed, NatsStoreError> {
         *mirror = Mirror { life: Some(Arc::clone(life)), ..Mirror::default() };
-        self.feed(&self.layout.logs(), all, From::LastOfEach, Bodies::Without).await
+        self.feed(&self.layout.logs(), all, FeedStart::LastOfEach, BodyDelivery::Without).await
     }
 
     /// Removes the ends of lives that every process has read.

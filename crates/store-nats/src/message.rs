@@ -7,11 +7,11 @@ use async_nats::HeaderMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::{Bytes, BytesMut};
-use ferrata_store::codec::binary::{self, Unreadable};
+use ferrata_store::codec::binary::{self, InvalidHeader};
 use ferrata_store::{Record, RecordHeader, RunFacts, Seq};
 use serde::{Deserialize, Serialize};
 
-use crate::error::StoreError;
+use crate::error::NatsStoreError;
 use crate::layout::VERSION;
 
 /// The header that says what a message is.
@@ -25,7 +25,7 @@ const MOST_SAID: usize = 16 << 10;
 
 /// The position of the newest base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Base {
+pub(crate) struct BasePosition {
     /// The number of the record.
     pub(crate) record: Seq,
     /// The message with the record of this number, or one before it; 0 for the message that says so.
@@ -37,7 +37,7 @@ pub(crate) struct Base {
 pub(crate) struct MessageContent {
     /// The oldest retained record.
     pub(crate) first: Seq,
-    pub(crate) base: Base,
+    pub(crate) base: BasePosition,
     /// The run's last record.
     pub(crate) head: RecordHeader,
     /// The records whose bodies the message holds; of a cut, those that are there in another form from then on.
@@ -51,7 +51,7 @@ pub(crate) struct MessageContent {
 struct MessageJson {
     v: u64,
     first: Seq,
-    base: Base,
+    base: BasePosition,
     records: Vec<String>,
     /// The number of bytes at the start of the body that describe the records, if a header cannot hold them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,7 +66,7 @@ struct MessageJson {
 
 /// The fields that are read first, in every version; the end of a life has no others.
 #[derive(Serialize, Deserialize)]
-struct Version {
+struct MessageVersion {
     v: u64,
     #[serde(default)]
     gone: bool,
@@ -85,8 +85,8 @@ impl OutgoingMessage {
         Self { payload: payload.into(), ..Self::default() }
     }
 
-    fn new(said: &impl Serialize, expected: Option<u64>, payload: Bytes) -> Result<Self, StoreError> {
-        let fault = |error| StoreError::strange(format!("facts without JSON ({error})"));
+    fn new(said: &impl Serialize, expected: Option<u64>, payload: Bytes) -> Result<Self, NatsStoreError> {
+        let fault = |error| NatsStoreError::strange(format!("facts without JSON ({error})"));
         let text = serde_json::to_string(said).map_err(fault)?;
         let mut headers = HeaderMap::new();
         headers.insert(SAID, text);
@@ -97,7 +97,11 @@ impl OutgoingMessage {
     }
 
     /// Creates a message with the contents `said` and the bodies of its records.
-    pub(crate) fn of(said: &MessageContent, expected: u64, records: &[Record]) -> Result<Self, StoreError> {
+    pub(crate) fn of(
+        said: &MessageContent,
+        expected: u64,
+        records: &[Record],
+    ) -> Result<Self, NatsStoreError> {
         let newest = |header: &RecordHeader| match header.base {
             true => header.seq,
             false => said.base.record.min(header.seq),
@@ -128,18 +132,19 @@ impl OutgoingMessage {
     }
 
     /// Creates the end of a life: of any current run, if no message is expected.
-    pub(crate) fn end(expected: Option<u64>) -> Result<Self, StoreError> {
-        Self::new(&Version { v: VERSION, gone: true }, expected, Bytes::new())
+    pub(crate) fn end(expected: Option<u64>) -> Result<Self, NatsStoreError> {
+        Self::new(&MessageVersion { v: VERSION, gone: true }, expected, Bytes::new())
     }
 }
 
 /// Writes a header; where the base before it is not known, one record back is as good: this store has that elsewhere.
-fn encode(header: &RecordHeader, base: Seq) -> Result<String, StoreError> {
+fn encode(header: &RecordHeader, base: Seq) -> Result<String, NatsStoreError> {
     let base = match header.base {
         true => header.seq,
         false => base.min(Seq::new(header.seq.get().saturating_sub(1))),
     };
-    let bytes = binary::write(header, base).ok_or_else(|| StoreError::strange("a header without bytes"))?;
+    let bytes =
+        binary::write(header, base).ok_or_else(|| NatsStoreError::strange("a header without bytes"))?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
@@ -150,16 +155,16 @@ pub(crate) fn length(record: &Record) -> usize {
     record.body.len().saturating_add(header)
 }
 
-fn decode(text: &str) -> Result<RecordHeader, StoreError> {
-    let damaged = || StoreError::corrupt(None, "the header of a record cannot be read");
+fn decode(text: &str) -> Result<RecordHeader, NatsStoreError> {
+    let damaged = || NatsStoreError::corrupt(None, "the header of a record cannot be read");
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| damaged())?;
     match binary::read(&bytes) {
         Ok((header, _)) => Ok(header),
-        Err(Unreadable::Newer { seq, format }) => {
+        Err(InvalidHeader::Newer { seq, format }) => {
             let what = format!("the record has format {format},");
-            Err(StoreError::Newer { what, seq: Some(Seq::new(seq)) })
+            Err(NatsStoreError::Newer { what, seq: Some(Seq::new(seq)) })
         }
-        Err(Unreadable::Damaged) => Err(damaged()),
+        Err(InvalidHeader::Damaged) => Err(damaged()),
     }
 }
 
@@ -168,13 +173,14 @@ pub(crate) fn read(
     at: u64,
     text: Option<&str>,
     payload: &Bytes,
-) -> Result<Option<StoredMessage>, StoreError> {
-    let fault =
-        |error: String| StoreError::corrupt(None, format!("what a message says cannot be read ({error})"));
+) -> Result<Option<StoredMessage>, NatsStoreError> {
+    let fault = |error: String| {
+        NatsStoreError::corrupt(None, format!("what a message says cannot be read ({error})"))
+    };
     let text = text.ok_or_else(|| fault("it says nothing".to_owned()))?;
-    let Version { v, gone } = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
+    let MessageVersion { v, gone } = serde_json::from_str(text).map_err(|error| fault(error.to_string()))?;
     if v > VERSION {
-        return Err(StoreError::Newer { what: format!("the run has version {v},"), seq: None });
+        return Err(NatsStoreError::Newer { what: format!("the run has version {v},"), seq: None });
     }
     if gone {
         return Ok(None);

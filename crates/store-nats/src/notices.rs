@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_nats::{HeaderMap, Message};
 use ferrata_store::{
-    Clock as _, Error, ErrorKind, HeadRef, Notice, Notices, RunId, RunKey, SystemClock, TenantId, Texts,
+    Clock as _, Error, ErrorKind, HeadRef, Notice, Notices, RelayTexts, RunId, RunKey, SystemClock, TenantId,
     within,
 };
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
@@ -13,9 +13,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, unconstrained};
 
-use crate::error::StoreError;
-use crate::layout::Layout;
-use crate::link::Link;
+use crate::error::NatsStoreError;
+use crate::layout::NatsNames;
+use crate::link::NatsLink;
 
 /// The header of a notice that says the head, as JSON.
 const HEAD: &str = "Ferrata-Head";
@@ -31,10 +31,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The subscriptions of this process, from the first subscriber until the store is gone.
 #[derive(Default)]
-pub(crate) struct NoticeListener(Mutex<Option<Running>>);
+pub(crate) struct NatsListener(Mutex<Option<RunningListener>>);
 
-struct Running {
-    heard: Arc<NoticeSubscribers>,
+struct RunningListener {
+    heard: Arc<NatsSubscribers>,
     /// This store's own texts pass through the listening task, after the texts that the server sent before.
     own: mpsc::UnboundedSender<Arc<str>>,
     task: AbortHandle,
@@ -42,15 +42,15 @@ struct Running {
     _store: oneshot::Sender<()>,
 }
 
-struct NoticeSubscribers {
+struct NatsSubscribers {
     runs: broadcast::Sender<Notice>,
     said: broadcast::Sender<Arc<str>>,
     listens: watch::Sender<bool>,
 }
 
-impl NoticeListener {
+impl NatsListener {
     /// Notifies the subscribers of this store of its own changes. The server does not, because the connection disables echo.
-    pub(crate) fn tell(&self, notice: Notice) {
+    pub(crate) fn notify_local(&self, notice: Notice) {
         if let Some(running) = &*self.running() {
             // The send fails if there is no subscriber.
             let _ = running.heard.runs.send(notice);
@@ -58,22 +58,26 @@ impl NoticeListener {
     }
 
     /// As [`tell`](Self::tell), of a text.
-    pub(crate) fn say(&self, text: &str) {
+    pub(crate) fn send_local_text(&self, text: &str) {
         if let Some(running) = &*self.running() {
             let _ = running.own.send(text.into());
         }
     }
 
-    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+    fn running(&self) -> MutexGuard<'_, Option<RunningListener>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn subscribe(&self, link: &Arc<Link>, layout: &Layout) -> Option<Notices> {
+    pub(crate) fn subscribe(&self, link: &Arc<NatsLink>, layout: &NatsNames) -> Option<Notices> {
         Some(Notices::new(self.listen(link, layout)?.runs.subscribe()))
     }
 
     /// Returns a receiver of messages, once the server has confirmed that this process listens.
-    pub(crate) async fn hear(&self, link: &Arc<Link>, layout: &Layout) -> ferrata_store::Result<Texts> {
+    pub(crate) async fn subscribe_texts(
+        &self,
+        link: &Arc<NatsLink>,
+        layout: &NatsNames,
+    ) -> ferrata_store::Result<RelayTexts> {
         let refuse =
             |message: &str| Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.hear"));
         let Some(heard) = self.listen(link, layout) else {
@@ -83,16 +87,16 @@ impl NoticeListener {
         let listening = async {
             drop(listens.wait_for(|listens| *listens).await);
             // After it lost a connection, the client listens again before it asks anything.
-            link.settle(&layout.logs()).await
+            link.sync_with_server(&layout.logs()).await
         };
         match within(&SystemClock::new(), PATIENCE, listening).await {
-            Some(Ok(())) => Ok(Texts::new(receiver)),
+            Some(Ok(())) => Ok(RelayTexts::new(receiver)),
             _ => refuse("the connection that listens could not be made in time; call again"),
         }
     }
 
     /// Begins to listen, unless that has begun.
-    fn listen(&self, link: &Arc<Link>, layout: &Layout) -> Option<Arc<NoticeSubscribers>> {
+    fn listen(&self, link: &Arc<NatsLink>, layout: &NatsNames) -> Option<Arc<NatsSubscribers>> {
         let mut running = self.running();
         if let Some(running) = running.as_ref().filter(|running| !running.task.is_finished()) {
             return Some(Arc::clone(&running.heard));
@@ -103,23 +107,29 @@ impl NoticeListener {
             Some(ended) => ended.heard,
             None => {
                 let (runs, said) = (broadcast::Sender::new(BEHIND), broadcast::Sender::new(BEHIND));
-                Arc::new(NoticeSubscribers { runs, said, listens: watch::Sender::new(false) })
+                Arc::new(NatsSubscribers { runs, said, listens: watch::Sender::new(false) })
             }
         };
         heard.listens.send_replace(false);
         let (own, owned) = mpsc::unbounded_channel();
         let (store, gone) = oneshot::channel();
-        let task = runtime.spawn(hear(Arc::clone(link), layout.clone(), Arc::clone(&heard), owned, gone));
-        *running = Some(Running { heard: Arc::clone(&heard), own, task: task.abort_handle(), _store: store });
+        let task =
+            runtime.spawn(run_listener(Arc::clone(link), layout.clone(), Arc::clone(&heard), owned, gone));
+        *running = Some(RunningListener {
+            heard: Arc::clone(&heard),
+            own,
+            task: task.abort_handle(),
+            _store: store,
+        });
         Some(heard)
     }
 }
 
 /// Forwards incoming messages. Ends with the store.
-async fn hear(
-    link: Arc<Link>,
-    layout: Layout,
-    to: Arc<NoticeSubscribers>,
+async fn run_listener(
+    link: Arc<NatsLink>,
+    layout: NatsNames,
+    to: Arc<NatsSubscribers>,
     mut own: mpsc::UnboundedReceiver<Arc<str>>,
     gone: oneshot::Receiver<()>,
 ) {
@@ -141,26 +151,26 @@ async fn hear(
 
 /// Listens until the connection is closed permanently; the client subscribes again by itself after a lost connection.
 async fn listen(
-    link: &Link,
-    layout: &Layout,
-    to: &NoticeSubscribers,
+    link: &NatsLink,
+    layout: &NatsNames,
+    to: &NatsSubscribers,
     own: &mut mpsc::UnboundedReceiver<Arc<str>>,
-) -> Result<(), StoreError> {
+) -> Result<(), NatsStoreError> {
     let client = link.client().await?;
-    let closed = |_| StoreError::lost("the connection was closed");
+    let closed = |_| NatsStoreError::lost("the connection was closed");
     let mut runs = client.subscribe(layout.notices()).await.map_err(closed)?;
-    let mut said = client.subscribe(layout.said()).await.map_err(closed)?;
-    link.settle(&layout.logs()).await?;
+    let mut said = client.subscribe(layout.texts_subject()).await.map_err(closed)?;
+    link.sync_with_server(&layout.logs()).await?;
     to.listens.send_replace(true);
     tokio::select! {
-        () = pass_notices(&mut runs, &to.runs) => {}
-        () = pass_texts(&mut said, own, &to.said) => {}
+        () = forward_notices(&mut runs, &to.runs) => {}
+        () = forward_texts(&mut said, own, &to.said) => {}
     }
     Ok(())
 }
 
 /// Passes on what the server tells of runs, until the connection is closed.
-async fn pass_notices(heard: &mut (impl Stream<Item = Message> + Unpin), to: &broadcast::Sender<Notice>) {
+async fn forward_notices(heard: &mut (impl Stream<Item = Message> + Unpin), to: &broadcast::Sender<Notice>) {
     while let Some(notice) = heard.next().await {
         // The send fails if there is no subscriber.
         let _ = read(&notice).map(|notice| to.send(notice));
@@ -168,7 +178,7 @@ async fn pass_notices(heard: &mut (impl Stream<Item = Message> + Unpin), to: &br
 }
 
 /// Passes on what others say, until the connection is closed, and what this process says itself.
-async fn pass_texts(
+async fn forward_texts(
     heard: &mut (impl Stream<Item = Message> + Unpin),
     own: &mut mpsc::UnboundedReceiver<Arc<str>>,
     to: &broadcast::Sender<Arc<str>>,
@@ -252,7 +262,7 @@ mod tests {
         let (own, mut owned) = mpsc::unbounded_channel();
         let (to, mut told) = broadcast::channel(4);
         own.send("own".into()).unwrap();
-        pass_texts(&mut heard, &mut owned, &to).await;
+        forward_texts(&mut heard, &mut owned, &to).await;
         let all: Vec<_> = std::iter::from_fn(|| told.try_recv().ok()).collect();
         assert_eq!(all.iter().map(|text| &**text).collect::<Vec<_>>(), ["before", "own"]);
     }

@@ -7,10 +7,10 @@ use ferrata_store::{
     At, HeadRef, HeaderRange, Headers, Record, Result, RunHead, RunKey, Seq, check_loaded, refusal,
 };
 
-use crate::error::{Doubt, StoreError};
+use crate::error::{NatsCallEffect, NatsStoreError};
 use crate::message::{self, MessageContent, StoredMessage};
-use crate::store::Inner;
-use crate::stream::{Bodies, Source};
+use crate::store::NatsInner;
+use crate::stream::{BodyDelivery, ReadSource};
 
 /// The maximum number of repeats of a call because others changed the run meanwhile.
 pub(crate) const ATTEMPTS: usize = 16;
@@ -22,40 +22,40 @@ const UNNOTICED: Duration = Duration::from_secs(15);
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// The end of a run's subject.
-pub(crate) struct End {
+pub(crate) struct SubjectEnd {
     /// The place of the last message; 0 if there is none.
     pub(crate) at: u64,
     /// The message's contents; `None` if there is no run.
     pub(crate) stored: Option<StoredMessage>,
 }
 
-impl End {
+impl SubjectEnd {
     pub(crate) fn head(&self) -> Option<HeadRef> {
         self.stored.as_ref().map(|stored| stored.said.head.head())
     }
 }
 
 /// A record of a log.
-pub(crate) struct Entry {
+pub(crate) struct LogEntry {
     /// The message with its current form: its original one, or the last cut that replaced it.
     pub(crate) at: u64,
     pub(crate) record: Record,
 }
 
 /// The parts of a run that were read.
-pub(crate) struct Log {
+pub(crate) struct SubjectLog {
     pub(crate) end: u64,
     pub(crate) last: MessageContent,
     /// The retained records, in order.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<LogEntry>,
     /// Every message read.
     pub(crate) messages: Vec<u64>,
 }
 
-impl Log {
+impl SubjectLog {
     pub(crate) fn of(read: Vec<StoredMessage>) -> Option<Self> {
         let (end, last) = read.last().map(|stored| (stored.at, stored.said.clone()))?;
-        let (mut entries, mut messages) = (Vec::<Entry>::new(), Vec::new());
+        let (mut entries, mut messages) = (Vec::<LogEntry>::new(), Vec::new());
         for stored in read {
             let at = stored.at;
             messages.push(at);
@@ -63,8 +63,8 @@ impl Log {
                 let seq = record.header.seq;
                 let place = entries.partition_point(|entry| entry.record.header.seq < seq);
                 match entries.get_mut(place).filter(|entry| entry.record.header.seq == seq) {
-                    Some(entry) => *entry = Entry { at, record },
-                    None => entries.insert(place, Entry { at, record }),
+                    Some(entry) => *entry = LogEntry { at, record },
+                    None => entries.insert(place, LogEntry { at, record }),
                 }
             }
         }
@@ -92,32 +92,32 @@ impl Log {
     }
 }
 
-impl Inner {
+impl NatsInner {
     /// Reads the end of a run's subject. Repeats the read while the result is older than this process's knowledge: a server that was cut off from
     /// the others and has not noticed yet returns such results.
-    pub(crate) async fn end(&self, subject: &str) -> Result<End, StoreError> {
+    pub(crate) async fn end(&self, subject: &str) -> Result<SubjectEnd, NatsStoreError> {
         let deadline = self.clock.monotonic().saturating_add(UNNOTICED);
         loop {
-            let end = self.told_end(subject).await?;
+            let end = self.read_end_once(subject).await?;
             let is_passed = (1..self.known.last(subject)).contains(&end.at);
             if !is_passed || !self.is_replicated.load(Ordering::Relaxed) {
                 return Ok(end);
             }
             if self.clock.monotonic() >= deadline {
                 // The known message is lost.
-                self.known.forget(subject);
+                self.known.remove(subject);
                 return Ok(end);
             }
             self.clock.sleep(AGAIN).await;
         }
     }
 
-    async fn told_end(&self, subject: &str) -> Result<End, StoreError> {
+    async fn read_end_once(&self, subject: &str) -> Result<SubjectEnd, NatsStoreError> {
         let Some(got) = self.last(&self.layout.logs(), subject).await? else {
             self.check_missing(subject).await?;
-            return Ok(End { at: 0, stored: None });
+            return Ok(SubjectEnd { at: 0, stored: None });
         };
-        Ok(End { at: got.at, stored: message::read(got.at, got.said.as_deref(), &got.payload)? })
+        Ok(SubjectEnd { at: got.at, stored: message::read(got.at, got.said.as_deref(), &got.payload)? })
     }
 
     /// Reads a run from the message that `from` picks; `None` if there is no run.
@@ -125,13 +125,13 @@ impl Inner {
         &self,
         subject: &str,
         from: impl Fn(&MessageContent, u64) -> u64,
-        bodies: Bodies,
-    ) -> Result<Option<Log>, StoreError> {
+        bodies: BodyDelivery,
+    ) -> Result<Option<SubjectLog>, NatsStoreError> {
         for _ in 0..ATTEMPTS {
-            let End { at, stored: Some(stored) } = self.end(subject).await? else { return Ok(None) };
+            let SubjectEnd { at, stored: Some(stored) } = self.end(subject).await? else { return Ok(None) };
             let from = from(&stored.said, at);
             if from >= at {
-                return Ok(Log::of(vec![stored]));
+                return Ok(SubjectLog::of(vec![stored]));
             }
             let begin = if from <= 1 { stored.said.first } else { stored.said.base.record };
             let records = (begin, stored.said.head.seq);
@@ -139,7 +139,7 @@ impl Inner {
                 return Ok(Some(log));
             }
         }
-        Err(StoreError::CHANGES)
+        Err(NatsStoreError::CHANGES)
     }
 
     /// Reads the messages with these records. Returns `None` if some are gone because `end` is no longer the run's last message. Only the leader's
@@ -148,25 +148,25 @@ impl Inner {
         &self,
         subject: &str,
         between: (u64, u64),
-        bodies: Bodies,
+        bodies: BodyDelivery,
         records: (Seq, Seq),
         end: u64,
-    ) -> Result<Option<Log>, StoreError> {
-        let Some(messages) = self.scan(subject, between, bodies, Source::Replica).await? else {
+    ) -> Result<Option<SubjectLog>, NatsStoreError> {
+        let Some(messages) = self.scan(subject, between, bodies, ReadSource::Replica).await? else {
             return Ok(None);
         };
-        let is_whole = |log: &Log| log.holds(records);
-        if let Some(log) = Log::of(messages).filter(is_whole) {
+        let is_whole = |log: &SubjectLog| log.holds(records);
+        if let Some(log) = SubjectLog::of(messages).filter(is_whole) {
             return Ok(Some(log));
         }
-        let read = self.scan(subject, between, bodies, Source::Leader).await?.and_then(Log::of);
+        let read = self.scan(subject, between, bodies, ReadSource::Leader).await?.and_then(SubjectLog::of);
         if !read.as_ref().is_some_and(is_whole) && self.end(subject).await?.at != end {
             return Ok(None);
         }
         Ok(read)
     }
 
-    pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, StoreError> {
+    pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, NatsStoreError> {
         let Some(stored) = self.end(&self.subject(run).await?).await?.stored else { return Ok(None) };
         let MessageContent { first, head, facts, .. } = stored.said;
         let is_alive = match &head.owner {
@@ -178,11 +178,11 @@ impl Inner {
 
     pub(crate) async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         const OPERATION: &str = "store.load";
-        let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::None);
+        let fail = |fault: NatsStoreError| fault.of_run(OPERATION, run, NatsCallEffect::None);
         let subject = self.subject(run).await.map_err(fail)?;
         let (log, last) = match at {
             At::Latest => {
-                let Some(log) = self.log(&subject, from_base, Bodies::With).await.map_err(fail)? else {
+                let Some(log) = self.log(&subject, from_base, BodyDelivery::With).await.map_err(fail)? else {
                     return Ok(None);
                 };
                 let last = log.last.head.seq;
@@ -191,7 +191,9 @@ impl Inner {
             _ => {
                 let mut tries = 0..ATTEMPTS;
                 loop {
-                    let Some(log) = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail)? else {
+                    let Some(log) =
+                        self.log(&subject, |_, _| 1, BodyDelivery::Without).await.map_err(fail)?
+                    else {
                         return Ok(None);
                     };
                     let seq = sought(run, &log, at)?;
@@ -199,7 +201,7 @@ impl Inner {
                         Some(with) => break (with, seq),
                         // It was pruned, purged or replaced since.
                         None if tries.next().is_some() => {}
-                        None => return Err(fail(StoreError::CHANGES)),
+                        None => return Err(fail(NatsStoreError::CHANGES)),
                     }
                 }
             }
@@ -214,27 +216,34 @@ impl Inner {
     }
 
     /// Reads with their bodies the records that are needed to know a run as of `seq`; `None` if they are not there any more.
-    async fn bodies(&self, subject: &str, log: &Log, seq: Seq) -> Result<Option<Log>, StoreError> {
-        let Some(place) = log.place(seq) else { return Ok(Some(Log { entries: Vec::new(), ..log.bare() })) };
+    async fn bodies(
+        &self,
+        subject: &str,
+        log: &SubjectLog,
+        seq: Seq,
+    ) -> Result<Option<SubjectLog>, NatsStoreError> {
+        let Some(place) = log.place(seq) else {
+            return Ok(Some(SubjectLog { entries: Vec::new(), ..log.bare() }));
+        };
         let begin = log.base_up_to(place).unwrap_or(place);
         let needed = &log.entries[begin..=place];
         // One that was replaced comes after the records that follow it.
         let from = needed.iter().map(|entry| entry.at).min().unwrap_or(1);
         let to = needed.iter().map(|entry| entry.at).max().unwrap_or(log.end);
         let first = needed[0].record.header.seq;
-        self.part(subject, (from, to), Bodies::With, (first, seq), log.end).await
+        self.part(subject, (from, to), BodyDelivery::With, (first, seq), log.end).await
     }
 
     pub(crate) async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         const OPERATION: &str = "store.headers";
-        let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::None);
+        let fail = |fault: NatsStoreError| fault.of_run(OPERATION, run, NatsCallEffect::None);
         let life = self.life().await.map_err(fail)?;
         let from = |said: &MessageContent, at: u64| match range.within(said.first, said.head.seq) {
             Some((begin, _)) if begin >= said.base.record => from_base(said, at),
             Some(_) => 1,
             None => at,
         };
-        let log = self.log(&self.layout.run(&life, run), from, Bodies::Without).await.map_err(fail)?;
+        let log = self.log(&self.layout.run(&life, run), from, BodyDelivery::Without).await.map_err(fail)?;
         let Some(log) = log else { return Err(refusal::no_run(OPERATION, run)) };
         let kept = (log.last.first, log.last.head.seq);
         let items = match range.within(kept.0, kept.1) {
@@ -248,7 +257,7 @@ impl Inner {
     }
 }
 
-impl Log {
+impl SubjectLog {
     fn bare(&self) -> Self {
         Self { end: self.end, last: self.last.clone(), entries: Vec::new(), messages: Vec::new() }
     }
@@ -262,7 +271,7 @@ fn from_base(said: &MessageContent, at: u64) -> u64 {
 }
 
 /// Returns the number of the record that is meant.
-fn sought(run: &RunKey, log: &Log, at: At) -> Result<Seq> {
+fn sought(run: &RunKey, log: &SubjectLog, at: At) -> Result<Seq> {
     const OPERATION: &str = "store.load";
     let missing = || refusal::no_record(OPERATION, run, at);
     match at {

@@ -4,23 +4,26 @@ use ferrata_store::{At, HeadRef, PruneCut, Record, Removed, Result, RunKey, chec
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 
-use crate::error::{Doubt, StoreError};
+use crate::error::{NatsCallEffect, NatsStoreError};
 use crate::message::{self, OutgoingMessage};
-use crate::read::{ATTEMPTS, Entry, Log};
-use crate::store::Inner;
-use crate::stream::{Bodies, Delivered};
+use crate::read::{ATTEMPTS, LogEntry, SubjectLog};
+use crate::store::NatsInner;
+use crate::stream::{BodyDelivery, DeliveredMessage};
 
 /// The number of messages removed at once.
 const AT_ONCE: usize = 64;
 
-impl Inner {
+impl NatsInner {
     pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
         const OPERATION: &str = "store.prune";
-        let fail = |doubt| move |fault: StoreError| fault.of_run(OPERATION, run, doubt);
-        let subject = self.subject(run).await.map_err(fail(Doubt::None))?;
+        let fail = |doubt| move |fault: NatsStoreError| fault.of_run(OPERATION, run, doubt);
+        let subject = self.subject(run).await.map_err(fail(NatsCallEffect::None))?;
         for _ in 0..ATTEMPTS {
-            let connection = self.link.connection().await.map_err(fail(Doubt::None))?;
-            let log = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail(Doubt::None))?;
+            let connection = self.link.connection().await.map_err(fail(NatsCallEffect::None))?;
+            let log = self
+                .log(&subject, |_, _| 1, BodyDelivery::Without)
+                .await
+                .map_err(fail(NatsCallEffect::None))?;
             let Some(mut log) = log else { return Err(refusal::no_run(OPERATION, run)) };
             let (first, head) = (log.last.first, log.last.head.seq);
             if cut.at < first {
@@ -35,29 +38,29 @@ impl Inner {
             let base = check_prune(run, &log.entries[place].record.header, cut)?;
             if cut.at > first || base.is_some() {
                 let base: Vec<Record> = base.cloned().into_iter().collect();
-                let sent = log.change(place, &base).map_err(fail(Doubt::None))?;
+                let sent = log.change(place, &base).map_err(fail(NatsCallEffect::None))?;
                 match self.link.publish(Some(connection), &subject, sent).await {
                     Ok(at) => {
                         log.changed(at);
                         self.notice(run, None);
                     }
                     Err(fault) => {
-                        self.look_again(fault).await.map_err(fail(Doubt::Written))?;
+                        self.check_retry(fault).await.map_err(fail(NatsCallEffect::Written))?;
                         continue;
                     }
                 }
             }
             // From here on readers pass over what is to go: what is before the cut, and cuts that another one replaced.
             let unneeded = log.take_unneeded(place);
-            self.delete_all(unneeded).await.map_err(fail(Doubt::Written))?;
+            self.delete_all(unneeded).await.map_err(fail(NatsCallEffect::Written))?;
             return Ok(size(&log.entries[..place]));
         }
-        Err(fail(Doubt::None)(StoreError::CHANGES))
+        Err(fail(NatsCallEffect::None)(NatsStoreError::CHANGES))
     }
 
     /// Removes messages of the logs. One by one: a purge of a subject has servers of version 2.9 pass over messages of other subjects
     /// that a consumer has not delivered yet.
-    pub(crate) async fn delete_all(&self, places: Vec<u64>) -> Result<(), StoreError> {
+    pub(crate) async fn delete_all(&self, places: Vec<u64>) -> Result<(), NatsStoreError> {
         for some in places.chunks(AT_ONCE) {
             try_join_all(some.iter().map(|at| self.delete(*at))).await?;
         }
@@ -65,11 +68,11 @@ impl Inner {
     }
 
     /// Removes one message of the logs, if it is there.
-    pub(crate) async fn delete(&self, at: u64) -> Result<(), StoreError> {
+    pub(crate) async fn delete(&self, at: u64) -> Result<(), NatsStoreError> {
         let call = format!("STREAM.MSG.DELETE.{}", self.layout.logs());
         let deleted = self.link.api::<Value>(&call, &json!({ "seq": at, "no_erase": true })).await;
         match deleted {
-            Err(fault) if matches!(fault, StoreError::Refused { .. }) => {
+            Err(fault) if matches!(fault, NatsStoreError::Refused { .. }) => {
                 let is_there = self.get(&self.layout.logs(), json!({ "seq": at })).await?.is_some();
                 if is_there { Err(fault) } else { Ok(()) }
             }
@@ -79,7 +82,7 @@ impl Inner {
 
     pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         const OPERATION: &str = "store.purge";
-        let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::None);
+        let fail = |fault: NatsStoreError| fault.of_run(OPERATION, run, NatsCallEffect::None);
         let subject = self.subject(run).await.map_err(fail)?;
         for _ in 0..ATTEMPTS {
             let connection = self.link.connection().await.map_err(fail)?;
@@ -103,28 +106,30 @@ impl Inner {
             let sent = OutgoingMessage::end(expected.map(|_| got.at)).map_err(fail)?;
             match self.link.publish(Some(connection), &subject, sent).await {
                 Ok(end) => {
-                    self.known.forget(&subject);
+                    self.known.remove(&subject);
                     self.notice(run, None);
                     return self.clear(&subject, end).await.map_err(fail);
                 }
-                Err(fault) => self.look_again(fault).await.map_err(fail)?,
+                Err(fault) => self.check_retry(fault).await.map_err(fail)?,
             }
         }
-        Err(fail(StoreError::CHANGES))
+        Err(fail(NatsStoreError::CHANGES))
     }
 
     /// Removes the messages before the end of a life, and counts the readable ones.
-    pub(crate) async fn clear(&self, subject: &str, end: u64) -> Result<Removed, StoreError> {
-        let Some(walked) = self.walk(subject, (1, end), Bodies::Without).await? else {
+    pub(crate) async fn clear(&self, subject: &str, end: u64) -> Result<Removed, NatsStoreError> {
+        let Some(walked) = self.walk(subject, (1, end), BodyDelivery::Without).await? else {
             return Ok(Removed::default());
         };
         let places = walked.iter().map(|message| message.at).filter(|at| *at < end).collect();
         let mut found = Vec::new();
-        for Delivered { at, said, payload, .. } in walked.into_iter().filter(|message| message.at < end) {
+        for DeliveredMessage { at, said, payload, .. } in
+            walked.into_iter().filter(|message| message.at < end)
+        {
             match self.stored(at, said, payload).await {
                 Ok(Some(stored)) => found.push(stored),
                 Ok(None) => found.clear(),
-                Err(fault) if fault.kind(Doubt::None).is_retryable() => return Err(fault),
+                Err(fault) if fault.kind(NatsCallEffect::None).is_retryable() => return Err(fault),
                 Err(fault) => tracing::debug!(%fault, "removing what cannot be read"),
             }
         }
@@ -136,11 +141,11 @@ impl Inner {
         {
             self.delete(left.at).await?;
         }
-        Ok(Log::of(found).map(|log| size(&log.entries)).unwrap_or_default())
+        Ok(SubjectLog::of(found).map(|log| size(&log.entries)).unwrap_or_default())
     }
 }
 
-fn size(entries: &[Entry]) -> Removed {
+fn size(entries: &[LogEntry]) -> Removed {
     let bytes = entries.iter().map(|entry| u64::from(entry.record.header.body_len)).sum();
     Removed { records: entries.len() as u64, bytes }
 }

@@ -3,11 +3,11 @@
 use async_trait::async_trait;
 use ferrata_store::{Record, Resealing, Result, RunKey, check_reseal, has_place, refusal};
 
-use crate::error::{Doubt, StoreError};
+use crate::error::{NatsCallEffect, NatsStoreError};
 use crate::message;
-use crate::read::{ATTEMPTS, Log};
-use crate::store::{Inner, NatsStore};
-use crate::stream::Bodies;
+use crate::read::{ATTEMPTS, SubjectLog};
+use crate::store::{NatsInner, NatsStore};
+use crate::stream::BodyDelivery;
 
 const OPERATION: &str = "store.reseal";
 
@@ -19,19 +19,19 @@ impl Resealing for NatsStore {
     }
 }
 
-impl Inner {
+impl NatsInner {
     async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
-        let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::Written);
+        let fail = |fault: NatsStoreError| fault.of_run(OPERATION, run, NatsCallEffect::Written);
         let subject = self.subject(run).await.map_err(fail)?;
         let most = self.link.client().await.map_err(fail)?.max_payload();
         let (mut left, mut replaced) = (records, 0);
         for _ in 0..ATTEMPTS {
             let connection = self.link.connection().await.map_err(fail)?;
-            let log = self.log(&subject, |_, _| 1, Bodies::Without).await.map_err(fail)?;
+            let log = self.log(&subject, |_, _| 1, BodyDelivery::Without).await.map_err(fail)?;
             let Some(log) = log else { return Err(refusal::no_run(OPERATION, run)) };
             // The next message names the first retained record: an incomplete log would be cut there.
             if !log.holds((log.last.first, log.last.head.seq)) {
-                return Err(fail(StoreError::corrupt(
+                return Err(fail(NatsStoreError::corrupt(
                     None,
                     "records are missing in the log; see `ferrata verify`",
                 )));
@@ -39,10 +39,10 @@ impl Inner {
             match self.replace(connection, &subject, log, &mut left, most, &mut replaced).await {
                 Ok(()) => return Ok(replaced),
                 // The run has grown, or is cut.
-                Err(fault) => self.look_again(fault).await.map_err(fail)?,
+                Err(fault) => self.check_retry(fault).await.map_err(fail)?,
             }
         }
-        Err(fail(StoreError::CHANGES))
+        Err(fail(NatsStoreError::CHANGES))
     }
 
     /// Replaces what is `left`, message by message; another writer ends it with a refusal.
@@ -50,13 +50,13 @@ impl Inner {
         &self,
         connection: u64,
         subject: &str,
-        mut log: Log,
+        mut log: SubjectLog,
         left: &mut &[Record],
         most: usize,
         replaced: &mut u64,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), NatsStoreError> {
         while !left.is_empty() {
-            let (given, rest) = left.split_at(fitting(left, most));
+            let (given, rest) = left.split_at(count_fitting(left, most));
             let have_place: Vec<Record> =
                 given.iter().filter(|given| has_place_in(&log, given)).cloned().collect();
             if !have_place.is_empty() {
@@ -73,13 +73,13 @@ impl Inner {
     }
 }
 
-fn has_place_in(log: &Log, given: &Record) -> bool {
+fn has_place_in(log: &SubjectLog, given: &Record) -> bool {
     let place = log.place(given.header.seq);
     place.is_some_and(|place| has_place(&log.entries[place].record.header, &given.header))
 }
 
 /// Returns how many records go into one message, which has room for as much again: what the run is.
-fn fitting(records: &[Record], most: usize) -> usize {
+fn count_fitting(records: &[Record], most: usize) -> usize {
     let mut bytes = 0;
     let fit = records.iter().take_while(|record| {
         bytes += message::length(record);

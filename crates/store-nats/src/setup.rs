@@ -8,10 +8,10 @@ use ferrata_store::{IdSource as _, RandomIds, RunKey, Timestamp, within};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::error::{NO_STREAM, OVERLAP, StoreError};
+use crate::error::{NO_STREAM, NatsStoreError, OVERLAP};
 use crate::layout::{DESCRIBED, UNRELEASED, VERSION};
 use crate::message::OutgoingMessage;
-use crate::store::Inner;
+use crate::store::NatsInner;
 
 /// Another process made the stream meanwhile, or it is there with other settings.
 const NAME_IN_USE: u64 = 10_058;
@@ -40,16 +40,16 @@ const BEATS_KEPT_NS: u64 = 30 * 24 * 3_600 * 1_000_000_000;
 #[derive(Deserialize)]
 struct Info {
     config: Value,
-    state: State,
+    state: StreamState,
 }
 
 #[derive(Deserialize)]
-struct State {
+struct StreamState {
     last_seq: u64,
 }
 
-impl Inner {
-    pub(crate) async fn setup(&self) -> Result<(), StoreError> {
+impl NatsInner {
+    pub(crate) async fn setup(&self) -> Result<(), NatsStoreError> {
         let replicas = self.options.replicas;
         // A unique name, so that cached knowledge of a deleted stream never applies to this one.
         let life = RandomIds::new().next(Timestamp::default()).to_string().replace('-', "");
@@ -76,7 +76,7 @@ impl Inner {
         for (name, wanted) in [(self.layout.beats(), beats), (self.layout.logs(), logs)] {
             let config = self.made(&name, &wanted).await?.config;
             if let Some(fault) = objections(&config, &wanted).into_iter().next() {
-                return Err(StoreError::Unfit { what: format!("the stream {name} {fault}") });
+                return Err(NatsStoreError::Unfit { what: format!("the stream {name} {fault}") });
             }
             self.check_replicas(&config).await?;
         }
@@ -88,7 +88,7 @@ impl Inner {
     }
 
     /// Returns the server's information about a stream, and creates the stream if it is missing.
-    async fn made(&self, name: &str, wanted: &Value) -> Result<Info, StoreError> {
+    async fn made(&self, name: &str, wanted: &Value) -> Result<Info, NatsStoreError> {
         let info = format!("STREAM.INFO.{name}");
         match self.link.api(&info, &Value::Null).await {
             Err(fault) if fault.code() == Some(NO_STREAM) => self.check_replicas(wanted).await?,
@@ -117,28 +117,28 @@ impl Inner {
     }
 
     /// Waits until the stream of a subject takes messages: a server knows one that another instance is just making before it does.
-    async fn takes_messages(&self, subject: String) -> Result<(), StoreError> {
+    async fn takes_messages(&self, subject: String) -> Result<(), NatsStoreError> {
         let asked = async {
             loop {
                 // Stored by no stream: none has this name.
                 let mut sent = OutgoingMessage::default();
                 sent.headers.insert(EXPECTED_STREAM, "-");
                 match self.link.publish(None, &subject, sent).await {
-                    Err(StoreError::Absent) => self.clock.sleep(NOT_YET).await,
-                    Ok(_) | Err(StoreError::Refused { .. }) => return Ok(()),
+                    Err(NatsStoreError::Absent) => self.clock.sleep(NOT_YET).await,
+                    Ok(_) | Err(NatsStoreError::Refused { .. }) => return Ok(()),
                     Err(fault) => return Err(fault),
                 }
             }
         };
         let answered = within(&*self.clock, self.options.response_timeout, Box::pin(asked)).await;
-        answered.unwrap_or(Err(StoreError::Absent))
+        answered.unwrap_or(Err(NatsStoreError::Absent))
     }
 
     /// Refuses a stream of more than one replica on servers that do not keep their promise of one winner there.
-    async fn check_replicas(&self, config: &Value) -> Result<(), StoreError> {
+    async fn check_replicas(&self, config: &Value) -> Result<(), NatsStoreError> {
         let version = &self.link.client().await?.server_info().version;
         match number(config, "num_replicas") > 1 && is_before(version, FIRST_OF_CLUSTERS) {
-            true => Err(StoreError::Unfit {
+            true => Err(NatsStoreError::Unfit {
                 what: format!(
                     "the server has version {version}: in a cluster, servers before {}.{} take two messages that expect the same last one \
                      (nats-server issue 4320), and replicas come to differ; upgrade all of them, or ask for 1 replica",
@@ -150,7 +150,7 @@ impl Inner {
     }
 
     /// Asks which life the stream of logs has, and for the place of its last message.
-    pub(crate) async fn look_up(&self) -> Result<(Arc<str>, u64), StoreError> {
+    pub(crate) async fn look_up(&self) -> Result<(Arc<str>, u64), NatsStoreError> {
         let info: Info = self.link.api(&format!("STREAM.INFO.{}", self.layout.logs()), &Value::Null).await?;
         let life = self.life_in(&info.config)?;
         *self.cached_life() = Some(Arc::clone(&life));
@@ -158,7 +158,7 @@ impl Inner {
     }
 
     /// Returns the life of the stream of logs, as this process knows it.
-    pub(crate) async fn life(&self) -> Result<Arc<str>, StoreError> {
+    pub(crate) async fn life(&self) -> Result<Arc<str>, NatsStoreError> {
         if let Some(life) = &*self.cached_life() {
             return Ok(Arc::clone(life));
         }
@@ -166,14 +166,14 @@ impl Inner {
     }
 
     /// Checks that a subject belongs to the stream's current life, before a run is reported missing.
-    pub(crate) async fn check_missing(&self, subject: &str) -> Result<(), StoreError> {
+    pub(crate) async fn check_missing(&self, subject: &str) -> Result<(), NatsStoreError> {
         let (life, _) = self.look_up().await?;
         let is_so = subject.starts_with(self.layout.all_runs(&life).trim_end_matches('>'));
-        is_so.then_some(()).ok_or(StoreError::Busy { what: "the stream was deleted and made anew" })
+        is_so.then_some(()).ok_or(NatsStoreError::Busy { what: "the stream was deleted and made anew" })
     }
 
     /// Returns the subject of a run in the life that the stream has, as this process knows it.
-    pub(crate) async fn subject(&self, run: &RunKey) -> Result<String, StoreError> {
+    pub(crate) async fn subject(&self, run: &RunKey) -> Result<String, NatsStoreError> {
         Ok(self.layout.run(&self.life().await?, run))
     }
 
@@ -182,11 +182,11 @@ impl Inner {
     }
 
     /// Checks the version and reads the life out of the settings of the stream of logs.
-    fn life_in(&self, config: &Value) -> Result<Arc<str>, StoreError> {
+    fn life_in(&self, config: &Value) -> Result<Arc<str>, NatsStoreError> {
         let unfit = |why: &str| {
             let what =
                 format!("the stream {} {why}: use another namespace, or delete it", self.layout.logs());
-            StoreError::Unfit { what }
+            NatsStoreError::Unfit { what }
         };
         let description = config["description"].as_str().unwrap_or_default();
         if description.starts_with(UNRELEASED) {
@@ -196,7 +196,7 @@ impl Inner {
         match version {
             Some(VERSION) => {}
             Some(newer) if newer > VERSION => {
-                return Err(StoreError::Newer {
+                return Err(NatsStoreError::Newer {
                     what: format!("the stream has version {newer},"),
                     seq: None,
                 });

@@ -8,42 +8,42 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock, ExecutorId, HeadRef, HeaderRange, Headers, Notices, Page,
-    Paged, PruneCut, Record, Relay, Removed, Result, RunAppend, RunHead, RunKey, RunQuery, SystemClock,
-    Texts, check_said,
+    Paged, PruneCut, Record, Relay, RelayTexts, Removed, Result, RunAppend, RunHead, RunKey, RunQuery,
+    SystemClock, check_texts,
 };
 
-use crate::append::KnownHeads;
+use crate::append::NatsKnownHeads;
 use crate::beats::ServerTime;
 use crate::config::{NatsOptions, target};
-use crate::error::Doubt;
-use crate::layout::Layout;
-use crate::link::Link;
+use crate::error::NatsCallEffect;
+use crate::layout::NatsNames;
+use crate::link::NatsLink;
 use crate::list::Mirror;
 use crate::message::OutgoingMessage;
-use crate::notices::NoticeListener;
+use crate::notices::NatsListener;
 
 /// Keeps each run as the messages of one subject in a stream of NATS JetStream.
 ///
 /// A clone is cheap and shares the connection. Any number of instances in any number of processes may use the same servers and namespace at once.
 #[derive(Clone)]
 pub struct NatsStore {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<NatsInner>,
 }
 
 /// The state that the clones of a store share.
-pub(crate) struct Inner {
-    pub(crate) link: Arc<Link>,
-    pub(crate) layout: Layout,
+pub(crate) struct NatsInner {
+    pub(crate) link: Arc<NatsLink>,
+    pub(crate) layout: NatsNames,
     pub(crate) options: NatsOptions,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) known: KnownHeads,
+    pub(crate) known: NatsKnownHeads,
     pub(crate) time: ServerTime,
     pub(crate) life: Mutex<Option<Arc<str>>>,
     /// Whether several servers store the logs, so that one may lag.
     pub(crate) is_replicated: AtomicBool,
     /// Locked while a listing updates and reads it.
     pub(crate) mirror: tokio::sync::Mutex<Mirror>,
-    pub(crate) hearing: NoticeListener,
+    pub(crate) hearing: NatsListener,
 }
 
 impl NatsStore {
@@ -61,17 +61,17 @@ impl NatsStore {
         let options = target.options.clone();
         // The machine's clock measures pauses and timeouts; every time that is stored or compared is the servers'.
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let inner = Inner {
-            layout: Layout::new(&options.namespace),
-            link: Arc::new(Link::new(target, Arc::clone(&clock))),
+        let inner = NatsInner {
+            layout: NatsNames::new(&options.namespace),
+            link: Arc::new(NatsLink::new(target, Arc::clone(&clock))),
             options,
             clock,
-            known: KnownHeads::default(),
+            known: NatsKnownHeads::default(),
             time: ServerTime::default(),
             life: Mutex::default(),
             is_replicated: AtomicBool::default(),
             mirror: tokio::sync::Mutex::default(),
-            hearing: NoticeListener::default(),
+            hearing: NatsListener::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -99,7 +99,7 @@ impl CheckpointStore for NatsStore {
 
     async fn setup(&self) -> Result<()> {
         let setup = self.inner.setup().await;
-        setup.map_err(|fault| fault.into_error("store.setup", Doubt::None))
+        setup.map_err(|fault| fault.into_error("store.setup", NatsCallEffect::None))
     }
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
@@ -121,7 +121,7 @@ impl CheckpointStore for NatsStore {
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         let head = self.inner.run_head(run).await;
-        head.map_err(|fault| fault.of_run("store.head", run, Doubt::None))
+        head.map_err(|fault| fault.of_run("store.head", run, NatsCallEffect::None))
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
@@ -138,12 +138,12 @@ impl CheckpointStore for NatsStore {
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         let beat = self.inner.heartbeat(executor, ttl).await;
-        beat.map_err(|fault| fault.into_error("store.heartbeat", Doubt::Written))
+        beat.map_err(|fault| fault.into_error("store.heartbeat", NatsCallEffect::Written))
     }
 
     async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
         let alive = self.inner.is_alive(executor).await;
-        alive.map_err(|fault| fault.into_error("store.is_alive", Doubt::None))
+        alive.map_err(|fault| fault.into_error("store.is_alive", NatsCallEffect::None))
     }
 
     fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
@@ -163,29 +163,30 @@ impl CheckpointStore for NatsStore {
     }
 
     fn subscribe(&self) -> Option<Notices> {
-        let Inner { options, hearing, link, layout, .. } = &*self.inner;
+        let NatsInner { options, hearing, link, layout, .. } = &*self.inner;
         options.notices.then(|| hearing.subscribe(link, layout))?
     }
 }
 
 #[async_trait]
 impl Relay for NatsStore {
-    async fn say(&self, texts: Vec<String>) -> Result<()> {
-        check_said(&texts)?;
-        let Inner { hearing, link, layout, .. } = &*self.inner;
+    async fn publish(&self, texts: Vec<String>) -> Result<()> {
+        check_texts(&texts)?;
+        let NatsInner { hearing, link, layout, .. } = &*self.inner;
         let said = async {
             for text in &texts {
-                link.tell(layout.said(), OutgoingMessage::plain(text.clone())).await?;
+                link.send_unacknowledged(layout.texts_subject(), OutgoingMessage::plain(text.clone()))
+                    .await?;
             }
             // Earlier messages of others have arrived by now, too.
-            link.settle(&layout.logs()).await
+            link.sync_with_server(&layout.logs()).await
         };
-        said.await.map_err(|fault| fault.into_error("store.say", Doubt::None))?;
-        texts.iter().for_each(|text| hearing.say(text));
+        said.await.map_err(|fault| fault.into_error("store.say", NatsCallEffect::None))?;
+        texts.iter().for_each(|text| hearing.send_local_text(text));
         Ok(())
     }
 
-    async fn hear(&self) -> Result<Texts> {
-        self.inner.hearing.hear(&self.inner.link, &self.inner.layout).await
+    async fn listen(&self) -> Result<RelayTexts> {
+        self.inner.hearing.subscribe_texts(&self.inner.link, &self.inner.layout).await
     }
 }

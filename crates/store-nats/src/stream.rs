@@ -11,9 +11,9 @@ use futures_util::StreamExt as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::error::{NO_CONSUMER, NO_MESSAGE, StoreError};
+use crate::error::{NO_CONSUMER, NO_MESSAGE, NatsStoreError};
 use crate::message::{self, OutgoingMessage, SAID, StoredMessage};
-use crate::store::Inner;
+use crate::store::NatsInner;
 
 /// The maximum number of messages in one request.
 const BATCH: usize = 500;
@@ -70,7 +70,7 @@ struct StreamCreation {
 }
 
 /// A message that a consumer delivered.
-pub(crate) struct Delivered {
+pub(crate) struct DeliveredMessage {
     pub(crate) subject: String,
     pub(crate) at: u64,
     pub(crate) time: Timestamp,
@@ -78,7 +78,7 @@ pub(crate) struct Delivered {
     pub(crate) payload: Bytes,
 }
 
-impl Delivered {
+impl DeliveredMessage {
     fn read(message: Message) -> Option<Self> {
         let reply = message.reply?;
         let tokens: Vec<&str> = reply.as_str().split('.').collect();
@@ -90,25 +90,25 @@ impl Delivered {
             subject: message.subject.as_str().to_owned(),
             at: number(3)?,
             time: Timestamp::from_unix_ms(ms),
-            said: said_in(message.headers.as_ref()),
+            said: content_header(message.headers.as_ref()),
             payload: message.payload,
         })
     }
 }
 
-fn said_in(headers: Option<&HeaderMap>) -> Option<String> {
+fn content_header(headers: Option<&HeaderMap>) -> Option<String> {
     Some(headers?.get(SAID)?.as_str().to_owned())
 }
 
 /// A place in a stream from which a process reads on.
 #[derive(Debug)]
-pub(crate) struct Feed {
+pub(crate) struct StreamFeed {
     stream: String,
     name: String,
 }
 
 /// From where on a feed delivers.
-pub(crate) enum From {
+pub(crate) enum FeedStart {
     /// This message.
     Message(u64),
     /// The last of each subject, and then all that come.
@@ -117,14 +117,14 @@ pub(crate) enum From {
 
 /// Whether a feed delivers bodies.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bodies {
+pub(crate) enum BodyDelivery {
     With,
     Without,
 }
 
 /// The server to read messages from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ReadSource {
     /// The server with the consumer: many messages a request.
     Replica,
     /// That of the stream, which lacks nothing: a message a request.
@@ -133,7 +133,7 @@ pub(crate) enum Source {
 
 /// The result of a walk through the messages of a subject.
 enum ScanResult {
-    Whole(Vec<Delivered>),
+    Whole(Vec<DeliveredMessage>),
     /// The message at its end is there no more.
     Gone,
     /// The feed does not bring what is there.
@@ -143,13 +143,17 @@ enum ScanResult {
 /// The maximum number of feeds of one walk.
 const ATTEMPTS: usize = 8;
 
-impl Inner {
+impl NatsInner {
     /// Asks the leader of a stream for a message; `None` if there is none.
-    pub(crate) async fn get(&self, stream: &str, which: Value) -> Result<Option<StreamMessage>, StoreError> {
+    pub(crate) async fn get(
+        &self,
+        stream: &str,
+        which: Value,
+    ) -> Result<Option<StreamMessage>, NatsStoreError> {
         match self.link.api::<GotAnswer>(&format!("STREAM.MSG.GET.{stream}"), &which).await {
             Ok(answer) => {
                 let got = answer.message.read();
-                got.map(Some).ok_or_else(|| StoreError::corrupt(None, "a message cannot be read"))
+                got.map(Some).ok_or_else(|| NatsStoreError::corrupt(None, "a message cannot be read"))
             }
             Err(fault) if fault.code() == Some(NO_MESSAGE) => Ok(None),
             Err(fault) => Err(fault),
@@ -161,7 +165,7 @@ impl Inner {
         &self,
         stream: &str,
         subject: &str,
-    ) -> Result<Option<StreamMessage>, StoreError> {
+    ) -> Result<Option<StreamMessage>, NatsStoreError> {
         self.get(stream, json!({ "last_by_subj": subject })).await
     }
 
@@ -171,14 +175,14 @@ impl Inner {
         at: u64,
         said: Option<String>,
         payload: Bytes,
-    ) -> Result<Option<StoredMessage>, StoreError> {
+    ) -> Result<Option<StoredMessage>, NatsStoreError> {
         let read = message::read(at, said.as_deref(), &payload)?;
         if !read.as_ref().is_some_and(|stored| stored.lacks_body) {
             return Ok(read);
         }
         match self.get(&self.layout.logs(), json!({ "seq": at })).await? {
             Some(got) => message::read(at, got.said.as_deref(), &got.payload),
-            None => Err(StoreError::Busy { what: "the run was pruned or purged meanwhile" }),
+            None => Err(NatsStoreError::Busy { what: "the run was pruned or purged meanwhile" }),
         }
     }
 
@@ -187,39 +191,39 @@ impl Inner {
         &self,
         stream: &str,
         filter: &str,
-        from: From,
-        bodies: Bodies,
-    ) -> Result<Feed, StoreError> {
+        from: FeedStart,
+        bodies: BodyDelivery,
+    ) -> Result<StreamFeed, NatsStoreError> {
         let mut config = json!({
             "ack_policy": "none",
             "filter_subject": filter,
-            "headers_only": bodies == Bodies::Without,
+            "headers_only": bodies == BodyDelivery::Without,
             "inactive_threshold": u64::try_from(FORGOTTEN.as_nanos()).unwrap_or(u64::MAX),
             "mem_storage": true,
             "num_replicas": 1,
             "replay_policy": "instant",
         });
         match from {
-            From::Message(at) => {
+            FeedStart::Message(at) => {
                 config["deliver_policy"] = json!("by_start_sequence");
                 config["opt_start_seq"] = json!(at.max(1));
             }
-            From::LastOfEach => config["deliver_policy"] = json!("last_per_subject"),
+            FeedStart::LastOfEach => config["deliver_policy"] = json!("last_per_subject"),
         }
         let body = json!({ "stream_name": stream, "config": config });
         let made: StreamCreation = self.link.api(&format!("CONSUMER.CREATE.{stream}"), &body).await?;
-        Ok(Feed { stream: stream.to_owned(), name: made.name })
+        Ok(StreamFeed { stream: stream.to_owned(), name: made.name })
     }
 
     /// Reads the next messages, at most those of one request; none if none arrives for a moment.
     ///
     /// The feed delivers each message once: after a failure or a drop, the feed is useless.
-    pub(crate) async fn pull(&self, feed: &Feed) -> Result<Vec<Delivered>, StoreError> {
+    pub(crate) async fn pull(&self, feed: &StreamFeed) -> Result<Vec<DeliveredMessage>, NatsStoreError> {
         let client = self.link.client().await?;
         let mut cut = self.link.lost.subscribe();
         let inbox = client.new_inbox();
-        let closed = || StoreError::lost("the connection was closed");
-        let subscribed = self.link.bounded(&mut cut, client.subscribe(inbox.clone())).await?;
+        let closed = || NatsStoreError::lost("the connection was closed");
+        let subscribed = self.link.wait_bounded(&mut cut, client.subscribe(inbox.clone())).await?;
         let mut replies = subscribed.map_err(|_| closed())?;
         let most = BATCH_BYTES.max(client.max_payload().saturating_mul(2));
         let patience = u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX);
@@ -228,30 +232,31 @@ impl Inner {
         let ask = json!({ "batch": BATCH, "max_bytes": most, "no_wait": true, "expires": patience });
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", feed.stream, feed.name);
         let asked = client.publish_with_reply(subject, inbox, ask.to_string().into());
-        self.link.bounded(&mut cut, asked).await?.map_err(|_| closed())?;
+        self.link.wait_bounded(&mut cut, asked).await?.map_err(|_| closed())?;
         let mut found = Vec::new();
         while found.len() < BATCH {
-            let message = self.link.bounded(&mut cut, replies.next()).await?.ok_or_else(closed)?;
+            let message = self.link.wait_bounded(&mut cut, replies.next()).await?.ok_or_else(closed)?;
             match message.status {
                 None => {}
                 Some(StatusCode::NO_RESPONDERS) => {
                     let description = "the consumer is gone".to_owned();
-                    return Err(StoreError::Refused { code: NO_CONSUMER, status: 404, description });
+                    return Err(NatsStoreError::Refused { code: NO_CONSUMER, status: 404, description });
                 }
                 // Only this status ends the request: the messages sent to an abandoned request would be lost.
                 Some(_) => break,
             }
             found.push(
-                Delivered::read(message).ok_or_else(|| StoreError::strange("a delivery without a place"))?,
+                DeliveredMessage::read(message)
+                    .ok_or_else(|| NatsStoreError::strange("a delivery without a place"))?,
             );
         }
         Ok(found)
     }
 
     /// Closes a feed; the server forgets by itself one that is not closed.
-    pub(crate) async fn close(&self, feed: Feed) {
+    pub(crate) async fn close(&self, feed: StreamFeed) {
         let subject = format!("$JS.API.CONSUMER.DELETE.{}.{}", feed.stream, feed.name);
-        if let Err(fault) = self.link.tell(subject, OutgoingMessage::default()).await {
+        if let Err(fault) = self.link.send_unacknowledged(subject, OutgoingMessage::default()).await {
             tracing::debug!(%fault, "left a consumer for the server to forget");
         }
     }
@@ -261,11 +266,11 @@ impl Inner {
         &self,
         subject: &str,
         (from, to): (u64, u64),
-        bodies: Bodies,
-    ) -> Result<Option<Vec<Delivered>>, StoreError> {
+        bodies: BodyDelivery,
+    ) -> Result<Option<Vec<DeliveredMessage>>, NatsStoreError> {
         let stream = self.layout.logs();
         for _ in 0..ATTEMPTS {
-            let feed = self.feed(&stream, subject, From::Message(from), bodies).await?;
+            let feed = self.feed(&stream, subject, FeedStart::Message(from), bodies).await?;
             let walked = self.walk_feed(&feed, to).await;
             self.close(feed).await;
             match walked {
@@ -277,11 +282,11 @@ impl Inner {
                 Err(fault) => return Err(fault),
             }
         }
-        Err(StoreError::Busy { what: "a replica of the stream is far behind" })
+        Err(NatsStoreError::Busy { what: "a replica of the stream is far behind" })
     }
 
-    async fn walk_feed(&self, feed: &Feed, to: u64) -> Result<ScanResult, StoreError> {
-        let mut found: Vec<Delivered> = Vec::new();
+    async fn walk_feed(&self, feed: &StreamFeed, to: u64) -> Result<ScanResult, NatsStoreError> {
+        let mut found: Vec<DeliveredMessage> = Vec::new();
         let mut empty = 0;
         while empty < EMPTY {
             let pulled = self.pull(feed).await?;
@@ -307,7 +312,7 @@ impl Inner {
         &self,
         subject: &str,
         (from, to): (u64, u64),
-    ) -> Result<Option<Vec<Delivered>>, StoreError> {
+    ) -> Result<Option<Vec<DeliveredMessage>>, NatsStoreError> {
         let (mut found, mut next) = (Vec::new(), from.max(1));
         while next <= to {
             let which = json!({ "seq": next, "next_by_subj": subject });
@@ -317,7 +322,7 @@ impl Inner {
                 break;
             };
             next = at + 1;
-            found.push(Delivered { subject: subject.to_owned(), at, time, said, payload });
+            found.push(DeliveredMessage { subject: subject.to_owned(), at, time, said, payload });
         }
         found.retain(|message| message.at <= to);
         Ok(found.last().is_some_and(|last| last.at == to).then_some(found))
@@ -328,16 +333,16 @@ impl Inner {
         &self,
         subject: &str,
         between: (u64, u64),
-        bodies: Bodies,
-        from: Source,
-    ) -> Result<Option<Vec<StoredMessage>>, StoreError> {
+        bodies: BodyDelivery,
+        from: ReadSource,
+    ) -> Result<Option<Vec<StoredMessage>>, NatsStoreError> {
         let walked = match from {
-            Source::Replica => self.walk(subject, between, bodies).await?,
-            Source::Leader => self.walk_leader(subject, between).await?,
+            ReadSource::Replica => self.walk(subject, between, bodies).await?,
+            ReadSource::Leader => self.walk_leader(subject, between).await?,
         };
         let Some(walked) = walked else { return Ok(None) };
         let mut found = Vec::with_capacity(walked.len());
-        for Delivered { at, said, payload, .. } in walked {
+        for DeliveredMessage { at, said, payload, .. } in walked {
             match self.stored(at, said, payload).await? {
                 Some(stored) => found.push(stored),
                 // The remains of an incomplete purge.

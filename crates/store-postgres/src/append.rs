@@ -7,9 +7,9 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row as _};
 
-use crate::batch::{Batch, check};
-use crate::db::{Db, Sql};
-use crate::error::{Call, StoreError, fault};
+use crate::batch::{StatementBatch, check};
+use crate::db::{PostgresDb, Sql};
+use crate::error::{PostgresCallEffect, PostgresStoreError, fault};
 use crate::shown::RowWriteMode;
 use crate::single::Single;
 use crate::statement::{LockMode, Statements};
@@ -24,7 +24,7 @@ const MAX_STATEMENT: usize = 32 << 20;
 
 /// The statements of appending.
 #[derive(Clone, Debug)]
-pub(crate) struct Appending {
+pub(crate) struct AppendStatements {
     pub(crate) statements: Statements,
     pub(crate) single: Single,
     pub(crate) look: Sql,
@@ -32,7 +32,7 @@ pub(crate) struct Appending {
 
 /// The route of an append: through the pool, or into a caller's transaction.
 pub(crate) enum AppendRoute<'c> {
-    Pool(&'c Db),
+    Pool(&'c PostgresDb),
     Transaction { connection: &'c mut PgConnection, prepared: bool },
 }
 
@@ -40,12 +40,15 @@ impl AppendRoute<'_> {
     async fn write(
         &mut self,
         query: Query<'static, Postgres, PgArguments>,
-    ) -> Result<Vec<PgRow>, StoreError> {
+    ) -> Result<Vec<PgRow>, PostgresStoreError> {
         match self {
             Self::Pool(db) => db.write(query).await,
             Self::Transaction { connection, prepared } => {
                 let query = query.persistent(*prepared);
-                query.fetch_all(&mut **connection).await.map_err(|error| fault(&error, Call::Write))
+                query
+                    .fetch_all(&mut **connection)
+                    .await
+                    .map_err(|error| fault(&error, PostgresCallEffect::Write))
             }
         }
     }
@@ -53,31 +56,34 @@ impl AppendRoute<'_> {
     async fn read(
         &mut self,
         make: impl Fn() -> Query<'static, Postgres, PgArguments>,
-    ) -> Result<Vec<PgRow>, StoreError> {
+    ) -> Result<Vec<PgRow>, PostgresStoreError> {
         match self {
             Self::Pool(db) => db.read(make).await,
             Self::Transaction { connection, prepared } => {
                 let query = make().persistent(*prepared);
-                query.fetch_all(&mut **connection).await.map_err(|error| fault(&error, Call::Write))
+                query
+                    .fetch_all(&mut **connection)
+                    .await
+                    .map_err(|error| fault(&error, PostgresCallEffect::Write))
             }
         }
     }
 }
 
 /// One result for each entry, once it is known.
-struct Results(Vec<Option<Result<HeadRef>>>);
+struct EntryResults(Vec<Option<Result<HeadRef>>>);
 
-impl Results {
+impl EntryResults {
     /// Returns those of the places that have no result yet.
     fn open(&self, places: &[usize]) -> Vec<usize> {
         places.iter().copied().filter(|place| self.0[*place].is_none()).collect()
     }
 }
 
-impl Appending {
+impl AppendStatements {
     /// Appends each entry, and returns the result of each.
     pub(crate) async fn run(&self, mut via: AppendRoute<'_>, batch: &[RunAppend]) -> Vec<Result<HeadRef>> {
-        let mut results = Results(vec![None; batch.len()]);
+        let mut results = EntryResults(vec![None; batch.len()]);
         let mut seen = HashSet::new();
         let mut waiting = Vec::with_capacity(batch.len());
         for (place, append) in batch.iter().enumerate() {
@@ -109,7 +115,7 @@ impl Appending {
         via: &mut AppendRoute<'_>,
         batch: &[RunAppend],
         places: &[usize],
-        results: &mut Results,
+        results: &mut EntryResults,
     ) {
         // An entry alone waits for one run, which no order makes safer; and in a caller's transaction nothing can be tried.
         let is_pooled = matches!(via, AppendRoute::Pool(_));
@@ -117,7 +123,7 @@ impl Appending {
         let mut sent = self.write_together(via, batch, places, waits, results).await;
         // The results of earlier statements stay valid if a later one fails.
         let mut open = results.open(places);
-        if waits == LockMode::Briefly && sent.as_ref().is_err_and(StoreError::is_of_a_lock) {
+        if waits == LockMode::Briefly && sent.as_ref().is_err_and(PostgresStoreError::is_of_a_lock) {
             sent = self.write_together(via, batch, &open, LockMode::InOrder, results).await;
             open = results.open(&open);
         }
@@ -133,7 +139,7 @@ impl Appending {
             return;
         }
         for place in &open {
-            results.0[*place] = Some(Err(refused.again().of_run(OPERATION, &batch[*place].run)));
+            results.0[*place] = Some(Err(refused.copy().of_run(OPERATION, &batch[*place].run)));
         }
     }
 
@@ -143,14 +149,14 @@ impl Appending {
         batch: &[RunAppend],
         places: &[usize],
         (waits, shown): (LockMode, RowWriteMode),
-        results: &mut Results,
+        results: &mut EntryResults,
     ) -> Option<(Query<'static, Postgres, PgArguments>, Vec<usize>)> {
         if let [place] = places
             && let Some(query) = self.single.bind(&batch[*place], shown)
         {
             return Some((query, vec![*place]));
         }
-        let mut columns = Batch::new(shown);
+        let mut columns = StatementBatch::new(shown);
         let mut sent = Vec::with_capacity(places.len());
         for place in places {
             let append = &batch[*place];
@@ -169,8 +175,8 @@ impl Appending {
         batch: &[RunAppend],
         places: &[usize],
         waits: LockMode,
-        results: &mut Results,
-    ) -> Result<(), StoreError> {
+        results: &mut EntryResults,
+    ) -> Result<(), PostgresStoreError> {
         let again = self.write_as(via, batch, places, (waits, RowWriteMode::AsItSeems), results).await?;
         if again.is_empty() {
             return Ok(());
@@ -178,7 +184,7 @@ impl Appending {
         // Their heads were as expected: so it was their runs' rows that had to change, though it did not seem so.
         let left = self.write_as(via, batch, &again, (waits, RowWriteMode::Written), results).await?;
         for place in left {
-            results.0[place] = Some(Err(tail::changed_back(&batch[place].run)));
+            results.0[place] = Some(Err(tail::changed_back_error(&batch[place].run)));
         }
         Ok(())
     }
@@ -190,12 +196,14 @@ impl Appending {
         batch: &[RunAppend],
         places: &[usize],
         how: (LockMode, RowWriteMode),
-        results: &mut Results,
-    ) -> Result<Vec<usize>, StoreError> {
+        results: &mut EntryResults,
+    ) -> Result<Vec<usize>, PostgresStoreError> {
         let mut again = Vec::new();
         let Some((query, sent)) = self.query(batch, places, how, results) else { return Ok(again) };
         let rows = via.write(query).await?;
-        for place in written(&rows, &sent).map_err(|error| fault(&error, Call::Write))? {
+        for place in
+            written_entries(&rows, &sent).map_err(|error| fault(&error, PostgresCallEffect::Write))?
+        {
             let last = batch[place].records.last().map(|record| record.header.head());
             results.0[place] = last.map(Ok);
         }
@@ -203,7 +211,7 @@ impl Appending {
         let entries: Vec<(i32, &RunAppend)> =
             refused.iter().map(|(n, place)| (*n, &batch[**place])).collect();
         if !entries.is_empty() {
-            let looked = via.read(|| tail::look(&self.look, &entries)).await;
+            let looked = via.read(|| tail::bind_entries(&self.look, &entries)).await;
             for ((n, append), (_, place)) in entries.iter().zip(&refused) {
                 let decided = match &looked {
                     Ok(rows) => {
@@ -211,7 +219,7 @@ impl Appending {
                         let rows: Vec<_> = rows.iter().filter(its).collect();
                         tail::decide(append, &rows)
                     }
-                    Err(failed) => Err(in_doubt(failed, &append.run)),
+                    Err(failed) => Err(unknown_outcome_error(failed, &append.run)),
                 };
                 results.0[**place] = decided.transpose();
                 if results.0[**place].is_none() {
@@ -251,7 +259,7 @@ fn chunks<'p>(batch: &[RunAppend], places: &'p [usize]) -> Vec<&'p [usize]> {
 }
 
 /// Reads the answer: the indexes of the written entries.
-fn written(rows: &[PgRow], sent: &[usize]) -> Result<Vec<usize>, sqlx::Error> {
+fn written_entries(rows: &[PgRow], sent: &[usize]) -> Result<Vec<usize>, sqlx::Error> {
     let mut places = Vec::with_capacity(sent.len());
     for row in rows {
         for n in row.try_get::<Vec<i32>, _>(0)? {
@@ -263,10 +271,10 @@ fn written(rows: &[PgRow], sent: &[usize]) -> Result<Vec<usize>, sqlx::Error> {
 }
 
 /// This attempt wrote no records, but an earlier attempt with a lost reply may have.
-fn in_doubt(failed: &StoreError, run: &RunKey) -> Error {
+fn unknown_outcome_error(failed: &PostgresStoreError, run: &RunKey) -> Error {
     let message = "whether the records are there already could not be read; retry the same records";
     Error::new(ErrorKind::Indeterminate, message)
         .with_operation(OPERATION)
         .with_run(run)
-        .with_source(failed.again().into_error(OPERATION))
+        .with_source(failed.copy().into_error(OPERATION))
 }

@@ -5,18 +5,18 @@ use uuid::Uuid;
 
 use crate::columns::{Values, bind_each, bind_shared};
 use crate::db::roomy;
-use crate::error::StoreError;
+use crate::error::PostgresStoreError;
 use crate::row::{code, fingerprint_to_uuid};
 use crate::shown::RowWriteMode;
 use crate::statement::{LockMode, Statements};
 
 /// The entries of one statement.
 #[derive(Debug)]
-pub(crate) struct Batch<'a> {
+pub(crate) struct StatementBatch<'a> {
     shown: RowWriteMode,
-    grows: Vec<Entry<'a>>,
-    starts: Vec<Entry<'a>>,
-    facts: Vec<Facts<'a>>,
+    grows: Vec<BatchEntry<'a>>,
+    starts: Vec<BatchEntry<'a>>,
+    facts: Vec<FactColumns<'a>>,
     records: Vec<(i32, &'a Record)>,
     entries: i32,
     /// About how many bytes the values take.
@@ -24,7 +24,7 @@ pub(crate) struct Batch<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry<'a> {
+struct BatchEntry<'a> {
     n: i32,
     append: &'a RunAppend,
     last: &'a RecordHeader,
@@ -32,7 +32,7 @@ struct Entry<'a> {
 
 /// The facts of a new run, with converted values where the tables use another form.
 #[derive(Debug)]
-struct Facts<'a> {
+struct FactColumns<'a> {
     said: &'a RunFacts,
     graph: Uuid,
     input: Uuid,
@@ -46,7 +46,7 @@ pub(crate) const RECORD_BYTES: usize = 160;
 /// The maximum number of parameters of a statement.
 const PARAMETERS: usize = 110;
 
-impl<'a> Batch<'a> {
+impl<'a> StatementBatch<'a> {
     pub(crate) fn new(shown: RowWriteMode) -> Self {
         Self {
             shown,
@@ -61,10 +61,10 @@ impl<'a> Batch<'a> {
 
     /// Adds an entry that [`check`] let pass; `last` is the header of the last of its records.
     pub(crate) fn push(&mut self, append: &'a RunAppend, last: &'a RecordHeader) -> Result<()> {
-        let entry = Entry { n: self.entries, append, last };
+        let entry = BatchEntry { n: self.entries, append, last };
         match (&append.expected, &append.facts) {
             (None, Some(said)) => {
-                self.facts.push(Facts::of(said)?);
+                self.facts.push(FactColumns::of(said)?);
                 self.starts.push(entry);
             }
             _ => self.grows.push(entry),
@@ -92,7 +92,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-impl<'a> Facts<'a> {
+impl<'a> FactColumns<'a> {
     fn of(said: &'a RunFacts) -> Result<Self> {
         let labels = said.labels.iter().map(|(key, value)| (key.to_owned(), value.into()));
         let labels = serde_json::Value::Object(labels.collect());
@@ -106,7 +106,7 @@ impl<'a> Facts<'a> {
 }
 
 /// Binds the columns `ENTRY` and `HEADERS`.
-fn heads(query: Values, entries: &[Entry<'_>]) -> Values {
+fn heads(query: Values, entries: &[BatchEntry<'_>]) -> Values {
     let query = bind_each(query, entries.iter().map(|entry| entry.n));
     let query = bind_shared(query, entries.iter().map(|entry| Some(entry.append.run.tenant.as_str())));
     let query = bind_each(query, entries.iter().map(|entry| entry.append.run.run.as_str()));
@@ -128,7 +128,7 @@ fn headers<'h>(query: Values, headers: &(impl Iterator<Item = &'h RecordHeader> 
 }
 
 /// Binds the columns `EXPECTED`.
-fn expected(query: Values, entries: &[Entry<'_>], shown: RowWriteMode) -> Values {
+fn expected(query: Values, entries: &[BatchEntry<'_>], shown: RowWriteMode) -> Values {
     let expected = || entries.iter().map(|entry| entry.append.expected);
     let query = bind_shared(query, expected().map(|head| head.map(|head| number(head.seq))));
     let query = bind_each(query, expected().map(|head| head.map(|head| *head.id.as_uuid())));
@@ -136,7 +136,7 @@ fn expected(query: Values, entries: &[Entry<'_>], shown: RowWriteMode) -> Values
 }
 
 /// Binds the columns `FACTS`.
-fn facts(query: Values, facts: &[Facts<'_>]) -> Values {
+fn facts(query: Values, facts: &[FactColumns<'_>]) -> Values {
     let said = || facts.iter().map(|facts| facts.said);
     let parent = || said().map(|said| said.parent.as_ref());
     let query = bind_shared(query, said().map(|said| Some(said.workflow.as_str())));
@@ -176,12 +176,12 @@ pub(crate) fn number(seq: Seq) -> i64 {
 const MAX_ENTRY: usize = 256 << 20;
 
 /// Checks what the tables cannot hold, beyond what every store must refuse.
-pub(crate) fn check(append: &RunAppend) -> Result<(), StoreError> {
+pub(crate) fn check(append: &RunAppend) -> Result<(), PostgresStoreError> {
     let bytes: usize = append.records.iter().map(|record| record.body.len()).sum();
     if bytes > MAX_ENTRY {
         let message =
             format!("the records have {bytes} bytes; at most {MAX_ENTRY} can be appended to a run at once");
-        return Err(StoreError::new(ErrorKind::TooLarge, message));
+        return Err(PostgresStoreError::new(ErrorKind::TooLarge, message));
     }
     let texts = append.facts.iter().flat_map(|facts| {
         let labels = facts.labels.iter().flat_map(|(key, value)| [key, value]);
@@ -190,11 +190,11 @@ pub(crate) fn check(append: &RunAppend) -> Result<(), StoreError> {
     if texts.into_iter().any(|text| text.contains('\0')) {
         let message =
             "what is said of the run holds a zero character, which PostgreSQL cannot store; leave it out";
-        return Err(StoreError::new(ErrorKind::Invalid, message));
+        return Err(PostgresStoreError::new(ErrorKind::Invalid, message));
     }
     let parent = append.facts.as_ref().and_then(|facts| facts.parent.as_ref());
     if parent.is_some_and(|parent| i64::try_from(parent.at.seq.get()).is_err()) {
-        return Err(StoreError::new(
+        return Err(PostgresStoreError::new(
             ErrorKind::Invalid,
             "the parent's record has a number beyond 2^63; correct it",
         ));

@@ -11,24 +11,24 @@ use sqlx::{Postgres, Type};
 
 /// A column of values.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Column {
+pub(crate) struct ValueColumn {
     pub(crate) name: &'static str,
     kind: &'static str,
     is_shared: bool,
 }
 
 /// A column whose values may be the same for all rows.
-pub(crate) const fn shared(name: &'static str, kind: &'static str) -> Column {
-    Column { name, kind, is_shared: true }
+pub(crate) const fn shared(name: &'static str, kind: &'static str) -> ValueColumn {
+    ValueColumn { name, kind, is_shared: true }
 }
 
 /// A column whose values are different for each row, or mostly.
-pub(crate) const fn each(name: &'static str, kind: &'static str) -> Column {
-    Column { name, kind, is_shared: false }
+pub(crate) const fn each(name: &'static str, kind: &'static str) -> ValueColumn {
+    ValueColumn { name, kind, is_shared: false }
 }
 
 /// Lists the names of columns.
-pub(crate) fn names(columns: &[&[Column]]) -> String {
+pub(crate) fn names(columns: &[&[ValueColumn]]) -> String {
     let names: Vec<_> = columns.concat().iter().map(|column| column.name).collect();
     names.join(", ")
 }
@@ -43,13 +43,13 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// Creates rows with these columns, under a name, from the parameters that follow `parameter`.
-    pub(crate) fn new(parameter: &mut usize, alias: &str, columns: &[&[Column]]) -> Self {
+    pub(crate) fn new(parameter: &mut usize, alias: &str, columns: &[&[ValueColumn]]) -> Self {
         let (mut values, mut arrays) = (Vec::new(), Vec::new());
         let mut next = || {
             *parameter += 1;
             *parameter
         };
-        for Column { name, kind, is_shared } in columns.concat() {
+        for ValueColumn { name, kind, is_shared } in columns.concat() {
             arrays.push(format!("${}::{kind}[]", next()));
             // The single value is not part of the rows, which are copied on their way through the statement.
             values.push((
@@ -70,15 +70,15 @@ impl Rows {
     }
 
     /// Lists the values of columns.
-    pub(crate) fn values(&self, columns: &[&[Column]]) -> String {
+    pub(crate) fn values(&self, columns: &[&[ValueColumn]]) -> String {
         let values: Vec<_> = columns.concat().iter().map(|column| self.of(column.name)).collect();
         values.join(", ")
     }
 
     /// Lists what columns are set to.
-    pub(crate) fn set(&self, columns: &[Column]) -> String {
+    pub(crate) fn set(&self, columns: &[ValueColumn]) -> String {
         let set: Vec<_> =
-            columns.iter().map(|Column { name, .. }| format!("{name} = {}", self.of(name))).collect();
+            columns.iter().map(|ValueColumn { name, .. }| format!("{name} = {}", self.of(name))).collect();
         set.join(", ")
     }
 }

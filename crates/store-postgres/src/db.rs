@@ -14,7 +14,7 @@ use sqlx::{Arguments as _, AssertSqlSafe, Connection as _, PgConnection, PgPool,
 use tokio::sync::oneshot;
 
 use crate::config::PostgresOptions;
-use crate::error::{Call, StoreError, fault, is_lost, unreachable};
+use crate::error::{PostgresCallEffect, PostgresStoreError, fault, is_lost, unreachable};
 use crate::held::DetachedConnection;
 use crate::idle::{IdleConnections, TRUSTED};
 use crate::tasks::to_its_end;
@@ -27,7 +27,7 @@ const READS: u32 = 4;
 
 /// A pool, and how statements are sent through it.
 #[derive(Clone)]
-pub(crate) struct Db {
+pub(crate) struct PostgresDb {
     pool: Arc<OnceLock<PgPool>>,
     /// Absent for a pool of the application's, which wants its connections back.
     idle: Option<Arc<IdleConnections>>,
@@ -35,7 +35,7 @@ pub(crate) struct Db {
     options: Arc<PostgresOptions>,
 }
 
-impl fmt::Debug for Db {
+impl fmt::Debug for PostgresDb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The settings of the connection hold a password.
         f.debug_struct("Db").field("options", &self.options).finish_non_exhaustive()
@@ -44,7 +44,7 @@ impl fmt::Debug for Db {
 
 /// Creates a pool that connects at the first use.
 fn pool(connect: PgConnectOptions, options: &PostgresOptions) -> PgPool {
-    let patience = patience(options);
+    let patience = check_timeout(options);
     PgPoolOptions::new()
         .max_connections(options.connections.get())
         .acquire_timeout(options.acquire_timeout)
@@ -58,7 +58,7 @@ fn pool(connect: PgConnectOptions, options: &PostgresOptions) -> PgPool {
 }
 
 /// The time for an idle connection's check. It leaves a call that meets a few dead connections enough time to open a new one.
-fn patience(options: &PostgresOptions) -> Duration {
+fn check_timeout(options: &PostgresOptions) -> Duration {
     options.response_timeout.min(options.acquire_timeout / 4)
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn roomy<'q>(sql: &Sql, values: usize, bytes: usize) -> Query<'q, Pos
     sqlx::query_with(AssertSqlSafe(Arc::clone(sql)), arguments)
 }
 
-impl Db {
+impl PostgresDb {
     /// Creates the holder of connections. The first call creates the pool, because the pool needs a runtime.
     pub(crate) fn new(connect: PgConnectOptions, options: PostgresOptions) -> Self {
         let idle = Some(Arc::default());
@@ -108,7 +108,7 @@ impl Db {
     }
 
     /// Waits for a connection, for a bounded time; nothing was sent if this fails.
-    pub(crate) async fn hold(&self) -> Result<DetachedConnection, StoreError> {
+    pub(crate) async fn acquire(&self) -> Result<DetachedConnection, PostgresStoreError> {
         let pool = self.pool.get_or_init(|| pool(self.connect.clone(), &self.options));
         let is_full = pool.size() >= self.options.connections.get();
         let comes = match self.idle.as_ref().map(|idle| idle.take(is_full)) {
@@ -125,26 +125,26 @@ impl Db {
         &self,
         pool: &PgPool,
         comes: Option<oneshot::Receiver<DetachedConnection>>,
-    ) -> Result<DetachedConnection, StoreError> {
+    ) -> Result<DetachedConnection, PostgresStoreError> {
         tokio::select! {
             biased;
-            held = handed(comes) => Ok(held),
+            held = wait_for_connection(comes) => Ok(held),
             acquired = pool.acquire() => match acquired {
-                Ok(connection) => Ok(DetachedConnection::new(connection, patience(&self.options))),
-                Err(sqlx::Error::PoolTimedOut) if pool.size() == 0 => Err(self.why_none().await),
-                Err(error) => Err(fault(&error, Call::Read)),
+                Ok(connection) => Ok(DetachedConnection::new(connection, check_timeout(&self.options))),
+                Err(sqlx::Error::PoolTimedOut) if pool.size() == 0 => Err(self.explain_no_connection().await),
+                Err(error) => Err(fault(&error, PostgresCallEffect::Read)),
             },
         }
     }
 
     /// Connects once more to find the reason why every attempt of the pool failed, because the pool does not report it.
-    async fn why_none(&self) -> StoreError {
+    async fn explain_no_connection(&self) -> PostgresStoreError {
         let attempt = PgConnection::connect_with(&self.connect);
-        match within(&SystemClock::new(), patience(&self.options), attempt).await {
+        match within(&SystemClock::new(), check_timeout(&self.options), attempt).await {
             None => unreachable(&silent(), "the server did not answer"),
             Some(Err(error)) => unreachable(&error, "no connection can be made"),
             // It has just come back.
-            Some(Ok(_)) => fault(&sqlx::Error::PoolTimedOut, Call::Read),
+            Some(Ok(_)) => fault(&sqlx::Error::PoolTimedOut, PostgresCallEffect::Read),
         }
     }
 
@@ -152,7 +152,7 @@ impl Db {
     pub(crate) async fn read(
         &self,
         make: impl Fn() -> Query<'static, Postgres, PgArguments>,
-    ) -> Result<Vec<PgRow>, StoreError> {
+    ) -> Result<Vec<PgRow>, PostgresStoreError> {
         self.read_as(make, |row| row).await
     }
 
@@ -161,15 +161,15 @@ impl Db {
         &self,
         make: impl Fn() -> Query<'static, Postgres, PgArguments>,
         map: impl FnMut(PgRow) -> T + Clone + Send + 'static,
-    ) -> Result<Vec<T>, StoreError> {
+    ) -> Result<Vec<T>, PostgresStoreError> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let held = self.hold().await?;
-            match self.send(held, make(), map.clone(), Call::Read, 1).await? {
+            let held = self.acquire().await?;
+            match self.send(held, make(), map.clone(), PostgresCallEffect::Read, 1).await? {
                 Ok(rows) => return Ok(rows),
                 Err(error) if is_lost(&error) && tries < READS => {}
-                Err(error) => return Err(fault(&error, Call::Read)),
+                Err(error) => return Err(fault(&error, PostgresCallEffect::Read)),
             }
         }
     }
@@ -178,7 +178,7 @@ impl Db {
     pub(crate) async fn write(
         &self,
         query: Query<'static, Postgres, PgArguments>,
-    ) -> Result<Vec<PgRow>, StoreError> {
+    ) -> Result<Vec<PgRow>, PostgresStoreError> {
         self.write_in_time(1, query).await
     }
 
@@ -187,10 +187,10 @@ impl Db {
         &self,
         answers: u32,
         query: Query<'static, Postgres, PgArguments>,
-    ) -> Result<Vec<PgRow>, StoreError> {
-        let held = self.hold().await?;
-        let sent = self.send(held, query, |row| row, Call::Write, answers).await?;
-        sent.map_err(|error| fault(&error, Call::Write))
+    ) -> Result<Vec<PgRow>, PostgresStoreError> {
+        let held = self.acquire().await?;
+        let sent = self.send(held, query, |row| row, PostgresCallEffect::Write, answers).await?;
+        sent.map_err(|error| fault(&error, PostgresCallEffect::Write))
     }
 
     /// Sends one statement, in a transaction of its own.
@@ -199,19 +199,19 @@ impl Db {
         held: DetachedConnection,
         query: Query<'static, Postgres, PgArguments>,
         map: impl FnMut(PgRow) -> T + Send + 'static,
-        call: Call,
+        call: PostgresCallEffect,
         answers: u32,
-    ) -> Result<Result<Vec<T>, sqlx::Error>, StoreError> {
+    ) -> Result<Result<Vec<T>, sqlx::Error>, PostgresStoreError> {
         let (mut held, patience) = (held, self.options.response_timeout.saturating_mul(answers));
         held.send();
         if self.options.prepared {
             let sent = rows(&mut held, query, map);
             return Ok(match within(&SystemClock::new(), patience, sent).await {
                 Some(Ok(rows)) => {
-                    self.keep(held);
+                    self.release(held);
                     Ok(rows)
                 }
-                Some(failed) => Self::put_back(held, failed),
+                Some(failed) => Self::return_to_pool(held, failed),
                 None => Err(silent()),
             });
         }
@@ -220,29 +220,29 @@ impl Db {
         let sent = async move {
             let sent = in_transaction(&mut held, query.persistent(false), map);
             let sent = within(&SystemClock::new(), patience, sent).await.unwrap_or_else(|| Err(silent()));
-            Ok(Self::put_back(held, sent))
+            Ok(Self::return_to_pool(held, sent))
         };
         match (to_its_end(sent).await, call) {
-            (Err(_), Call::Read) => Ok(Err(sqlx::Error::WorkerCrashed)),
+            (Err(_), PostgresCallEffect::Read) => Ok(Err(sqlx::Error::WorkerCrashed)),
             (sent, _) => sent,
         }
     }
 
     /// Releases a finished connection to the next caller; a connection of the application's pool goes back to that pool.
-    pub(crate) fn keep(&self, mut held: DetachedConnection) {
-        held.answered();
+    pub(crate) fn release(&self, mut held: DetachedConnection) {
+        held.mark_idle();
         if let Some(idle) = &self.idle {
-            idle.keep(held);
+            idle.release(held);
         }
     }
 
     /// Gives a connection back to the pool, but not one that is dead.
-    pub(crate) fn put_back<T>(
+    pub(crate) fn return_to_pool<T>(
         mut held: DetachedConnection,
         sent: Result<T, sqlx::Error>,
     ) -> Result<T, sqlx::Error> {
         if sent.as_ref().err().is_none_or(|error| !is_lost(error)) {
-            held.answered();
+            held.mark_idle();
         }
         sent
     }
@@ -259,7 +259,7 @@ impl Db {
 }
 
 /// Waits for a connection that another caller hands on.
-async fn handed(comes: Option<oneshot::Receiver<DetachedConnection>>) -> DetachedConnection {
+async fn wait_for_connection(comes: Option<oneshot::Receiver<DetachedConnection>>) -> DetachedConnection {
     match comes {
         Some(comes) => match comes.await {
             Ok(held) => held,

@@ -8,7 +8,7 @@ use sqlx::postgres::PgDatabaseError;
 
 /// The effect that a call with a lost connection may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Call {
+pub(crate) enum PostgresCallEffect {
     /// The call sent nothing, or only a read, so a lost reply has no effect.
     Read,
     /// The write may have been executed although the reply was lost.
@@ -17,10 +17,10 @@ pub(crate) enum Call {
 
 /// A failure of the driver or the server, classified once.
 #[derive(Debug)]
-pub(crate) struct StoreError {
+pub(crate) struct PostgresStoreError {
     kind: ErrorKind,
     message: String,
-    source: Option<Cause>,
+    source: Option<ErrorCause>,
     obstacle: RetryReason,
 }
 
@@ -36,17 +36,17 @@ enum RetryReason {
 
 /// The code and the message of the server's or the driver's error, without the detail, which may contain values.
 #[derive(Debug)]
-struct Cause(String);
+struct ErrorCause(String);
 
-impl fmt::Display for Cause {
+impl fmt::Display for ErrorCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl StdError for Cause {}
+impl StdError for ErrorCause {}
 
-impl StoreError {
+impl PostgresStoreError {
     /// Creates an error with the library's own message.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None, obstacle: RetryReason::Other }
@@ -94,8 +94,8 @@ impl StoreError {
     }
 
     /// The same for another entry of the batch.
-    pub(crate) fn again(&self) -> Self {
-        let source = self.source.as_ref().map(|cause| Cause(cause.0.clone()));
+    pub(crate) fn copy(&self) -> Self {
+        let source = self.source.as_ref().map(|cause| ErrorCause(cause.0.clone()));
         Self { kind: self.kind, message: self.message.clone(), source, obstacle: self.obstacle }
     }
 }
@@ -112,10 +112,10 @@ pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
 }
 
 /// Puts an error of the driver into a kind.
-pub(crate) fn fault(error: &sqlx::Error, call: Call) -> StoreError {
+pub(crate) fn fault(error: &sqlx::Error, call: PostgresCallEffect) -> PostgresStoreError {
     let lost = match call {
-        Call::Read => ErrorKind::Unavailable,
-        Call::Write => ErrorKind::Indeterminate,
+        PostgresCallEffect::Read => ErrorKind::Unavailable,
+        PostgresCallEffect::Write => ErrorKind::Indeterminate,
     };
     let (kind, message) = match error {
         sqlx::Error::Database(error) => {
@@ -179,29 +179,29 @@ pub(crate) fn fault(error: &sqlx::Error, call: Call) -> StoreError {
         },
         _ => RetryReason::Other,
     };
-    StoreError { kind, message, source: Some(cause(error)), obstacle }
+    PostgresStoreError { kind, message, source: Some(cause(error)), obstacle }
 }
 
 /// Returns the error for a connection timeout, with the reason of the last attempt. Nothing was sent.
-pub(crate) fn unreachable(error: &sqlx::Error, what: &str) -> StoreError {
-    let refused = fault(error, Call::Read);
+pub(crate) fn unreachable(error: &sqlx::Error, what: &str) -> PostgresStoreError {
+    let refused = fault(error, PostgresCallEffect::Read);
     if refused.kind != ErrorKind::Unavailable {
         return refused;
     }
     let message =
         format!("{what} within `acquire_timeout`; look whether the server runs, and at the way to it");
-    StoreError { message, ..refused }
+    PostgresStoreError { message, ..refused }
 }
 
-fn cause(error: &sqlx::Error) -> Cause {
+fn cause(error: &sqlx::Error) -> ErrorCause {
     match error {
         sqlx::Error::Database(error) => match error.try_downcast_ref::<PgDatabaseError>() {
-            Some(error) => Cause(format!("{}: {}", error.code(), error.message())),
-            None => Cause("the server refused".to_owned()),
+            Some(error) => ErrorCause(format!("{}: {}", error.code(), error.message())),
+            None => ErrorCause("the server refused".to_owned()),
         },
         // May repeat the settings.
-        sqlx::Error::Configuration(_) => Cause("the driver refused the settings".to_owned()),
-        other => Cause(other.to_string()),
+        sqlx::Error::Configuration(_) => ErrorCause("the driver refused the settings".to_owned()),
+        other => ErrorCause(other.to_string()),
     }
 }
 
@@ -314,10 +314,13 @@ mod tests {
     #[test]
     fn lost_connection_is_indeterminate_only_for_writes() {
         let lost = || sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
-        assert_eq!(fault(&lost(), Call::Read).kind(), ErrorKind::Unavailable);
-        assert_eq!(fault(&lost(), Call::Write).kind(), ErrorKind::Indeterminate);
+        assert_eq!(fault(&lost(), PostgresCallEffect::Read).kind(), ErrorKind::Unavailable);
+        assert_eq!(fault(&lost(), PostgresCallEffect::Write).kind(), ErrorKind::Indeterminate);
         assert!(is_lost(&lost()));
-        assert_eq!(fault(&sqlx::Error::PoolTimedOut, Call::Write).kind(), ErrorKind::Unavailable);
+        assert_eq!(
+            fault(&sqlx::Error::PoolTimedOut, PostgresCallEffect::Write).kind(),
+            ErrorKind::Unavailable
+        );
         assert!(!is_lost(&sqlx::Error::PoolTimedOut));
     }
 }

@@ -3,7 +3,7 @@
 use ferrata_store::{Anchor, Error, HeaderRange, Headers, RecordHeader, Result, RunKey, Seq, refusal};
 use sqlx::Row as _;
 
-use crate::db::{Db, Sql, query};
+use crate::db::{PostgresDb, Sql, query};
 use crate::row::{Columns, header, header_columns, seq};
 use crate::stored_run::{self, is_sound, is_there, named};
 
@@ -43,7 +43,7 @@ pub(crate) fn statement(range: &str) -> String {
 }
 
 impl Ranges {
-    pub(crate) async fn list(&self, db: &Db, run: &RunKey, range: HeaderRange) -> Result<Headers> {
+    pub(crate) async fn list(&self, db: &PostgresDb, run: &RunKey, range: HeaderRange) -> Result<Headers> {
         let (sql, anchor) = match range.anchor() {
             Anchor::From(seq) => (&self.from, seq),
             Anchor::UpTo(seq) => (&self.up_to, seq),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ferrata_store::{ExecutorId, Result};
 
-use crate::db::{Db, Sql, query};
+use crate::db::{PostgresDb, Sql, query};
 
 /// Counts a heartbeat, and sweeps out some that ended an hour ago or earlier.
 ///
@@ -22,13 +22,13 @@ pub(crate) const ALIVE: &str = "SELECT 1 AS alive FROM {heartbeats} WHERE execut
 /// The longest time to live, a thousand years: any longer one is as good as that, and the sum stays in range.
 const LONGEST_MS: i64 = 1_000 * 365 * 86_400_000;
 
-pub(crate) async fn is_alive(db: &Db, sql: &Sql, executor: &ExecutorId) -> Result<bool> {
+pub(crate) async fn is_alive(db: &PostgresDb, sql: &Sql, executor: &ExecutorId) -> Result<bool> {
     let executor = *executor.as_uuid();
     let rows = db.read(|| query(sql).bind(executor)).await;
     rows.map(|rows| !rows.is_empty()).map_err(|failed| failed.into_error("store.is_alive"))
 }
 
-pub(crate) async fn run(db: &Db, sql: &Sql, executor: &ExecutorId, ttl: Duration) -> Result<()> {
+pub(crate) async fn run(db: &PostgresDb, sql: &Sql, executor: &ExecutorId, ttl: Duration) -> Result<()> {
     let ms = i64::try_from(ttl.as_millis()).unwrap_or(LONGEST_MS).min(LONGEST_MS);
     let beat = query(sql).bind(*executor.as_uuid()).bind(ms);
     db.write(beat).await.map(drop).map_err(|failed| failed.into_error("store.heartbeat"))

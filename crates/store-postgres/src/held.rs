@@ -53,7 +53,7 @@ impl DetachedConnection {
     }
 
     /// Marks all requests as answered.
-    pub(crate) fn answered(&mut self) {
+    pub(crate) fn mark_idle(&mut self) {
         self.under_way = UnderWay::Nothing;
     }
 

@@ -32,12 +32,12 @@ pub(crate) struct IdleConnections {
 
 #[derive(Debug, Default)]
 struct IdleState {
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PoolState {
     idle: Vec<IdleConnection>,
     /// The waiting callers, of this type and of the pool, in order of arrival.
     waiting: VecDeque<WaitingCaller>,
@@ -88,7 +88,7 @@ impl IdleConnections {
     }
 
     /// Passes a connection on after a successful call, to a waiting or a future caller, unless the pool should get it.
-    pub(crate) fn keep(&self, held: DetachedConnection) {
+    pub(crate) fn release(&self, held: DetachedConnection) {
         let used = SystemClock::new().monotonic();
         let Some(runtime) = held.runtime_id() else { return };
         if used.saturating_sub(held.since) > AWAY {
@@ -115,12 +115,12 @@ impl IdleConnections {
 }
 
 impl IdleState {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PoolState {
     /// Returns the active caller that has waited longest.
     fn first_in_line(&mut self) -> Option<&WaitingCaller> {
         while self.waiting.pop_front_if(|waiting| waiting.place.is_closed()).is_some() {}

@@ -10,8 +10,8 @@ use sqlx::query::Query;
 use sqlx::{Postgres, Row as _};
 use uuid::Uuid;
 
-use crate::db::{Db, Sql, query};
-use crate::error::{Call, fault};
+use crate::db::{PostgresDb, Sql, query};
+use crate::error::{PostgresCallEffect, fault};
 use crate::names::Names;
 use crate::row::{self, code};
 use crate::stored_run::IS_LISTED;
@@ -26,7 +26,7 @@ const TO_WAKE: &str = "r.wake_at IS NOT NULL";
 
 /// A value that is compared with a column.
 #[derive(Clone, Debug)]
-enum Value {
+enum BoundValue {
     Text(String),
     Number(i64),
     Id(Uuid),
@@ -37,12 +37,12 @@ enum Value {
 #[derive(Debug, Default)]
 struct Conditions {
     sql: String,
-    values: Vec<Value>,
+    values: Vec<BoundValue>,
 }
 
 impl Conditions {
     /// Takes a value in, and returns how the statement names it.
-    fn value(&mut self, value: Value) -> String {
+    fn value(&mut self, value: BoundValue) -> String {
         self.values.push(value);
         format!("${}", self.values.len())
     }
@@ -58,19 +58,24 @@ impl Conditions {
             // As a constant, so that partial indexes of it can be used.
             self.and(&format!("r.status = '{}'", char::from(code.cast_unsigned())));
         } else if !codes.is_empty() {
-            let named = self.value(Value::Codes(codes));
+            let named = self.value(BoundValue::Codes(codes));
             self.and(&format!("r.status = ANY({named}::\"char\"[])"));
         }
     }
 
-    fn compare(&mut self, column: &str, how: &str, value: Value) {
+    fn compare(&mut self, column: &str, how: &str, value: BoundValue) {
         let named = self.value(value);
         self.and(&format!("{column} {how} {named}"));
     }
 }
 
 /// Lists a page of the runs that meet the query.
-pub(crate) async fn run(db: &Db, names: &Names, asked: &RunQuery, page: &Page) -> Result<Paged<RunHead>> {
+pub(crate) async fn run(
+    db: &PostgresDb,
+    names: &Names,
+    asked: &RunQuery,
+    page: &Page,
+) -> Result<Paged<RunHead>> {
     let listing = Listing::of_runs(asked, page.order);
     let after = listing.after(page).map_err(|error| error.with_operation(OPERATION))?;
     let after =
@@ -112,12 +117,12 @@ fn unasked(head: &RunHead) -> Error {
     Error::new(ErrorKind::Corrupt, message).with_run(&head.run)
 }
 
-fn bind<'q>(query: Query<'q, Postgres, PgArguments>, value: Value) -> Query<'q, Postgres, PgArguments> {
+fn bind<'q>(query: Query<'q, Postgres, PgArguments>, value: BoundValue) -> Query<'q, Postgres, PgArguments> {
     match value {
-        Value::Text(text) => query.bind(text),
-        Value::Number(number) => query.bind(number),
-        Value::Id(id) => query.bind(id),
-        Value::Codes(codes) => query.bind(codes),
+        BoundValue::Text(text) => query.bind(text),
+        BoundValue::Number(number) => query.bind(number),
+        BoundValue::Id(id) => query.bind(id),
+        BoundValue::Codes(codes) => query.bind(codes),
     }
 }
 
@@ -127,16 +132,16 @@ fn statement(
     order: Order,
     after: Option<ListPlace>,
     limit: usize,
-) -> Option<(String, Vec<Value>)> {
+) -> Option<(String, Vec<BoundValue>)> {
     let mut conditions = conditions(asked)?;
     let (comparison, direction) = match order {
         Order::NewestFirst => ("<", "DESC"),
         Order::OldestFirst | Order::Any => (">", "ASC"),
     };
     if let Some((created, tenant, run)) = after {
-        let created = conditions.value(Value::Number(created));
-        let tenant = conditions.value(Value::Text(tenant));
-        let run = conditions.value(Value::Text(run));
+        let created = conditions.value(BoundValue::Number(created));
+        let tenant = conditions.value(BoundValue::Text(tenant));
+        let run = conditions.value(BoundValue::Text(run));
         conditions.and(&format!("(r.created, r.tenant, r.run) {comparison} ({created}, {tenant}, {run})"));
     }
     let codes: Vec<i8> = RunStatus::ALL
@@ -217,30 +222,30 @@ fn orphans(conditions: &str, order: &str) -> String {
 fn conditions(asked: &RunQuery) -> Option<Conditions> {
     let mut conditions = Conditions::default();
     if let Some(tenant) = &asked.tenant {
-        conditions.compare("r.tenant", "=", Value::Text(tenant.as_str().to_owned()));
+        conditions.compare("r.tenant", "=", BoundValue::Text(tenant.as_str().to_owned()));
     }
     if let Some(workflow) = &asked.workflow {
-        conditions.compare("r.workflow", "=", Value::Text(workflow.as_str().to_owned()));
+        conditions.compare("r.workflow", "=", BoundValue::Text(workflow.as_str().to_owned()));
     }
     if let Some(user) = &asked.user {
         // No run has a zero character in it, which the server would refuse.
         if user.contains('\0') {
             return None;
         }
-        conditions.compare("r.user_name", "=", Value::Text(user.clone()));
+        conditions.compare("r.user_name", "=", BoundValue::Text(user.clone()));
     }
     if let Some(from) = asked.created_from {
-        conditions.compare("r.created", ">=", Value::Number(from.unix_ms()));
+        conditions.compare("r.created", ">=", BoundValue::Number(from.unix_ms()));
     }
     if let Some(before) = asked.created_before {
-        conditions.compare("r.created", "<", Value::Number(before.unix_ms()));
+        conditions.compare("r.created", "<", BoundValue::Number(before.unix_ms()));
     }
     if let Some(parent) = &asked.parent {
-        conditions.compare("r.parent_run", "=", Value::Text(parent.run.as_str().to_owned()));
-        conditions.compare("r.parent_tenant", "=", Value::Text(parent.tenant.as_str().to_owned()));
+        conditions.compare("r.parent_run", "=", BoundValue::Text(parent.run.as_str().to_owned()));
+        conditions.compare("r.parent_tenant", "=", BoundValue::Text(parent.tenant.as_str().to_owned()));
     }
     if let Some(owner) = asked.owner {
-        conditions.compare("r.owner", "=", Value::Id(*owner.as_uuid()));
+        conditions.compare("r.owner", "=", BoundValue::Id(*owner.as_uuid()));
     }
     if !asked.labels.is_empty() {
         let mut labels = serde_json::Map::new();
@@ -252,7 +257,7 @@ fn conditions(asked: &RunQuery) -> Option<Conditions> {
                 return None;
             }
         }
-        let named = conditions.value(Value::Text(serde_json::Value::Object(labels).to_string()));
+        let named = conditions.value(BoundValue::Text(serde_json::Value::Object(labels).to_string()));
         conditions.and(&format!("r.labels @> {named}::text::jsonb"));
     }
     Some(conditions)
@@ -262,7 +267,7 @@ fn conditions(asked: &RunQuery) -> Option<Conditions> {
 type ListPlace = (i64, String, String);
 
 fn place(row: &PgRow) -> Result<ListPlace> {
-    let bad = |error| fault(&error, Call::Read).into_error(OPERATION);
+    let bad = |error| fault(&error, PostgresCallEffect::Read).into_error(OPERATION);
     Ok((
         row.try_get(row::CREATED).map_err(bad)?,
         row.try_get(row::NAME).map_err(bad)?,

@@ -9,7 +9,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{Row as _, ValueRef as _};
 
 use crate::batch::number;
-use crate::db::{Db, Sql, query};
+use crate::db::{PostgresDb, Sql, query};
 use crate::row::{Columns, header, header_columns, record, seq};
 use crate::stored_run::{self, is_sound, is_there, named};
 
@@ -69,7 +69,12 @@ pub(crate) fn since() -> String {
 
 impl LoadStatements {
     /// Loads the records after a record. Loads like a load of the head if that record is gone.
-    pub(crate) async fn since(&self, db: &Db, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
+    pub(crate) async fn since(
+        &self,
+        db: &PostgresDb,
+        run: &RunKey,
+        known: HeadRef,
+    ) -> Result<Option<Vec<Record>>> {
         let (tenant, name) = (run.tenant.as_str(), run.run.as_str());
         let make = || query(&self.since).bind(tenant).bind(name).bind(number(known.seq));
         let rows = db.read(make).await.map_err(|failed| failed.of_run(OPERATION, run))?;
@@ -98,7 +103,7 @@ impl LoadStatements {
         read().map(Some).map_err(|error| error.with_operation(OPERATION).with_run(run))
     }
 
-    pub(crate) async fn run(&self, db: &Db, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
+    pub(crate) async fn run(&self, db: &PostgresDb, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         let (tenant, name) = (run.tenant.as_str(), run.run.as_str());
         let make = || match at {
             At::Latest => query(&self.latest).bind(tenant).bind(name),

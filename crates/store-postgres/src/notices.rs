@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ferrata_store::{
-    Clock, Error, ErrorKind, Notice, Notices, RunId, RunKey, SystemClock, TenantId, Texts, within,
+    Clock, Error, ErrorKind, Notice, Notices, RelayTexts, RunId, RunKey, SystemClock, TenantId, within,
 };
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::sync::{Notify, broadcast, watch};
 
-use crate::db::{Db, Sql, query};
-use crate::error::{Call, fault};
+use crate::db::{PostgresDb, Sql, query};
+use crate::error::{PostgresCallEffect, fault};
 use crate::tasks::ExclusiveTask;
 
 /// The number of notices that a slow subscriber may lag before it gets a notice of missed ones.
@@ -62,7 +62,7 @@ struct NoticeSubscribers {
 /// The state for reaching other processes.
 #[derive(Debug)]
 struct Remote {
-    db: Db,
+    db: PostgresDb,
     sql: Sql,
     channel: String,
     /// The channel for messages between processes.
@@ -77,7 +77,7 @@ struct Remote {
 impl Hub {
     /// Creates a hub; without `listen`, for this process only.
     pub(crate) fn new(
-        db: Db,
+        db: PostgresDb,
         sql: Sql,
         [channel, said_channel]: [String; 2],
         tag: String,
@@ -103,7 +103,7 @@ impl Hub {
     }
 
     /// Notifies every subscriber of changed runs; those of this process get the head of each.
-    pub(crate) fn tell(&self, notices: impl IntoIterator<Item = Notice> + Clone) {
+    pub(crate) fn notify(&self, notices: impl IntoIterator<Item = Notice> + Clone) {
         if self.heard.runs.receiver_count() > 0 {
             for notice in notices.clone() {
                 // Fails when the last subscriber has just gone: then no receiver is left.
@@ -132,14 +132,14 @@ impl Hub {
     }
 
     /// Sends texts to every process, this one included, in a transaction that waits for no disk.
-    pub(crate) async fn say(&self, texts: Vec<String>) -> ferrata_store::Result<()> {
+    pub(crate) async fn publish_texts(&self, texts: Vec<String>) -> ferrata_store::Result<()> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let notify = query(&remote.sql).bind(&remote.said_channel).bind(texts);
         remote.db.write(notify).await.map(drop).map_err(|failed| failed.into_error("store.say"))
     }
 
     /// Starts to listen, if no receiver does yet. Returns a receiver once the server has confirmed the subscription.
-    pub(crate) async fn hear(&self) -> ferrata_store::Result<Texts> {
+    pub(crate) async fn subscribe_texts(&self) -> ferrata_store::Result<RelayTexts> {
         let receiver = self.heard.said.subscribe();
         let refuse = |message| Err(Error::new(ErrorKind::Unavailable, message).with_operation("store.hear"));
         let Some(remote) = &self.remote else { return refuse("notices are turned off") };
@@ -149,7 +149,7 @@ impl Hub {
         let mut listens = self.heard.listens.subscribe();
         let patience = remote.db.options().acquire_timeout;
         match within(&SystemClock::new(), patience, listens.wait_for(|listens| *listens)).await {
-            Some(Ok(_)) => Ok(Texts::new(receiver)),
+            Some(Ok(_)) => Ok(RelayTexts::new(receiver)),
             _ => refuse("the connection that listens could not be made in time; call again"),
         }
     }
@@ -179,9 +179,9 @@ async fn listen(remote: Arc<Remote>, to: Arc<NoticeSubscribers>) {
     let clock = SystemClock::new();
     let mut failures = 0;
     loop {
-        let heard = hear(&remote, &to, &mut failures).await;
+        let heard = forward_notices(&remote, &to, &mut failures).await;
         to.listens.send_replace(false);
-        let error = fault(&heard, Call::Read).into_error("store.subscribe");
+        let error = fault(&heard, PostgresCallEffect::Read).into_error("store.subscribe");
         tracing::warn!(%error, "not listening for changed runs; trying again, polling goes on");
         let pause = RETRY[failures.min(RETRY.len() - 1)];
         failures += 1;
@@ -190,7 +190,7 @@ async fn listen(remote: Arc<Remote>, to: Arc<NoticeSubscribers>) {
 }
 
 /// Passes notices on until the connection is lost.
-async fn hear(remote: &Remote, to: &NoticeSubscribers, failures: &mut usize) -> sqlx::Error {
+async fn forward_notices(remote: &Remote, to: &NoticeSubscribers, failures: &mut usize) -> sqlx::Error {
     // A pool of its own, so that listening never takes a connection from the calls.
     let pool: PgPool = PgPoolOptions::new()
         .max_connections(1)

@@ -7,8 +7,8 @@ use sqlx::postgres::PgTransactionManager;
 use sqlx::{PgConnection, SqlSafeStr as _};
 use sqlx_core::transaction::TransactionManager as _;
 
-use crate::db::Db;
-use crate::error::{Call, StoreError, fault, is_lost};
+use crate::db::PostgresDb;
+use crate::error::{PostgresCallEffect, PostgresStoreError, fault, is_lost};
 use crate::held::DetachedConnection;
 
 /// Starts a transaction and marks it by a setting that ends with the transaction in every case.
@@ -21,16 +21,16 @@ const IS_OPEN: &str = "SELECT coalesce(current_setting('ferrata.transaction', tr
 #[derive(Debug)]
 pub(crate) struct OpenTransaction {
     held: DetachedConnection,
-    db: Db,
+    db: PostgresDb,
 }
 
-impl Db {
+impl PostgresDb {
     /// Starts a transaction. If this fails, nothing was written.
-    pub(crate) async fn begin(&self) -> Result<OpenTransaction, StoreError> {
-        let mut held = self.hold().await?;
+    pub(crate) async fn begin(&self) -> Result<OpenTransaction, PostgresStoreError> {
+        let mut held = self.acquire().await?;
         held.send();
         let begun = self.in_time(1, PgTransactionManager::begin(&mut held, Some(BEGIN.into_sql_str()))).await;
-        begun.map_err(|error| fault(&error, Call::Read))?;
+        begun.map_err(|error| fault(&error, PostgresCallEffect::Read))?;
         held.opened();
         Ok(OpenTransaction { held, db: self.clone() })
     }
@@ -39,8 +39,8 @@ impl Db {
 impl OpenTransaction {
     /// Refuses a transaction that has ended, or that has a transaction of the driver open in it: the driver would release that, and leave the
     /// transaction open.
-    pub(crate) async fn check(&mut self) -> Result<(), StoreError> {
-        let refuse = |message: &str| Err(StoreError::new(ErrorKind::Invalid, message));
+    pub(crate) async fn check(&mut self) -> Result<(), PostgresStoreError> {
+        let refuse = |message: &str| Err(PostgresStoreError::new(ErrorKind::Invalid, message));
         if PgTransactionManager::get_transaction_depth(&self.held) != 1 {
             return refuse(
                 "a transaction within the transaction is open; commit it or roll it back before the node ends",
@@ -48,7 +48,7 @@ impl OpenTransaction {
         }
         let Self { held, db } = self;
         let asked = sqlx::query_scalar(IS_OPEN).persistent(db.options().prepared).fetch_one(&mut **held);
-        match db.in_time(1, asked).await.map_err(|error| fault(&error, Call::Read))? {
+        match db.in_time(1, asked).await.map_err(|error| fault(&error, PostgresCallEffect::Read))? {
             true => Ok(()),
             false => refuse(
                 "a statement ended the transaction before its commit; rows that were committed so stay; leave the commit to the run",
@@ -57,19 +57,19 @@ impl OpenTransaction {
     }
 
     /// Commits. The connection is at hand for the next caller.
-    pub(crate) async fn commit(self) -> Result<(), StoreError> {
+    pub(crate) async fn commit(self) -> Result<(), PostgresStoreError> {
         let Self { mut held, db } = self;
         held.send();
         match db.in_time(1, PgTransactionManager::commit(&mut held)).await {
             Ok(()) => {
-                db.keep(held);
+                db.release(held);
                 Ok(())
             }
             Err(error) => {
                 if !is_lost(&error) {
                     held.opened();
                 }
-                Err(fault(&error, Call::Write).at_commit())
+                Err(fault(&error, PostgresCallEffect::Write).at_commit())
             }
         }
     }

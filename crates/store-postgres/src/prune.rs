@@ -8,8 +8,8 @@ use sqlx::postgres::PgRow;
 use sqlx::{Connection as _, PgConnection, Row as _};
 
 use crate::batch::{ENTRY_BYTES, RECORD_BYTES, number};
-use crate::db::{Db, Sql, query, roomy};
-use crate::error::{Call, StoreError, fault};
+use crate::db::{PostgresDb, Sql, query, roomy};
+use crate::error::{PostgresCallEffect, PostgresStoreError, fault};
 use crate::row::{Columns, code, header, header_columns, seq};
 use crate::stored_run::{self, is_sound, is_there, named};
 use crate::tasks::to_its_end;
@@ -136,7 +136,7 @@ impl PurgeTarget {
 }
 
 impl PurgeStatements {
-    pub(crate) async fn prune(&self, db: &Db, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
+    pub(crate) async fn prune(&self, db: &PostgresDb, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
         // Do not send an invalid base; the read reports the reason, or that there is nothing to cut.
         let is_sound =
             |base: &Record| base.header.base && base.header.seq == cut.at && base.verify(run).is_ok();
@@ -158,7 +158,7 @@ impl PurgeStatements {
     /// otherwise.
     async fn prune_of(
         &self,
-        db: &Db,
+        db: &PostgresDb,
         run: &RunKey,
         cut: &PruneCut,
         key: Option<i64>,
@@ -194,7 +194,12 @@ impl PurgeStatements {
         Ok(Some(Removed { records, bytes }))
     }
 
-    pub(crate) async fn purge(&self, db: &Db, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
+    pub(crate) async fn purge(
+        &self,
+        db: &PostgresDb,
+        run: &RunKey,
+        expected: Option<HeadRef>,
+    ) -> Result<Removed> {
         for _ in 0..ATTEMPTS {
             let find = || query(&self.find).bind(run.tenant.as_str()).bind(run.run.as_str());
             let rows = db.read(find).await.map_err(|failed| failed.of_run(PURGE, run))?;
@@ -211,12 +216,13 @@ impl PurgeStatements {
             let answers = answers_for(found.last.unwrap_or_default()).saturating_add(2);
             let (this, db, named) = (self.clone(), db.clone(), run.clone());
             let work = async move {
-                let mut held = db.hold().await?;
+                let mut held = db.acquire().await?;
                 held.send();
                 let purging = this.purge_on(&mut held, (&named, found), expected, db.options().prepared);
                 let sent = db.in_time(answers, purging).await;
                 // A repeated purge is right for any outcome of this one.
-                let rows = Db::put_back(held, sent).map_err(|error| fault(&error, Call::Read))?;
+                let rows = PostgresDb::return_to_pool(held, sent)
+                    .map_err(|error| fault(&error, PostgresCallEffect::Read))?;
                 rows.map(|rows| sums(&rows)).transpose()
             };
             let purged = to_its_end(work).await.map_err(|failed| failed.of_run(PURGE, run))?;
@@ -284,11 +290,12 @@ fn plan(rows: &[PgRow], run: &RunKey, cut: &PruneCut) -> Result<Option<(i64, i64
     Ok(Some((key, number(cut.at).saturating_sub(number(first)))))
 }
 
-fn sums(rows: &[PgRow]) -> Result<(u64, u64), StoreError> {
-    let row =
-        rows.first().ok_or_else(|| StoreError::new(ErrorKind::Corrupt, "the server counted nothing"))?;
-    let sum = |at: usize| -> Result<u64, StoreError> {
-        let sum: i64 = row.try_get(at).map_err(|error| fault(&error, Call::Read))?;
+fn sums(rows: &[PgRow]) -> Result<(u64, u64), PostgresStoreError> {
+    let row = rows
+        .first()
+        .ok_or_else(|| PostgresStoreError::new(ErrorKind::Corrupt, "the server counted nothing"))?;
+    let sum = |at: usize| -> Result<u64, PostgresStoreError> {
+        let sum: i64 = row.try_get(at).map_err(|error| fault(&error, PostgresCallEffect::Read))?;
         Ok(u64::try_from(sum).unwrap_or(0))
     };
     Ok((sum(0)?, sum(1)?))

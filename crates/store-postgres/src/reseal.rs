@@ -18,13 +18,13 @@ const BEFORE: usize = 2;
 
 /// The statements of a reseal.
 #[derive(Clone, Debug)]
-pub(crate) struct Replacing {
+pub(crate) struct ResealStatements {
     pub(crate) look: Sql,
     pub(crate) replace: Sql,
 }
 
 /// Writes the statement that reads the headers of a range.
-pub(crate) fn look() -> String {
+pub(crate) fn headers_statement() -> String {
     let header = header_columns();
     format!(
         "SELECT a.is_sound, h.key, {header} FROM {} LEFT JOIN LATERAL (SELECT {} AS is_sound) a ON true \
@@ -46,12 +46,12 @@ pub(crate) const REPLACE: &str = "\
     WHERE c.run = locked.key AND c.seq = g.seq AND c.id = g.id AND c.base = g.base AND c.crc = g.was RETURNING c.seq";
 
 /// The records that take the place of those that are there, with the headers of these, and the key of the run's life.
-struct Plan<'r> {
+struct ResealPlan<'r> {
     key: i64,
     replaced: Vec<(RecordHeader, &'r Record)>,
 }
 
-fn plan<'r>(rows: &[PgRow], run: &RunKey, records: &'r [Record]) -> Result<Plan<'r>> {
+fn plan<'r>(rows: &[PgRow], run: &RunKey, records: &'r [Record]) -> Result<ResealPlan<'r>> {
     let Some(first) = rows.first() else { return Err(refusal::no_run(OPERATION, run)) };
     let mut columns = Columns::new(first, 0);
     stored_run::check(&mut columns)?;
@@ -70,7 +70,7 @@ fn plan<'r>(rows: &[PgRow], run: &RunKey, records: &'r [Record]) -> Result<Plan<
             replaced.push((kept, record));
         }
     }
-    Ok(Plan { key, replaced })
+    Ok(ResealPlan { key, replaced })
 }
 
 #[async_trait]

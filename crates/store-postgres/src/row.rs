@@ -10,7 +10,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{Column as _, Decode, Postgres, Row as _, Type};
 use uuid::Uuid;
 
-use crate::error::{Call, fault};
+use crate::error::{PostgresCallEffect, fault};
 use crate::stored_run;
 
 /// The columns of a run's facts, of the table `r`.
@@ -78,7 +78,7 @@ impl<'r> Columns<'r> {
     }
 
     pub(crate) fn next<T: Decode<'r, Postgres> + Type<Postgres>>(&mut self) -> Result<T> {
-        self.read().map_err(|error| fault(&error, Call::Read).into_error("store.read"))
+        self.read().map_err(|error| fault(&error, PostgresCallEffect::Read).into_error("store.read"))
     }
 
     fn read<T: Decode<'r, Postgres> + Type<Postgres>>(&mut self) -> sqlx::Result<T> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ferrata_store::{ErrorKind, Result};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
 
-use crate::db::{Db, Sql, query};
-use crate::error::{Call, StoreError, fault, is_lost};
+use crate::db::{PostgresDb, Sql, query};
+use crate::error::{PostgresCallEffect, PostgresStoreError, fault, is_lost};
 use crate::migrations::MigrationScripts;
 use crate::names::Names;
 use crate::tasks::to_its_end;
@@ -32,25 +32,29 @@ const VERSION: &str = "SELECT (SELECT max(version) FROM {migrations}), EXISTS (S
 const ANSWERS: u32 = 10;
 
 /// Runs the scripts that the tables lack.
-pub(crate) async fn run(db: &Db, names: &Names, scripts: MigrationScripts) -> Result<()> {
+pub(crate) async fn run(db: &PostgresDb, names: &Names, scripts: MigrationScripts) -> Result<()> {
     let (db, names) = (db.clone(), names.clone());
     to_its_end(async move { set_up_on_any(&db, &names, scripts).await })
         .await
         .map_err(|failed| failed.into_error(OPERATION))
 }
 
-async fn set_up_on_any(db: &Db, names: &Names, scripts: MigrationScripts) -> Result<(), StoreError> {
+async fn set_up_on_any(
+    db: &PostgresDb,
+    names: &Names,
+    scripts: MigrationScripts,
+) -> Result<(), PostgresStoreError> {
     // A setup on a dead connection restarts on another one: it repeats no change.
     let mut tries = 0;
     loop {
         tries += 1;
-        let mut held = db.hold().await?;
+        let mut held = db.acquire().await?;
         held.send();
         let sent = db.in_time(ANSWERS, set_up(&mut held, names, scripts)).await;
-        match Db::put_back(held, sent) {
+        match PostgresDb::return_to_pool(held, sent) {
             Ok(done) => return done,
             Err(error) if is_lost(&error) && tries < TRIES => {}
-            Err(error) => return Err(fault(&error, Call::Read)),
+            Err(error) => return Err(fault(&error, PostgresCallEffect::Read)),
         }
     }
 }
@@ -59,10 +63,10 @@ async fn set_up(
     connection: &mut PgConnection,
     names: &Names,
     scripts: MigrationScripts,
-) -> Result<Result<(), StoreError>, sqlx::Error> {
+) -> Result<Result<(), PostgresStoreError>, sqlx::Error> {
     // All in one transaction: with a pooler that shares connections by transaction, everything reaches one server process.
     let mut transaction = connection.begin().await?;
-    let look = look(&mut transaction, names).await?;
+    let look = read_settings(&mut transaction, names).await?;
     if let Err(refused) = look.check() {
         return Ok(Err(refused));
     }
@@ -77,7 +81,7 @@ async fn set_up(
         .bind(format!("ferrata setup {}", names.channel()))
         .execute(&mut *transaction)
         .await?;
-    let look = self::look(&mut transaction, names).await?;
+    let look = self::read_settings(&mut transaction, names).await?;
     let done = match version(&mut transaction, names, &look, scripts).await? {
         Ok(done) => done,
         Err(refused) => return Ok(Err(refused)),
@@ -102,7 +106,7 @@ struct ServerSettings {
     has_schema: bool,
 }
 
-async fn look(connection: &mut PgConnection, names: &Names) -> Result<ServerSettings, sqlx::Error> {
+async fn read_settings(connection: &mut PgConnection, names: &Names) -> Result<ServerSettings, sqlx::Error> {
     let row = sqlx::query(LOOK)
         .persistent(false)
         .bind(names.of("migrations"))
@@ -120,15 +124,15 @@ async fn look(connection: &mut PgConnection, names: &Names) -> Result<ServerSett
 }
 
 impl ServerSettings {
-    fn check(&self) -> Result<(), StoreError> {
+    fn check(&self) -> Result<(), PostgresStoreError> {
         if self.server < OLDEST_SERVER {
             let message = format!("the server is PostgreSQL {}; use 14 or later", self.server / 10_000);
-            return Err(StoreError::new(ErrorKind::Unsupported, message));
+            return Err(PostgresStoreError::new(ErrorKind::Unsupported, message));
         }
         if self.encoding != "UTF8" {
             let message =
                 format!("the database is encoded in {}; create one with ENCODING 'UTF8'", self.encoding);
-            return Err(StoreError::new(ErrorKind::Unsupported, message));
+            return Err(PostgresStoreError::new(ErrorKind::Unsupported, message));
         }
         if self.fsync == "off" || self.synchronous_commit == "off" {
             tracing::warn!(
@@ -147,14 +151,14 @@ async fn version(
     names: &Names,
     look: &ServerSettings,
     scripts: MigrationScripts,
-) -> Result<Result<i32, StoreError>, sqlx::Error> {
+) -> Result<Result<i32, PostgresStoreError>, sqlx::Error> {
     if !look.has_tables {
         return Ok(Ok(0));
     }
     let sql: Sql = Arc::from(names.fill(VERSION));
     let row = query(&sql).persistent(false).fetch_one(connection).await?;
     let version = row.try_get::<Option<i32>, _>(0)?.unwrap_or(0);
-    let refuse = |message: String| Ok(Err(StoreError::new(ErrorKind::Unsupported, message)));
+    let refuse = |message: String| Ok(Err(PostgresStoreError::new(ErrorKind::Unsupported, message)));
     if row.try_get(1)? {
         return refuse(format!(
             "an unreleased version made the tables of schema `{}`, which no release reads; start anew: drop the schema, or name another",

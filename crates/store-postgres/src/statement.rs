@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use crate::columns::{Column, Rows, each, names, shared};
+use crate::columns::{Rows, ValueColumn, each, names, shared};
 use crate::db::Sql;
 use crate::names::Names;
 
 /// The entry's index in the batch, and its run.
-const ENTRY: &[Column] = &[each("n", "int4"), shared("tenant", "text"), each("run", "text")];
+const ENTRY: &[ValueColumn] = &[each("n", "int4"), shared("tenant", "text"), each("run", "text")];
 
 /// The columns that a record and a head share.
-const HEADERS: &[Column] = &[
+const HEADERS: &[ValueColumn] = &[
     shared("seq", "int8"),
     each("id", "uuid"),
     shared("format", "int2"),
@@ -23,11 +23,11 @@ const HEADERS: &[Column] = &[
 ];
 
 /// The head that a run must have, and whether the run's row is to change, too.
-const EXPECTED: &[Column] =
+const EXPECTED: &[ValueColumn] =
     &[shared("expected_seq", "int8"), each("expected_id", "uuid"), shared("shows", "bool")];
 
 /// The facts of a new run.
-const FACTS: &[Column] = &[
+const FACTS: &[ValueColumn] = &[
     shared("workflow", "text"),
     shared("version", "text"),
     shared("graph", "uuid"),
@@ -42,7 +42,7 @@ const FACTS: &[Column] = &[
 ];
 
 /// The additional columns of a record.
-const BODIES: &[Column] = &[
+const BODIES: &[ValueColumn] = &[
     each("prev", "uuid"),
     shared("visit", "int4"),
     each("crc", "int4"),
@@ -52,10 +52,11 @@ const BODIES: &[Column] = &[
 ];
 
 /// The index of a record's entry.
-const OF_ENTRY: &[Column] = &[shared("n", "int4")];
+const OF_ENTRY: &[ValueColumn] = &[shared("n", "int4")];
 
 /// The columns of the run's row that listings search.
-const SHOWN: &[Column] = &[shared("status", "\"char\""), shared("owner", "uuid"), shared("wake_at", "int8")];
+const SHOWN: &[ValueColumn] =
+    &[shared("status", "\"char\""), shared("owner", "uuid"), shared("wake_at", "int8")];
 
 /// The longest time that a batch waits for another transaction out of order, in milliseconds. It is above the time of a commit on a healthy disk,
 /// and far below the second after which the server searches for deadlocks.
@@ -158,9 +159,10 @@ fn statement(grows: bool, starts: bool, waits: LockMode) -> String {
         let gate = after(if starts { "started" } else { "locked" });
         let same: Vec<_> = SHOWN
             .iter()
-            .map(|Column { name, .. }| format!("h.{name} IS NOT DISTINCT FROM {}", g.of(name)))
+            .map(|ValueColumn { name, .. }| format!("h.{name} IS NOT DISTINCT FROM {}", g.of(name)))
             .collect();
-        let show: Vec<_> = SHOWN.iter().map(|Column { name, .. }| format!("{name} = m.{name}")).collect();
+        let show: Vec<_> =
+            SHOWN.iter().map(|ValueColumn { name, .. }| format!("{name} = m.{name}")).collect();
         let _ = write!(
             sql,
             "passed AS MATERIALIZED (SELECT * FROM given WHERE {gate}), \

@@ -7,22 +7,22 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock as _, ExecutorId, HeadRef, HeaderRange, Headers, IdSource as _,
-    Notice, Notices, Page, Paged, PruneCut, RandomIds, Record, Relay, Removed, Resealing, Result, RunAppend,
-    RunHead, RunKey, RunQuery, SystemClock, Texts, Transactions, check_said,
+    Notice, Notices, Page, Paged, PruneCut, RandomIds, Record, Relay, RelayTexts, Removed, Resealing, Result,
+    RunAppend, RunHead, RunKey, RunQuery, SystemClock, Transactions, check_texts,
 };
 use sqlx::{PgConnection, PgPool};
 
-use crate::append::{AppendRoute, Appending};
+use crate::append::{AppendRoute, AppendStatements};
 use crate::config::{PostgresOptions, read_url};
-use crate::db::{Db, Sql, query};
-use crate::error::{Call, fault};
+use crate::db::{PostgresDb, Sql, query};
+use crate::error::{PostgresCallEffect, fault};
 use crate::headers::{self, Ranges};
 use crate::load::{self, LoadStatements};
 use crate::migrations::{Migration, SCRIPTS};
 use crate::names::Names;
 use crate::notices::{self, Hub};
 use crate::prune::{self, PurgeStatements};
-use crate::reseal::{self, Replacing};
+use crate::reseal::{self, ResealStatements};
 use crate::single::{self, Single};
 use crate::statement::Statements;
 use crate::{heartbeat, list, row, setup, stored_run, tail};
@@ -32,17 +32,17 @@ use crate::{heartbeat, list, row, setup, stored_run, tail};
 /// A clone is cheap and shares connections. Any number of instances, in any number of processes, may use the same tables at once.
 #[derive(Clone)]
 pub struct PostgresStore {
-    inner: Arc<Inner>,
+    inner: Arc<PostgresInner>,
 }
 
-struct Inner {
-    db: Db,
+struct PostgresInner {
+    db: PostgresDb,
     names: Names,
-    appending: Appending,
+    appending: AppendStatements,
     loading: LoadStatements,
     ranges: Ranges,
     removing: PurgeStatements,
-    replacing: Replacing,
+    replacing: ResealStatements,
     head: Sql,
     heartbeat: Sql,
     alive: Sql,
@@ -62,7 +62,7 @@ impl PostgresStore {
     /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if it is not such a URL, or an option is wrong.
     pub fn from_url(url: &str, options: PostgresOptions) -> Result<Self> {
         let (connect, options) = read_url(url, options)?;
-        Self::new(Db::new(connect, options))
+        Self::new(PostgresDb::new(connect, options))
     }
 
     /// Creates a store on a pool of the application.
@@ -71,10 +71,10 @@ impl PostgresStore {
     ///
     /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if an option is wrong.
     pub fn with_pool(pool: PgPool, options: PostgresOptions) -> Result<Self> {
-        Self::new(Db::of_pool(pool, options))
+        Self::new(PostgresDb::of_pool(pool, options))
     }
 
-    fn new(db: Db) -> Result<Self> {
+    fn new(db: PostgresDb) -> Result<Self> {
         let options = db.options();
         let names = Names::new(&options.schema, &options.prefix)?;
         let sql = |template: &str| -> Sql { names.fill(template).into() };
@@ -94,8 +94,8 @@ impl PostgresStore {
             stored_run::named("h"),
             stored_run::is_there("h"),
         );
-        let inner = Inner {
-            appending: Appending {
+        let inner = PostgresInner {
+            appending: AppendStatements {
                 statements: Statements::new(&names),
                 single: Single { plain: sql(&single::plain()), moves: sql(&single::moves()) },
                 look: sql(&tail::statement()),
@@ -117,7 +117,10 @@ impl PostgresStore {
                 purge_run: sql(prune::PURGE_RUN),
                 purge_records: sql(prune::PURGE_RECORDS),
             },
-            replacing: Replacing { look: sql(&reseal::look()), replace: sql(reseal::REPLACE) },
+            replacing: ResealStatements {
+                look: sql(&reseal::headers_statement()),
+                replace: sql(reseal::REPLACE),
+            },
             head: sql(&head),
             heartbeat: sql(heartbeat::SQL),
             alive: sql(heartbeat::ALIVE),
@@ -129,7 +132,7 @@ impl PostgresStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    pub(crate) fn db(&self) -> &Db {
+    pub(crate) fn db(&self) -> &PostgresDb {
         &self.inner.db
     }
 
@@ -138,17 +141,17 @@ impl PostgresStore {
         &self.inner.names
     }
 
-    pub(crate) fn appending(&self) -> &Appending {
+    pub(crate) fn appending(&self) -> &AppendStatements {
         &self.inner.appending
     }
 
-    pub(crate) fn replacing(&self) -> &Replacing {
+    pub(crate) fn replacing(&self) -> &ResealStatements {
         &self.inner.replacing
     }
 
     /// Notifies all subscribers that a run has this head.
     pub(crate) fn tell(&self, run: &RunKey, head: HeadRef) {
-        self.inner.hub.tell([Notice::new(run.clone()).with_head(head)]);
+        self.inner.hub.notify([Notice::new(run.clone()).with_head(head)]);
     }
 
     /// Returns the scripts that create the tables, in order, for users who run migrations with their own tool.
@@ -203,7 +206,7 @@ impl PostgresStore {
                 .persistent(prepared)
                 .fetch_all(transaction)
                 .await
-                .map_err(|error| fault(&error, Call::Write).of_run("store.append", &run))?;
+                .map_err(|error| fault(&error, PostgresCallEffect::Write).of_run("store.append", &run))?;
         }
         Ok(head)
     }
@@ -211,13 +214,13 @@ impl PostgresStore {
 
 #[async_trait]
 impl Relay for PostgresStore {
-    async fn say(&self, texts: Vec<String>) -> Result<()> {
-        check_said(&texts)?;
-        self.inner.hub.say(texts).await
+    async fn publish(&self, texts: Vec<String>) -> Result<()> {
+        check_texts(&texts)?;
+        self.inner.hub.publish_texts(texts).await
     }
 
-    async fn hear(&self) -> Result<Texts> {
-        self.inner.hub.hear().await
+    async fn listen(&self) -> Result<RelayTexts> {
+        self.inner.hub.subscribe_texts().await
     }
 }
 
@@ -246,7 +249,7 @@ impl CheckpointStore for PostgresStore {
         let changed = batch.iter().zip(&results).filter_map(|(append, result)| {
             result.as_ref().ok().map(|head| Notice::new(append.run.clone()).with_head(*head))
         });
-        self.inner.hub.tell(changed);
+        self.inner.hub.notify(changed);
         results
     }
 
@@ -275,13 +278,13 @@ impl CheckpointStore for PostgresStore {
 
     async fn prune(&self, run: &RunKey, cut: PruneCut) -> Result<Removed> {
         let pruned = self.inner.removing.prune(&self.inner.db, run, &cut).await?;
-        self.inner.hub.tell([Notice::new(run.clone())]);
+        self.inner.hub.notify([Notice::new(run.clone())]);
         Ok(pruned)
     }
 
     async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         let purged = self.inner.removing.purge(&self.inner.db, run, expected).await?;
-        self.inner.hub.tell([Notice::new(run.clone())]);
+        self.inner.hub.notify([Notice::new(run.clone())]);
         Ok(purged)
     }
 

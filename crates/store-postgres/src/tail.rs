@@ -29,7 +29,10 @@ pub(crate) fn statement() -> String {
     )
 }
 
-pub(crate) fn look(sql: &Sql, entries: &[(i32, &RunAppend)]) -> Query<'static, Postgres, PgArguments> {
+pub(crate) fn bind_entries(
+    sql: &Sql,
+    entries: &[(i32, &RunAppend)],
+) -> Query<'static, Postgres, PgArguments> {
     let numbers: Vec<_> = entries.iter().map(|(n, _)| *n).collect();
     let tenants: Vec<_> = entries.iter().map(|(_, append)| append.run.tenant.as_str()).collect();
     let runs: Vec<_> = entries.iter().map(|(_, append)| append.run.run.as_str()).collect();
@@ -69,7 +72,7 @@ fn answer(append: &RunAppend, actual: Option<HeadRef>, is_repeat: bool) -> Resul
 }
 
 /// Returns the error of an unwritten entry with the expected head: another caller purged or started the run between the two reads.
-pub(crate) fn changed_back(run: &RunKey) -> Error {
+pub(crate) fn changed_back_error(run: &RunKey) -> Error {
     let message = "the run was changed and changed back while this was written; nothing was written, retry";
     Error::new(ErrorKind::Unavailable, message).with_operation("store.append").with_run(run)
 }

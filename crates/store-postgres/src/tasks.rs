@@ -7,20 +7,24 @@ use ferrata_store::ErrorKind;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::error::StoreError;
+use crate::error::PostgresStoreError;
 
 /// Runs work to its end, also when the caller is dropped meanwhile.
 ///
 /// Use it for every operation that starts a transaction. If a driver's future is dropped while `BEGIN` is on its way, the connection stays in a
 /// transaction that the pool does not know. The next caller's writes on it would be acknowledged and never committed.
 pub(crate) async fn to_its_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-) -> Result<T, StoreError> {
+    work: impl Future<Output = Result<T, PostgresStoreError>> + Send + 'static,
+) -> Result<T, PostgresStoreError> {
     let Ok(runtime) = Handle::try_current() else {
-        return Err(StoreError::new(ErrorKind::Invalid, "there is no tokio runtime; call this within one"));
+        return Err(PostgresStoreError::new(
+            ErrorKind::Invalid,
+            "there is no tokio runtime; call this within one",
+        ));
     };
-    let given_up =
-        |_| StoreError::new(ErrorKind::Indeterminate, "the runtime shut down during the call; call again");
+    let given_up = |_| {
+        PostgresStoreError::new(ErrorKind::Indeterminate, "the runtime shut down during the call; call again")
+    };
     runtime.spawn(work).await.unwrap_or_else(|error| Err(given_up(error)))
 }
 

@@ -12,7 +12,7 @@ use ferrata_store::{
 use sqlx::PgConnection;
 
 use crate::append::AppendRoute;
-use crate::error::{Call, StoreError, fault, is_lost};
+use crate::error::{PostgresCallEffect, PostgresStoreError, fault, is_lost};
 use crate::opened::OpenTransaction;
 use crate::store::PostgresStore;
 
@@ -69,15 +69,17 @@ impl Transactions for PostgresStore {
         let PostgresTransaction { mut opened } = *transaction;
         let db = self.db();
         let prepared = db.options().prepared;
-        let of_run = |failed: StoreError| failed.of_run(COMMIT, &append.run);
+        let of_run = |failed: PostgresStoreError| failed.of_run(COMMIT, &append.run);
         opened.check().await.map_err(of_run)?;
         let appending = async {
             let via = AppendRoute::Transaction { connection: &mut opened, prepared };
             Ok(self.appending().run(via, std::slice::from_ref(&append)).await.swap_remove(0))
         };
-        let appended =
-            db.in_time(2, Box::pin(appending)).await.map_err(|error| of_run(fault(&error, Call::Read)));
-        let head = appended.flatten().map_err(rolled_back)?;
+        let appended = db
+            .in_time(2, Box::pin(appending))
+            .await
+            .map_err(|error| of_run(fault(&error, PostgresCallEffect::Read)));
+        let head = appended.flatten().map_err(mark_not_written)?;
         opened.commit().await.map_err(of_run)?;
         self.tell(&append.run, head);
         Ok(head)
@@ -88,7 +90,7 @@ impl Transactions for PostgresStore {
         Self::append_in(self, connection, append).await
     }
 
-    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
+    fn is_transient(&self, error: &(dyn StdError + 'static)) -> bool {
         let gave_way = |error: &sqlx::Error| match error {
             sqlx::Error::Database(refused) => {
                 let code = refused.code().unwrap_or_default();
@@ -101,7 +103,7 @@ impl Transactions for PostgresStore {
 }
 
 /// Marks an append of an uncommitted transaction as certainly not written.
-fn rolled_back(error: Error) -> Error {
+fn mark_not_written(error: Error) -> Error {
     match error.kind() {
         ErrorKind::Indeterminate => {
             let message = "the transaction was lost before its commit, so nothing was written; begin it anew";

@@ -5,23 +5,23 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ferrata_store::codec::binary::beginning;
-use ferrata_store::index::{Move, Standing};
+use ferrata_store::index::{IndexMove, RunStanding};
 use ferrata_store::{
     Error, ErrorKind, HeadRef, RecordHeader, Result, RunAppend, RunKey, Seq, check_append, check_batch,
     is_repeat, refusal,
 };
 use redis::Value;
 
-use crate::entry::{Head, RunFactsEntry};
-use crate::error::{Doubt, StoreError};
+use crate::entry::{RunFactsEntry, StoredHead};
+use crate::error::{RedisCallEffect, RedisStoreError};
 use crate::header::{header_of, write_header};
 use crate::index::{Index, Placement};
-use crate::known::{IndexEntry, KnownHead};
+use crate::known::{KnownPlace, RedisKnownHead};
 use crate::layout::{Member, fixed_places};
-use crate::link::{Call, Wait};
-use crate::reply::{Parts, bytes};
+use crate::link::{RedisCall, ReplicaWait};
+use crate::reply::{ReplyParts, bytes};
 use crate::scripts::{APPEND, HEADS};
-use crate::store::Inner;
+use crate::store::RedisInner;
 
 const OPERATION: &str = "store.append";
 
@@ -31,21 +31,21 @@ const OPERATION: &str = "store.append";
 const MAX_BYTES: usize = 64 << 20;
 
 /// One entry of a batch on its way.
-struct Entry {
+struct AppendEntry {
     append: RunAppend,
     /// The run's index state after the last record.
-    moving: Option<Standing>,
+    moving: Option<RunStanding>,
     /// The run's index state with the expected head. Absent if that is no longer the head, so that nothing will be written.
-    stood: Option<KnownHead>,
+    stood: Option<RedisKnownHead>,
     result: Option<Result<HeadRef>>,
 }
 
-impl Entry {
+impl AppendEntry {
     fn last(&self) -> Option<&RecordHeader> {
         self.append.records.last().map(|record| &record.header)
     }
 
-    fn refuse(&mut self, fault: StoreError, doubt: Doubt) {
+    fn refuse(&mut self, fault: RedisStoreError, doubt: RedisCallEffect) {
         self.result = Some(Err(fault.of_run(OPERATION, &self.append.run, doubt)));
     }
 
@@ -63,24 +63,25 @@ impl Entry {
     /// Returns the run's new places in the index, if they differ from those of the expected head.
     fn moves(&self) -> Option<Placement<'_>> {
         let stood = self.stood.as_ref()?.moving;
-        self.standing().filter(|now| Move::new(stood, now.moving).announced().is_some())
+        self.standing().filter(|now| IndexMove::new(stood, now.moving).entry_before().is_some())
     }
 }
 
-impl Inner {
+impl RedisInner {
     pub(crate) async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
         let index = match self.index().await {
             Ok(index) => index,
             Err(fault) => {
-                let refuse =
-                    |append: RunAppend| Err(fault.clone().of_run(OPERATION, &append.run, Doubt::None));
+                let refuse = |append: RunAppend| {
+                    Err(fault.clone().of_run(OPERATION, &append.run, RedisCallEffect::None))
+                };
                 return batch.into_iter().map(refuse).collect();
             }
         };
         let checks = check_batch(&batch, check);
-        let mut entries: Vec<Entry> =
+        let mut entries: Vec<AppendEntry> =
             batch.into_iter().zip(checks).map(|(append, check)| self.entry(append, check)).collect();
-        self.look(&mut entries).await;
+        self.read_known_heads(&mut entries).await;
         let together = self.link.is_together();
         if !together {
             let began = self.clock.monotonic();
@@ -90,7 +91,7 @@ impl Inner {
                 entries
                     .iter_mut()
                     .filter(|e| e.result.is_none())
-                    .for_each(|e| e.refuse(StoreError::StoodStill, Doubt::None));
+                    .for_each(|e| e.refuse(RedisStoreError::StoodStill, RedisCallEffect::None));
             }
         }
         let after = self.write(index, &mut entries, together).await;
@@ -105,15 +106,15 @@ impl Inner {
         entries.into_iter().map(|entry| entry.result.unwrap_or_else(missing)).collect()
     }
 
-    fn entry(&self, append: RunAppend, check: Result<()>) -> Entry {
-        let moving = append.records.last().map(|record| Standing::after(&record.header));
+    fn entry(&self, append: RunAppend, check: Result<()>) -> AppendEntry {
+        let moving = append.records.last().map(|record| RunStanding::after(&record.header));
         let stood = match (&append.facts, append.expected) {
             _ if check.is_err() => None,
-            (Some(facts), _) => append.records.first().map(|first| KnownHead {
+            (Some(facts), _) => append.records.first().map(|first| RedisKnownHead {
                 head: first.header.id,
                 base: Seq::new(0),
                 moving: None,
-                placed: Arc::new(IndexEntry {
+                placed: Arc::new(KnownPlace {
                     member: Member::new(&append.run, facts.created, first.header.id),
                     fixed: fixed_places(&append.run, facts),
                 }),
@@ -121,60 +122,63 @@ impl Inner {
             (None, Some(expected)) => self.known.at(&append.run, expected.id),
             (None, None) => None,
         };
-        Entry { append, moving, stood, result: check.err().map(Err) }
+        AppendEntry { append, moving, stood, result: check.err().map(Err) }
     }
 
     /// Reads the index state of runs whose last writer was another process.
-    async fn look(&self, entries: &mut [Entry]) {
-        let unknown: Vec<&mut Entry> =
+    async fn read_known_heads(&self, entries: &mut [AppendEntry]) {
+        let unknown: Vec<&mut AppendEntry> =
             entries.iter_mut().filter(|e| e.result.is_none() && e.stood.is_none()).collect();
         let calls = unknown.iter().map(|entry| self.head_call(&entry.append.run)).collect();
         let replies = self.link.many(calls, None).await;
         for (entry, reply) in unknown.into_iter().zip(replies) {
-            match reply.and_then(|reply| Head::read(&entry.append.run, reply)) {
+            match reply.and_then(|reply| StoredHead::read(&entry.append.run, reply)) {
                 // Otherwise the append will be refused, or is a repeat: it writes nothing, so it announces nothing.
                 Ok(Some(head)) if entry.append.expected == Some(head.last.head()) => {
-                    entry.stood = stood(&entry.append.run, &head);
+                    entry.stood = known_head(&entry.append.run, &head);
                     if entry.stood.is_none() {
                         entry.refuse(
-                            StoreError::corrupt(None, "the run's name in the index is none"),
-                            Doubt::None,
+                            RedisStoreError::corrupt(None, "the run's name in the index is none"),
+                            RedisCallEffect::None,
                         );
                     }
                 }
                 Ok(_) => {}
-                Err(fault) => entry.refuse(fault, Doubt::None),
+                Err(fault) => entry.refuse(fault, RedisCallEffect::None),
             }
         }
     }
 
     /// Takes the places that the records will need, so that no run is ever missing where it belongs.
-    async fn announce(&self, index: &Index, entries: &mut [Entry]) {
-        let moving: Vec<&mut Entry> =
+    async fn announce(&self, index: &Index, entries: &mut [AppendEntry]) {
+        let moving: Vec<&mut AppendEntry> =
             entries.iter_mut().filter(|entry| entry.result.is_none() && entry.moves().is_some()).collect();
         let calls = moving.iter().filter_map(|entry| Some(index.announce(&entry.moves()?))).collect();
         let replies = self.link.many(calls, None).await;
         for (entry, reply) in moving.into_iter().zip(replies) {
             if let Err(fault) = reply {
-                entry.refuse(fault, Doubt::None);
+                entry.refuse(fault, RedisCallEffect::None);
             }
         }
     }
 
     /// Runs the script, and returns what is left to do in the index: nothing if the script did that, too.
-    async fn write(&self, index: &Index, entries: &mut [Entry], together: bool) -> Vec<Call> {
-        let mut sent: Vec<&mut Entry> = entries.iter_mut().filter(|entry| entry.result.is_none()).collect();
+    async fn write(&self, index: &Index, entries: &mut [AppendEntry], together: bool) -> Vec<RedisCall> {
+        let mut sent: Vec<&mut AppendEntry> =
+            entries.iter_mut().filter(|entry| entry.result.is_none()).collect();
         let common = self.common();
         let mut calls = Vec::with_capacity(sent.len());
         for entry in &mut sent {
             match self.script(together.then_some(index), &common, entry) {
                 Ok(call) => calls.push(call),
-                Err(fault) => entry.refuse(fault, Doubt::None),
+                Err(fault) => entry.refuse(fault, RedisCallEffect::None),
             }
         }
         sent.retain(|entry| entry.result.is_none());
-        let wait = (self.options.replicas > 0)
-            .then_some(Wait { replicas: self.options.replicas, timeout: self.options.replica_timeout });
+        let wait = (self.options.replicas > 0).then_some(ReplicaWait {
+            replicas: self.options.replicas,
+            timeout: self.options.replica_timeout,
+        });
         let replies = self.link.many(calls, wait).await;
         let mut after = Vec::new();
         for (entry, reply) in sent.into_iter().zip(replies) {
@@ -182,8 +186,8 @@ impl Inner {
             match reply.and_then(|reply| self.answer(index, entry, reply, &mut after)) {
                 Ok(result) => entry.result = Some(result),
                 Err(fault) => {
-                    self.known.forget(&entry.append.run);
-                    entry.refuse(fault, Doubt::Written);
+                    self.known.remove(&entry.append.run);
+                    entry.refuse(fault, RedisCallEffect::Written);
                 }
             }
         }
@@ -201,18 +205,18 @@ impl Inner {
         &self,
         index: Option<&Index>,
         common: &Arc<[Bytes]>,
-        entry: &Entry,
-    ) -> Result<Call, StoreError> {
+        entry: &AppendEntry,
+    ) -> Result<RedisCall, RedisStoreError> {
         let RunAppend { run, expected, records, facts } = &entry.append;
-        let last = entry.last().ok_or_else(|| StoreError::strange("an append without records"))?;
-        let beside = index.zip(entry.moves()).map(|(index, standing)| index.beside(&standing));
+        let last = entry.last().ok_or_else(|| RedisStoreError::strange("an append without records"))?;
+        let beside = index.zip(entry.moves()).map(|(index, standing)| index.append_arguments(&standing));
         let beside = beside.unwrap_or_default();
-        let keep = self.keep(entry, last);
+        let keep = self.retention_argument(entry, last);
         let what = match (records.len(), &*keep, beside.len()) {
             (1, "", 0) => Bytes::from_static(b"1"),
             (count, keep, places) => format!("{count};{keep};{places}").into(),
         };
-        let mut call = Call::each(&APPEND, common, self.layout.run(run))
+        let mut call = RedisCall::each(&APPEND, common, self.layout.run(run))
             .arg(expected.as_ref().map_or_else(Bytes::new, beginning))
             .arg(what);
         beside.into_iter().for_each(|part| call.push(part));
@@ -230,7 +234,7 @@ impl Inner {
     }
 
     /// Returns the retention time of the run, as the script's argument.
-    fn keep(&self, entry: &Entry, last: &RecordHeader) -> String {
+    fn retention_argument(&self, entry: &AppendEntry, last: &RecordHeader) -> String {
         let Some(stood) = &entry.stood else { return "?".to_owned() };
         match self.options.keep_finished {
             // Without its signpost a run could be started in another shard. A map may have an end from before this was so.
@@ -246,63 +250,63 @@ impl Inner {
     fn answer(
         &self,
         index: Option<&Index>,
-        entry: &mut Entry,
+        entry: &mut AppendEntry,
         reply: Value,
-        after: &mut Vec<Call>,
-    ) -> Result<Result<HeadRef>, StoreError> {
+        after: &mut Vec<RedisCall>,
+    ) -> Result<Result<HeadRef>, RedisStoreError> {
         if reply == Value::Int(1) {
             let head =
-                entry.last().map(RecordHeader::head).ok_or_else(|| StoreError::strange("no record"))?;
+                entry.last().map(RecordHeader::head).ok_or_else(|| RedisStoreError::strange("no record"))?;
             if let (Some(index), Some(standing), Some(_)) = (index, entry.moves(), entry.append.expected) {
-                after.push(index.settle(&standing));
+                after.push(index.settle_call(&standing));
             }
-            self.hearing.tell(&entry.append.run, head);
+            self.hearing.notify_local(&entry.append.run, head);
             if let Some(stood) = entry.stood.take() {
                 let newest = entry.append.records.iter().rev().find(|record| record.header.base);
                 let base = newest.map_or(stood.base, |record| record.header.seq);
-                let stood = KnownHead { head: head.id, base, moving: entry.moving, ..stood };
+                let stood = RedisKnownHead { head: head.id, base, moving: entry.moving, ..stood };
                 self.known.remember(&entry.append.run, stood);
             }
             return Ok(Ok(head));
         }
-        let mut reply = Parts::of(reply)?;
+        let mut reply = ReplyParts::of(reply)?;
         let run = &entry.append.run;
         match reply.text()?.as_str() {
             "differs" => {
                 let found = ActualHead::read(run, reply)?;
-                self.known.forget(run);
+                self.known.remove(run);
                 if found.is_repeat(&entry.append)? {
                     return Ok(Ok(found.head));
                 }
                 // A start that lost announced a life that will never be, unless it is the one that is there.
                 let lost = entry.stood.as_ref().filter(|_| entry.append.facts.is_some()).zip(index);
                 let lost = lost.filter(|(stood, _)| stood.placed.member.as_str() != found.said.member);
-                after.extend(lost.map(|(stood, index)| index.forget(run, &stood.placed.member)));
+                after.extend(lost.map(|(stood, index)| index.remove_call(run, &stood.placed.member)));
                 Ok(Err(refusal::conflict(run, entry.append.expected, Some(found.head))))
             }
             "absent" => {
-                self.known.forget(run);
+                self.known.remove(run);
                 Ok(Err(refusal::conflict(run, entry.append.expected, None)))
             }
-            "broken" => Err(StoreError::corrupt(None, "the run's list holds no record")),
-            other => Err(StoreError::strange(format!("the append script says {other:?}"))),
+            "broken" => Err(RedisStoreError::corrupt(None, "the run's list holds no record")),
+            other => Err(RedisStoreError::strange(format!("the append script says {other:?}"))),
         }
     }
 
     /// Asks for all that makes the head of a run.
-    pub(crate) fn head_call(&self, run: &RunKey) -> Call {
-        Call::each(&HEADS, &Arc::default(), self.layout.run(run))
+    pub(crate) fn head_call(&self, run: &RunKey) -> RedisCall {
+        RedisCall::each(&HEADS, &Arc::default(), self.layout.run(run))
     }
 }
 
 /// Returns a run's index state from its head; `None` if the stored state is not from this store.
-fn stood(run: &RunKey, head: &Head) -> Option<KnownHead> {
+fn known_head(run: &RunKey, head: &StoredHead) -> Option<RedisKnownHead> {
     let member = Member::parse(head.said.member.as_bytes())?;
-    Some(KnownHead {
+    Some(RedisKnownHead {
         head: head.last.id,
         base: head.base,
-        moving: Some(Standing::after(&head.last)),
-        placed: Arc::new(IndexEntry { member, fixed: fixed_places(run, &head.said.facts) }),
+        moving: Some(RunStanding::after(&head.last)),
+        placed: Arc::new(KnownPlace { member, fixed: fixed_places(run, &head.said.facts) }),
     })
 }
 
@@ -314,14 +318,14 @@ struct ActualHead {
 }
 
 impl ActualHead {
-    fn read(run: &RunKey, mut reply: Parts) -> Result<Self, StoreError> {
+    fn read(run: &RunKey, mut reply: ReplyParts) -> Result<Self, RedisStoreError> {
         let head = header_of(&reply.bytes()?, None)?.head();
         let said = RunFactsEntry::read(run, &reply.bytes()?)?;
         Ok(Self { head, said, newest_first: reply.parts()?.collect() })
     }
 
     /// Returns whether the append already ends the log.
-    fn is_repeat(&self, append: &RunAppend) -> Result<bool, StoreError> {
+    fn is_repeat(&self, append: &RunAppend) -> Result<bool, RedisStoreError> {
         let mut kept = Vec::with_capacity(self.newest_first.len());
         for header in &self.newest_first {
             kept.push(header_of(&bytes(header.clone())?, None)?);

@@ -192,14 +192,14 @@ impl fmt::Debug for RedisOptions {
 }
 
 /// The contents of a URL: servers, whether they are a cluster, and options.
-pub(crate) struct Target {
+pub(crate) struct RedisTarget {
     pub(crate) seeds: Vec<ConnectionInfo>,
     pub(crate) is_cluster: bool,
     pub(crate) options: RedisOptions,
 }
 
 /// Reads a URL. No error shows any of it, because it may hold a password.
-pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<Target> {
+pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<RedisTarget> {
     const FORMS: &str =
         "write redis://host:port/db, rediss:// for TLS, or redis-cluster://host:port,host:port";
     let bad = |why: &str| invalid(format!("the store's URL {why}; {FORMS}"));
@@ -252,7 +252,7 @@ pub(crate) fn target(url: &str, mut options: RedisOptions) -> Result<Target> {
         // Its error may repeat what it read.
         info.map_err(|_| bad("cannot be read"))
     });
-    Ok(Target { seeds: seeds.collect::<Result<_>>()?, is_cluster, options })
+    Ok(RedisTarget { seeds: seeds.collect::<Result<_>>()?, is_cluster, options })
 }
 
 /// Returns the address of a server in a form that may be displayed.

@@ -3,10 +3,10 @@
 use ferrata_store::{Record, RecordHeader, RunFacts, RunHead, RunKey, Seq};
 use serde::{Deserialize, Serialize};
 
-use crate::error::StoreError;
+use crate::error::RedisStoreError;
 use crate::header::{header_of, read};
 use crate::layout::{Member, VERSION};
-use crate::reply::Parts;
+use crate::reply::ReplyParts;
 
 /// The facts of a run: the first element of its list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -19,13 +19,13 @@ pub(crate) struct RunFactsEntry {
 
 /// The field that is read first, in every version.
 #[derive(Deserialize)]
-struct Version {
+struct EntryVersion {
     version: Option<u64>,
     /// The version of unreleased layouts.
     layout: Option<u64>,
 }
 
-impl Version {
+impl EntryVersion {
     /// Reads the version; 0 for an unreleased layout.
     fn read(text: &[u8]) -> serde_json::Result<u64> {
         let Self { version, layout } = serde_json::from_slice(text)?;
@@ -47,13 +47,13 @@ impl LayoutMarker {
         serde_json::to_string(&Self { version: VERSION, shards }).unwrap_or_default()
     }
 
-    pub(crate) fn read(text: &str) -> Result<Self, StoreError> {
-        let fault = |error| StoreError::strange(format!("the marker cannot be read ({error})"));
+    pub(crate) fn read(text: &str) -> Result<Self, RedisStoreError> {
+        let fault = |error| RedisStoreError::strange(format!("the marker cannot be read ({error})"));
         // Unreleased versions wrote two numbers.
         let is_unreleased = text.split(' ').all(|number| number.parse::<u64>().is_ok());
         let version = match is_unreleased {
             true => 0,
-            false => Version::read(text.as_bytes()).map_err(fault)?,
+            false => EntryVersion::read(text.as_bytes()).map_err(fault)?,
         };
         check_version(version, "the prefix")?;
         serde_json::from_str(text).map_err(fault)
@@ -61,45 +61,46 @@ impl LayoutMarker {
 }
 
 impl RunFactsEntry {
-    pub(crate) fn write(member: &Member, facts: &RunFacts) -> Result<String, StoreError> {
+    pub(crate) fn write(member: &Member, facts: &RunFacts) -> Result<String, RedisStoreError> {
         let said = Self { version: VERSION, member: member.as_str().to_owned(), facts: facts.clone() };
         serde_json::to_string(&said)
-            .map_err(|error| StoreError::strange(format!("facts without JSON ({error})")))
+            .map_err(|error| RedisStoreError::strange(format!("facts without JSON ({error})")))
     }
 
     /// Reads a run's facts from its list, and refuses the facts of another run.
-    pub(crate) fn read(run: &RunKey, text: &[u8]) -> Result<Self, StoreError> {
+    pub(crate) fn read(run: &RunKey, text: &[u8]) -> Result<Self, RedisStoreError> {
         let said = Self::read_any(text)?;
         match Member::parse(said.member.as_bytes()).and_then(|member| member.run()) {
             Some(named) if named == *run => Ok(said),
-            _ => Err(StoreError::stranger()),
+            _ => Err(RedisStoreError::wrong_run()),
         }
     }
 
-    fn read_any(text: &[u8]) -> Result<Self, StoreError> {
-        let fault =
-            |error| StoreError::corrupt(None, format!("what is said of the run cannot be read ({error})"));
-        check_version(Version::read(text).map_err(fault)?, "the run")?;
+    fn read_any(text: &[u8]) -> Result<Self, RedisStoreError> {
+        let fault = |error| {
+            RedisStoreError::corrupt(None, format!("what is said of the run cannot be read ({error})"))
+        };
+        check_version(EntryVersion::read(text).map_err(fault)?, "the run")?;
         serde_json::from_slice(text).map_err(fault)
     }
 }
 
 /// Refuses a version that this library does not read.
-fn check_version(version: u64, whose: &str) -> Result<(), StoreError> {
+fn check_version(version: u64, whose: &str) -> Result<(), RedisStoreError> {
     match version {
         VERSION => Ok(()),
-        0 => Err(StoreError::Unfit {
+        0 => Err(RedisStoreError::Unfit {
             what: format!(
                 "an unreleased version made {whose}, which no release reads; start anew: use another prefix, or remove the keys"
             ),
         }),
-        newer => Err(StoreError::Newer { what: format!("{whose} has version {newer},") }),
+        newer => Err(RedisStoreError::Newer { what: format!("{whose} has version {newer},") }),
     }
 }
 
 /// A run without its log.
 #[derive(Debug)]
-pub(crate) struct Head {
+pub(crate) struct StoredHead {
     pub(crate) last: RecordHeader,
     /// The number of the newest base.
     pub(crate) base: Seq,
@@ -107,13 +108,13 @@ pub(crate) struct Head {
     pub(crate) said: RunFactsEntry,
 }
 
-impl Head {
+impl StoredHead {
     /// Reads the reply to the script of heads; `None` if there is no such run.
-    pub(crate) fn read(run: &RunKey, reply: redis::Value) -> Result<Option<Self>, StoreError> {
+    pub(crate) fn read(run: &RunKey, reply: redis::Value) -> Result<Option<Self>, RedisStoreError> {
         if matches!(reply, redis::Value::Int(_)) {
             return Ok(None);
         }
-        let mut reply = Parts::of(reply)?;
+        let mut reply = ReplyParts::of(reply)?;
         let said = RunFactsEntry::read(run, &reply.bytes()?)?;
         let first = header_of(&reply.bytes()?, None)?.seq;
         let (last, base) = read(&reply.bytes()?, None)?;
@@ -126,7 +127,7 @@ impl Head {
 }
 
 /// Reads headers and bodies in turns.
-pub(crate) fn records_of(mut parts: Parts) -> Result<Vec<Record>, StoreError> {
+pub(crate) fn records_of(mut parts: ReplyParts) -> Result<Vec<Record>, RedisStoreError> {
     let mut records = Vec::with_capacity(parts.len() / 2);
     while parts.len() >= 2 {
         let (header, body) = (parts.bytes()?, parts.bytes()?);

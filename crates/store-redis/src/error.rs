@@ -6,7 +6,7 @@ use thiserror::Error as ThisError;
 
 /// Everything that can fail.
 #[derive(Clone, Debug, ThisError)]
-pub(crate) enum StoreError {
+pub(crate) enum RedisStoreError {
     /// There was no connection, so nothing was sent.
     #[error("{server} cannot be reached; see that it runs and that the network lets this process in")]
     Unreachable { server: String, source: RedisError },
@@ -126,14 +126,14 @@ fn meaning(code: &str, detail: Option<&str>) -> (ErrorKind, &'static str) {
 
 /// The effect that a call with a lost reply may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doubt {
+pub(crate) enum RedisCallEffect {
     /// The record may have been written: retry the same append.
     Written,
     /// No relevant effect: call again.
     None,
 }
 
-impl StoreError {
+impl RedisStoreError {
     pub(crate) fn refused(server: &str, error: &ServerError) -> Self {
         let detail = error.details().map(str::to_owned);
         Self::Refused { server: server.to_owned(), code: error.code().to_owned(), detail }
@@ -167,7 +167,7 @@ impl StoreError {
     }
 
     /// The list of a run names another one.
-    pub(crate) fn stranger() -> Self {
+    pub(crate) fn wrong_run() -> Self {
         Self::corrupt(None, "the run's list is that of another run")
     }
 
@@ -188,10 +188,10 @@ impl StoreError {
         is_unreadable || self.code() == Some("WRONGTYPE")
     }
 
-    pub(crate) fn kind(&self, doubt: Doubt) -> ErrorKind {
+    pub(crate) fn kind(&self, doubt: RedisCallEffect) -> ErrorKind {
         match self {
             Self::Unreachable { .. } | Self::StoodStill => ErrorKind::Unavailable,
-            Self::Lost { .. } if doubt == Doubt::None => ErrorKind::Unavailable,
+            Self::Lost { .. } if doubt == RedisCallEffect::None => ErrorKind::Unavailable,
             Self::Lost { .. } | Self::Replicas { .. } | Self::Unwaited { .. } => ErrorKind::Indeterminate,
             Self::Refused { code, detail, .. } => meaning(code, detail.as_deref()).0,
             Self::Strange { .. } | Self::Corrupt { .. } => ErrorKind::Corrupt,
@@ -199,7 +199,7 @@ impl StoreError {
         }
     }
 
-    pub(crate) fn into_error(self, operation: &'static str, doubt: Doubt) -> Error {
+    pub(crate) fn into_error(self, operation: &'static str, doubt: RedisCallEffect) -> Error {
         let mut error = Error::new(self.kind(doubt), self.to_string()).with_operation(operation);
         if let Self::Corrupt { seq: Some(seq), .. } = &self {
             error = error.with_seq(*seq);
@@ -210,7 +210,7 @@ impl StoreError {
         }
     }
 
-    pub(crate) fn of_run(self, operation: &'static str, run: &RunKey, doubt: Doubt) -> Error {
+    pub(crate) fn of_run(self, operation: &'static str, run: &RunKey, doubt: RedisCallEffect) -> Error {
         self.into_error(operation, doubt).with_run(run)
     }
 }

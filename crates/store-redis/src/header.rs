@@ -1,32 +1,35 @@
 //! Headers as they are stored, in the bytes of [`binary`]: reading gives a value or a typed fault.
 
 use bytes::Bytes;
-use ferrata_store::codec::binary::{self, Unreadable};
+use ferrata_store::codec::binary::{self, InvalidHeader};
 use ferrata_store::{FORMAT, RecordHeader, Seq};
 
-use crate::error::StoreError;
+use crate::error::RedisStoreError;
 
 /// Encodes a header; `base` is the number of the newest base up to it.
-pub(crate) fn write_header(header: &RecordHeader, base: Seq) -> Result<Bytes, StoreError> {
-    binary::write(header, base).ok_or_else(|| StoreError::strange("a record without a base before it"))
+pub(crate) fn write_header(header: &RecordHeader, base: Seq) -> Result<Bytes, RedisStoreError> {
+    binary::write(header, base).ok_or_else(|| RedisStoreError::strange("a record without a base before it"))
 }
 
 /// Reads a header; `seq` is the number it must have.
-pub(crate) fn header_of(text: &[u8], seq: Option<Seq>) -> Result<RecordHeader, StoreError> {
+pub(crate) fn header_of(text: &[u8], seq: Option<Seq>) -> Result<RecordHeader, RedisStoreError> {
     let header = read(text, seq)?.0;
     if let Some(seq) = seq.filter(|seq| *seq != header.seq) {
-        return Err(StoreError::corrupt(Some(seq), format!("record {} stands in its place", header.seq)));
+        return Err(RedisStoreError::corrupt(
+            Some(seq),
+            format!("record {} stands in its place", header.seq),
+        ));
     }
     Ok(header)
 }
 
 /// Reads a header, and the number of the newest base up to it.
-pub(crate) fn read(text: &[u8], seq: Option<Seq>) -> Result<(RecordHeader, Seq), StoreError> {
+pub(crate) fn read(text: &[u8], seq: Option<Seq>) -> Result<(RecordHeader, Seq), RedisStoreError> {
     binary::read(text).map_err(|unreadable| match unreadable {
-        Unreadable::Newer { seq, format } => StoreError::Newer {
+        InvalidHeader::Newer { seq, format } => RedisStoreError::Newer {
             what: format!("record {seq} has format {format}, this version reads up to {FORMAT}: it is"),
         },
-        Unreadable::Damaged => StoreError::corrupt(seq, "the record's header cannot be read"),
+        InvalidHeader::Damaged => RedisStoreError::corrupt(seq, "the record's header cannot be read"),
     })
 }
 
@@ -45,7 +48,7 @@ mod tests {
             let text = write_header(&header, base).unwrap();
             assert_eq!(header_of(&text, Some(header.seq)).unwrap(), header);
             let other = Some(header.seq.next());
-            assert!(matches!(header_of(&text, other), Err(StoreError::Corrupt { .. })));
+            assert!(matches!(header_of(&text, other), Err(RedisStoreError::Corrupt { .. })));
         }
     }
 
@@ -55,7 +58,7 @@ mod tests {
         let mut text = write_header(header, Seq::new(0)).unwrap().to_vec();
         // Behind the id and a number of two bytes.
         text[18] = 2;
-        assert!(matches!(header_of(&text, None), Err(StoreError::Newer { .. })));
-        assert!(matches!(header_of(&text[..10], None), Err(StoreError::Corrupt { .. })));
+        assert!(matches!(header_of(&text, None), Err(RedisStoreError::Newer { .. })));
+        assert!(matches!(header_of(&text[..10], None), Err(RedisStoreError::Corrupt { .. })));
     }
 }

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ferrata_store::index::Standing;
+use ferrata_store::index::RunStanding;
 use ferrata_store::{RunKey, Seq};
 
-use crate::layout::{Layout, Member, moving_places, place, shard_of};
-use crate::link::Call;
+use crate::layout::{Member, RedisKeys, moving_places, place, shard_of};
+use crate::link::RedisCall;
 use crate::scripts::INDEX;
 
 /// Creates calls to the index.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
-    layout: Layout,
+    layout: RedisKeys,
     shards: u16,
     /// The script's argument that all changes share: the grace in milliseconds.
     common: Arc<[Bytes]>,
@@ -30,11 +30,11 @@ pub(crate) struct Placement<'a> {
     /// The fixed places of the run.
     pub(crate) fixed: &'a [String],
     /// The state of the run with that record.
-    pub(crate) moving: Standing,
+    pub(crate) moving: RunStanding,
 }
 
 impl Index {
-    pub(crate) fn new(layout: Layout, shards: u16, stale_after: Duration) -> Self {
+    pub(crate) fn new(layout: RedisKeys, shards: u16, stale_after: Duration) -> Self {
         Self { layout, shards, common: Arc::from([stale_after.as_millis().to_string().into()]) }
     }
 
@@ -49,8 +49,8 @@ impl Index {
         member: &Member,
         seq: Seq,
         places: Vec<Bytes>,
-    ) -> Call {
-        let mut call = Call::each(&INDEX, &self.common, self.catalog(run))
+    ) -> RedisCall {
+        let mut call = RedisCall::each(&INDEX, &self.common, self.catalog(run))
             .with_more_keys()
             .arg(Bytes::from_static(operation.as_bytes()))
             .arg(member.as_str().to_owned())
@@ -67,7 +67,7 @@ impl Index {
     }
 
     /// Returns the arguments with which the append's script keeps these places and removes the others in the same step.
-    pub(crate) fn beside(&self, standing: &Placement<'_>) -> Vec<Bytes> {
+    pub(crate) fn append_arguments(&self, standing: &Placement<'_>) -> Vec<Bytes> {
         let member = standing.member.as_str().to_owned();
         let mut parts = vec![self.catalog(standing.run), member.into(), standing.seq.to_string().into()];
         parts.extend(Self::places(standing));
@@ -75,32 +75,32 @@ impl Index {
     }
 
     /// Adds these places, before the record is written.
-    pub(crate) fn announce(&self, standing: &Placement<'_>) -> Call {
+    pub(crate) fn announce(&self, standing: &Placement<'_>) -> RedisCall {
         self.call("announce", standing.run, standing.member, standing.seq, Self::places(standing))
     }
 
     /// Keeps these places and gives up the others, unless a writer announced a later record.
-    pub(crate) fn settle(&self, standing: &Placement<'_>) -> Call {
+    pub(crate) fn settle_call(&self, standing: &Placement<'_>) -> RedisCall {
         self.call("settle", standing.run, standing.member, standing.seq, Self::places(standing))
     }
 
     /// Gives up every place of a life that has ended, or never began.
-    pub(crate) fn forget(&self, run: &RunKey, member: &Member) -> Call {
+    pub(crate) fn remove_call(&self, run: &RunKey, member: &Member) -> RedisCall {
         self.call("forget", run, member, Seq::new(0), Vec::new())
     }
 
     /// Removes every place of a member whose run a reader did not find after `waited`. Keeps a member with a recent announcement at the reader's
     /// start, because its record may have been written since.
-    pub(crate) fn lapse(&self, run: &RunKey, member: &Member, waited: Duration) -> Call {
+    pub(crate) fn lapse(&self, run: &RunKey, member: &Member, waited: Duration) -> RedisCall {
         let waited = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         self.call("lapse", run, member, Seq::new(waited), Vec::new())
     }
 
     /// Tests an operation with keys that belong to no run, in one shard.
-    pub(crate) fn probe(&self, operation: &'static str, shard: u16) -> Call {
+    pub(crate) fn probe(&self, operation: &'static str, shard: u16) -> RedisCall {
         let catalog = format!("{}{}", self.layout.shard(shard), place::CATALOG);
-        let call = Call::each(&INDEX, &self.common, catalog.into()).with_more_keys();
-        [operation, "probe", "0", "1", "o:probe", "0"].into_iter().fold(call, Call::arg)
+        let call = RedisCall::each(&INDEX, &self.common, catalog.into()).with_more_keys();
+        [operation, "probe", "0", "1", "o:probe", "0"].into_iter().fold(call, RedisCall::arg)
     }
 
     /// Into how many shards it is divided.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferrata_store::index::Standing;
+use ferrata_store::index::RunStanding;
 use ferrata_store::{RecordId, RunKey, Seq};
 
 use crate::layout::Member;
@@ -13,33 +13,33 @@ const MOST: usize = 10_000;
 
 /// The places of a run with one record. They are right for as long as that record is the head, for any later writer.
 #[derive(Clone, Debug)]
-pub(crate) struct KnownHead {
+pub(crate) struct RedisKnownHead {
     pub(crate) head: RecordId,
     /// The number of the newest base.
     pub(crate) base: Seq,
     /// Absent for a run that is not yet there.
-    pub(crate) moving: Option<Standing>,
-    pub(crate) placed: Arc<IndexEntry>,
+    pub(crate) moving: Option<RunStanding>,
+    pub(crate) placed: Arc<KnownPlace>,
 }
 
 /// The fixed place of a run.
 #[derive(Debug)]
-pub(crate) struct IndexEntry {
+pub(crate) struct KnownPlace {
     pub(crate) member: Member,
     pub(crate) fixed: Vec<String>,
 }
 
 /// The runs that this process wrote last.
 #[derive(Debug, Default)]
-pub(crate) struct KnownHeads(Mutex<HashMap<RunKey, KnownHead>>);
+pub(crate) struct RedisKnownHeads(Mutex<HashMap<RunKey, RedisKnownHead>>);
 
-impl KnownHeads {
+impl RedisKnownHeads {
     /// Returns where the run stood with this record.
-    pub(crate) fn at(&self, run: &RunKey, head: RecordId) -> Option<KnownHead> {
+    pub(crate) fn at(&self, run: &RunKey, head: RecordId) -> Option<RedisKnownHead> {
         self.runs().get(run).filter(|stood| stood.head == head).cloned()
     }
 
-    pub(crate) fn remember(&self, run: &RunKey, stood: KnownHead) {
+    pub(crate) fn remember(&self, run: &RunKey, stood: RedisKnownHead) {
         let mut runs = self.runs();
         if let Some(known) = runs.get_mut(run) {
             *known = stood;
@@ -52,11 +52,11 @@ impl KnownHeads {
         runs.insert(run.clone(), stood);
     }
 
-    pub(crate) fn forget(&self, run: &RunKey) {
+    pub(crate) fn remove(&self, run: &RunKey) {
         self.runs().remove(run);
     }
 
-    fn runs(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, KnownHead>> {
+    fn runs(&self) -> std::sync::MutexGuard<'_, HashMap<RunKey, RedisKnownHead>> {
         // Every use compares the cached value with the head first.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

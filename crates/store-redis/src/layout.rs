@@ -1,7 +1,7 @@
 //! Every key of the store, and the places of a run in the index. Only this module of the crate builds keys.
 
 use bytes::Bytes;
-use ferrata_store::index::Standing;
+use ferrata_store::index::RunStanding;
 use ferrata_store::{
     ExecutorId, Fingerprint, RecordId, RunFacts, RunId, RunKey, RunStatus, TenantId, Timestamp, WorkflowName,
 };
@@ -19,11 +19,11 @@ const SIGN: u64 = 1 << 63;
 
 /// Spells keys below one prefix.
 #[derive(Clone, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct RedisKeys {
     prefix: String,
 }
 
-impl Layout {
+impl RedisKeys {
     pub(crate) fn new(prefix: String) -> Self {
         Self { prefix }
     }
@@ -172,8 +172,8 @@ pub(crate) mod place {
 }
 
 /// Returns the places of a run in this state, each with its score.
-pub(crate) fn moving_places(standing: &Standing) -> impl Iterator<Item = (String, String)> {
-    let Standing { status, owner, wake_at } = *standing;
+pub(crate) fn moving_places(standing: &RunStanding) -> impl Iterator<Item = (String, String)> {
+    let RunStanding { status, owner, wake_at } = *standing;
     let owner = match owner {
         Some(owner) => Some(place::owner(&owner.to_string())),
         None => (status == RunStatus::InProgress).then(|| place::owner(place::NOBODY)),
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn run_key_parses_back_to_run() {
-        let layout = Layout::new("app".into());
+        let layout = RedisKeys::new("app".into());
         let key = run("acme", "r:1");
         let text = layout.run(&key);
         assert_eq!(text, "app:{acme,r:1}");

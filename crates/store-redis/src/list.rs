@@ -3,20 +3,20 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
-use ferrata_store::index::{Check, IndexEntry, Standing};
+use ferrata_store::index::{EntryCheck, IndexEntry, RunStanding};
 use ferrata_store::{
     ExecutorId, Listing, Page, Paged, Result, RunFilter, RunHead, RunKey, RunPlace, RunQuery, Seq, Timestamp,
 };
 use redis::Value;
 
-use crate::entry::Head;
-use crate::error::{Doubt, StoreError};
+use crate::entry::StoredHead;
+use crate::error::{RedisCallEffect, RedisStoreError};
 use crate::index::{Index, Placement};
 use crate::layout::{Member, fixed_places, moving_places, name, place, place_in_time};
-use crate::link::Call;
-use crate::merge::{Candidate, Merge, Range};
-use crate::reply::{Parts, bytes, text};
-use crate::store::Inner;
+use crate::link::RedisCall;
+use crate::merge::{Range, RunCandidate, SetMerge};
+use crate::reply::{ReplyParts, bytes, text};
+use crate::store::RedisInner;
 
 const OPERATION: &str = "store.runs";
 
@@ -26,12 +26,12 @@ const LOOK: usize = 500;
 /// The maximum number of index entries that one listing repairs, so that a page never takes long.
 const REPAIRS: usize = 200;
 
-impl Inner {
+impl RedisInner {
     pub(crate) async fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>> {
         let listing = Listing::of_runs(query, page.order);
         let after = listing.after(page).map_err(|error| error.with_operation(OPERATION))?;
         let listed = self.list(query, page, listing, after).await;
-        listed.unwrap_or_else(|fault| Err(fault.into_error(OPERATION, Doubt::None)))
+        listed.unwrap_or_else(|fault| Err(fault.into_error(OPERATION, RedisCallEffect::None)))
     }
 
     /// Lists a page. An error within is that of a run.
@@ -41,17 +41,17 @@ impl Inner {
         page: &Page,
         listing: Listing,
         after: Option<RunPlace>,
-    ) -> Result<Result<Paged<RunHead>>, StoreError> {
+    ) -> Result<Result<Paged<RunHead>>, RedisStoreError> {
         let index = self.index().await?;
         let began = self.clock.monotonic();
         let now = self.now().await?;
         let after = after.map(|after| format!("{},{}", place_in_time(after.created), name(&after.run)));
         let range = Range::new(page.order, after.as_deref(), query.created_from, query.created_before);
         let mut source = if query.filter == RunFilter::Due {
-            Merge::listed(self.due(index, now).await?, &range)
+            SetMerge::listed(self.due(index, now).await?, &range)
         } else {
             let places = self.narrowest(index, query).await?;
-            Merge::of(
+            SetMerge::of(
                 places.iter().flat_map(|place| index.keys(place).map(|key| (place.clone(), key))),
                 &range,
             )
@@ -79,7 +79,7 @@ impl Inner {
                     // No run, or another life of it: announced and not yet written, or gone.
                     Ok(_) => unborn.push((run, candidate.member)),
                     Err(fault) if fault.is_of_run() && query.fails_without(&run) => {
-                        return Ok(Err(fault.of_run(OPERATION, &run, Doubt::None)));
+                        return Ok(Err(fault.of_run(OPERATION, &run, RedisCallEffect::None)));
                     }
                     Err(fault) if fault.is_of_run() => {
                         tracing::warn!(%run, %fault, "left an unreadable run out of a listing");
@@ -101,15 +101,15 @@ impl Inner {
     }
 
     /// Reads the server's clock.
-    pub(crate) async fn now(&self) -> Result<Timestamp, StoreError> {
-        let reply = self.link.call(Call::plain(&["TIME"], Bytes::new()).without_keys()).await?;
-        let mut reply = Parts::of(reply)?;
+    pub(crate) async fn now(&self) -> Result<Timestamp, RedisStoreError> {
+        let reply = self.link.call(RedisCall::plain(&["TIME"], Bytes::new()).without_keys()).await?;
+        let mut reply = ReplyParts::of(reply)?;
         let ms = reply.number()?.saturating_mul(1_000).saturating_add(reply.number()? / 1_000);
         Ok(Timestamp::from_unix_ms(i64::try_from(ms).unwrap_or(i64::MAX)))
     }
 
     /// Returns the places whose runs together are all that may meet the query, and are the fewest.
-    async fn narrowest(&self, index: &Index, query: &RunQuery) -> Result<Vec<String>, StoreError> {
+    async fn narrowest(&self, index: &Index, query: &RunQuery) -> Result<Vec<String>, RedisStoreError> {
         let mut groups: Vec<Vec<String>> = Vec::new();
         if query.filter == RunFilter::Orphaned {
             groups.push(self.ownerless(index).await?);
@@ -131,7 +131,7 @@ impl Inner {
         let mut owners = Vec::new();
         for (group, places) in groups.iter().enumerate() {
             for key in places.iter().flat_map(|place| index.keys(place)) {
-                calls.push(Call::plain(&["ZCARD"], key));
+                calls.push(RedisCall::plain(&["ZCARD"], key));
                 owners.push(group);
             }
         }
@@ -146,11 +146,11 @@ impl Inner {
     }
 
     /// Returns the places of runs whose owner is not alive, or that have none.
-    async fn ownerless(&self, index: &Index) -> Result<Vec<String>, StoreError> {
-        let calls = index.keys(place::OWNERS).map(|key| Call::plain(&["SMEMBERS"], key)).collect();
+    async fn ownerless(&self, index: &Index) -> Result<Vec<String>, RedisStoreError> {
+        let calls = index.keys(place::OWNERS).map(|key| RedisCall::plain(&["SMEMBERS"], key)).collect();
         let mut owners = BTreeSet::new();
         for reply in self.link.many(calls, None).await {
-            for owner in Parts::of(reply?)? {
+            for owner in ReplyParts::of(reply?)? {
                 owners.insert(text(owner)?);
             }
         }
@@ -168,22 +168,23 @@ impl Inner {
     pub(crate) async fn alive(
         &self,
         executors: &[ExecutorId],
-    ) -> Result<HashMap<ExecutorId, bool>, StoreError> {
-        let calls = executors.iter().map(|id| Call::plain(&["EXISTS"], self.layout.executor(id))).collect();
+    ) -> Result<HashMap<ExecutorId, bool>, RedisStoreError> {
+        let calls =
+            executors.iter().map(|id| RedisCall::plain(&["EXISTS"], self.layout.executor(id))).collect();
         let replies = self.link.many(calls, None).await;
         executors.iter().zip(replies).map(|(id, reply)| Ok((*id, reply? == Value::Int(1)))).collect()
     }
 
     /// Returns the runs whose time has come, as the index has it.
-    async fn due(&self, index: &Index, now: Timestamp) -> Result<Vec<Candidate>, StoreError> {
+    async fn due(&self, index: &Index, now: Timestamp) -> Result<Vec<RunCandidate>, RedisStoreError> {
         // Scores are floating-point numbers; one more millisecond makes up for their rounding, and the head decides.
         let until = now.unix_ms().saturating_add(1).to_string();
-        let call = |key| Call::plain(&["ZRANGE"], key).arg("-inf").arg(until.clone()).arg("BYSCORE");
+        let call = |key| RedisCall::plain(&["ZRANGE"], key).arg("-inf").arg(until.clone()).arg("BYSCORE");
         let mut found = Vec::new();
         for reply in self.link.many(index.keys(place::DUE).map(call).collect(), None).await {
-            for member in Parts::of(reply?)? {
+            for member in ReplyParts::of(reply?)? {
                 let member = Member::parse(&bytes(member)?);
-                found.extend(member.map(|member| Candidate { member, place: place::DUE.to_owned() }));
+                found.extend(member.map(|member| RunCandidate { member, place: place::DUE.to_owned() }));
             }
         }
         Ok(found)
@@ -192,16 +193,19 @@ impl Inner {
     /// Reads the heads of candidates, and whether their owners are alive.
     async fn heads(
         &self,
-        candidates: Vec<Candidate>,
-    ) -> Result<Vec<(Candidate, Result<Option<(Head, bool)>, StoreError>)>, StoreError> {
+        candidates: Vec<RunCandidate>,
+    ) -> Result<Vec<(RunCandidate, Result<Option<(StoredHead, bool)>, RedisStoreError>)>, RedisStoreError>
+    {
         let runs: Vec<RunKey> = candidates.iter().filter_map(|candidate| candidate.member.run()).collect();
         let replies = self.link.many(runs.iter().map(|run| self.head_call(run)).collect(), None).await;
         let heads: Vec<_> =
-            replies.into_iter().zip(&runs).map(|(reply, run)| Head::read(run, reply?)).collect();
-        let owner_of = |head: &Result<Option<Head>, StoreError>| head.as_ref().ok()?.as_ref()?.last.owner;
+            replies.into_iter().zip(&runs).map(|(reply, run)| StoredHead::read(run, reply?)).collect();
+        let owner_of =
+            |head: &Result<Option<StoredHead>, RedisStoreError>| head.as_ref().ok()?.as_ref()?.last.owner;
         let owners: BTreeSet<ExecutorId> = heads.iter().filter_map(owner_of).collect();
         let alive = self.alive(&owners.into_iter().collect::<Vec<_>>()).await?;
-        let is_alive = |head: &Head| head.last.owner.is_some_and(|owner| alive.get(&owner) == Some(&true));
+        let is_alive =
+            |head: &StoredHead| head.last.owner.is_some_and(|owner| alive.get(&owner) == Some(&true));
         let heads = heads.into_iter().map(|head| {
             head.map(|head| {
                 head.map(|head| {
@@ -215,22 +219,27 @@ impl Inner {
 }
 
 /// Takes a run out of a place it has left.
-fn stale_place(index: &Index, run: &RunKey, candidate: &Candidate, head: &Head) -> Option<Call> {
-    let (moving, fixed) = (Standing::after(&head.last), fixed_places(run, &head.said.facts));
+fn stale_place(
+    index: &Index,
+    run: &RunKey,
+    candidate: &RunCandidate,
+    head: &StoredHead,
+) -> Option<RedisCall> {
+    let (moving, fixed) = (RunStanding::after(&head.last), fixed_places(run, &head.said.facts));
     let shown = ListedPlace { candidate, fixed: &fixed };
     match shown.check(Some((&candidate.member, head.last.seq, &moving))) {
-        Check::Stale => {
+        EntryCheck::Stale => {
             let placement =
                 Placement { run, member: &candidate.member, seq: head.last.seq, fixed: &fixed, moving };
-            Some(index.settle(&placement))
+            Some(index.settle_call(&placement))
         }
-        Check::Stands | Check::Ahead | Check::Unborn => None,
+        EntryCheck::Stands | EntryCheck::Ahead | EntryCheck::Unborn => None,
     }
 }
 
 /// A place in which a run was found, of a life that is there.
 struct ListedPlace<'a> {
-    candidate: &'a Candidate,
+    candidate: &'a RunCandidate,
     fixed: &'a [String],
 }
 
@@ -246,7 +255,7 @@ impl IndexEntry for ListedPlace<'_> {
         None
     }
 
-    fn holds(&self, standing: &Standing) -> bool {
+    fn holds(&self, standing: &RunStanding) -> bool {
         self.fixed.contains(&self.candidate.place)
             || moving_places(standing).any(|(place, _)| place == self.candidate.place)
     }

@@ -5,17 +5,17 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use ferrata_store::{Order, Timestamp};
 
-use crate::error::StoreError;
+use crate::error::RedisStoreError;
 use crate::layout::{Member, place_in_time};
-use crate::link::{Call, Link};
-use crate::reply::{Parts, bytes};
+use crate::link::{RedisCall, RedisLink};
+use crate::reply::{ReplyParts, bytes};
 
 /// The most members read from one sorted set at once.
 const CHUNK: usize = 500;
 
 /// A run that may meet a query.
 #[derive(Clone, Debug)]
-pub(crate) struct Candidate {
+pub(crate) struct RunCandidate {
     pub(crate) member: Member,
     /// The place it was found in.
     pub(crate) place: String,
@@ -68,7 +68,7 @@ impl Range {
     }
 
     /// Goes on behind this member.
-    fn go_on(&mut self, last: &Member) {
+    fn continue_after(&mut self, last: &Member) {
         match self.order {
             Order::OldestFirst | Order::Any => self.lower = format!("({}", last.as_str()),
             Order::NewestFirst => self.upper = format!("({}", last.as_str()),
@@ -78,7 +78,7 @@ impl Range {
 
 /// One sorted set.
 #[derive(Debug)]
-struct Source {
+struct SortedSet {
     place: String,
     key: Bytes,
     range: Range,
@@ -88,21 +88,26 @@ struct Source {
 
 /// Sorted sets as one.
 #[derive(Debug)]
-pub(crate) struct Merge {
-    sources: Vec<Source>,
+pub(crate) struct SetMerge {
+    sources: Vec<SortedSet>,
     order: Range,
     last: Option<Member>,
 }
 
-impl Merge {
+impl SetMerge {
     pub(crate) fn of(sets: impl Iterator<Item = (String, Bytes)>, range: &Range) -> Self {
-        let source =
-            |(place, key)| Source { place, key, range: range.clone(), read: VecDeque::new(), is_over: false };
+        let source = |(place, key)| SortedSet {
+            place,
+            key,
+            range: range.clone(),
+            read: VecDeque::new(),
+            is_over: false,
+        };
         Self { sources: sets.map(source).collect(), order: range.clone(), last: None }
     }
 
     /// Already read candidates, in any order.
-    pub(crate) fn listed(mut candidates: Vec<Candidate>, range: &Range) -> Self {
+    pub(crate) fn listed(mut candidates: Vec<RunCandidate>, range: &Range) -> Self {
         candidates.retain(|candidate| range.holds(&candidate.member));
         candidates.sort_by(|one, other| match range.order {
             Order::OldestFirst | Order::Any => one.member.cmp(&other.member),
@@ -110,12 +115,16 @@ impl Merge {
         });
         let place = candidates.first().map(|candidate| candidate.place.clone()).unwrap_or_default();
         let read = candidates.into_iter().map(|candidate| candidate.member).collect();
-        let source = Source { place, key: Bytes::new(), range: range.clone(), read, is_over: true };
+        let source = SortedSet { place, key: Bytes::new(), range: range.clone(), read, is_over: true };
         Self { sources: vec![source], order: range.clone(), last: None }
     }
 
     /// Returns up to `count` more candidates; none says that there are no more.
-    pub(crate) async fn next(&mut self, link: &Link, count: usize) -> Result<Vec<Candidate>, StoreError> {
+    pub(crate) async fn next(
+        &mut self,
+        link: &RedisLink,
+        count: usize,
+    ) -> Result<Vec<RunCandidate>, RedisStoreError> {
         let mut found = Vec::new();
         while found.len() < count {
             self.fill(link, count).await?;
@@ -125,7 +134,7 @@ impl Merge {
             // The same run in two places is one candidate.
             if self.last.as_ref() != Some(&member) {
                 self.last = Some(member.clone());
-                found.push(Candidate { member, place: source.place.clone() });
+                found.push(RunCandidate { member, place: source.place.clone() });
             }
         }
         Ok(found)
@@ -145,18 +154,18 @@ impl Merge {
     }
 
     /// Reads on in every source that has run dry, since its next member may be the first of all.
-    async fn fill(&mut self, link: &Link, count: usize) -> Result<(), StoreError> {
-        let mut dry: Vec<&mut Source> =
+    async fn fill(&mut self, link: &RedisLink, count: usize) -> Result<(), RedisStoreError> {
+        let mut dry: Vec<&mut SortedSet> =
             self.sources.iter_mut().filter(|source| !source.is_over && source.read.is_empty()).collect();
         if dry.is_empty() {
             return Ok(());
         }
         let chunk = count.clamp(1, CHUNK);
-        let calls: Vec<Call> = dry
+        let calls: Vec<RedisCall> = dry
             .iter()
             .map(|source| {
                 let Range { order, lower, upper } = source.range.clone();
-                let call = Call::plain(&["ZRANGE"], source.key.clone());
+                let call = RedisCall::plain(&["ZRANGE"], source.key.clone());
                 let call = match order {
                     Order::OldestFirst | Order::Any => call.arg(lower).arg(upper).arg("BYLEX"),
                     Order::NewestFirst => call.arg(upper).arg(lower).arg("BYLEX").arg("REV"),
@@ -166,7 +175,7 @@ impl Merge {
             .collect();
         for (source, reply) in dry.iter_mut().zip(link.many(calls, None).await) {
             let mut count = 0;
-            for member in Parts::of(reply?)? {
+            for member in ReplyParts::of(reply?)? {
                 count += 1;
                 match Member::parse(&bytes(member)?) {
                     Some(member) => source.read.push_back(member),
@@ -178,7 +187,7 @@ impl Merge {
             }
             source.is_over = count < chunk;
             match source.read.back() {
-                Some(last) => source.range.go_on(last),
+                Some(last) => source.range.continue_after(last),
                 // Only foreign entries: the position after them is unknown.
                 None => source.is_over = true,
             }

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ferrata_store::{
-    Clock, Error, ErrorKind, HeadRef, IdSource as _, Notice, Notices, RandomIds, RunKey, SystemClock, Texts,
-    within,
+    Clock, Error, ErrorKind, HeadRef, IdSource as _, Notice, Notices, RandomIds, RelayTexts, RunKey,
+    SystemClock, within,
 };
 use futures_util::StreamExt as _;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::AbortHandle;
 
-use crate::error::StoreError;
-use crate::layout::{Layout, parse_name};
-use crate::link::Link;
+use crate::error::RedisStoreError;
+use crate::layout::{RedisKeys, parse_name};
+use crate::link::RedisLink;
 
 /// The number of notices that a slow subscriber may lag before it gets a notice of missed ones.
 const NOTICES: usize = 1_024;
@@ -34,15 +34,15 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// The one connection that hears notices, once there is a subscriber.
 #[derive(Debug)]
-pub(crate) struct NoticeListener {
+pub(crate) struct RedisListener {
     /// The word at the end of this store's own notices; no run has this name. This process notified its subscribers of them already, with the head.
     tag: String,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<ListenerTask>>,
 }
 
 #[derive(Debug)]
-struct Running {
-    heard: Arc<NoticeSubscribers>,
+struct ListenerTask {
+    heard: Arc<RedisSubscribers>,
     task: AbortHandle,
     /// Dropped with the store, which ends the task.
     _store: oneshot::Sender<()>,
@@ -50,7 +50,7 @@ struct Running {
 
 /// Subscribers of incoming notices.
 #[derive(Debug)]
-struct NoticeSubscribers {
+struct RedisSubscribers {
     runs: broadcast::Sender<Notice>,
     said: broadcast::Sender<Arc<str>>,
     /// Whether the server has confirmed that this process listens for messages.
@@ -67,7 +67,7 @@ enum ListenState {
     Forbidden,
 }
 
-impl NoticeListener {
+impl RedisListener {
     pub(crate) fn new() -> Self {
         // Chance is enough: two stores with the same tag would not hear each other, and poll.
         let tag = RandomIds::new().next(SystemClock::new().now()).simple();
@@ -80,7 +80,7 @@ impl NoticeListener {
     }
 
     /// Notifies the subscribers of this store that an append gave a run this head.
-    pub(crate) fn tell(&self, run: &RunKey, head: HeadRef) {
+    pub(crate) fn notify_local(&self, run: &RunKey, head: HeadRef) {
         if let Some(running) = &*self.running() {
             // The send fails if there is no subscriber.
             let _ = running.heard.runs.send(Notice::new(run.clone()).with_head(head));
@@ -88,12 +88,16 @@ impl NoticeListener {
     }
 
     /// Returns a receiver of notices; `None` outside of a tokio runtime, where no task could listen.
-    pub(crate) fn subscribe(&self, link: &Arc<Link>, layout: &Layout) -> Option<Notices> {
+    pub(crate) fn subscribe(&self, link: &Arc<RedisLink>, layout: &RedisKeys) -> Option<Notices> {
         Some(Notices::new(self.listen(link, layout)?.runs.subscribe()))
     }
 
     /// Returns a receiver of messages, once the server has confirmed that this process listens.
-    pub(crate) async fn hear(&self, link: &Arc<Link>, layout: &Layout) -> ferrata_store::Result<Texts> {
+    pub(crate) async fn subscribe_texts(
+        &self,
+        link: &Arc<RedisLink>,
+        layout: &RedisKeys,
+    ) -> ferrata_store::Result<RelayTexts> {
         let refuse = |kind, message: &str| Err(Error::new(kind, message).with_operation("store.hear"));
         let Some(heard) = self.listen(link, layout) else {
             return refuse(ErrorKind::Unavailable, "there is no tokio runtime; call this within one");
@@ -102,7 +106,7 @@ impl NoticeListener {
         let known = listens.wait_for(|listens| *listens != ListenState::No);
         let listens = within(&SystemClock::new(), PATIENCE, known).await.and_then(Result::ok).map(|now| *now);
         match listens {
-            Some(ListenState::Yes) => Ok(Texts::new(receiver)),
+            Some(ListenState::Yes) => Ok(RelayTexts::new(receiver)),
             Some(ListenState::Forbidden) => {
                 let channel = String::from_utf8_lossy(&layout.said_channel()).into_owned();
                 refuse(
@@ -118,7 +122,7 @@ impl NoticeListener {
     }
 
     /// Begins to listen, unless that has begun.
-    fn listen(&self, link: &Arc<Link>, layout: &Layout) -> Option<Arc<NoticeSubscribers>> {
+    fn listen(&self, link: &Arc<RedisLink>, layout: &RedisKeys) -> Option<Arc<RedisSubscribers>> {
         let mut running = self.running();
         if let Some(running) = running.as_ref().filter(|running| !running.task.is_finished()) {
             return Some(Arc::clone(&running.heard));
@@ -129,29 +133,34 @@ impl NoticeListener {
             Some(ended) => ended.heard,
             None => {
                 let (runs, said) = (broadcast::Sender::new(NOTICES), broadcast::Sender::new(NOTICES));
-                Arc::new(NoticeSubscribers { runs, said, listens: watch::Sender::new(ListenState::No) })
+                Arc::new(RedisSubscribers { runs, said, listens: watch::Sender::new(ListenState::No) })
             }
         };
         heard.listens.send_replace(ListenState::No);
         let (store, gone) = oneshot::channel();
         let channels = [layout.channel(), layout.said_channel()];
-        let task =
-            runtime.spawn(hear(Arc::clone(link), channels, self.tag.clone(), Arc::clone(&heard), gone));
-        *running = Some(Running { heard: Arc::clone(&heard), task: task.abort_handle(), _store: store });
+        let task = runtime.spawn(run_listener(
+            Arc::clone(link),
+            channels,
+            self.tag.clone(),
+            Arc::clone(&heard),
+            gone,
+        ));
+        *running = Some(ListenerTask { heard: Arc::clone(&heard), task: task.abort_handle(), _store: store });
         Some(heard)
     }
 
-    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+    fn running(&self) -> MutexGuard<'_, Option<ListenerTask>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Forwards notices. Ends with the store.
-async fn hear(
-    link: Arc<Link>,
+async fn run_listener(
+    link: Arc<RedisLink>,
     channels: [Bytes; 2],
     tag: String,
-    to: Arc<NoticeSubscribers>,
+    to: Arc<RedisSubscribers>,
     gone: oneshot::Receiver<()>,
 ) {
     let clock = SystemClock::new();
@@ -172,14 +181,14 @@ async fn hear(
 
 /// Listens on one connection until it ends.
 async fn listen(
-    link: &Link,
+    link: &RedisLink,
     [channel, said]: &[Bytes; 2],
     tag: &str,
-    to: &NoticeSubscribers,
+    to: &RedisSubscribers,
     attempt: usize,
-) -> Result<(), StoreError> {
+) -> Result<(), RedisStoreError> {
     let node = link.listener(attempt).await?;
-    let lost = |source| StoreError::connecting(&node.name, source);
+    let lost = |source| RedisStoreError::connecting(&node.name, source);
     let (mut heard, mut messages) = link.in_time(node.subscribe()).await?.split();
     link.in_time(async { heard.subscribe(&channel[..]).await.map_err(lost) }).await?;
     // The user may have permission for the other channel only.

@@ -2,8 +2,8 @@
 
 use redis::Value;
 
-use crate::error::StoreError;
-use crate::link::Node;
+use crate::error::RedisStoreError;
+use crate::link::RedisNode;
 use crate::reply;
 
 /// The failure that an acknowledged record on the server survives, weakest first.
@@ -73,7 +73,7 @@ pub(crate) struct Settings {
 }
 
 /// Asks a server. A refusal (services that sell Redis forbid `CONFIG`) is no error: then less is known.
-pub(crate) async fn ask(node: &Node) -> Result<Settings, StoreError> {
+pub(crate) async fn read_settings(node: &RedisNode) -> Result<Settings, RedisStoreError> {
     let mut info = redis::cmd("INFO");
     info.arg("server").arg("memory").arg("persistence");
     let info = allowed(node.ask(info).await)?.map(reply::text).transpose()?.unwrap_or_default();
@@ -84,17 +84,17 @@ pub(crate) async fn ask(node: &Node) -> Result<Settings, StoreError> {
 }
 
 /// Asks a server again for what an operator may set while it runs.
-pub(crate) async fn ask_again(node: &Node) -> Result<Option<String>, StoreError> {
+pub(crate) async fn reread_settings(node: &RedisNode) -> Result<Option<String>, RedisStoreError> {
     let mut info = redis::cmd("INFO");
     info.arg("memory");
     let info = allowed(node.ask(info).await)?.map(reply::text).transpose()?.unwrap_or_default();
     Ok(settings(&info, &[]).objection())
 }
 
-fn allowed(reply: Result<Value, StoreError>) -> Result<Option<Value>, StoreError> {
+fn allowed(reply: Result<Value, RedisStoreError>) -> Result<Option<Value>, RedisStoreError> {
     match reply {
         Ok(value) => Ok(Some(value)),
-        Err(StoreError::Refused { code, .. }) if matches!(code.as_str(), "ERR" | "NOPERM") => Ok(None),
+        Err(RedisStoreError::Refused { code, .. }) if matches!(code.as_str(), "ERR" | "NOPERM") => Ok(None),
         Err(fault) => Err(fault),
     }
 }

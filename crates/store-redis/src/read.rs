@@ -7,17 +7,17 @@ use ferrata_store::{
 };
 use redis::Value;
 
-use crate::entry::{Head, records_of};
-use crate::error::{Doubt, StoreError};
+use crate::entry::{StoredHead, records_of};
+use crate::error::{RedisCallEffect, RedisStoreError};
 use crate::header::header_of;
-use crate::link::Call;
-use crate::reply::{Parts, bytes};
+use crate::link::RedisCall;
+use crate::reply::{ReplyParts, bytes};
 use crate::scripts::{HEADERS, LOAD, SINCE};
-use crate::store::Inner;
+use crate::store::RedisInner;
 
 /// The run in a script's reply, before the requested data.
 pub(crate) enum ScriptRun {
-    Yes(Parts),
+    Yes(ReplyParts),
     /// There is no such run.
     Absent,
     /// The run holds no such record.
@@ -27,12 +27,12 @@ pub(crate) enum ScriptRun {
     /// A writer changed the run meanwhile.
     Changed,
     /// Its head is not the expected one; what follows is the header of the head.
-    Differs(Parts),
+    Differs(ReplyParts),
 }
 
 impl ScriptRun {
-    pub(crate) fn of(reply: Value) -> Result<Self, StoreError> {
-        let mut reply = Parts::of(reply)?;
+    pub(crate) fn of(reply: Value) -> Result<Self, RedisStoreError> {
+        let mut reply = ReplyParts::of(reply)?;
         Ok(match reply.text()?.as_str() {
             "ok" => Self::Yes(reply),
             "absent" => Self::Absent,
@@ -40,21 +40,24 @@ impl ScriptRun {
             "pruned" => Self::Pruned,
             "changed" => Self::Changed,
             "differs" => Self::Differs(reply),
-            "hole" => return Err(StoreError::corrupt(Some(Seq::new(reply.number()?)), "the record is gone")),
-            "broken" => return Err(StoreError::corrupt(None, "the run's list holds no record")),
-            "stranger" => return Err(StoreError::stranger()),
-            other => return Err(StoreError::strange(format!("a script says {other:?}"))),
+            "hole" => {
+                return Err(RedisStoreError::corrupt(Some(Seq::new(reply.number()?)), "the record is gone"));
+            }
+            "broken" => return Err(RedisStoreError::corrupt(None, "the run's list holds no record")),
+            "stranger" => return Err(RedisStoreError::wrong_run()),
+            other => return Err(RedisStoreError::strange(format!("a script says {other:?}"))),
         })
     }
 }
 
-impl Inner {
-    pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, StoreError> {
+impl RedisInner {
+    pub(crate) async fn run_head(&self, run: &RunKey) -> Result<Option<RunHead>, RedisStoreError> {
         let reply = self.link.call(self.head_call(run)).await?;
-        let Some(head) = Head::read(run, reply)? else { return Ok(None) };
+        let Some(head) = StoredHead::read(run, reply)? else { return Ok(None) };
         let is_alive = match &head.last.owner {
             Some(owner) => {
-                let reply = self.link.call(Call::plain(&["EXISTS"], self.layout.executor(owner))).await?;
+                let reply =
+                    self.link.call(RedisCall::plain(&["EXISTS"], self.layout.executor(owner))).await?;
                 reply == Value::Int(1)
             }
             None => false,
@@ -64,21 +67,21 @@ impl Inner {
 
     pub(crate) async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>> {
         const OPERATION: &str = "store.load";
-        let call = Call::script(&LOAD, self.layout.run(run));
+        let call = RedisCall::script(&LOAD, self.layout.run(run));
         let call = match at {
             At::Latest => call.arg("latest").arg(""),
             At::Seq(seq) => call.arg("seq").arg(seq.to_string()),
             At::Record(id) => call.arg("id").arg(Bytes::copy_from_slice(id.as_uuid().as_bytes())),
         };
         let found = self.link.call(call).await.and_then(ScriptRun::of);
-        let records = match found.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {
+        let records = match found.map_err(|fault| fault.of_run(OPERATION, run, RedisCallEffect::None))? {
             ScriptRun::Yes(reply) => loaded(reply),
             ScriptRun::Absent => return Ok(None),
             _ => {
                 return Err(refusal::no_record(OPERATION, run, at));
             }
         };
-        let records = records.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))?;
+        let records = records.map_err(|fault| fault.of_run(OPERATION, run, RedisCallEffect::None))?;
         let (last, records) = records;
         let verified = records.iter().try_for_each(|record| record.verify(run));
         check_loaded(run, &records, last)
@@ -91,15 +94,15 @@ impl Inner {
     /// Loads the records after a record. Loads like a load of the head if that record is gone.
     pub(crate) async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
         const OPERATION: &str = "store.load";
-        let call = Call::script(&SINCE, self.layout.run(run)).arg(known.seq.to_string());
+        let call = RedisCall::script(&SINCE, self.layout.run(run)).arg(known.seq.to_string());
         let call = call.arg(Bytes::copy_from_slice(known.id.as_uuid().as_bytes()));
         let found = self.link.call(call).await.and_then(ScriptRun::of);
-        let records = match found.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {
+        let records = match found.map_err(|fault| fault.of_run(OPERATION, run, RedisCallEffect::None))? {
             ScriptRun::Yes(reply) => loaded(reply),
             ScriptRun::Absent => return Ok(None),
             _ => return self.load(run, At::Latest).await,
         };
-        let (_, records) = records.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))?;
+        let (_, records) = records.map_err(|fault| fault.of_run(OPERATION, run, RedisCallEffect::None))?;
         let verified = records.iter().try_for_each(|record| record.verify(run));
         check_news(run, known, &records).and(verified).map_err(|error| error.with_operation(OPERATION))?;
         Ok(Some(records))
@@ -111,15 +114,15 @@ impl Inner {
             Anchor::From(seq) => ("from", seq),
             Anchor::UpTo(seq) => ("upto", seq),
         };
-        let call = Call::script(&HEADERS, self.layout.run(run))
+        let call = RedisCall::script(&HEADERS, self.layout.run(run))
             .arg(anchor)
             .arg(seq.to_string())
             .arg(range.limit().to_string());
         let found = self.link.call(call).await.and_then(ScriptRun::of);
-        match found.map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))? {
+        match found.map_err(|fault| fault.of_run(OPERATION, run, RedisCallEffect::None))? {
             ScriptRun::Yes(reply) => {
-                let (kept, items) =
-                    listed(reply, range).map_err(|fault| fault.of_run(OPERATION, run, Doubt::None))?;
+                let (kept, items) = listed(reply, range)
+                    .map_err(|fault| fault.of_run(OPERATION, run, RedisCallEffect::None))?;
                 Headers::checked(run, range, kept, items)
             }
             _ => Err(refusal::no_run(OPERATION, run)),
@@ -128,13 +131,16 @@ impl Inner {
 }
 
 /// Reads what the script returns after `ok`: first and last number, and headers and bodies.
-fn loaded(mut reply: Parts) -> Result<(Seq, Vec<Record>), StoreError> {
+fn loaded(mut reply: ReplyParts) -> Result<(Seq, Vec<Record>), RedisStoreError> {
     let (_, last) = (reply.number()?, reply.number()?);
     Ok((Seq::new(last), records_of(reply.parts()?)?))
 }
 
 /// Reads what the script returns after `ok`: the first and the last number kept, and headers from the anchor of the range on.
-fn listed(mut reply: Parts, range: HeaderRange) -> Result<((Seq, Seq), Vec<RecordHeader>), StoreError> {
+fn listed(
+    mut reply: ReplyParts,
+    range: HeaderRange,
+) -> Result<((Seq, Seq), Vec<RecordHeader>), RedisStoreError> {
     let kept = (Seq::new(reply.number()?), Seq::new(reply.number()?));
     let Some((begin, end)) = range.within(kept.0, kept.1) else { return Ok((kept, Vec::new())) };
     let is_up = matches!(range.anchor(), Anchor::From(_));

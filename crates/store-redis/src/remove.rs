@@ -5,26 +5,26 @@ use ferrata_store::codec::binary::beginning;
 use ferrata_store::{Error, ErrorKind, HeadRef, PruneCut, Removed, Result, RunKey, check_prune, refusal};
 
 use crate::entry::RunFactsEntry;
-use crate::error::{Doubt, StoreError};
+use crate::error::{RedisCallEffect, RedisStoreError};
 use crate::header::{header_of, write_header};
 use crate::index::Index;
 use crate::layout::{Member, name};
-use crate::link::Call;
+use crate::link::RedisCall;
 use crate::read::ScriptRun;
-use crate::reply::Parts;
+use crate::reply::ReplyParts;
 use crate::scripts::{AT, PRUNE, PURGE};
-use crate::store::Inner;
+use crate::store::RedisInner;
 
 /// The maximum number of repeats of a prune because another caller cut the same run meanwhile.
 const ATTEMPTS: usize = 16;
 
-impl Inner {
+impl RedisInner {
     pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed> {
         const OPERATION: &str = "store.prune";
-        let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::Written);
+        let fail = |fault: RedisStoreError| fault.of_run(OPERATION, run, RedisCallEffect::Written);
         let key = self.layout.run(run);
         for _ in 0..ATTEMPTS {
-            let look = Call::script(&AT, key.clone()).arg(cut.at.to_string());
+            let look = RedisCall::script(&AT, key.clone()).arg(cut.at.to_string());
             let found = match self.link.call(look).await.and_then(ScriptRun::of) {
                 Ok(ScriptRun::Yes(mut reply)) => reply.bytes().map_err(fail)?,
                 Ok(ScriptRun::Pruned) => return Ok(Removed::default()),
@@ -36,7 +36,7 @@ impl Inner {
                         .with_run(run));
                 }
                 // The call sent no write.
-                Err(fault) => return Err(fault.of_run(OPERATION, run, Doubt::None)),
+                Err(fault) => return Err(fault.of_run(OPERATION, run, RedisCallEffect::None)),
             };
             let kept = header_of(&found, Some(cut.at)).map_err(fail)?;
             let base = check_prune(run, &kept, cut)?;
@@ -44,8 +44,11 @@ impl Inner {
                 Some(base) => (write_header(&base.header, base.header.seq).map_err(fail)?, base.body.clone()),
                 None => (Bytes::new(), Bytes::new()),
             };
-            let call =
-                Call::script(&PRUNE, key.clone()).arg(cut.at.to_string()).arg(found).arg(header).arg(body);
+            let call = RedisCall::script(&PRUNE, key.clone())
+                .arg(cut.at.to_string())
+                .arg(found)
+                .arg(header)
+                .arg(body);
             let said = self.link.call(self.with_notice(call, run)).await.and_then(ScriptRun::of);
             match said.map_err(fail)? {
                 ScriptRun::Yes(mut reply) => {
@@ -62,10 +65,10 @@ impl Inner {
 
     pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed> {
         const OPERATION: &str = "store.purge";
-        let fail = |fault: StoreError| fault.of_run(OPERATION, run, Doubt::None);
+        let fail = |fault: RedisStoreError| fault.of_run(OPERATION, run, RedisCallEffect::None);
         let index = self.index().await.map_err(fail)?;
         let beginning = expected.as_ref().map(beginning).unwrap_or_default();
-        let call = Call::script(&PURGE, self.layout.run(run)).arg(beginning);
+        let call = RedisCall::script(&PURGE, self.layout.run(run)).arg(beginning);
         let reply = self.link.call(self.with_notice(call, run)).await;
         match reply.and_then(ScriptRun::of).map_err(fail)? {
             ScriptRun::Yes(reply) => self.purged(run, index, reply).await.map_err(fail),
@@ -73,23 +76,28 @@ impl Inner {
                 let head = reply.bytes().and_then(|head| header_of(&head, None)).map_err(fail)?;
                 Err(refusal::conflict(run, expected, Some(head.head())).with_operation(OPERATION))
             }
-            _ => Err(fail(StoreError::strange("the script that purges says something else"))),
+            _ => Err(fail(RedisStoreError::strange("the script that purges says something else"))),
         }
     }
 
     /// Removes the index places of a run whose key is gone.
-    async fn purged(&self, run: &RunKey, index: &Index, mut reply: Parts) -> Result<Removed, StoreError> {
+    async fn purged(
+        &self,
+        run: &RunKey,
+        index: &Index,
+        mut reply: ReplyParts,
+    ) -> Result<Removed, RedisStoreError> {
         let purged = Removed { records: reply.number()?, bytes: reply.number()? };
-        self.known.forget(run);
+        self.known.remove(run);
         // Without a member of its own the run was damaged, or there is none: entries that name it lapse.
         let said = RunFactsEntry::read(run, &reply.bytes()?).ok();
         if let Some(member) = said.and_then(|said| Member::parse(said.member.as_bytes())) {
-            self.link.call(index.forget(run, &member)).await?;
+            self.link.call(index.remove_call(run, &member)).await?;
         }
         Ok(purged)
     }
 
-    fn with_notice(&self, call: Call, run: &RunKey) -> Call {
+    fn with_notice(&self, call: RedisCall, run: &RunKey) -> RedisCall {
         let channel = if self.options.notices { self.layout.channel() } else { Bytes::new() };
         call.arg(channel).arg(name(run))
     }

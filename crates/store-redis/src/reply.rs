@@ -3,42 +3,44 @@
 use bytes::Bytes;
 use redis::Value;
 
-use crate::error::StoreError;
+use crate::error::RedisStoreError;
 
 /// The parts of a reply that is a list, taken from its front.
 #[derive(Debug)]
-pub(crate) struct Parts(std::vec::IntoIter<Value>);
+pub(crate) struct ReplyParts(std::vec::IntoIter<Value>);
 
-impl Parts {
-    pub(crate) fn of(value: Value) -> Result<Self, StoreError> {
+impl ReplyParts {
+    pub(crate) fn of(value: Value) -> Result<Self, RedisStoreError> {
         match value {
             Value::Array(parts) | Value::Set(parts) => Ok(Self(parts.into_iter())),
             other => Err(strange(&other)),
         }
     }
 
-    pub(crate) fn value(&mut self) -> Result<Value, StoreError> {
-        self.0.next().ok_or_else(|| StoreError::strange("the server's reply is too short"))
+    pub(crate) fn value(&mut self) -> Result<Value, RedisStoreError> {
+        self.0.next().ok_or_else(|| RedisStoreError::strange("the server's reply is too short"))
     }
 
-    pub(crate) fn parts(&mut self) -> Result<Self, StoreError> {
+    pub(crate) fn parts(&mut self) -> Result<Self, RedisStoreError> {
         Self::of(self.value()?)
     }
 
-    pub(crate) fn text(&mut self) -> Result<String, StoreError> {
+    pub(crate) fn text(&mut self) -> Result<String, RedisStoreError> {
         text(self.value()?)
     }
 
-    pub(crate) fn bytes(&mut self) -> Result<Bytes, StoreError> {
+    pub(crate) fn bytes(&mut self) -> Result<Bytes, RedisStoreError> {
         bytes(self.value()?)
     }
 
-    pub(crate) fn number(&mut self) -> Result<u64, StoreError> {
+    pub(crate) fn number(&mut self) -> Result<u64, RedisStoreError> {
         match self.value()? {
-            Value::Int(number) => u64::try_from(number).map_err(|_| StoreError::strange("a negative number")),
+            Value::Int(number) => {
+                u64::try_from(number).map_err(|_| RedisStoreError::strange("a negative number"))
+            }
             value => {
                 let text = text(value)?;
-                text.parse().map_err(|_| StoreError::strange("a text where a number belongs"))
+                text.parse().map_err(|_| RedisStoreError::strange("a text where a number belongs"))
             }
         }
     }
@@ -48,14 +50,14 @@ impl Parts {
     }
 }
 
-impl Iterator for Parts {
+impl Iterator for ReplyParts {
     type Item = Value;
     fn next(&mut self) -> Option<Value> {
         self.0.next()
     }
 }
 
-pub(crate) fn bytes(value: Value) -> Result<Bytes, StoreError> {
+pub(crate) fn bytes(value: Value) -> Result<Bytes, RedisStoreError> {
     match value {
         Value::BulkString(bytes) => Ok(bytes.into()),
         Value::SimpleString(text) => Ok(text.into()),
@@ -65,12 +67,12 @@ pub(crate) fn bytes(value: Value) -> Result<Bytes, StoreError> {
     }
 }
 
-pub(crate) fn text(value: Value) -> Result<String, StoreError> {
+pub(crate) fn text(value: Value) -> Result<String, RedisStoreError> {
     let bytes = bytes(value)?;
-    String::from_utf8(bytes.into()).map_err(|_| StoreError::strange("the server's reply is no text"))
+    String::from_utf8(bytes.into()).map_err(|_| RedisStoreError::strange("the server's reply is no text"))
 }
 
-fn strange(value: &Value) -> StoreError {
+fn strange(value: &Value) -> RedisStoreError {
     let shape = match value {
         Value::Nil => "nothing",
         Value::Int(_) => "a number",
@@ -78,5 +80,5 @@ fn strange(value: &Value) -> StoreError {
         Value::BulkString(_) | Value::SimpleString(_) | Value::Okay => "a text",
         _ => "a value of another kind",
     };
-    StoreError::strange(format!("the server's reply has {shape} in the wrong place"))
+    RedisStoreError::strange(format!("the server's reply has {shape} in the wrong place"))
 }

@@ -2,21 +2,21 @@
 
 use ferrata_store::{Record, Result, RunKey, check_reseal, has_place, refusal};
 
-use crate::error::{Doubt, StoreError};
+use crate::error::{RedisCallEffect, RedisStoreError};
 use crate::header::{header_of, read, write_header};
-use crate::link::Call;
+use crate::link::RedisCall;
 use crate::read::ScriptRun;
 use crate::scripts::{AT, RESEAL};
-use crate::store::Inner;
+use crate::store::RedisInner;
 
-impl Inner {
+impl RedisInner {
     pub(crate) async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64> {
         const OPERATION: &str = "store.reseal";
         check_reseal(run, records)?;
         let mut replaced = 0;
         for record in records {
             let one = self.reseal_one(run, record).await;
-            match one.map_err(|fault| fault.of_run(OPERATION, run, Doubt::Written))? {
+            match one.map_err(|fault| fault.of_run(OPERATION, run, RedisCallEffect::Written))? {
                 Some(is_replaced) => replaced += u64::from(is_replaced),
                 None => return Err(refusal::no_run(OPERATION, run)),
             }
@@ -25,9 +25,9 @@ impl Inner {
     }
 
     /// Replaces a record, and says whether it did; `None` if there is no run.
-    async fn reseal_one(&self, run: &RunKey, record: &Record) -> Result<Option<bool>, StoreError> {
+    async fn reseal_one(&self, run: &RunKey, record: &Record) -> Result<Option<bool>, RedisStoreError> {
         let (key, seq) = (self.layout.run(run), record.header.seq);
-        let look = Call::script(&AT, key.clone()).arg(seq.to_string());
+        let look = RedisCall::script(&AT, key.clone()).arg(seq.to_string());
         let found = match self.link.call(look).await.and_then(ScriptRun::of)? {
             ScriptRun::Yes(mut reply) => reply.bytes()?,
             ScriptRun::Absent => return Ok(None),
@@ -37,7 +37,7 @@ impl Inner {
             return Ok(Some(false));
         }
         let header = write_header(&record.header, read(&found, Some(seq))?.1)?;
-        let call = Call::script(&RESEAL, key).arg(seq.to_string()).arg(found).arg(header);
+        let call = RedisCall::script(&RESEAL, key).arg(seq.to_string()).arg(found).arg(header);
         match self.link.call(call.arg(record.body.clone())).await.and_then(ScriptRun::of)? {
             ScriptRun::Yes(_) => Ok(Some(true)),
             ScriptRun::Absent => Ok(None),

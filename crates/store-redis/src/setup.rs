@@ -4,21 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ferrata_store::index::Standing;
+use ferrata_store::index::RunStanding;
 use ferrata_store::{IdSource as _, RandomIds};
 use redis::Value;
 use tokio::runtime::Handle;
 
 use crate::config::MAX_KEEP;
-use crate::entry::Head;
-use crate::error::{Doubt, StoreError};
+use crate::entry::StoredHead;
+use crate::error::{RedisCallEffect, RedisStoreError};
 use crate::index::{Index, Placement};
 use crate::layout::{Member, fixed_places, place};
-use crate::link::{Call, Node};
+use crate::link::{RedisCall, RedisNode};
 use crate::persistence;
-use crate::reply::{Parts, bytes};
+use crate::reply::{ReplyParts, bytes};
 use crate::scripts::{APPEND, PURGE};
-use crate::store::{Inner, RedisStore};
+use crate::store::{RedisInner, RedisStore};
 
 /// The number of keys that the server scans in one step: some milliseconds.
 const STEP: &str = "1000";
@@ -44,18 +44,18 @@ impl RedisStore {
     /// Cancel safe: what was repaired stays repaired.
     pub async fn repair(&self) -> ferrata_store::Result<u64> {
         let repair = self.inner.repair().await;
-        repair.map_err(|fault| fault.into_error("store.repair", Doubt::None))
+        repair.map_err(|fault| fault.into_error("store.repair", RedisCallEffect::None))
     }
 }
 
-impl Inner {
-    pub(crate) async fn setup(self: &Arc<Self>) -> Result<(), StoreError> {
+impl RedisInner {
+    pub(crate) async fn setup(self: &Arc<Self>) -> Result<(), RedisStoreError> {
         let began = self.clock.monotonic();
         let mut found: Option<persistence::Persistence> = None;
         for node in self.link.primaries().await? {
-            let settings = persistence::ask(&node).await?;
+            let settings = persistence::read_settings(&node).await?;
             if let Some(objection) = settings.objection() {
-                return Err(StoreError::Unfit { what: format!("{} {objection}", node.name) });
+                return Err(RedisStoreError::Unfit { what: format!("{} {objection}", node.name) });
             }
             if self.options.replicas > 0 {
                 // Tests the permission for `WAIT` only: zero replicas need no wait.
@@ -63,7 +63,7 @@ impl Inner {
             }
             found = Some(found.map_or(settings.persistence, |found| found.min(settings.persistence)));
         }
-        self.found_fit(began);
+        self.record_fit(began);
         let found = found.unwrap_or(persistence::Persistence::Unknown);
         if self.persistence.set(found).is_ok() {
             let replicas = self.options.replicas;
@@ -80,7 +80,7 @@ impl Inner {
 
     /// Writes test runs, adds them to the index and removes them again, in each shard: a user with fewer permissions would leave runs half written.
     /// Also finds out whether one script may use the keys of several runs.
-    async fn probe(&self, index: &Index) -> Result<(), StoreError> {
+    async fn probe(&self, index: &Index) -> Result<(), RedisStoreError> {
         // Of its own, since several processes may do this at the same time.
         let id = RandomIds::new().next(self.now().await?);
         let shards = if self.link.is_cluster() { index.shards() } else { PROBES };
@@ -88,14 +88,15 @@ impl Inner {
         // No expected head, one record of nothing, and a minute to live.
         let common = self.common();
         let write = |shard| {
-            let call = Call::each(&APPEND, &common, key(shard));
-            ["", "1;60000;0", "{}", "probe", ""].into_iter().fold(call, Call::arg)
+            let call = RedisCall::each(&APPEND, &common, key(shard));
+            ["", "1;60000;0", "{}", "probe", ""].into_iter().fold(call, RedisCall::arg)
         };
         if !self.link.is_cluster() && self.are_together((0..shards).map(&write).collect()).await? {
-            self.link.found_together();
+            self.link.record_single_server();
         }
         let writes = (0..shards).map(write).collect();
-        let removals = (0..shards).map(|shard| Call::script(&PURGE, key(shard)).arg("").arg("")).collect();
+        let removals =
+            (0..shards).map(|shard| RedisCall::script(&PURGE, key(shard)).arg("").arg("")).collect();
         let enter = (0..index.shards()).map(|shard| index.probe("announce", shard)).collect();
         let leave = (0..index.shards()).map(|shard| index.probe("forget", shard)).collect();
         for calls in [writes, removals, enter, leave] {
@@ -111,7 +112,7 @@ impl Inner {
     ///
     /// A proxy that divides keys among servers refuses such a script, or sends all of it to the server of its first key. Misplaced keys expire after
     /// a minute.
-    async fn are_together(&self, writes: Vec<Call>) -> Result<bool, StoreError> {
+    async fn are_together(&self, writes: Vec<RedisCall>) -> Result<bool, RedisStoreError> {
         let keys: Vec<Bytes> = writes.iter().map(|call| call.key().clone()).collect();
         for reply in self.link.many_as_one(&writes).await {
             match reply {
@@ -120,7 +121,7 @@ impl Inner {
                 Err(fault) => return Err(fault),
             }
         }
-        let reads = keys.into_iter().map(|key| Call::plain(&["EXISTS"], key)).collect();
+        let reads = keys.into_iter().map(|key| RedisCall::plain(&["EXISTS"], key)).collect();
         let mut found = true;
         for reply in self.link.many(reads, None).await {
             found &= reply? == Value::Int(1);
@@ -129,13 +130,16 @@ impl Inner {
     }
 
     /// Runs a due repair in one process for all, in the background.
-    async fn repair_if_due(self: &Arc<Self>) -> Result<(), StoreError> {
+    async fn repair_if_due(self: &Arc<Self>) -> Result<(), RedisStoreError> {
         if self.options.repair_every.is_zero() {
             return self.repair().await.map(drop);
         }
         let silence = SILENCE.as_millis().to_string();
-        let claim =
-            Call::plain(&["SET"], self.layout.repaired()).arg("running").arg("NX").arg("PX").arg(silence);
+        let claim = RedisCall::plain(&["SET"], self.layout.repaired())
+            .arg("running")
+            .arg("NX")
+            .arg("PX")
+            .arg(silence);
         if self.link.call(claim).await? == Value::Nil {
             return Ok(());
         }
@@ -156,16 +160,16 @@ impl Inner {
         Ok(())
     }
 
-    async fn repair_and_mark(&self) -> Result<u64, StoreError> {
+    async fn repair_and_mark(&self) -> Result<u64, RedisStoreError> {
         let runs = self.repair().await?;
         let ms = self.options.repair_every.min(MAX_KEEP).as_millis().max(1).to_string();
         // Only while the claim is there.
-        let mark = Call::plain(&["SET"], self.layout.repaired()).arg("done").arg("XX").arg("PX").arg(ms);
+        let mark = RedisCall::plain(&["SET"], self.layout.repaired()).arg("done").arg("XX").arg("PX").arg(ms);
         self.link.call(mark).await?;
         Ok(runs)
     }
 
-    pub(crate) async fn repair(&self) -> Result<u64, StoreError> {
+    pub(crate) async fn repair(&self) -> Result<u64, RedisStoreError> {
         let index = self.index().await?;
         let mut runs = 0;
         for node in self.link.primaries().await? {
@@ -178,8 +182,8 @@ impl Inner {
                 if cursor == "0" {
                     break;
                 }
-                let alive =
-                    Call::plain(&["PEXPIRE"], self.layout.repaired()).arg(SILENCE.as_millis().to_string());
+                let alive = RedisCall::plain(&["PEXPIRE"], self.layout.repaired())
+                    .arg(SILENCE.as_millis().to_string());
                 self.link.call(alive).await?;
             }
         }
@@ -190,7 +194,7 @@ impl Inner {
     }
 
     /// Enters the runs of these keys where they belong.
-    async fn enter(&self, index: &Index, keys: Vec<Value>) -> Result<u64, StoreError> {
+    async fn enter(&self, index: &Index, keys: Vec<Value>) -> Result<u64, RedisStoreError> {
         let mut runs = Vec::new();
         for key in keys {
             runs.extend(self.layout.run_of_key(&bytes(key)?));
@@ -198,7 +202,7 @@ impl Inner {
         let replies = self.link.many(runs.iter().map(|run| self.head_call(run)).collect(), None).await;
         let mut settles = Vec::new();
         for (run, reply) in runs.iter().zip(replies) {
-            let head = match reply.and_then(|reply| Head::read(run, reply)) {
+            let head = match reply.and_then(|reply| StoredHead::read(run, reply)) {
                 Ok(Some(head)) => head,
                 Ok(None) => continue,
                 Err(fault) if fault.is_of_run() => {
@@ -208,9 +212,9 @@ impl Inner {
                 Err(fault) => return Err(fault),
             };
             let Some(member) = Member::parse(head.said.member.as_bytes()) else { continue };
-            let (fixed, moving) = (fixed_places(run, &head.said.facts), Standing::after(&head.last));
+            let (fixed, moving) = (fixed_places(run, &head.said.facts), RunStanding::after(&head.last));
             let standing = Placement { run, member: &member, seq: head.last.seq, fixed: &fixed, moving };
-            settles.push(index.settle(&standing));
+            settles.push(index.settle_call(&standing));
         }
         for reply in self.link.many(settles, None).await {
             reply?;
@@ -219,12 +223,13 @@ impl Inner {
     }
 
     /// Takes out of one shard what names no run.
-    async fn clear(&self, index: &Index, catalog: Bytes) -> Result<(), StoreError> {
+    async fn clear(&self, index: &Index, catalog: Bytes) -> Result<(), RedisStoreError> {
         let mut cursor = "0".to_owned();
         loop {
             let began = self.clock.monotonic();
-            let scan = Call::plain(&["HSCAN"], catalog.clone()).arg(cursor.clone()).arg("COUNT").arg("500");
-            let mut reply = Parts::of(self.link.call(scan).await?)?;
+            let scan =
+                RedisCall::plain(&["HSCAN"], catalog.clone()).arg(cursor.clone()).arg("COUNT").arg("500");
+            let mut reply = ReplyParts::of(self.link.call(scan).await?)?;
             cursor = reply.text()?;
             let (mut members, mut fields) = (Vec::new(), reply.parts()?);
             while fields.len() >= 2 {
@@ -235,7 +240,7 @@ impl Inner {
             let heads = named.iter().map(|(run, _)| self.head_call(run)).collect();
             let mut lapses = Vec::new();
             for ((run, member), reply) in named.into_iter().zip(self.link.many(heads, None).await) {
-                let is_there = match reply.and_then(|reply| Head::read(&run, reply)) {
+                let is_there = match reply.and_then(|reply| StoredHead::read(&run, reply)) {
                     Ok(head) => head.is_some_and(|head| head.said.member == member.as_str()),
                     // It may be this one.
                     Err(fault) if fault.is_of_run() => true,
@@ -256,8 +261,12 @@ impl Inner {
 }
 
 /// Sends one step of a walk to a node; returns what it found and moves the cursor on.
-async fn step(node: &Node, scan: redis::Cmd, cursor: &mut String) -> Result<Vec<Value>, StoreError> {
-    let mut reply = Parts::of(node.ask(scan).await?)?;
+async fn step(
+    node: &RedisNode,
+    scan: redis::Cmd,
+    cursor: &mut String,
+) -> Result<Vec<Value>, RedisStoreError> {
+    let mut reply = ReplyParts::of(node.ask(scan).await?)?;
     *cursor = reply.text()?;
     Ok(reply.parts()?.collect())
 }

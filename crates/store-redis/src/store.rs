@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock, ExecutorId, HeadRef, HeaderRange, Headers, Notices, Page,
-    Paged, PruneCut, Record, Relay, Removed, Result, RunAppend, RunHead, RunKey, RunQuery, SystemClock,
-    Texts, check_said,
+    Paged, PruneCut, Record, Relay, RelayTexts, Removed, Result, RunAppend, RunHead, RunKey, RunQuery,
+    SystemClock, check_texts,
 };
 use redis::Value;
 use tokio::runtime::Handle;
@@ -17,12 +17,12 @@ use tokio::sync::OnceCell;
 
 use crate::config::{MAX_KEEP, RedisOptions, target};
 use crate::entry::LayoutMarker;
-use crate::error::{Doubt, StoreError};
+use crate::error::{RedisCallEffect, RedisStoreError};
 use crate::index::Index;
-use crate::known::KnownHeads;
-use crate::layout::{CLUSTER_SHARDS, Layout};
-use crate::link::{Call, Link};
-use crate::notices::NoticeListener;
+use crate::known::RedisKnownHeads;
+use crate::layout::{CLUSTER_SHARDS, RedisKeys};
+use crate::link::{RedisCall, RedisLink};
+use crate::notices::RedisListener;
 use crate::persistence::{self, Persistence};
 use crate::reply;
 
@@ -31,21 +31,21 @@ use crate::reply;
 /// A clone is cheap and shares connections. Any number of instances in any number of processes may use the same servers and prefix at once.
 #[derive(Clone)]
 pub struct RedisStore {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<RedisInner>,
 }
 
 /// The state that the clones of a store share.
-pub(crate) struct Inner {
-    pub(crate) link: Arc<Link>,
-    pub(crate) layout: Layout,
+pub(crate) struct RedisInner {
+    pub(crate) link: Arc<RedisLink>,
+    pub(crate) layout: RedisKeys,
     pub(crate) options: RedisOptions,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) known: KnownHeads,
+    pub(crate) known: RedisKnownHeads,
     pub(crate) persistence: OnceLock<Persistence>,
-    checked: Mutex<Checked>,
+    checked: Mutex<SettingsCheck>,
     durable: OnceLock<bool>,
     index: OnceCell<Index>,
-    pub(crate) hearing: NoticeListener,
+    pub(crate) hearing: RedisListener,
 }
 
 impl RedisStore {
@@ -65,11 +65,11 @@ impl RedisStore {
         let options = target.options.clone();
         // The machine's clock measures pauses between attempts; every time that is stored or compared is the server's.
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let link = Arc::new(Link::new(target, Arc::clone(&clock))?);
-        let inner = Inner {
-            layout: Layout::new(options.prefix.clone()),
-            hearing: NoticeListener::new(),
-            known: KnownHeads::default(),
+        let link = Arc::new(RedisLink::new(target, Arc::clone(&clock))?);
+        let inner = RedisInner {
+            layout: RedisKeys::new(options.prefix.clone()),
+            hearing: RedisListener::new(),
+            known: RedisKnownHeads::default(),
             persistence: OnceLock::new(),
             checked: Mutex::default(),
             durable: OnceLock::new(),
@@ -87,17 +87,17 @@ impl RedisStore {
     }
 }
 
-impl Inner {
+impl RedisInner {
     /// Returns the index, after reading its number of shards. The first instance on a prefix fixes that number.
-    pub(crate) async fn index(&self) -> Result<&Index, StoreError> {
+    pub(crate) async fn index(&self) -> Result<&Index, RedisStoreError> {
         let init = async || {
             let key = self.layout.marker();
-            let look = Call::plain(&["GET"], key.clone());
+            let look = RedisCall::plain(&["GET"], key.clone());
             // Read first, so that a user with read permission only succeeds.
             let found = match self.link.call(look.clone()).await? {
                 Value::Nil => {
                     let shards = if self.link.is_cluster() { CLUSTER_SHARDS } else { 1 };
-                    let ours = Call::plain(&["SET"], key).arg(LayoutMarker::write(shards)).arg("NX");
+                    let ours = RedisCall::plain(&["SET"], key).arg(LayoutMarker::write(shards)).arg("NX");
                     self.link.call(ours).await?;
                     // The stored value applies, from any writer.
                     self.link.call(look).await?
@@ -110,14 +110,18 @@ impl Inner {
         self.index.get_or_try_init(init).await
     }
 
-    async fn heartbeat(self: &Arc<Self>, executor: &ExecutorId, ttl: Duration) -> Result<(), StoreError> {
+    async fn heartbeat(
+        self: &Arc<Self>,
+        executor: &ExecutorId,
+        ttl: Duration,
+    ) -> Result<(), RedisStoreError> {
         let key = self.layout.executor(executor);
         let call = if ttl.is_zero() {
-            Call::plain(&["DEL"], key)
+            RedisCall::plain(&["DEL"], key)
         } else {
             // Rounded up: a heartbeat never ends before its time.
             let ms = ttl.min(MAX_KEEP).as_nanos().div_ceil(1_000_000);
-            Call::plain(&["SET"], key)
+            RedisCall::plain(&["SET"], key)
                 .arg(Bytes::from_static(b"1"))
                 .arg(Bytes::from_static(b"PX"))
                 .arg(ms.to_string())
@@ -125,7 +129,7 @@ impl Inner {
         if !ttl.is_zero()
             && let Some(what) = self.check_again()
         {
-            return Err(StoreError::Unfit { what });
+            return Err(RedisStoreError::Unfit { what });
         }
         self.link.call(call).await.map(drop)
     }
@@ -150,17 +154,17 @@ impl Inner {
     }
 
     /// Records that the servers, asked from this time on, are fit.
-    pub(crate) fn found_fit(&self, began: Duration) {
-        *self.checked() = Checked { began: Some(began), objection: None };
+    pub(crate) fn record_fit(&self, began: Duration) {
+        *self.checked() = SettingsCheck { began: Some(began), objection: None };
     }
 
-    fn checked(&self) -> MutexGuard<'_, Checked> {
+    fn checked(&self) -> MutexGuard<'_, SettingsCheck> {
         self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn objection(&self) -> Result<Option<String>, StoreError> {
+    async fn objection(&self) -> Result<Option<String>, RedisStoreError> {
         for node in self.link.primaries().await? {
-            if let Some(objection) = persistence::ask_again(&node).await? {
+            if let Some(objection) = persistence::reread_settings(&node).await? {
                 return Ok(Some(format!("{} {objection}", node.name)));
             }
         }
@@ -170,7 +174,7 @@ impl Inner {
 
 /// The last answer of the servers about settings that an operator may change at run time.
 #[derive(Debug, Default)]
-struct Checked {
+struct SettingsCheck {
     /// The time of the check.
     began: Option<Duration>,
     objection: Option<String>,
@@ -203,7 +207,7 @@ impl CheckpointStore for RedisStore {
 
     async fn setup(&self) -> Result<()> {
         let setup = self.inner.setup().await;
-        setup.map_err(|fault| fault.into_error("store.setup", Doubt::None))
+        setup.map_err(|fault| fault.into_error("store.setup", RedisCallEffect::None))
     }
 
     async fn append(&self, batch: Vec<RunAppend>) -> Vec<Result<HeadRef>> {
@@ -224,7 +228,7 @@ impl CheckpointStore for RedisStore {
 
     async fn head(&self, run: &RunKey) -> Result<Option<RunHead>> {
         let head = self.inner.run_head(run).await;
-        head.map_err(|fault| fault.of_run("store.head", run, Doubt::None))
+        head.map_err(|fault| fault.of_run("store.head", run, RedisCallEffect::None))
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {
@@ -241,14 +245,14 @@ impl CheckpointStore for RedisStore {
 
     async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<()> {
         let beat = self.inner.heartbeat(executor, ttl).await;
-        beat.map_err(|fault| fault.into_error("store.heartbeat", Doubt::Written))
+        beat.map_err(|fault| fault.into_error("store.heartbeat", RedisCallEffect::Written))
     }
 
     async fn is_alive(&self, executor: &ExecutorId) -> Result<bool> {
         let alive = self.inner.alive(&[*executor]).await;
         alive
             .map(|alive| alive.get(executor) == Some(&true))
-            .map_err(|fault| fault.into_error("store.is_alive", Doubt::None))
+            .map_err(|fault| fault.into_error("store.is_alive", RedisCallEffect::None))
     }
 
     fn transactions(&self) -> Option<&dyn ferrata_store::Transactions> {
@@ -277,16 +281,16 @@ impl CheckpointStore for RedisStore {
 
 #[async_trait]
 impl Relay for RedisStore {
-    async fn say(&self, texts: Vec<String>) -> Result<()> {
-        check_said(&texts)?;
-        let Inner { link, layout, .. } = &*self.inner;
-        link.say(&layout.said_channel(), &texts)
+    async fn publish(&self, texts: Vec<String>) -> Result<()> {
+        check_texts(&texts)?;
+        let RedisInner { link, layout, .. } = &*self.inner;
+        link.publish_texts(&layout.said_channel(), &texts)
             .await
-            .map_err(|fault| fault.into_error("store.say", Doubt::None))
+            .map_err(|fault| fault.into_error("store.say", RedisCallEffect::None))
     }
 
-    async fn hear(&self) -> Result<Texts> {
-        self.inner.hearing.hear(&self.inner.link, &self.inner.layout).await
+    async fn listen(&self) -> Result<RelayTexts> {
+        self.inner.hearing.subscribe_texts(&self.inner.link, &self.inner.layout).await
     }
 }
 

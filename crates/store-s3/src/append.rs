@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use ferrata_store::index::{Move, Standing};
+use ferrata_store::index::{IndexMove, RunStanding};
 use ferrata_store::{FORMAT, HeadRef, RecordHeader, RunAppend, RunKey, Seq, check_append, is_repeat};
 
-use crate::bucket::{Answer, PutResult, ServerTime};
+use crate::bucket::{PutResult, ServerTime, TimedAnswer};
 use crate::codes::RefusalKind;
-use crate::entry::Entry;
-use crate::error::StoreError;
-use crate::inner::{ATTEMPTS, Inner, TRUSTED};
+use crate::entry::IndexKey;
+use crate::error::S3StoreError;
+use crate::inner::{ATTEMPTS, S3Inner, TRUSTED};
 use crate::layout::{ObjectPlace, Tree};
 use crate::line::Tag;
-use crate::object::{GONE, Head};
-use crate::view::{CachedHead, Look};
+use crate::object::{GONE, ObjectHead};
+use crate::view::{CachedHead, RunLookup};
 
 /// The maximum bytes of bodies in one append. A slow connection sends such an object within the default timeout, and the server accepts it in one
 /// request.
@@ -26,14 +26,14 @@ enum AppendVerdict {
     /// It comes next.
     Next,
     /// Another writer was first.
-    Lost(StoreError),
+    Lost(S3StoreError),
 }
 
 /// The remains of the attempts of one append.
 #[derive(Default)]
 struct AppendAttempts {
     /// The error of an earlier attempt with unknown outcome.
-    doubt: Option<StoreError>,
+    doubt: Option<S3StoreError>,
     /// The last place of the records.
     place: Option<ObjectPlace>,
     /// The entry of the index that was put before them.
@@ -41,50 +41,52 @@ struct AppendAttempts {
 }
 
 /// An append on its way.
-struct Draft {
+struct AppendDraft {
     expected: Option<HeadRef>,
     place: ObjectPlace,
     confirmed: Option<ServerTime>,
-    head: Head,
+    head: ObjectHead,
     last: RecordHeader,
     /// The entry of the index that the new head needs, if it is not the one before.
     entry: Option<String>,
     /// The entry that the head before had, if it is known.
-    entry_before: Option<(Standing, String)>,
+    entry_before: Option<(RunStanding, String)>,
     facts: Option<Arc<ferrata_store::RunFacts>>,
 }
 
-impl Inner {
+impl S3Inner {
     /// Appends one entry of a batch; adds to `stale` what the index then holds without need.
     pub(crate) async fn append(
         &self,
         append: &RunAppend,
         stale: &mut Vec<String>,
-    ) -> Result<HeadRef, StoreError> {
-        check_append(append).map_err(StoreError::Checked)?;
+    ) -> Result<HeadRef, S3StoreError> {
+        check_append(append).map_err(S3StoreError::Checked)?;
         let len = append.records.iter().map(|record| record.body.len() as u64).sum();
         if len > MOST_BYTES {
-            return Err(StoreError::Large { len, max: MOST_BYTES });
+            return Err(S3StoreError::Large { len, max: MOST_BYTES });
         }
         let mut tried = AppendAttempts::default();
         let done = self.try_append(append, &mut tried, stale).await;
         match done {
-            Err(fault @ StoreError::Conflict { .. }) => self.settle(append, tried, fault, stale).await,
+            Err(fault @ S3StoreError::Conflict { .. }) => {
+                self.resolve_conflict(append, tried, fault, stale).await
+            }
             Err(fault) if tried.doubt.is_some() && fault.sort() != RefusalKind::Lost => {
-                Err(StoreError::Unsure(Box::new(tried.doubt.unwrap_or(fault))))
+                Err(S3StoreError::Unsure(Box::new(tried.doubt.unwrap_or(fault))))
             }
             done => done,
         }
     }
 
     /// Finds out whether the records are in the log with later records after them. An earlier attempt or an earlier call may have written them.
-    async fn settle(
+    async fn resolve_conflict(
         &self,
         append: &RunAppend,
         tried: AppendAttempts,
-        conflict: StoreError,
+        conflict: S3StoreError,
         stale: &mut Vec<String>,
-    ) -> Result<HeadRef, StoreError> {
+    ) -> Result<HeadRef, S3StoreError> {
         let (run, ours) = (&append.run, append.records.last().map(|record| record.header.head()));
         let Some((place, ours)) = tried.place.zip(ours) else { return Err(conflict) };
         // Usually the winner's object is the one just read.
@@ -93,7 +95,7 @@ impl Inner {
             Some(_) => Some(false),
             None => match self.head_of(&self.layout.object(run, place)).await {
                 Ok(found) => found.map(|(head, _)| is_repeat(head.headers().iter().rev(), append)),
-                Err(fault) => return Err(StoreError::Unsure(Box::new(fault))),
+                Err(fault) => return Err(S3StoreError::Unsure(Box::new(fault))),
             },
         };
         match is_ours {
@@ -104,7 +106,7 @@ impl Inner {
                 Err(conflict)
             }
             // The records there were pruned or purged. The entry may belong to an active run; if not, a listing removes it.
-            None => Err(tried.doubt.map_or(conflict, |doubt| StoreError::Unsure(Box::new(doubt)))),
+            None => Err(tried.doubt.map_or(conflict, |doubt| S3StoreError::Unsure(Box::new(doubt)))),
         }
     }
 
@@ -113,22 +115,22 @@ impl Inner {
         append: &RunAppend,
         tried: &mut AppendAttempts,
         stale: &mut Vec<String>,
-    ) -> Result<HeadRef, StoreError> {
+    ) -> Result<HeadRef, S3StoreError> {
         let run = &append.run;
         let mut known = match (append.expected, self.cache.get(run)) {
-            (Some(expected), Some(seen)) => (seen.last.head() == expected).then_some(Look::There(seen)),
+            (Some(expected), Some(seen)) => (seen.last.head() == expected).then_some(RunLookup::There(seen)),
             // Most starts use new ids and need no read: the key of the first record of the first life is never free again. A writer that gets the
             // key has started the run; any other writer reads.
-            (None, None) => Some(Look::Absent { life: 0, ended: None, at: None }),
+            (None, None) => Some(RunLookup::Absent { life: 0, ended: None, at: None }),
             _ => None,
         };
-        let mut failed = StoreError::Restless { what: self.layout.run(run) };
+        let mut failed = S3StoreError::Restless { what: self.layout.run(run) };
         for attempt in 0..ATTEMPTS {
             let look = match known.take() {
                 Some(look) => look,
-                None => self.look(run).await?,
+                None => self.look_up(run).await?,
             };
-            match self.judge(&look, append).await? {
+            match self.compare_head(&look, append).await? {
                 AppendVerdict::Repeat(head) => return self.repeated(head, tried).await,
                 AppendVerdict::Lost(fault) => return Err(fault),
                 AppendVerdict::Next => {}
@@ -145,15 +147,16 @@ impl Inner {
             tried.place = Some(draft.place);
             let bytes = draft.head.encode(self.layout.below_logs(&key), &append.records);
             match self.bucket.put_new(&key, bytes).await {
-                Ok(Answer { value: PutResult::Done(etag), at }) => {
+                Ok(TimedAnswer { value: PutResult::Done(etag), at }) => {
                     return self.appended(run, draft, etag, at, stale).await;
                 }
                 // A writer was first, perhaps this one: the log tells.
-                Ok(Answer { value: PutResult::Lost, .. }) if attempt == 0 => continue,
-                Ok(Answer { value: PutResult::Lost, .. }) => {}
-                Ok(Answer { value: PutResult::Undecided, .. }) => {
+                Ok(TimedAnswer { value: PutResult::Lost, .. }) if attempt == 0 => continue,
+                Ok(TimedAnswer { value: PutResult::Lost, .. }) => {}
+                Ok(TimedAnswer { value: PutResult::Undecided, .. }) => {
                     let (status, code) = (409, "ConditionalRequestConflict".to_owned());
-                    failed = StoreError::Refused { doing: crate::error::S3Operation::Put, key, status, code };
+                    failed =
+                        S3StoreError::Refused { doing: crate::error::S3Operation::Put, key, status, code };
                 }
                 Err(fault) => match fault.sort() {
                     RefusalKind::Busy => failed = fault,
@@ -166,8 +169,8 @@ impl Inner {
             }
         }
         // Once more: the last attempt may have come through.
-        let look = self.look(run).await?;
-        match self.judge(&look, append).await? {
+        let look = self.look_up(run).await?;
+        match self.compare_head(&look, append).await? {
             AppendVerdict::Repeat(head) => self.repeated(head, tried).await,
             AppendVerdict::Lost(fault) => Err(fault),
             AppendVerdict::Next => Err(failed),
@@ -175,20 +178,24 @@ impl Inner {
     }
 
     /// Acknowledges records that an earlier attempt, or an earlier call, has written.
-    async fn repeated(&self, head: HeadRef, tried: &AppendAttempts) -> Result<HeadRef, StoreError> {
+    async fn repeated(&self, head: HeadRef, tried: &AppendAttempts) -> Result<HeadRef, S3StoreError> {
         if let Some(entry) = &tried.entry {
-            self.put_again(entry).await?;
+            self.restore_entry(entry).await?;
         }
         Ok(head)
     }
 
     /// Compares an append with the head that was found.
-    async fn judge(&self, look: &Look, append: &RunAppend) -> Result<AppendVerdict, StoreError> {
+    async fn compare_head(
+        &self,
+        look: &RunLookup,
+        append: &RunAppend,
+    ) -> Result<AppendVerdict, S3StoreError> {
         let expected = append.expected;
-        let Look::There(seen) = look else {
+        let RunLookup::There(seen) = look else {
             return Ok(match expected {
                 None => AppendVerdict::Next,
-                Some(_) => AppendVerdict::Lost(StoreError::Conflict { expected, actual: None }),
+                Some(_) => AppendVerdict::Lost(S3StoreError::Conflict { expected, actual: None }),
             });
         };
         let actual = seen.last.head();
@@ -196,7 +203,7 @@ impl Inner {
             if seen.last.format > FORMAT {
                 let key = self.layout.object(&append.run, seen.place);
                 let (seq, found) = (Some(actual.seq), u64::from(seen.last.format));
-                return Err(StoreError::NewerRecord { key, seq, found, known: FORMAT });
+                return Err(S3StoreError::NewerRecord { key, seq, found, known: FORMAT });
             }
             return Ok(AppendVerdict::Next);
         }
@@ -204,11 +211,11 @@ impl Inner {
         if is_last && self.is_repeat(seen, append).await? {
             return Ok(AppendVerdict::Repeat(actual));
         }
-        Ok(AppendVerdict::Lost(StoreError::Conflict { expected, actual: Some(actual) }))
+        Ok(AppendVerdict::Lost(S3StoreError::Conflict { expected, actual: Some(actual) }))
     }
 
     /// Returns whether an append already ends the log. Reads no more of the log than the append's length.
-    async fn is_repeat(&self, seen: &CachedHead, append: &RunAppend) -> Result<bool, StoreError> {
+    async fn is_repeat(&self, seen: &CachedHead, append: &RunAppend) -> Result<bool, S3StoreError> {
         let run = &append.run;
         let mut key = self.layout.object(run, seen.place);
         let mut headers: Vec<RecordHeader> = Vec::new();
@@ -229,48 +236,57 @@ impl Inner {
     }
 
     /// Works out what to write.
-    async fn draft(&self, look: &Look, append: &RunAppend) -> Result<Draft, StoreError> {
+    async fn draft(&self, look: &RunLookup, append: &RunAppend) -> Result<AppendDraft, S3StoreError> {
         let run = &append.run;
         // Checked: an append has records.
-        let first = append.records.first().ok_or(StoreError::NoRun)?;
+        let first = append.records.first().ok_or(S3StoreError::NoRun)?;
         let (place, confirmed, log, base, bytes, before) = match look {
-            Look::Absent { life, at, .. } => {
+            RunLookup::Absent { life, at, .. } => {
                 (ObjectPlace { life: *life, start: 0 }, *at, Tag::of(&first.header), 0, 0, None)
             }
-            Look::There(seen) => {
+            RunLookup::There(seen) => {
                 let place = ObjectPlace { life: seen.place.life, start: seen.last.seq.next().get() };
                 (place, seen.confirmed, seen.log, seen.base, seen.bytes, Some(seen))
             }
         };
-        let head = Head::new(&append.records, log, base, bytes, append.facts.clone());
-        let last = head.last().cloned().ok_or(StoreError::NoRun)?;
+        let head = ObjectHead::new(&append.records, log, base, bytes, append.facts.clone());
+        let last = head.last().cloned().ok_or(S3StoreError::NoRun)?;
         let mut facts = append.facts.clone().map(Arc::new);
         facts = facts.or_else(|| before.and_then(|seen| seen.facts.clone()));
         let mut entry = None;
-        let change = Move::new(before.map(|seen| seen.standing()), Standing::after(&last));
-        if change.announced().is_some() {
+        let change = IndexMove::new(before.map(|seen| seen.standing()), RunStanding::after(&last));
+        if change.entry_before().is_some() {
             if facts.is_none() {
                 facts = self.first_object(run, place.life).await?.map(|first_object| first_object.facts);
             }
             let key = self.layout.object(run, ObjectPlace { life: place.life, start: 0 });
-            let missing = StoreError::Missing { key, seq: Some(Seq::new(0)) };
+            let missing = S3StoreError::Missing { key, seq: Some(Seq::new(0)) };
             let created = facts.as_ref().ok_or(missing)?.created;
-            entry = Some(self.layout.entry(created, run, &Entry::of(place.life, &last)));
+            entry = Some(self.layout.entry(created, run, &IndexKey::of(place.life, &last)));
         }
         let entry_before = before.and_then(|seen| Some((seen.standing(), seen.entry.clone()?)));
-        Ok(Draft { expected: append.expected, place, confirmed, head, last, entry, entry_before, facts })
+        Ok(AppendDraft {
+            expected: append.expected,
+            place,
+            confirmed,
+            head,
+            last,
+            entry,
+            entry_before,
+            facts,
+        })
     }
 
     /// Takes an append as written, once that is beyond doubt.
     async fn appended(
         &self,
         run: &RunKey,
-        draft: Draft,
+        draft: AppendDraft,
         etag: String,
         at: Option<ServerTime>,
         stale: &mut Vec<String>,
-    ) -> Result<HeadRef, StoreError> {
-        let Draft { expected, place, confirmed, head, last, entry, entry_before, facts } = draft;
+    ) -> Result<HeadRef, S3StoreError> {
+        let AppendDraft { expected, place, confirmed, head, last, entry, entry_before, facts } = draft;
         let is_fresh = confirmed.zip(at).is_some_and(|(before, now)| now - before <= TRUSTED);
         if !is_fresh {
             self.confirm(run, (place, &etag), expected, entry.as_deref()).await?;
@@ -301,13 +317,13 @@ impl Inner {
         (place, etag): (ObjectPlace, &str),
         expected: Option<HeadRef>,
         entry: Option<&str>,
-    ) -> Result<(), StoreError> {
-        self.cache.forget(run);
+    ) -> Result<(), S3StoreError> {
+        self.cache.remove(run);
         // The records are written, so any later failure leaves the outcome unknown.
         if let Some(entry) = entry {
-            self.put_again(entry).await?;
+            self.restore_entry(entry).await?;
         }
-        let log = self.open(run).await.map_err(|fault| StoreError::Unsure(Box::new(fault)))?;
+        let log = self.open(run).await.map_err(|fault| S3StoreError::Unsure(Box::new(fault)))?;
         let is_of_life = log.as_ref().is_some_and(|log| log.life() == place.life);
         // The writer of a life's first object has started that life, even after pruning. A log may also begin within an object.
         if let Some(log) = log.as_ref().filter(|_| is_of_life)
@@ -320,20 +336,20 @@ impl Inner {
         let key = self.layout.object(run, place);
         if place != ObjectPlace::FIRST {
             let withdrawn = self.replace(&key, etag, bytes::Bytes::from_static(GONE)).await;
-            withdrawn.map_err(|fault| StoreError::Unsure(Box::new(fault)))?;
+            withdrawn.map_err(|fault| S3StoreError::Unsure(Box::new(fault)))?;
         }
         tracing::warn!(%run, seq = place.start, "an append came after the run had been pruned or purged, and was withdrawn");
         if is_of_life {
             // Others may have gone on from it before it was pruned.
-            return Err(StoreError::Unsure(Box::new(StoreError::Passed { key })));
+            return Err(S3StoreError::Unsure(Box::new(S3StoreError::Passed { key })));
         }
-        Err(StoreError::Conflict { expected, actual: log.map(|log| log.seen.last.head()) })
+        Err(S3StoreError::Conflict { expected, actual: log.map(|log| log.seen.last.head()) })
     }
 
     /// Writes the entry of stored records again, because a listing may have removed it as the remains of a failed writer.
-    async fn put_again(&self, entry: &str) -> Result<(), StoreError> {
+    async fn restore_entry(&self, entry: &str) -> Result<(), S3StoreError> {
         let put = self.bucket.put(entry, bytes::Bytes::new()).await;
-        put.map(drop).map_err(|fault| StoreError::Unsure(Box::new(fault)))
+        put.map(drop).map_err(|fault| S3StoreError::Unsure(Box::new(fault)))
     }
 
     /// Removes stale entries from the index. The next listing that meets them retries failures.

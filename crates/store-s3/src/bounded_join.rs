@@ -5,16 +5,16 @@ use std::pin::Pin;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use crate::error::StoreError;
+use crate::error::S3StoreError;
 
 /// One of several. Boxed, because a stream of futures that borrow is otherwise not known to be `Send`.
 pub(crate) type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Runs tasks, up to `parallel` at once, and returns what they return in their order; the first failure ends all.
 pub(crate) async fn all<T: Send>(
-    tasks: Vec<Task<'_, Result<T, StoreError>>>,
+    tasks: Vec<Task<'_, Result<T, S3StoreError>>>,
     parallel: usize,
-) -> Result<Vec<T>, StoreError> {
+) -> Result<Vec<T>, S3StoreError> {
     let done = stream::iter(placed(tasks)).buffer_unordered(parallel);
     done.map(|(place, done)| done.map(|done| (place, done))).try_collect().await.map(in_order)
 }

@@ -15,7 +15,7 @@ use crate::bounded_join::Task;
 use crate::client::{Clients, Unsigned};
 use crate::codes::RefusalKind;
 use crate::config::S3Options;
-use crate::error::{S3Operation, StoreError};
+use crate::error::{S3Operation, S3StoreError};
 use crate::time::{millis, timed};
 
 /// The maximum number of keys in one delete request.
@@ -25,14 +25,14 @@ pub(crate) use crate::time::ServerTime;
 
 /// An answer, and when the server gave it, by its own clock; `None` if it did not say.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer<T> {
+pub(crate) struct TimedAnswer<T> {
     pub(crate) value: T,
     pub(crate) at: Option<ServerTime>,
 }
 
 /// An object as a listing shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Item {
+pub(crate) struct ListedObject {
     pub(crate) key: String,
     pub(crate) size: u64,
     pub(crate) etag: String,
@@ -42,14 +42,14 @@ pub(crate) struct Item {
 /// A page of a listing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BucketPage {
-    pub(crate) items: Vec<Item>,
+    pub(crate) items: Vec<ListedObject>,
     /// Whether there are more after the last.
     pub(crate) more: bool,
 }
 
 /// An object, or its beginning.
 #[derive(Clone, Debug)]
-pub(crate) struct Object {
+pub(crate) struct StoredObject {
     pub(crate) bytes: Bytes,
     pub(crate) etag: String,
     pub(crate) modified: ServerTime,
@@ -68,7 +68,7 @@ pub(crate) enum PutResult {
 
 /// A version of an object in a bucket that keeps them.
 #[derive(Clone, Debug)]
-pub(crate) struct Version {
+pub(crate) struct ObjectVersion {
     pub(crate) key: String,
     pub(crate) id: String,
     pub(crate) is_latest: bool,
@@ -130,7 +130,7 @@ impl Bucket {
         prefix: &'a str,
         after: Option<&'a str>,
         most: usize,
-    ) -> Task<'a, Result<Answer<BucketPage>, StoreError>> {
+    ) -> Task<'a, Result<TimedAnswer<BucketPage>, S3StoreError>> {
         Box::pin(async move {
             let most = i32::try_from(most.clamp(1, 1_000)).unwrap_or(1_000);
             let request = self.clients().await.patient.list_objects_v2().bucket(&self.name).prefix(prefix);
@@ -139,7 +139,7 @@ impl Bucket {
             let answer = answer.map_err(|error| fault(S3Operation::List, prefix, &error))?;
             let mut items = Vec::with_capacity(answer.contents().len());
             for object in answer.contents() {
-                items.push(Item {
+                items.push(ListedObject {
                     key: object.key().unwrap_or_default().to_owned(),
                     size: object.size().and_then(|size| u64::try_from(size).ok()).unwrap_or_default(),
                     etag: object.e_tag().unwrap_or_default().to_owned(),
@@ -147,7 +147,7 @@ impl Bucket {
                 });
             }
             let more = answer.is_truncated().unwrap_or(false);
-            Ok(Answer { value: BucketPage { items, more }, at })
+            Ok(TimedAnswer { value: BucketPage { items, more }, at })
         })
     }
 
@@ -156,7 +156,7 @@ impl Bucket {
         &'a self,
         key: &'a str,
         first: Option<usize>,
-    ) -> Task<'a, Result<Option<Answer<Object>>, StoreError>> {
+    ) -> Task<'a, Result<Option<TimedAnswer<StoredObject>>, S3StoreError>> {
         Box::pin(async move {
             let range = first.map(|first| format!("bytes=0-{}", first.saturating_sub(1)));
             let request =
@@ -169,9 +169,10 @@ impl Bucket {
                     return match (fault.sort(), &fault) {
                         (RefusalKind::Absent, _) => Ok(None),
                         // An object without a single byte, which this library never writes: let its reader judge.
-                        (_, StoreError::Refused { code, .. }) if code == "InvalidRange" => {
-                            let object = Object { bytes: Bytes::new(), etag: String::new(), modified: 0 };
-                            Ok(Some(Answer { value: object, at }))
+                        (_, S3StoreError::Refused { code, .. }) if code == "InvalidRange" => {
+                            let object =
+                                StoredObject { bytes: Bytes::new(), etag: String::new(), modified: 0 };
+                            Ok(Some(TimedAnswer { value: object, at }))
                         }
                         _ => Err(fault),
                     };
@@ -179,13 +180,13 @@ impl Bucket {
             };
             let etag = answer.e_tag().unwrap_or_default().to_owned();
             let modified = answer.last_modified().map_or(i64::MAX, millis);
-            let bytes = answer.body.collect().await.map_err(|_| StoreError::Unreached {
+            let bytes = answer.body.collect().await.map_err(|_| S3StoreError::Unreached {
                 doing: S3Operation::Get,
                 key: key.to_owned(),
                 what: "the answer broke off".into(),
                 was_sent: true,
             })?;
-            Ok(Some(Answer { value: Object { bytes: bytes.into_bytes(), etag, modified }, at }))
+            Ok(Some(TimedAnswer { value: StoredObject { bytes: bytes.into_bytes(), etag, modified }, at }))
         })
     }
 
@@ -194,17 +195,21 @@ impl Bucket {
         &'a self,
         key: &'a str,
         bytes: Bytes,
-    ) -> Task<'a, Result<Answer<PutResult>, StoreError>> {
+    ) -> Task<'a, Result<TimedAnswer<PutResult>, S3StoreError>> {
         Box::pin(async move {
             let request = self.clients().await.once.put_object().bucket(&self.name).key(key);
             let request = request.if_none_match("*").body(ByteStream::from(bytes));
             let (answer, at) = timed(Box::pin(request.send())).await;
             match answer {
                 Ok(answer) => {
-                    self.written(answer.version_id());
-                    Ok(Answer { value: PutResult::Done(answer.e_tag().unwrap_or_default().to_owned()), at })
+                    self.note_version(answer.version_id());
+                    Ok(TimedAnswer {
+                        value: PutResult::Done(answer.e_tag().unwrap_or_default().to_owned()),
+                        at,
+                    })
                 }
-                Err(error) => decided(fault(S3Operation::Put, key, &error)).map(|value| Answer { value, at }),
+                Err(error) => split_condition(fault(S3Operation::Put, key, &error))
+                    .map(|value| TimedAnswer { value, at }),
             }
         })
     }
@@ -215,36 +220,40 @@ impl Bucket {
         key: &'a str,
         etag: &'a str,
         bytes: Bytes,
-    ) -> Task<'a, Result<PutResult, StoreError>> {
+    ) -> Task<'a, Result<PutResult, S3StoreError>> {
         Box::pin(async move {
             let request = self.clients().await.once.put_object().bucket(&self.name).key(key);
             match request.if_match(etag).body(ByteStream::from(bytes)).send().await {
                 Ok(answer) => {
-                    self.written(answer.version_id());
+                    self.note_version(answer.version_id());
                     Ok(PutResult::Done(answer.e_tag().unwrap_or_default().to_owned()))
                 }
                 Err(error) => match fault(S3Operation::Put, key, &error) {
                     // It was there, and another caller removed it.
                     gone if gone.sort() == RefusalKind::Absent => Ok(PutResult::Lost),
-                    other => decided(other),
+                    other => split_condition(other),
                 },
             }
         })
     }
 
     /// Writes an object unconditionally.
-    pub(crate) fn put<'a>(&'a self, key: &'a str, bytes: Bytes) -> Task<'a, Result<Answer<()>, StoreError>> {
+    pub(crate) fn put<'a>(
+        &'a self,
+        key: &'a str,
+        bytes: Bytes,
+    ) -> Task<'a, Result<TimedAnswer<()>, S3StoreError>> {
         Box::pin(async move {
             let request = self.clients().await.patient.put_object().bucket(&self.name).key(key);
             let (answer, at) = timed(Box::pin(request.body(ByteStream::from(bytes)).send())).await;
             let answer = answer.map_err(|error| fault(S3Operation::Put, key, &error))?;
-            self.written(answer.version_id());
-            Ok(Answer { value: (), at })
+            self.note_version(answer.version_id());
+            Ok(TimedAnswer { value: (), at })
         })
     }
 
     /// Deletes one object; `Ok` if there is none.
-    pub(crate) fn delete<'a>(&'a self, key: &'a str) -> Task<'a, Result<(), StoreError>> {
+    pub(crate) fn delete<'a>(&'a self, key: &'a str) -> Task<'a, Result<(), S3StoreError>> {
         Box::pin(async move {
             let request = self.clients().await.patient.delete_object().bucket(&self.name).key(key);
             match request.send().await.map_err(|error| fault(S3Operation::Delete, key, &error)) {
@@ -258,11 +267,12 @@ impl Bucket {
     pub(crate) fn delete_all<'a>(
         &'a self,
         keys: &'a [(String, Option<String>)],
-    ) -> Task<'a, Result<(), StoreError>> {
+    ) -> Task<'a, Result<(), S3StoreError>> {
         Box::pin(async move {
             for keys in keys.chunks(MOST_DELETED) {
-                let made =
-                    |error: aws_sdk_s3::error::BuildError| StoreError::Unmakeable { what: error.to_string() };
+                let made = |error: aws_sdk_s3::error::BuildError| S3StoreError::Unmakeable {
+                    what: error.to_string(),
+                };
                 let mut delete = Delete::builder().quiet(true);
                 for (key, version) in keys {
                     let object = ObjectIdentifier::builder().key(key).set_version_id(version.clone()).build();
@@ -276,7 +286,7 @@ impl Bucket {
                     let code = error.code().unwrap_or("InternalError").to_owned();
                     let key = error.key().unwrap_or(what).to_owned();
                     // Each key has an outcome of its own, with a code and no status.
-                    return Err(StoreError::Refused { doing: S3Operation::Delete, key, status: 500, code });
+                    return Err(S3StoreError::Refused { doing: S3Operation::Delete, key, status: 500, code });
                 }
             }
             Ok(())
@@ -288,7 +298,7 @@ impl Bucket {
         self.keeps_versions.load(Ordering::Relaxed)
     }
 
-    fn written(&self, version: Option<&str>) {
+    fn note_version(&self, version: Option<&str>) {
         // Also `null`, which says that the bucket once kept versions.
         if version.is_some() {
             self.keeps_versions.store(true, Ordering::Relaxed);
@@ -296,7 +306,10 @@ impl Bucket {
     }
 
     /// Lists all versions of objects whose keys begin so, marks of deletion included.
-    pub(crate) fn versions<'a>(&'a self, prefix: &'a str) -> Task<'a, Result<Vec<Version>, StoreError>> {
+    pub(crate) fn versions<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> Task<'a, Result<Vec<ObjectVersion>, S3StoreError>> {
         Box::pin(async move {
             let (mut all, mut key, mut id) = (Vec::new(), None, None);
             loop {
@@ -305,7 +318,7 @@ impl Bucket {
                 let answer =
                     request.send().await.map_err(|error| fault(S3Operation::Versions, prefix, &error))?;
                 let version =
-                    |key: Option<&str>, id: Option<&str>, is_latest: Option<bool>, is_marker| Version {
+                    |key: Option<&str>, id: Option<&str>, is_latest: Option<bool>, is_marker| ObjectVersion {
                         key: key.unwrap_or_default().to_owned(),
                         id: id.unwrap_or_default().to_owned(),
                         is_latest: is_latest.unwrap_or(false),
@@ -328,7 +341,7 @@ impl Bucket {
 }
 
 /// Separates a write that its condition decided from a failed write.
-fn decided(fault: StoreError) -> Result<PutResult, StoreError> {
+fn split_condition(fault: S3StoreError) -> Result<PutResult, S3StoreError> {
     match fault.sort() {
         RefusalKind::Lost => Ok(PutResult::Lost),
         RefusalKind::Undecided => Ok(PutResult::Undecided),
@@ -337,7 +350,7 @@ fn decided(fault: StoreError) -> Result<PutResult, StoreError> {
 }
 
 /// Takes from an error of the SDK what may be shown: never a header, an address or a credential.
-fn fault<E>(doing: S3Operation, key: &str, error: &SdkError<E, HttpResponse>) -> StoreError
+fn fault<E>(doing: S3Operation, key: &str, error: &SdkError<E, HttpResponse>) -> S3StoreError
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {
@@ -346,24 +359,27 @@ where
         SdkError::ServiceError(context) => {
             let status = context.raw().status().as_u16();
             let code = context.err().code().unwrap_or_default().to_owned();
-            StoreError::Refused { doing, key, status, code }
+            S3StoreError::Refused { doing, key, status, code }
         }
         SdkError::ResponseError(context) => {
             let status = context.raw().status().as_u16();
             if status >= 300 {
-                return StoreError::Refused { doing, key, status, code: String::new() };
+                return S3StoreError::Refused { doing, key, status, code: String::new() };
             }
-            StoreError::Nonsense { key, what: format!("status {status} with a body that cannot be read") }
+            S3StoreError::Nonsense { key, what: format!("status {status} with a body that cannot be read") }
         }
-        SdkError::TimeoutError(_) => {
-            StoreError::Unreached { doing, key, what: "no answer within the time set".into(), was_sent: true }
-        }
+        SdkError::TimeoutError(_) => S3StoreError::Unreached {
+            doing,
+            key,
+            what: "no answer within the time set".into(),
+            was_sent: true,
+        },
         SdkError::DispatchFailure(failure) => {
             let source =
                 failure.as_connector_error().map(|error| error as &(dyn std::error::Error + 'static));
             let causes: Vec<_> = std::iter::successors(source, |error| error.source()).collect();
             if let Some(what) = causes.iter().find_map(|cause| no_credentials(*cause)) {
-                return StoreError::NoCredentials { what };
+                return S3StoreError::NoCredentials { what };
             }
             let io = causes.iter().find_map(|cause| cause.downcast_ref::<std::io::Error>());
             let was_sent = io.is_none_or(|io| io.kind() != std::io::ErrorKind::ConnectionRefused);
@@ -372,19 +388,19 @@ where
             } else {
                 io.map_or_else(|| "the connection broke".to_owned(), |io| io.kind().to_string())
             };
-            StoreError::Unreached { doing, key, what, was_sent }
+            S3StoreError::Unreached { doing, key, what, was_sent }
         }
         SdkError::ConstructionFailure(_) => {
             let source = std::error::Error::source(error);
             let causes: Vec<_> = std::iter::successors(source, |error| error.source()).collect();
             match causes.iter().find_map(|cause| no_credentials(*cause)) {
-                Some(what) => StoreError::NoCredentials { what },
-                None => StoreError::Unmakeable {
+                Some(what) => S3StoreError::NoCredentials { what },
+                None => S3StoreError::Unmakeable {
                     what: causes.last().map_or_else(|| "no reason given".to_owned(), ToString::to_string),
                 },
             }
         }
-        _ => StoreError::Unreached { doing, key, what: "the SDK gave up".into(), was_sent: true },
+        _ => S3StoreError::Unreached { doing, key, what: "the SDK gave up".into(), was_sent: true },
     }
 }
 

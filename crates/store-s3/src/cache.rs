@@ -11,19 +11,19 @@ use crate::view::CachedHead;
 ///
 /// Two halves: what is used moves to the young half; when that is full, it becomes the old one, and what was old is forgotten.
 #[derive(Debug)]
-pub(crate) struct Cache {
+pub(crate) struct HeadCache {
     most: usize,
     // Locked for a lookup or a move, never across an await.
-    halves: Mutex<Halves>,
+    halves: Mutex<CacheHalves>,
 }
 
 #[derive(Debug, Default)]
-struct Halves {
+struct CacheHalves {
     young: HashMap<RunKey, Arc<CachedHead>>,
     old: HashMap<RunKey, Arc<CachedHead>>,
 }
 
-impl Cache {
+impl HeadCache {
     pub(crate) fn new(most: usize) -> Self {
         Self { most, halves: Mutex::default() }
     }
@@ -45,13 +45,13 @@ impl Cache {
         self.insert(&mut halves, run, seen);
     }
 
-    pub(crate) fn forget(&self, run: &RunKey) {
+    pub(crate) fn remove(&self, run: &RunKey) {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         halves.young.remove(run);
         halves.old.remove(run);
     }
 
-    fn insert(&self, halves: &mut Halves, run: &RunKey, seen: Arc<CachedHead>) {
+    fn insert(&self, halves: &mut CacheHalves, run: &RunKey, seen: Arc<CachedHead>) {
         if halves.young.len() >= self.most.div_ceil(2) {
             halves.old = std::mem::take(&mut halves.young);
         }
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn cache_keeps_used_entries_within_bound() {
-        let cache = Cache::new(10);
+        let cache = HeadCache::new(10);
         let key = |n: usize| RunKey::from(RunId::new(format!("r-{n}")).unwrap());
         for n in 0..100 {
             cache.put(&key(n), Arc::new(CachedHead::example()));
@@ -81,7 +81,7 @@ mod tests {
             assert!(cache.len() <= 10);
         }
         assert!(cache.get(&key(1)).is_none(), "not used for long");
-        cache.forget(&key(0));
+        cache.remove(&key(0));
         assert!(cache.get(&key(0)).is_none());
     }
 }

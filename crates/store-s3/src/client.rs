@@ -17,7 +17,7 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::ConfigBag;
 
 use crate::config::S3Options;
-use crate::time::Dates;
+use crate::time::DateInterceptor;
 
 /// The maximum number of attempts of a request that is safe to repeat.
 ///
@@ -52,7 +52,7 @@ impl Clients {
             // Every record has a checksum of its own, and servers differ in what they send with a part of an object.
             .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
             .interceptor(SignedRequests)
-            .interceptor(Dates);
+            .interceptor(DateInterceptor);
         let patient = config.clone().retry_config(RetryConfig::standard().with_max_attempts(TRIES));
         let once = config.retry_config(RetryConfig::disabled());
         Self { patient: Client::from_conf(patient.build()), once: Client::from_conf(once.build()) }

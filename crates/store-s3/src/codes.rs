@@ -21,30 +21,30 @@ pub(crate) enum RefusalKind {
 
 /// The error for the caller, and the outcome of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct CodeVerdict {
     pub(crate) sort: RefusalKind,
     pub(crate) kind: ErrorKind,
     pub(crate) remedy: &'static str,
 }
 
-const fn refused(kind: ErrorKind, remedy: &'static str) -> Verdict {
-    Verdict { sort: RefusalKind::Refused, kind, remedy }
+const fn refused(kind: ErrorKind, remedy: &'static str) -> CodeVerdict {
+    CodeVerdict { sort: RefusalKind::Refused, kind, remedy }
 }
 
-const fn busy(remedy: &'static str) -> Verdict {
-    Verdict { sort: RefusalKind::Busy, kind: ErrorKind::Unavailable, remedy }
+const fn busy(remedy: &'static str) -> CodeVerdict {
+    CodeVerdict { sort: RefusalKind::Busy, kind: ErrorKind::Unavailable, remedy }
 }
 
-const fn unsure(remedy: &'static str) -> Verdict {
-    Verdict { sort: RefusalKind::Unsure, kind: ErrorKind::Unavailable, remedy }
+const fn unsure(remedy: &'static str) -> CodeVerdict {
+    CodeVerdict { sort: RefusalKind::Unsure, kind: ErrorKind::Unavailable, remedy }
 }
 
 /// Judges a refusal by its code, and by its status where the code is none that is known: an answer to HEAD has no code, and
 /// servers invent codes.
-pub(crate) fn verdict(code: &str, status: u16) -> Verdict {
+pub(crate) fn verdict(code: &str, status: u16) -> CodeVerdict {
     use ErrorKind::{Invalid, TooLarge, Unavailable, Unsupported};
     match code {
-        "NoSuchKey" | "NotFound" if status == 404 => Verdict {
+        "NoSuchKey" | "NotFound" if status == 404 => CodeVerdict {
             sort: RefusalKind::Absent,
             kind: ErrorKind::NotFound,
             remedy: "there is no such object",
@@ -87,12 +87,12 @@ pub(crate) fn verdict(code: &str, status: u16) -> Verdict {
             busy("the request was damaged on its way; retry")
         }
         "InternalError" | "InternalServerError" => unsure("the server failed within; retry"),
-        "PreconditionFailed" => Verdict {
+        "PreconditionFailed" => CodeVerdict {
             sort: RefusalKind::Lost,
             kind: ErrorKind::Conflict,
             remedy: "another writer was first; load, look, decide again",
         },
-        "ConditionalRequestConflict" | "OperationAborted" => Verdict {
+        "ConditionalRequestConflict" | "OperationAborted" => CodeVerdict {
             sort: RefusalKind::Undecided,
             kind: Unavailable,
             remedy: "two conditional writes met, and neither was decided; retry",
@@ -117,7 +117,7 @@ pub(crate) fn verdict(code: &str, status: u16) -> Verdict {
     }
 }
 
-fn by_status(status: u16) -> Verdict {
+fn by_status(status: u16) -> CodeVerdict {
     match status {
         301 | 302 | 307 | 308 => verdict("PermanentRedirect", status),
         403 => verdict("AccessDenied", status),

@@ -119,7 +119,7 @@ impl S3Options {
 
 /// A bucket and the prefix in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct S3Target {
     pub(crate) bucket: String,
     /// Without slashes at its ends.
     pub(crate) prefix: String,
@@ -131,7 +131,7 @@ fn bad(why: &str) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }
 
-impl Target {
+impl S3Target {
     /// Checks the names.
     pub(crate) fn new(bucket: &str, prefix: &str) -> Result<Self> {
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-');
@@ -154,7 +154,7 @@ impl Target {
 }
 
 /// Reads `s3://bucket/prefix?…`; what the URL says replaces what `options` says.
-pub(crate) fn read_url(url: &str, mut options: S3Options) -> Result<(Target, S3Options)> {
+pub(crate) fn read_url(url: &str, mut options: S3Options) -> Result<(S3Target, S3Options)> {
     let rest = url.strip_prefix("s3://").ok_or_else(|| bad("the store's URL does not begin with s3://"))?;
     if rest.contains('#') {
         return Err(bad("the store's URL has a fragment, which means nothing here"));
@@ -189,7 +189,7 @@ pub(crate) fn read_url(url: &str, mut options: S3Options) -> Result<(Target, S3O
         }
     }
     check_endpoint(options.endpoint.as_deref())?;
-    Ok((Target::new(bucket, &prefix)?, options))
+    Ok((S3Target::new(bucket, &prefix)?, options))
 }
 
 /// Checks the server's address: it goes into no request unread.
@@ -211,7 +211,7 @@ pub(crate) fn check_endpoint(endpoint: Option<&str>) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn read(url: &str) -> (Target, S3Options) {
+    fn read(url: &str) -> (S3Target, S3Options) {
         read_url(url, S3Options::default()).unwrap()
     }
 

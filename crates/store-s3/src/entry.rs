@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ferrata_store::index::{IndexEntry, Standing};
+use ferrata_store::index::{IndexEntry, RunStanding};
 use ferrata_store::{RecordHeader, RecordId, RunStatus, Seq, Timestamp};
 
 use crate::layout::Tree;
@@ -13,16 +13,16 @@ use crate::layout::Tree;
 /// An entry belongs to the record that brought the run into this state, and no two records share an entry. So removing a stale entry never removes
 /// the entry of another writer, or of the same state at a later time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct IndexKey {
     pub(crate) life: u32,
     pub(crate) seq: Seq,
     pub(crate) id: RecordId,
-    pub(crate) standing: Standing,
+    pub(crate) standing: RunStanding,
 }
 
-impl Entry {
+impl IndexKey {
     pub(crate) fn of(life: u32, header: &RecordHeader) -> Self {
-        Self { life, seq: header.seq, id: header.id, standing: Standing::after(header) }
+        Self { life, seq: header.seq, id: header.id, standing: RunStanding::after(header) }
     }
 
     pub(crate) fn tree(&self) -> Tree {
@@ -32,7 +32,7 @@ impl Entry {
     #[cfg(test)]
     pub(crate) fn longest() -> Self {
         let id = "018f3a4e-0000-7000-8000-000000000001";
-        let standing = Standing {
+        let standing = RunStanding {
             status: RunStatus::AwaitingInput,
             owner: Some(id.parse().unwrap()),
             wake_at: Some(Timestamp::from_unix_ms(i64::MIN)),
@@ -41,7 +41,7 @@ impl Entry {
     }
 }
 
-impl IndexEntry for Entry {
+impl IndexEntry for IndexKey {
     type Life = u32;
 
     fn life(&self) -> &u32 {
@@ -52,12 +52,12 @@ impl IndexEntry for Entry {
         Some(self.seq)
     }
 
-    fn holds(&self, standing: &Standing) -> bool {
+    fn holds(&self, standing: &RunStanding) -> bool {
         self.standing == *standing
     }
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for IndexKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { life, seq, id, standing } = self;
         // The numbers go up, so that a listing that passes while one entry replaces another meets the new one last.
@@ -73,7 +73,7 @@ impl fmt::Display for Entry {
     }
 }
 
-impl FromStr for Entry {
+impl FromStr for IndexKey {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -92,7 +92,7 @@ impl FromStr for Entry {
                 "never" => None,
                 at => Some(Timestamp::from_unix_ms(at.parse().ok()?)),
             };
-            let entry = Self { life, seq, id, standing: Standing { status, owner, wake_at } };
+            let entry = Self { life, seq, id, standing: RunStanding { status, owner, wake_at } };
             parts.next().is_none().then_some(entry)
         };
         parse().ok_or(())
@@ -105,10 +105,10 @@ mod tests {
 
     #[test]
     fn an_entry_comes_back() {
-        let mut entry = Entry::longest();
+        let mut entry = IndexKey::longest();
         assert_eq!(entry.to_string().parse(), Ok(entry));
         for status in RunStatus::ALL {
-            entry.standing = Standing { status, owner: None, wake_at: None };
+            entry.standing = RunStanding { status, owner: None, wake_at: None };
             assert_eq!(entry.to_string().parse(), Ok(entry));
         }
         for wake in [0, -1, i64::MAX] {
@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn other_text_is_no_entry() {
-        let good = Entry::longest().to_string();
+        let good = IndexKey::longest().to_string();
         for text in ["", "x", "....", &good[1..20], &format!("{good}."), &good.replace("awaiting", "a")] {
-            assert_eq!(text.parse::<Entry>(), Err(()), "{text}");
+            assert_eq!(text.parse::<IndexKey>(), Err(()), "{text}");
         }
     }
 }

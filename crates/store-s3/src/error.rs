@@ -2,7 +2,7 @@
 
 use ferrata_store::{At, Error, ErrorKind, HeadRef, Listing, RunKey, Seq, refusal};
 
-use crate::codes::{RefusalKind, Verdict, verdict};
+use crate::codes::{CodeVerdict, RefusalKind, verdict};
 
 /// The operation of a request to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl S3Operation {
 
 /// Everything that can fail here. None of it holds a header, an address or a credential.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StoreError {
+pub(crate) enum S3StoreError {
     #[error("cannot {} {key}: {} ({code}, status {status})", doing.words(), verdict(code, *status).remedy)]
     Refused { doing: S3Operation, key: String, status: u16, code: String },
     #[error("cannot {} {key}: {what}; look at the network and the endpoint, then retry", doing.words())]
@@ -42,7 +42,7 @@ pub(crate) enum StoreError {
     #[error("the answer for {key} makes no sense: {what}; look at the endpoint")]
     Nonsense { key: String, what: String },
     #[error("{0}; retry with the same records")]
-    Unsure(Box<StoreError>),
+    Unsure(Box<S3StoreError>),
     #[error("{key} is damaged: {what}; restore the run from a backup, or purge it")]
     Damaged { key: String, seq: Option<Seq>, what: String },
     #[error("{key} is missing; restore the run from a backup, or purge it")]
@@ -77,8 +77,8 @@ pub(crate) enum StoreError {
     Checked(#[source] Error),
 }
 
-impl StoreError {
-    fn verdict(&self) -> Option<Verdict> {
+impl S3StoreError {
+    fn verdict(&self) -> Option<CodeVerdict> {
         match self {
             Self::Refused { code, status, .. } => Some(verdict(code, *status)),
             _ => None,
@@ -151,15 +151,15 @@ impl StoreError {
     }
 }
 
-impl From<StoreError> for Error {
-    fn from(fault: StoreError) -> Self {
+impl From<S3StoreError> for Error {
+    fn from(fault: S3StoreError) -> Self {
         let mut error = Error::new(fault.kind(), fault.to_string());
         if let Some(seq) = fault.seq() {
             error = error.with_seq(seq);
         }
         match fault {
-            StoreError::Checked(error) => error,
-            StoreError::Conflict { actual, .. } => error.with_actual_head(actual),
+            S3StoreError::Checked(error) => error,
+            S3StoreError::Conflict { actual, .. } => error.with_actual_head(actual),
             _ => error,
         }
     }

@@ -6,8 +6,8 @@ use ferrata_store::ExecutorId;
 use serde::{Deserialize, Serialize};
 
 use crate::bucket::ServerTime;
-use crate::error::StoreError;
-use crate::inner::Inner;
+use crate::error::S3StoreError;
+use crate::inner::S3Inner;
 
 /// The extra time that a heartbeat counts. The server's dates omit the fraction of a second, and an executor must not look dead too early.
 const GRAIN: ServerTime = 1_000;
@@ -16,35 +16,35 @@ const GRAIN: ServerTime = 1_000;
 const REMEMBERED: ServerTime = 24 * 60 * 60 * 1_000;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Heartbeat {
+struct HeartbeatObject {
     ttl_ms: u64,
 }
 
-impl Inner {
+impl S3Inner {
     /// Records that an executor is alive, or has ended.
-    pub(crate) async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), StoreError> {
+    pub(crate) async fn heartbeat(&self, executor: &ExecutorId, ttl: Duration) -> Result<(), S3StoreError> {
         let key = self.layout.executor(executor);
         if ttl.is_zero() {
             return self.bucket.delete(&key).await;
         }
-        let beat = Heartbeat { ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX) };
+        let beat = HeartbeatObject { ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX) };
         let json = serde_json::to_vec(&beat).unwrap_or_default();
         self.bucket.put(&key, json.into()).await.map(drop)
     }
 
     /// Returns whether an executor's heartbeat has not expired.
-    pub(crate) async fn is_alive(&self, executor: &ExecutorId) -> Result<bool, StoreError> {
+    pub(crate) async fn is_alive(&self, executor: &ExecutorId) -> Result<bool, S3StoreError> {
         Ok(self.time_left(&self.layout.executor(executor)).await?.is_some_and(|left| left > 0))
     }
 
     /// Returns for how long a heartbeat still counts, negative once it has expired; `None` if there is none.
-    async fn time_left(&self, key: &str) -> Result<Option<ServerTime>, StoreError> {
+    async fn time_left(&self, key: &str) -> Result<Option<ServerTime>, S3StoreError> {
         let Some(object) = self.bucket.get(key, None).await? else { return Ok(None) };
-        let Ok(beat) = serde_json::from_slice::<Heartbeat>(&object.value.bytes) else {
+        let Ok(beat) = serde_json::from_slice::<HeartbeatObject>(&object.value.bytes) else {
             tracing::warn!(key, "a heartbeat cannot be read, and counts for none");
             return Ok(None);
         };
-        let now = object.at.ok_or_else(|| StoreError::Nonsense {
+        let now = object.at.ok_or_else(|| S3StoreError::Nonsense {
             key: key.to_owned(),
             what: "it does not say what time it is".into(),
         })?;
@@ -54,7 +54,7 @@ impl Inner {
     }
 
     /// Removes the heartbeats of executors that are long gone.
-    pub(crate) async fn sweep_executors(&self) -> Result<(), StoreError> {
+    pub(crate) async fn sweep_executors(&self) -> Result<(), S3StoreError> {
         let listed = self.bucket.list(&self.layout.executors(), None, 1_000).await?;
         let Some(now) = listed.at else { return Ok(()) };
         for item in listed.value.items {

@@ -8,9 +8,9 @@ use aws_sdk_s3::Client;
 use ferrata_store::{Clock, IdSource, RandomIds};
 
 use crate::bucket::{Bucket, ServerTime};
-use crate::cache::Cache;
-use crate::config::{S3Options, Target};
-use crate::layout::Layout;
+use crate::cache::HeadCache;
+use crate::config::{S3Options, S3Target};
+use crate::layout::S3Keys;
 
 /// The time, by the server's clock, that the key of an object stays taken after the write, even if the object is pruned or purged.
 ///
@@ -32,29 +32,29 @@ pub(crate) const READS: u32 = 8;
 
 /// The bucket, its keys, and what is remembered of it.
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct S3Inner {
     pub(crate) bucket: Bucket,
-    pub(crate) target: Target,
-    pub(crate) layout: Layout,
+    pub(crate) target: S3Target,
+    pub(crate) layout: S3Keys,
     pub(crate) options: S3Options,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) cache: Cache,
+    pub(crate) cache: HeadCache,
     pub(crate) ids: RandomIds,
     /// Whether the layout was seen to be one that this version reads.
     pub(crate) is_marked: AtomicBool,
 }
 
-impl Inner {
+impl S3Inner {
     pub(crate) fn new(
-        target: Target,
+        target: S3Target,
         options: S3Options,
         client: Option<Client>,
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self {
             bucket: Bucket::new(target.bucket.clone(), options.clone(), client),
-            layout: Layout::new(&target.prefix),
-            cache: Cache::new(options.cached_runs.get()),
+            layout: S3Keys::new(&target.prefix),
+            cache: HeadCache::new(options.cached_runs.get()),
             target,
             options,
             clock,

@@ -1,9 +1,9 @@
 //! The layout of keys. Only this module builds and parses keys, and only from validated ids.
 
-use ferrata_store::index::Standing;
+use ferrata_store::index::RunStanding;
 use ferrata_store::{ExecutorId, RunId, RunKey, TenantId, Timestamp};
 
-use crate::entry::Entry;
+use crate::entry::IndexKey;
 
 /// The version of keys and objects.
 pub(crate) const VERSION: u32 = 1;
@@ -19,7 +19,7 @@ pub(crate) enum Tree {
 
 impl Tree {
     /// Returns the half of the index for a run in this state.
-    pub(crate) fn of(standing: &Standing) -> Self {
+    pub(crate) fn of(standing: &RunStanding) -> Self {
         if standing.status.is_finished() && standing.wake_at.is_none() { Self::Done } else { Self::Live }
     }
 
@@ -49,12 +49,12 @@ impl ObjectPlace {
 /// Ids contain no slash and no character that keys forbid, and never start with a dot. So each id is one part of a key without escapes, and two runs
 /// never share a part. Counters are inverted, in hexadecimal digits of fixed width, because a listing only ascends and callers ask for the newest.
 #[derive(Clone, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct S3Keys {
     /// Empty, or ending in a slash.
     prefix: String,
 }
 
-impl Layout {
+impl S3Keys {
     /// Takes a prefix without slashes at its ends.
     pub(crate) fn new(prefix: &str) -> Self {
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
@@ -130,12 +130,12 @@ impl Layout {
     }
 
     /// One entry of the index.
-    pub(crate) fn entry(&self, created: Timestamp, run: &RunKey, entry: &Entry) -> String {
+    pub(crate) fn entry(&self, created: Timestamp, run: &RunKey, entry: &IndexKey) -> String {
         format!("{}{entry}", self.entries(entry.tree(), created, run))
     }
 
     /// Reads a key of one half of the index.
-    pub(crate) fn entry_of(&self, tree: Tree, key: &str) -> Option<(Timestamp, RunKey, Entry)> {
+    pub(crate) fn entry_of(&self, tree: Tree, key: &str) -> Option<(Timestamp, RunKey, IndexKey)> {
         let mut parts = key.strip_prefix(&self.tree(tree))?.split('/');
         let created = parts.next().filter(|part| part.len() == 16)?;
         let created = restored(u64::from_str_radix(created, 16).ok()?);
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_newest_of_a_run_comes_first() {
-        let layout = Layout::new("a/b");
+        let layout = S3Keys::new("a/b");
         let run = run("t", "r:1");
         let key = |life, start| layout.object(&run, ObjectPlace { life, start });
         assert_eq!(key(0, 0), "a/b/log/t/r:1/ffffffff/ffffffffffffffff");
@@ -180,8 +180,8 @@ mod tests {
     fn object_key_stays_below_one_kibibyte() {
         let longest = "x".repeat(128);
         let run = run(&longest, &longest);
-        let layout = Layout::new(&"p".repeat(crate::config::MAX_PREFIX));
-        let entry = Entry::longest();
+        let layout = S3Keys::new(&"p".repeat(crate::config::MAX_PREFIX));
+        let entry = IndexKey::longest();
         assert!(layout.entry(Timestamp::default(), &run, &entry).len() <= 1024);
         assert!(layout.object(&run, ObjectPlace { life: 0, start: 0 }).len() <= 1024);
     }
@@ -189,7 +189,7 @@ mod tests {
     proptest! {
         #[test]
         fn places_come_back(life: u32, start: u64, prefix in "[a-z]{0,3}") {
-            let (layout, run) = (Layout::new(&prefix), run("t.1", "a:b"));
+            let (layout, run) = (S3Keys::new(&prefix), run("t.1", "a:b"));
             let place = ObjectPlace { life, start };
             let key = layout.object(&run, place);
             prop_assert_eq!(layout.place_of(&run, &key), Some(place));
@@ -198,7 +198,7 @@ mod tests {
 
         #[test]
         fn later_runs_come_first(a: i64, b: i64) {
-            let layout = Layout::new("");
+            let layout = S3Keys::new("");
             let key = |ms| layout.created(Tree::Live, Timestamp::from_unix_ms(ms));
             prop_assert_eq!(a.cmp(&b), key(b).cmp(&key(a)));
         }

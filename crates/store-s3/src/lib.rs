@@ -66,5 +66,5 @@ mod time;
 mod view;
 
 pub use config::S3Options;
-pub use repair::Repaired;
+pub use repair::RepairReport;
 pub use store::S3Store;

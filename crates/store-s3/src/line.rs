@@ -6,7 +6,7 @@ use ferrata_store::codec::{Field, JsonHeader, JsonLayout, ShortId, Value};
 use ferrata_store::{RecordHeader, RecordKind, RunFacts, RunStatus, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::object::{Cut, Head};
+use crate::object::{LogCut, ObjectHead};
 
 /// Distinguishes logs under the same key, by 24 bits of a checksum of the first record's id. All objects of a log have the same tag.
 ///
@@ -36,15 +36,15 @@ pub(crate) struct Json<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     facts: Option<Cow<'a, RunFacts>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    cut: Option<Cut>,
-    records: Vec<JsonHeader<Line>>,
+    cut: Option<LogCut>,
+    records: Vec<JsonHeader<HeaderJson>>,
 }
 
 /// A header among those of one object. Its number follows from its place.
 #[derive(Debug)]
-pub(crate) enum Line {}
+pub(crate) enum HeaderJson {}
 
-impl JsonLayout for Line {
+impl JsonLayout for HeaderJson {
     const SHORT_IDS: bool = true;
 
     fn key(field: Field) -> Option<&'static str> {
@@ -87,7 +87,7 @@ fn time_of(id: Option<&Value>) -> Option<Value> {
 }
 
 impl<'a> Json<'a> {
-    pub(crate) fn of(head: &'a Head) -> Self {
+    pub(crate) fn of(head: &'a ObjectHead) -> Self {
         let mut records = Vec::with_capacity(head.headers().len());
         let mut before = None;
         for header in head.headers() {
@@ -108,14 +108,14 @@ impl<'a> Json<'a> {
     }
 
     /// Creates the head. The error is the field that is missing in a header, or invalid.
-    pub(crate) fn head(self) -> Result<Head, Field> {
+    pub(crate) fn head(self) -> Result<ObjectHead, Field> {
         let first = self.from.unwrap_or(self.seq);
         let mut headers: Vec<RecordHeader> = Vec::with_capacity(self.records.len());
         for (said, at) in self.records.into_iter().zip(0..) {
             let assumed = assumed(headers.last(), first.saturating_add(at), time_of(said.get(Field::Id)));
             headers.push(said.header(assumed)?);
         }
-        Ok(Head {
+        Ok(ObjectHead {
             log: self.log,
             start: self.seq,
             from: self.from,

@@ -3,18 +3,18 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
-use ferrata_store::index::{Check, IndexEntry as _, Standing};
+use ferrata_store::index::{EntryCheck, IndexEntry as _, RunStanding};
 use ferrata_store::{
     ExecutorId, Listing, Order, Page, Paged, RunFilter, RunHead, RunKey, RunPlace, RunQuery, Timestamp,
 };
 
 use crate::bounded_join::{self, Task};
 use crate::bucket::ServerTime;
-use crate::entry::Entry;
-use crate::error::StoreError;
-use crate::inner::Inner;
+use crate::entry::IndexKey;
+use crate::error::S3StoreError;
+use crate::inner::S3Inner;
 use crate::layout::Tree;
-use crate::view::Look;
+use crate::view::RunLookup;
 
 /// The time, by the server's clock, that an entry stays after the log has moved on. It is longer than any one listing takes, so a listing cannot
 /// miss both the old and the new entry.
@@ -25,21 +25,21 @@ const ABANDONED: ServerTime = 60 * 60 * 1_000;
 
 /// A run as the index shows it.
 #[derive(Clone, Debug)]
-struct Candidate {
+struct IndexedRun {
     place: RunPlace,
-    entries: Vec<(String, Entry, ServerTime)>,
+    entries: Vec<(String, IndexKey, ServerTime)>,
 }
 
 /// A range of the index, newest runs first, with every entry read.
 #[derive(Debug, Default)]
 struct Window {
-    candidates: Vec<Candidate>,
+    candidates: Vec<IndexedRun>,
     now: Option<ServerTime>,
 }
 
 /// A walk through the index, from the newest runs on.
 struct Windows<'a> {
-    inner: &'a Inner,
+    inner: &'a S3Inner,
     trees: &'a [Tree],
     /// The start of the next range: runs created then, or earlier.
     from: Option<Timestamp>,
@@ -50,18 +50,18 @@ struct Windows<'a> {
 
 /// The entries of one half of the index in a range.
 struct IndexRange {
-    entries: Vec<(Timestamp, RunKey, String, Entry, ServerTime)>,
+    entries: Vec<(Timestamp, RunKey, String, IndexKey, ServerTime)>,
     /// The time of creation up to which all was seen, itself not included; none if that is the end.
     upto: Option<Timestamp>,
     now: Option<ServerTime>,
 }
 
 /// A query and the results so far.
-struct Inquiry<'a> {
+struct ListInquiry<'a> {
     query: &'a RunQuery,
     alive: Mutex<HashMap<ExecutorId, bool>>,
     /// The server's refusal of an object of a run, and whether it returned any other object.
-    refused: Option<StoreError>,
+    refused: Option<S3StoreError>,
     is_any_read: bool,
 }
 
@@ -72,18 +72,18 @@ enum LookupResult {
     /// The server has no object of the run.
     Absent,
     /// The server refuses an object of it.
-    Refused(StoreError),
+    Refused(S3StoreError),
 }
 
 impl Windows<'_> {
-    async fn next(&mut self) -> Result<Option<Window>, StoreError> {
+    async fn next(&mut self) -> Result<Option<Window>, S3StoreError> {
         if self.is_over || self.from.zip(self.until).is_some_and(|(from, until)| from < until) {
             return Ok(None);
         }
         let mut stretches = Vec::new();
         // Live before done: a run that ends meanwhile gets its new entry before it loses the old one.
         for tree in self.trees {
-            stretches.push(self.inner.stretch(*tree, self.from).await?);
+            stretches.push(self.inner.read_range(*tree, self.from).await?);
         }
         let upto = stretches.iter().filter_map(|stretch| stretch.upto).max();
         let now = stretches.iter().filter_map(|stretch| stretch.now).min();
@@ -101,18 +101,18 @@ impl Windows<'_> {
         let candidates = found
             .into_iter()
             .rev()
-            .map(|((created, run), entries)| Candidate { place: RunPlace { created, run }, entries })
+            .map(|((created, run), entries)| IndexedRun { place: RunPlace { created, run }, entries })
             .collect();
         Ok(Some(Window { candidates, now }))
     }
 }
 
-impl Inner {
+impl S3Inner {
     /// Lists the runs that meet the query.
-    pub(crate) async fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, StoreError> {
+    pub(crate) async fn runs(&self, query: &RunQuery, page: &Page) -> Result<Paged<RunHead>, S3StoreError> {
         let listing = Listing::of_runs(query, page.order);
-        let after = listing.after(page).map_err(|_| StoreError::Cursor)?;
-        let mut inquiry = Inquiry { query, alive: Mutex::default(), refused: None, is_any_read: false };
+        let after = listing.after(page).map_err(|_| S3StoreError::Cursor)?;
+        let mut inquiry = ListInquiry { query, alive: Mutex::default(), refused: None, is_any_read: false };
         let wanted = page.len() + 1;
         let items = match page.order {
             Order::NewestFirst | Order::Any => self.newest(&mut inquiry, after, wanted).await?,
@@ -127,15 +127,15 @@ impl Inner {
 
     async fn newest(
         &self,
-        inquiry: &mut Inquiry<'_>,
+        inquiry: &mut ListInquiry<'_>,
         after: Option<RunPlace>,
         wanted: usize,
-    ) -> Result<Vec<RunHead>, StoreError> {
+    ) -> Result<Vec<RunHead>, S3StoreError> {
         let trees = inquiry.trees();
         let mut windows = self.windows(inquiry, &trees, after.as_ref().map(|after| after.created));
         let mut found = Vec::new();
         while let Some(window) = windows.next().await? {
-            let mut meant = self.meant(inquiry, window.candidates, window.now).await?;
+            let mut meant = self.filter_candidates(inquiry, window.candidates, window.now).await?;
             meant.retain(|candidate| after.as_ref().is_none_or(|after| candidate.place < *after));
             self.check(inquiry, meant, window.now, wanted, &mut found).await?;
             if found.len() >= wanted {
@@ -148,10 +148,10 @@ impl Inner {
     /// Goes through the whole index above the cursor, as the server lists in one direction only, and keeps what comes next.
     async fn oldest(
         &self,
-        inquiry: &mut Inquiry<'_>,
+        inquiry: &mut ListInquiry<'_>,
         mut after: Option<RunPlace>,
         wanted: usize,
-    ) -> Result<Vec<RunHead>, StoreError> {
+    ) -> Result<Vec<RunHead>, S3StoreError> {
         let trees = inquiry.trees();
         let most = wanted + self.options.parallel.get();
         let mut found = Vec::new();
@@ -161,7 +161,7 @@ impl Inner {
             let (mut next, mut now, mut is_all) = (Vec::new(), None, true);
             while let Some(window) = windows.next().await? {
                 now = window.now;
-                let mut meant = self.meant(inquiry, window.candidates, window.now).await?;
+                let mut meant = self.filter_candidates(inquiry, window.candidates, window.now).await?;
                 meant.retain(|candidate| after.as_ref().is_none_or(|after| candidate.place > *after));
                 // Each window is older than the one before.
                 meant.reverse();
@@ -180,7 +180,7 @@ impl Inner {
 
     fn windows<'a>(
         &'a self,
-        inquiry: &Inquiry<'_>,
+        inquiry: &ListInquiry<'_>,
         trees: &'a [Tree],
         from: Option<Timestamp>,
     ) -> Windows<'a> {
@@ -196,11 +196,11 @@ impl Inner {
     }
 
     /// Reads one half of the index from runs created then, at least as far as to the next time of creation.
-    async fn stretch(&self, tree: Tree, from: Option<Timestamp>) -> Result<IndexRange, StoreError> {
+    async fn read_range(&self, tree: Tree, from: Option<Timestamp>) -> Result<IndexRange, S3StoreError> {
         let prefix = self.layout.tree(tree);
         // Without its slash it comes before all entries of that time, and after those of any later one.
         let mut after = from.map(|from| self.layout.created(tree, from).trim_end_matches('/').to_owned());
-        let mut entries: Vec<(Timestamp, RunKey, String, Entry, ServerTime)> = Vec::new();
+        let mut entries: Vec<(Timestamp, RunKey, String, IndexKey, ServerTime)> = Vec::new();
         loop {
             let listed = self.bucket.list(&prefix, after.as_deref(), 1_000).await?;
             let more = listed.value.more;
@@ -222,12 +222,12 @@ impl Inner {
     }
 
     /// Removes the runs that cannot match the query in any state: one of a run's entries is right.
-    async fn meant(
+    async fn filter_candidates(
         &self,
-        inquiry: &Inquiry<'_>,
-        candidates: Vec<Candidate>,
+        inquiry: &ListInquiry<'_>,
+        candidates: Vec<IndexedRun>,
         now: Option<ServerTime>,
-    ) -> Result<Vec<Candidate>, StoreError> {
+    ) -> Result<Vec<IndexedRun>, S3StoreError> {
         let mut owners: Vec<ExecutorId> = Vec::new();
         if inquiry.query.filter != RunFilter::Any {
             let states = candidates.iter().flat_map(|candidate| &candidate.entries);
@@ -237,15 +237,15 @@ impl Inner {
         }
         let tasks = owners.into_iter().map(|owner| Box::pin(self.alive(inquiry, owner)) as Task<'_, _>);
         bounded_join::all(tasks.collect(), self.options.parallel.get()).await?;
-        let may_meet = |candidate: &Candidate| {
-            self.may_be_said(inquiry.query, candidate)
+        let may_meet = |candidate: &IndexedRun| {
+            self.may_match_facts(inquiry.query, candidate)
                 && candidate.entries.iter().any(|(_, entry, _)| inquiry.may_meet(&entry.standing, now))
         };
         Ok(candidates.into_iter().filter(may_meet).collect())
     }
 
     /// Returns whether the run's facts may match the query. They never change, so cached facts of the same life are right.
-    fn may_be_said(&self, query: &RunQuery, candidate: &Candidate) -> bool {
+    fn may_match_facts(&self, query: &RunQuery, candidate: &IndexedRun) -> bool {
         let run = &candidate.place.run;
         let is_about_facts = query.workflow.is_some()
             || query.user.is_some()
@@ -265,12 +265,12 @@ impl Inner {
     /// A run whose object the server refuses is left out, and noted.
     async fn check(
         &self,
-        inquiry: &mut Inquiry<'_>,
-        candidates: Vec<Candidate>,
+        inquiry: &mut ListInquiry<'_>,
+        candidates: Vec<IndexedRun>,
         now: Option<ServerTime>,
         wanted: usize,
         found: &mut Vec<RunHead>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), S3StoreError> {
         let parallel = self.options.parallel.get();
         let mut rest = candidates.as_slice();
         // Most candidates match most queries, so the first batch reads only as many as requested. If few match, the batches grow.
@@ -302,16 +302,16 @@ impl Inner {
     /// Reads the head of a run that the index shows.
     async fn head_of_candidate(
         &self,
-        inquiry: &Inquiry<'_>,
-        candidate: &Candidate,
+        inquiry: &ListInquiry<'_>,
+        candidate: &IndexedRun,
         now: Option<ServerTime>,
-    ) -> Result<LookupResult, StoreError> {
+    ) -> Result<LookupResult, S3StoreError> {
         let run = &candidate.place.run;
         let log = match self.open(run).await {
             Ok(log) => log,
             Err(error) if error.is_of_run() || error.may_be_of_run() => {
                 if inquiry.query.fails_without(run) {
-                    return Err(StoreError::Checked(error.of_run("store.runs", run)));
+                    return Err(S3StoreError::Checked(error.of_run("store.runs", run)));
                 }
                 tracing::warn!(%run, %error, "left a run out of a listing, as it cannot be read");
                 return Ok(if error.is_of_run() {
@@ -336,9 +336,9 @@ impl Inner {
             let (life, standing) = (log.life(), log.seen.standing());
             let stale = candidate.entries.iter().filter(|(_, entry, _)| {
                 match entry.check(Some((&life, head.seq, &standing))) {
-                    Check::Stale => true,
-                    Check::Stands => entry.seq <= head.seq && !is_here,
-                    Check::Ahead | Check::Unborn => false,
+                    EntryCheck::Stale => true,
+                    EntryCheck::Stands => entry.seq <= head.seq && !is_here,
+                    EntryCheck::Ahead | EntryCheck::Unborn => false,
                 }
             });
             self.drop_entries(&stale.map(|(key, ..)| key.clone()).collect::<Vec<_>>()).await;
@@ -348,9 +348,13 @@ impl Inner {
     }
 
     /// Removes the entries of a run that is no more, or never was; tells whether the server gave out the mark of its end.
-    async fn clear_absent(&self, candidate: &Candidate, now: Option<ServerTime>) -> Result<bool, StoreError> {
+    async fn clear_absent(
+        &self,
+        candidate: &IndexedRun,
+        now: Option<ServerTime>,
+    ) -> Result<bool, S3StoreError> {
         let Some(now) = now else { return Ok(false) };
-        let Look::Absent { life, ended, .. } = self.look(&candidate.place.run).await? else {
+        let RunLookup::Absent { life, ended, .. } = self.look_up(&candidate.place.run).await? else {
             return Ok(false);
         };
         let is_settled = ended.is_some_and(|ended| ended < now.saturating_sub(SETTLED));
@@ -362,7 +366,7 @@ impl Inner {
     }
 
     /// Returns whether an executor is alive. Asks the server once per listing.
-    async fn alive(&self, inquiry: &Inquiry<'_>, owner: ExecutorId) -> Result<bool, StoreError> {
+    async fn alive(&self, inquiry: &ListInquiry<'_>, owner: ExecutorId) -> Result<bool, S3StoreError> {
         // A panic leaves the map valid. No caller holds the lock across an await.
         let known = inquiry.alive.lock().unwrap_or_else(PoisonError::into_inner).get(&owner).copied();
         if let Some(known) = known {
@@ -374,7 +378,7 @@ impl Inner {
     }
 }
 
-impl Inquiry<'_> {
+impl ListInquiry<'_> {
     /// Returns the halves of the index that may contain matches.
     fn trees(&self) -> Vec<Tree> {
         let RunQuery { statuses, filter, .. } = self.query;
@@ -388,7 +392,7 @@ impl Inquiry<'_> {
     }
 
     /// Returns whether a run in this state may match the query.
-    fn may_meet(&self, standing: &Standing, now: Option<ServerTime>) -> bool {
+    fn may_meet(&self, standing: &RunStanding, now: Option<ServerTime>) -> bool {
         let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
         let is_alive = standing.owner.is_some_and(|owner| alive.get(&owner).copied().unwrap_or(false));
         self.query.meets_standing(standing, is_alive, Timestamp::from_unix_ms(now.unwrap_or(i64::MAX)))

@@ -21,7 +21,7 @@ const LONGEST_LINE: usize = 64;
 
 /// The part of an object before its bodies.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Head {
+pub(crate) struct ObjectHead {
     /// The log of the object, among those that may have started under one key.
     pub(crate) log: Tag,
     /// The number that the key names: that of the first record at the time of writing.
@@ -35,13 +35,13 @@ pub(crate) struct Head {
     /// The run's facts; only in the object with number 0.
     pub(crate) facts: Option<RunFacts>,
     /// The start of a pruned log; in the object with number 0.
-    pub(crate) cut: Option<Cut>,
+    pub(crate) cut: Option<LogCut>,
     pub(crate) headers: Vec<RecordHeader>,
 }
 
 /// The start of a pruned log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Cut {
+pub(crate) struct LogCut {
     /// The oldest record kept, which is a base.
     pub(crate) first: u64,
     /// The object it is in.
@@ -65,7 +65,7 @@ pub(crate) enum InvalidObject {
     Damaged(String),
 }
 
-impl Head {
+impl ObjectHead {
     /// Creates the head of an appended object.
     pub(crate) fn new(
         records: &[Record],

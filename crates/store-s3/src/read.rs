@@ -6,12 +6,12 @@ use ferrata_store::{
 };
 
 use crate::bounded_join::{self, Task};
-use crate::bucket::Item;
-use crate::error::StoreError;
-use crate::inner::{Inner, READS};
+use crate::bucket::ListedObject;
+use crate::error::S3StoreError;
+use crate::inner::{READS, S3Inner};
 use crate::layout::ObjectPlace;
-use crate::object::{GONE, Head};
-use crate::view::{Log, invalid_object};
+use crate::object::{GONE, ObjectHead};
+use crate::view::{OpenedLog, invalid_object};
 
 /// The maximum number of objects on a page of a listing.
 const PAGE: usize = 1_000;
@@ -20,16 +20,16 @@ const PAGE: usize = 1_000;
 const SEARCHED: usize = 32;
 
 /// An object of a log, whole.
-pub(crate) struct Chunk {
+pub(crate) struct LogObject {
     pub(crate) key: String,
     pub(crate) etag: String,
-    pub(crate) head: Head,
+    pub(crate) head: ObjectHead,
     pub(crate) records: Vec<Record>,
 }
 
-impl Inner {
+impl S3Inner {
     /// Loads what is needed to know the run as of `at`.
-    pub(crate) async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, StoreError> {
+    pub(crate) async fn load(&self, run: &RunKey, at: At) -> Result<Option<Vec<Record>>, S3StoreError> {
         for _ in 0..READS {
             let Some(log) = self.open(run).await? else { return Ok(None) };
             match self.load_from(run, &log, at).await {
@@ -37,7 +37,7 @@ impl Inner {
                 done => return done.map(Some),
             }
         }
-        Err(StoreError::Restless { what: self.layout.run(run) })
+        Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
     /// Loads the records after a record. Loads like a load of the head if that record is gone, or is not the last of an object.
@@ -45,7 +45,7 @@ impl Inner {
         &self,
         run: &RunKey,
         known: HeadRef,
-    ) -> Result<Option<Vec<Record>>, StoreError> {
+    ) -> Result<Option<Vec<Record>>, S3StoreError> {
         let Some(log) = self.open(run).await? else { return Ok(None) };
         if log.seen.last.head() == known {
             return Ok(Some(Vec::new()));
@@ -60,7 +60,12 @@ impl Inner {
     }
 
     /// Reads the records after one; none if it does not end an object of this log.
-    async fn news(&self, run: &RunKey, log: &Log, known: HeadRef) -> Result<Option<Vec<Record>>, StoreError> {
+    async fn news(
+        &self,
+        run: &RunKey,
+        log: &OpenedLog,
+        known: HeadRef,
+    ) -> Result<Option<Vec<Record>>, S3StoreError> {
         let Some(from) =
             known.seq.get().checked_add(1).filter(|from| (log.first()..=log.last()).contains(from))
         else {
@@ -79,12 +84,12 @@ impl Inner {
             return Ok(None);
         }
         for record in &records {
-            record.verify(run).map_err(StoreError::Checked)?;
+            record.verify(run).map_err(S3StoreError::Checked)?;
         }
         Ok(Some(records))
     }
 
-    async fn load_from(&self, run: &RunKey, log: &Log, at: At) -> Result<Vec<Record>, StoreError> {
+    async fn load_from(&self, run: &RunKey, log: &OpenedLog, at: At) -> Result<Vec<Record>, S3StoreError> {
         let (first, last) = (log.first(), log.last());
         let target = match at {
             At::Latest => Some(last),
@@ -94,7 +99,7 @@ impl Inner {
         };
         let target = target
             .filter(|target| (first..=last).contains(target))
-            .ok_or_else(|| StoreError::NoRecord { at, first: Seq::new(first), last: Seq::new(last) })?;
+            .ok_or_else(|| S3StoreError::NoRecord { at, first: Seq::new(first), last: Seq::new(last) })?;
         let newest = self.chunk_with(run, log, target).await?;
         let end = usize::try_from(target - newest.head.first()).unwrap_or(usize::MAX);
         let upto = newest.records.get(..=end).ok_or_else(|| missing(&newest.key, target))?;
@@ -108,21 +113,26 @@ impl Inner {
         }
         records.extend_from_slice(upto);
         let base = records.iter().rposition(|record| record.header.base && record.header.seq.get() >= first);
-        let base = base.ok_or_else(|| StoreError::Damaged {
+        let base = base.ok_or_else(|| S3StoreError::Damaged {
             key: newest.key.clone(),
             seq: None,
             what: "no base is left at or before it".into(),
         })?;
         let needed = records.split_off(base);
-        check_loaded(run, &needed, Seq::new(target)).map_err(StoreError::Checked)?;
+        check_loaded(run, &needed, Seq::new(target)).map_err(S3StoreError::Checked)?;
         for record in &needed {
-            record.verify(run).map_err(StoreError::Checked)?;
+            record.verify(run).map_err(S3StoreError::Checked)?;
         }
         Ok(needed)
     }
 
     /// Gets the object that holds a record.
-    pub(crate) async fn chunk_with(&self, run: &RunKey, log: &Log, seq: u64) -> Result<Chunk, StoreError> {
+    pub(crate) async fn chunk_with(
+        &self,
+        run: &RunKey,
+        log: &OpenedLog,
+        seq: u64,
+    ) -> Result<LogObject, S3StoreError> {
         let items = self.items_from(run, log, seq, 1).await?;
         let key = self.layout.object(run, ObjectPlace { life: log.life(), start: seq });
         let item = items.into_iter().next().ok_or_else(|| missing(&key, seq))?;
@@ -139,10 +149,10 @@ impl Inner {
     async fn items_from(
         &self,
         run: &RunKey,
-        log: &Log,
+        log: &OpenedLog,
         seq: u64,
         most: usize,
-    ) -> Result<Vec<Item>, StoreError> {
+    ) -> Result<Vec<ListedObject>, S3StoreError> {
         let life = log.life();
         let start = seq.checked_add(1);
         let key = |start| self.layout.object(run, ObjectPlace { life, start });
@@ -151,7 +161,8 @@ impl Inner {
             Some(after) => self.bucket.list(&self.layout.run(run), Some(&after), most).await?,
             None => self.bucket.list(&self.layout.run(run), None, most).await?,
         };
-        let is_of_life = |item: &Item| self.layout.place_of(run, &item.key).is_some_and(|p| p.life == life);
+        let is_of_life =
+            |item: &ListedObject| self.layout.place_of(run, &item.key).is_some_and(|p| p.life == life);
         Ok(listed.value.items.into_iter().take_while(is_of_life).collect())
     }
 
@@ -159,10 +170,10 @@ impl Inner {
     pub(crate) async fn older(
         &self,
         run: &RunKey,
-        log: &Log,
+        log: &OpenedLog,
         start: u64,
         from: u64,
-    ) -> Result<Vec<Item>, StoreError> {
+    ) -> Result<Vec<ListedObject>, S3StoreError> {
         let mut all = Vec::new();
         let Some(mut next) = start.checked_sub(1) else { return Ok(all) };
         loop {
@@ -182,42 +193,42 @@ impl Inner {
     }
 
     /// Gets objects, several at once, in the order given.
-    async fn chunks(&self, items: &[Item]) -> Result<Vec<Chunk>, StoreError> {
+    async fn chunks(&self, items: &[ListedObject]) -> Result<Vec<LogObject>, S3StoreError> {
         let tasks = items.iter().map(|item| Box::pin(self.chunk(item.clone())) as Task<'_, _>);
         bounded_join::all(tasks.collect(), self.options.parallel.get()).await
     }
 
-    async fn chunk(&self, item: Item) -> Result<Chunk, StoreError> {
-        let Item { key, size, .. } = item;
+    async fn chunk(&self, item: ListedObject) -> Result<LogObject, S3StoreError> {
+        let ListedObject { key, size, .. } = item;
         // An object of the mark's size is treated as missing without reading it.
         if size == GONE.len() as u64 {
-            return Err(StoreError::Missing { key, seq: None });
+            return Err(S3StoreError::Missing { key, seq: None });
         }
         let Some(object) = self.bucket.get(&key, None).await? else {
-            return Err(StoreError::Missing { key, seq: None });
+            return Err(S3StoreError::Missing { key, seq: None });
         };
         let bytes: Bytes = object.value.bytes;
-        let (head, records) = Head::decode_whole(self.layout.below_logs(&key), &bytes)
+        let (head, records) = ObjectHead::decode_whole(self.layout.below_logs(&key), &bytes)
             .map_err(|fault| invalid_object(&key, None, fault))?;
-        Ok(Chunk { key, etag: object.value.etag, head, records })
+        Ok(LogObject { key, etag: object.value.etag, head, records })
     }
 
     /// Gets the heads of objects, several at once, in the order given.
-    async fn heads(&self, items: &[Item]) -> Result<Vec<Head>, StoreError> {
+    async fn heads(&self, items: &[ListedObject]) -> Result<Vec<ObjectHead>, S3StoreError> {
         let head = async |key: String| match self.head_of(&key).await? {
             Some((head, _)) => Ok(head),
-            None => Err(StoreError::Missing { key, seq: None }),
+            None => Err(S3StoreError::Missing { key, seq: None }),
         };
         let tasks = items.iter().map(|item| Box::pin(head(item.key.clone())) as Task<'_, _>);
         bounded_join::all(tasks.collect(), self.options.parallel.get()).await
     }
 
     /// Finds the number of the record with this id, from the newest on.
-    async fn find(&self, run: &RunKey, log: &Log, id: RecordId) -> Result<Option<u64>, StoreError> {
+    async fn find(&self, run: &RunKey, log: &OpenedLog, id: RecordId) -> Result<Option<u64>, S3StoreError> {
         let mut next = log.last();
         loop {
             let mut items = self.items_from(run, log, next, SEARCHED).await?;
-            let is_kept = |item: &Item| {
+            let is_kept = |item: &ListedObject| {
                 self.layout.place_of(run, &item.key).is_some_and(|place| place.start >= log.cut().object)
             };
             // Remains of pruning below the cut do not belong to the log.
@@ -237,9 +248,9 @@ impl Inner {
     }
 
     /// Lists the headers of a range.
-    pub(crate) async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers, StoreError> {
+    pub(crate) async fn headers(&self, run: &RunKey, range: HeaderRange) -> Result<Headers, S3StoreError> {
         for _ in 0..READS {
-            let log = self.open(run).await?.ok_or(StoreError::NoRun)?;
+            let log = self.open(run).await?.ok_or(S3StoreError::NoRun)?;
             let kept = (Seq::new(log.first()), Seq::new(log.last()));
             let items = match range.within(kept.0, kept.1) {
                 Some((begin, end)) => self.headers_between(run, &log, begin.get(), end.get()).await,
@@ -250,21 +261,21 @@ impl Inner {
                 done => return Ok(Headers { first: kept.0, last: kept.1, items: done? }),
             }
         }
-        Err(StoreError::Restless { what: self.layout.run(run) })
+        Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
     /// Reads the headers from one record to another, both included: one listing, and the head of each object.
     async fn headers_between(
         &self,
         run: &RunKey,
-        log: &Log,
+        log: &OpenedLog,
         begin: u64,
         end: u64,
-    ) -> Result<Vec<RecordHeader>, StoreError> {
+    ) -> Result<Vec<RecordHeader>, S3StoreError> {
         // Each object holds a record or more, so this many are enough.
         let most = usize::try_from(end - begin + 1).unwrap_or(PAGE).min(PAGE);
         let mut items = self.items_from(run, log, end, most).await?;
-        let start = |item: &Item| self.layout.place_of(run, &item.key).map_or(0, |place| place.start);
+        let start = |item: &ListedObject| self.layout.place_of(run, &item.key).map_or(0, |place| place.start);
         let before = items.iter().position(|item| start(item) <= begin);
         items.truncate(before.map_or(items.len(), |before| before + 1));
         let mut headers = Vec::with_capacity(most);
@@ -286,12 +297,12 @@ impl Inner {
     }
 
     /// Reads how much a log holds, without its records.
-    pub(crate) fn kept_bytes(log: &Log) -> u64 {
+    pub(crate) fn kept_bytes(log: &OpenedLog) -> u64 {
         let kept = i128::from(log.seen.bytes) - i128::from(log.cut().dropped);
         u64::try_from(kept.max(0)).unwrap_or(u64::MAX)
     }
 }
 
-fn missing(key: &str, seq: u64) -> StoreError {
-    StoreError::Missing { key: key.to_owned(), seq: Some(Seq::new(seq)) }
+fn missing(key: &str, seq: u64) -> S3StoreError {
+    S3StoreError::Missing { key: key.to_owned(), seq: Some(Seq::new(seq)) }
 }

@@ -4,14 +4,14 @@ use bytes::Bytes;
 use ferrata_store::{HeadRef, PruneCut, Record, Removed, RunKey, Seq, check_prune};
 
 use crate::bounded_join::{self, Task};
-use crate::bucket::{Item, PutResult, ServerTime};
+use crate::bucket::{ListedObject, PutResult, ServerTime};
 use crate::codes::RefusalKind;
-use crate::error::StoreError;
-use crate::inner::{ATTEMPTS, Inner, KEPT, READS};
+use crate::error::S3StoreError;
+use crate::inner::{ATTEMPTS, KEPT, READS, S3Inner};
 use crate::layout::{ObjectPlace, Tree};
-use crate::object::{Cut, GONE};
-use crate::read::Chunk;
-use crate::view::{Log, Look};
+use crate::object::{GONE, LogCut};
+use crate::read::LogObject;
+use crate::view::{OpenedLog, RunLookup};
 
 /// The maximum number of attempts of a purge to end a run that receives appends meanwhile. It exceeds the appends that fit before a row of marks.
 const ENDS: u32 = 600;
@@ -25,11 +25,11 @@ const AHEAD: u64 = 256;
 /// The number of marks in a row. It equals the maximum number of records of an urgent append, which would otherwise jump over the row.
 const ROW: u64 = 64;
 
-impl Inner {
+impl S3Inner {
     /// Makes the record at the cut a base, starts the log there, and removes the earlier records.
-    pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed, StoreError> {
+    pub(crate) async fn prune(&self, run: &RunKey, cut: &PruneCut) -> Result<Removed, S3StoreError> {
         for attempt in 0..READS {
-            let log = self.open(run).await?.ok_or(StoreError::NoRun)?;
+            let log = self.open(run).await?.ok_or(S3StoreError::NoRun)?;
             match self.prune_from(run, &log, cut).await {
                 Err(fault) if fault.is_damage() && self.has_changed(run, &log).await? => {}
                 Ok(None) => self.pause(attempt).await,
@@ -37,28 +37,28 @@ impl Inner {
                 Err(fault) => return Err(fault),
             }
         }
-        Err(StoreError::Restless { what: self.layout.run(run) })
+        Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
     /// Returns `None` if another pruned meanwhile.
     async fn prune_from(
         &self,
         run: &RunKey,
-        log: &Log,
+        log: &OpenedLog,
         cut: &PruneCut,
-    ) -> Result<Option<Removed>, StoreError> {
+    ) -> Result<Option<Removed>, S3StoreError> {
         let (first, last, at) = (log.first(), log.last(), cut.at.get());
         if at > last {
             let (at, first, last) = (ferrata_store::At::Seq(cut.at), Seq::new(first), Seq::new(last));
-            return Err(StoreError::NoRecord { at, first, last });
+            return Err(S3StoreError::NoRecord { at, first, last });
         }
         if at < first {
             return Ok(Some(Removed::default()));
         }
         let mut chunk = self.chunk_with(run, log, at).await?;
         let place = usize::try_from(at - chunk.head.first()).unwrap_or(usize::MAX);
-        let header = chunk.records.get(place).map(|record| &record.header).ok_or(StoreError::NoRun)?;
-        let base = check_prune(run, header, cut).map_err(StoreError::Checked)?.cloned();
+        let header = chunk.records.get(place).map(|record| &record.header).ok_or(S3StoreError::NoRun)?;
+        let base = check_prune(run, header, cut).map_err(S3StoreError::Checked)?.cloned();
         let is_first_object = chunk.head.start == 0;
         if let Some(base) = base {
             chunk.records[place] = base;
@@ -74,7 +74,7 @@ impl Inner {
             bytes: u64::try_from(dropped.saturating_sub(log.cut().dropped)).unwrap_or(0),
         };
         if at > first {
-            let cut = Cut { first: at, object: chunk.head.start, dropped };
+            let cut = LogCut { first: at, object: chunk.head.start, dropped };
             if !self.move_cut(run, log, cut, is_first_object.then_some(&chunk.records[place..])).await? {
                 return Ok(None);
             }
@@ -88,7 +88,7 @@ impl Inner {
     }
 
     /// Rewrites an object with only its records from `from` on. Returns whether the object was unchanged since it was read.
-    pub(crate) async fn rewrite(&self, chunk: &mut Chunk, from: usize) -> Result<bool, StoreError> {
+    pub(crate) async fn rewrite(&self, chunk: &mut LogObject, from: usize) -> Result<bool, S3StoreError> {
         chunk.records.drain(..from);
         chunk.head = chunk.head.clone().with_records(&chunk.records);
         let bytes = chunk.head.encode(self.layout.below_logs(&chunk.key), &chunk.records);
@@ -105,10 +105,10 @@ impl Inner {
     async fn move_cut(
         &self,
         run: &RunKey,
-        log: &Log,
-        cut: Cut,
+        log: &OpenedLog,
+        cut: LogCut,
         records: Option<&[Record]>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, S3StoreError> {
         let records = records.unwrap_or_default();
         let mut head = log.first_object.head.clone().with_records(records);
         head.cut = (cut.first > 0).then_some(cut);
@@ -123,8 +123,8 @@ impl Inner {
         key: &str,
         etag: &str,
         bytes: Bytes,
-    ) -> Result<Option<String>, StoreError> {
-        let mut failed = StoreError::Restless { what: key.to_owned() };
+    ) -> Result<Option<String>, S3StoreError> {
+        let mut failed = S3StoreError::Restless { what: key.to_owned() };
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_over(key, etag, bytes.clone()).await {
                 Ok(PutResult::Done(etag)) => return Ok(Some(etag)),
@@ -146,21 +146,26 @@ impl Inner {
     }
 
     /// Removes the objects between the first and the one that the log begins in.
-    async fn clear_below(&self, run: &RunKey, log: &Log, start: u64) -> Result<(), StoreError> {
+    async fn clear_below(&self, run: &RunKey, log: &OpenedLog, start: u64) -> Result<(), S3StoreError> {
         let items = self.older(run, log, start, 1).await?;
         let now = self.now_of(run, &items).await?;
         self.retire(run, &items, now).await
     }
 
     /// Asks the server for its time, unless nothing depends on it.
-    async fn now_of(&self, run: &RunKey, items: &[Item]) -> Result<Option<ServerTime>, StoreError> {
+    async fn now_of(&self, run: &RunKey, items: &[ListedObject]) -> Result<Option<ServerTime>, S3StoreError> {
         if items.is_empty() { Ok(None) } else { Ok(self.items(run, 1).await?.at) }
     }
 
     /// Removes objects that no log needs. The keys of young objects stay taken for a while, the key of the first object forever.
-    async fn retire(&self, run: &RunKey, items: &[Item], now: Option<ServerTime>) -> Result<(), StoreError> {
+    async fn retire(
+        &self,
+        run: &RunKey,
+        items: &[ListedObject],
+        now: Option<ServerTime>,
+    ) -> Result<(), S3StoreError> {
         let first = self.layout.object(run, ObjectPlace::FIRST);
-        let is_old = |item: &Item| {
+        let is_old = |item: &ListedObject| {
             item.key != first && now.is_some_and(|now| item.modified <= now.saturating_sub(KEPT))
         };
         let (old, young): (Vec<_>, Vec<_>) = items.iter().partition(|item| is_old(item));
@@ -174,13 +179,17 @@ impl Inner {
 
     /// Removes a run except for two marks. The newest key stays taken and marks the end of this life. The first key stays taken because a start
     /// would use it.
-    pub(crate) async fn purge(&self, run: &RunKey, expected: Option<HeadRef>) -> Result<Removed, StoreError> {
+    pub(crate) async fn purge(
+        &self,
+        run: &RunKey,
+        expected: Option<HeadRef>,
+    ) -> Result<Removed, S3StoreError> {
         for attempt in 0..READS {
             let purged = match expected {
                 Some(expected) => self.end_at(run, expected).await?,
                 None => self.end(run).await?,
             };
-            self.cache.forget(run);
+            self.cache.remove(run);
             let ended = self.clear(run).await?;
             match purged {
                 // Other callers have appended and pruned before the mark arrived, so the mark is below the start of the log.
@@ -188,14 +197,14 @@ impl Inner {
                 purged => return Ok(purged.map(|(_, purged)| purged).unwrap_or_default()),
             }
         }
-        Err(StoreError::Restless { what: self.layout.run(run) })
+        Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
     /// Ends the life of a run with a mark after the expected head, at the key of the next append. The first writer of that key wins. Returns the
     /// life and its contents; `None` if there is no run.
-    async fn end_at(&self, run: &RunKey, expected: HeadRef) -> Result<Option<(u32, Removed)>, StoreError> {
+    async fn end_at(&self, run: &RunKey, expected: HeadRef) -> Result<Option<(u32, Removed)>, S3StoreError> {
         let Some(log) = self.open(run).await? else { return Ok(None) };
-        let conflict = |actual| StoreError::Conflict { expected: Some(expected), actual };
+        let conflict = |actual| S3StoreError::Conflict { expected: Some(expected), actual };
         let head = log.seen.last.head();
         if head != expected {
             return Err(conflict(Some(head)));
@@ -212,7 +221,7 @@ impl Inner {
     }
 
     /// Ends the life of a run with a mark after its last record. Returns the life, and what it had; `None` if there is no run.
-    async fn end(&self, run: &RunKey) -> Result<Option<(u32, Removed)>, StoreError> {
+    async fn end(&self, run: &RunKey) -> Result<Option<(u32, Removed)>, S3StoreError> {
         for _ in 0..ENDS {
             match self.open(run).await {
                 Ok(Some(log)) => return self.end_of(run, &log).await,
@@ -227,10 +236,10 @@ impl Inner {
                 Err(fault) => return Err(fault),
             }
         }
-        Err(StoreError::Restless { what: self.layout.run(run) })
+        Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
-    async fn end_of(&self, run: &RunKey, log: &Log) -> Result<Option<(u32, Removed)>, StoreError> {
+    async fn end_of(&self, run: &RunKey, log: &OpenedLog) -> Result<Option<(u32, Removed)>, S3StoreError> {
         let (life, cut) = (log.life(), log.cut());
         let mut end = log.seen.last.seq.next().get();
         let mut purged = count(log);
@@ -264,13 +273,13 @@ impl Inner {
                 return Ok(Some((life, purged)));
             }
         }
-        Err(StoreError::Restless { what: self.layout.run(run) })
+        Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
     /// Puts a mark where there is nothing; tells whether the place was free.
-    async fn put_mark(&self, run: &RunKey, place: ObjectPlace) -> Result<bool, StoreError> {
+    async fn put_mark(&self, run: &RunKey, place: ObjectPlace) -> Result<bool, S3StoreError> {
         let key = self.layout.object(run, place);
-        let mut failed = StoreError::Restless { what: key.clone() };
+        let mut failed = S3StoreError::Restless { what: key.clone() };
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_new(&key, Bytes::from_static(GONE)).await.map(|told| told.value) {
                 Ok(PutResult::Done(_)) => return Ok(true),
@@ -288,7 +297,7 @@ impl Inner {
     }
 
     /// Puts a row of marks; tells whether all places were free, so that no append has passed them.
-    async fn put_row(&self, run: &RunKey, place: ObjectPlace) -> Result<bool, StoreError> {
+    async fn put_row(&self, run: &RunKey, place: ObjectPlace) -> Result<bool, S3StoreError> {
         let mark = |ahead: u64| {
             let place = ObjectPlace { start: place.start.saturating_add(ahead), ..place };
             Box::pin(self.put_mark(run, place)) as Task<'_, _>
@@ -299,8 +308,8 @@ impl Inner {
 
     /// Finds a place after all objects of an unreadable run, and counts the objects. Returns `None` if there are none, or after removing the object
     /// that hid the run.
-    async fn end_of_unreadable(&self, run: &RunKey) -> Result<Option<(ObjectPlace, Removed)>, StoreError> {
-        if let Ok(Look::There(seen)) = self.look(run).await {
+    async fn end_of_unreadable(&self, run: &RunKey) -> Result<Option<(ObjectPlace, Removed)>, S3StoreError> {
+        if let Ok(RunLookup::There(seen)) = self.look_up(run).await {
             // The head is readable, so the key of the next append is known.
             let start = seen.last.seq.next().get();
             let counted = Removed { records: start, bytes: seen.bytes };
@@ -319,7 +328,7 @@ impl Inner {
     }
 
     /// Removes what is left of lives that have ended, and returns the newest of these.
-    pub(crate) async fn clear(&self, run: &RunKey) -> Result<Option<u32>, StoreError> {
+    pub(crate) async fn clear(&self, run: &RunKey) -> Result<Option<u32>, S3StoreError> {
         let prefix = self.layout.run(run);
         let Some(newest) = self.items(run, 1).await?.value.items.into_iter().next() else { return Ok(None) };
         let Some(place) = self.layout.place_of(run, &newest.key) else { return Ok(None) };
@@ -359,7 +368,7 @@ impl Inner {
     }
 
     /// Removes what the index holds of lives that have ended.
-    async fn clear_index(&self, run: &RunKey, ended: u32) -> Result<(), StoreError> {
+    async fn clear_index(&self, run: &RunKey, ended: u32) -> Result<(), S3StoreError> {
         let Some(first_object) = self.first_object(run, ended).await.ok().flatten() else {
             // Listings clear away what they meet.
             return Ok(());
@@ -384,7 +393,7 @@ impl Inner {
     }
 
     /// In a bucket that keeps versions, removes all that are not the newest of their key, and the marks of deletion.
-    async fn clear_versions(&self, run: &RunKey) -> Result<(), StoreError> {
+    async fn clear_versions(&self, run: &RunKey) -> Result<(), S3StoreError> {
         if !self.bucket.keeps_versions() {
             return Ok(());
         }
@@ -402,6 +411,6 @@ impl Inner {
     }
 }
 
-fn count(log: &Log) -> Removed {
-    Removed { records: log.last() - log.first() + 1, bytes: Inner::kept_bytes(log) }
+fn count(log: &OpenedLog) -> Removed {
+    Removed { records: log.last() - log.first() + 1, bytes: S3Inner::kept_bytes(log) }
 }

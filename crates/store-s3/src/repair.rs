@@ -2,15 +2,15 @@
 
 use ferrata_store::RunKey;
 
-use crate::entry::Entry;
-use crate::error::StoreError;
-use crate::inner::Inner;
-use crate::view::Look;
+use crate::entry::IndexKey;
+use crate::error::S3StoreError;
+use crate::inner::S3Inner;
+use crate::view::RunLookup;
 
 /// The result of a repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Repaired {
+pub struct RepairReport {
     /// The number of runs.
     pub runs: u64,
     /// The number of runs with a wrong index entry, which the repair corrected.
@@ -21,10 +21,10 @@ pub struct Repaired {
     pub unreadable: u64,
 }
 
-impl Inner {
+impl S3Inner {
     /// Goes through all logs.
-    pub(crate) async fn repair(&self) -> Result<Repaired, StoreError> {
-        let mut repaired = Repaired::default();
+    pub(crate) async fn repair(&self) -> Result<RepairReport, S3StoreError> {
+        let mut repaired = RepairReport::default();
         let logs = self.layout.logs();
         let mut after: Option<String> = None;
         let (mut refused, mut is_any_read) = (None, false);
@@ -41,7 +41,7 @@ impl Inner {
             };
             // Every key of the run has a digit where this has what comes after all digits.
             after = Some(format!("{}~", self.layout.run(&run)));
-            match self.mend_run(&run, &mut repaired).await {
+            match self.repair_run(&run, &mut repaired).await {
                 Err(error) if error.is_of_run() || error.may_be_of_run() => {
                     repaired.unreadable += 1;
                     tracing::warn!(%run, %error, "left a run as it is, as it cannot be read");
@@ -59,16 +59,16 @@ impl Inner {
         }
     }
 
-    async fn mend_run(&self, run: &RunKey, repaired: &mut Repaired) -> Result<(), StoreError> {
+    async fn repair_run(&self, run: &RunKey, repaired: &mut RepairReport) -> Result<(), S3StoreError> {
         let Some(log) = self.open(run).await? else {
-            if let Look::Absent { life: 1.., .. } = self.look(run).await? {
+            if let RunLookup::Absent { life: 1.., .. } = self.look_up(run).await? {
                 self.clear(run).await?;
                 repaired.cleared += 1;
             }
             return Ok(());
         };
         repaired.runs += 1;
-        let entry = Entry::of(log.life(), &log.seen.last);
+        let entry = IndexKey::of(log.life(), &log.seen.last);
         let prefix = self.layout.entries(entry.tree(), log.first_object.facts.created, run);
         let listed = self.bucket.list(&prefix, None, 1_000).await?;
         let is_shown = listed.value.items.iter().any(|item| {

@@ -2,13 +2,13 @@
 
 use ferrata_store::{Record, RunKey, has_place};
 
-use crate::error::StoreError;
-use crate::inner::{Inner, READS};
-use crate::view::Log;
+use crate::error::S3StoreError;
+use crate::inner::{READS, S3Inner};
+use crate::view::OpenedLog;
 
-impl Inner {
+impl S3Inner {
     /// Replaces those of the records that are there, and says how many.
-    pub(crate) async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64, StoreError> {
+    pub(crate) async fn reseal(&self, run: &RunKey, records: &[Record]) -> Result<u64, S3StoreError> {
         let (mut replaced, mut at) = (0, 0);
         while at < records.len() {
             let (done, count) = self.reseal_object(run, &records[at..]).await?;
@@ -19,9 +19,9 @@ impl Inner {
     }
 
     /// Replaces those of the first records that are in one object; returns how many are dealt with, and how many of them were replaced.
-    async fn reseal_object(&self, run: &RunKey, records: &[Record]) -> Result<(usize, u64), StoreError> {
+    async fn reseal_object(&self, run: &RunKey, records: &[Record]) -> Result<(usize, u64), S3StoreError> {
         for attempt in 0..READS {
-            let log = self.open(run).await?.ok_or(StoreError::NoRun)?;
+            let log = self.open(run).await?.ok_or(S3StoreError::NoRun)?;
             match self.reseal_in(run, &log, records).await {
                 Err(fault) if fault.is_damage() && self.has_changed(run, &log).await? => {}
                 Ok(None) => self.pause(attempt).await,
@@ -29,16 +29,16 @@ impl Inner {
                 Err(fault) => return Err(fault),
             }
         }
-        Err(StoreError::Restless { what: self.layout.run(run) })
+        Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
     /// Returns `None` if another wrote the object meanwhile.
     async fn reseal_in(
         &self,
         run: &RunKey,
-        log: &Log,
+        log: &OpenedLog,
         records: &[Record],
-    ) -> Result<Option<(usize, u64)>, StoreError> {
+    ) -> Result<Option<(usize, u64)>, S3StoreError> {
         let Some(first) = records.first().map(|record| record.header.seq.get()) else {
             return Ok(Some((0, 0)));
         };

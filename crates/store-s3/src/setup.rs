@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 use crate::bounded_join::{self, Task};
 use crate::bucket::PutResult;
 use crate::codes::RefusalKind;
-use crate::error::StoreError;
-use crate::inner::{ATTEMPTS, Inner};
+use crate::error::S3StoreError;
+use crate::inner::{ATTEMPTS, S3Inner};
 use crate::layout::VERSION;
 
 /// The contents of the marker.
 #[derive(Debug, Serialize, Deserialize)]
-struct Marker {
+struct LayoutMarker {
     /// That of unreleased versions has none.
     #[serde(default)]
     version: u32,
 }
 
-fn unfit(what: impl Into<String>) -> StoreError {
-    StoreError::Unfit { what: what.into() }
+fn unfit(what: impl Into<String>) -> S3StoreError {
+    S3StoreError::Unfit { what: what.into() }
 }
 
-impl Inner {
+impl S3Inner {
     /// Sets up the bucket; changes no existing object.
-    pub(crate) async fn set_up(&self) -> Result<(), StoreError> {
+    pub(crate) async fn set_up(&self) -> Result<(), S3StoreError> {
         self.mark().await?;
         let name = self.ids.next(self.clock.now()).to_string();
         let probed = self.probe(&name).await;
@@ -39,15 +39,15 @@ impl Inner {
     }
 
     /// Checks the layout before the first read or write. Writes nothing, because a reader may lack the permission.
-    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
+    pub(crate) async fn ready(&self) -> Result<(), S3StoreError> {
         if self.is_marked.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.read_mark().await.map(drop)
     }
 
-    async fn mark(&self) -> Result<(), StoreError> {
-        let json = serde_json::to_vec(&Marker { version: VERSION }).unwrap_or_default();
+    async fn mark(&self) -> Result<(), S3StoreError> {
+        let json = serde_json::to_vec(&LayoutMarker { version: VERSION }).unwrap_or_default();
         for attempt in 0..ATTEMPTS {
             if self.read_mark().await? {
                 return Ok(());
@@ -63,23 +63,24 @@ impl Inner {
         Err(unfit("an object that was put is not there when it is got"))
     }
 
-    async fn read_mark(&self) -> Result<bool, StoreError> {
+    async fn read_mark(&self) -> Result<bool, S3StoreError> {
         let key = self.layout.marker();
         let Some(object) = self.bucket.get(&key, None).await? else { return Ok(false) };
-        let marker: Marker = serde_json::from_slice(&object.value.bytes)
-            .map_err(|error| StoreError::Damaged { key: key.clone(), seq: None, what: error.to_string() })?;
+        let marker: LayoutMarker = serde_json::from_slice(&object.value.bytes).map_err(|error| {
+            S3StoreError::Damaged { key: key.clone(), seq: None, what: error.to_string() }
+        })?;
         match marker.version {
             VERSION => {
                 self.is_marked.store(true, Ordering::Relaxed);
                 Ok(true)
             }
-            0 => Err(StoreError::Unreleased { key }),
-            found => Err(StoreError::Newer { key, found, known: VERSION }),
+            0 => Err(S3StoreError::Unreleased { key }),
+            found => Err(S3StoreError::Newer { key, found, known: VERSION }),
         }
     }
 
     /// Tries whether the server does what everything here rests on; it is refused if it does not.
-    async fn probe(&self, name: &str) -> Result<(), StoreError> {
+    async fn probe(&self, name: &str) -> Result<(), S3StoreError> {
         let key = self.layout.probe(name, 0);
         let first = self.decide(&key, "first").await?;
         let PutResult::Done(etag) = first else {
@@ -121,7 +122,7 @@ impl Inner {
     }
 
     /// Writes conditionally, again if the server decides neither way.
-    async fn decide(&self, key: &str, text: &'static str) -> Result<PutResult, StoreError> {
+    async fn decide(&self, key: &str, text: &'static str) -> Result<PutResult, S3StoreError> {
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_new(key, Bytes::from_static(text.as_bytes())).await?.value {
                 PutResult::Undecided => self.pause(attempt).await,
@@ -132,7 +133,7 @@ impl Inner {
     }
 
     /// Tests many concurrent writers of one key, because some servers check first and write afterwards.
-    async fn race(&self, key: &str) -> Result<(), StoreError> {
+    async fn race(&self, key: &str) -> Result<(), S3StoreError> {
         let writers = self.options.probe_writers.get();
         let put = async |number: usize| {
             let text = Bytes::from(format!("writer {number}"));
@@ -142,7 +143,7 @@ impl Inner {
         let tasks = (0..writers).map(|number| Box::pin(put(number)) as Task<'_, _>);
         // Send all puts at once, regardless of the configured limit, because that is the test. Await all of them: a dropped put may still write.
         let puts = bounded_join::each(tasks.collect(), writers).await;
-        let puts: Vec<Option<Bytes>> = puts.into_iter().collect::<Result<_, StoreError>>()?;
+        let puts: Vec<Option<Bytes>> = puts.into_iter().collect::<Result<_, S3StoreError>>()?;
         let winners: Vec<Bytes> = puts.into_iter().flatten().collect();
         if winners.len() > 1 {
             let what = format!("of {writers} writers of one new object at once, {} succeeded", winners.len());

@@ -13,10 +13,10 @@ use ferrata_store::{
 };
 
 use crate::bounded_join::{self, Task};
-use crate::config::{S3Options, Target, check_endpoint, read_url};
-use crate::error::StoreError;
-use crate::inner::Inner;
-use crate::repair::Repaired;
+use crate::config::{S3Options, S3Target, check_endpoint, read_url};
+use crate::error::S3StoreError;
+use crate::inner::S3Inner;
+use crate::repair::RepairReport;
 
 /// Keeps each run as objects in a bucket of S3, or of a server that speaks it and keeps conditional writes apart.
 ///
@@ -24,7 +24,7 @@ use crate::repair::Repaired;
 /// once.
 #[derive(Clone)]
 pub struct S3Store {
-    inner: Arc<Inner>,
+    inner: Arc<S3Inner>,
 }
 
 impl S3Store {
@@ -35,7 +35,7 @@ impl S3Store {
     /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) if a name or the endpoint is invalid.
     pub fn open(bucket: &str, prefix: &str, options: S3Options) -> Result<Self> {
         check_endpoint(options.endpoint.as_deref())?;
-        Ok(Self::new(Target::new(bucket, prefix)?, options, None))
+        Ok(Self::new(S3Target::new(bucket, prefix)?, options, None))
     }
 
     /// Creates a store from a URL: `s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true`.
@@ -68,12 +68,12 @@ impl S3Store {
     ///
     /// As for [`open`](Self::open).
     pub fn with_client(client: Client, bucket: &str, prefix: &str, options: S3Options) -> Result<Self> {
-        Ok(Self::new(Target::new(bucket, prefix)?, options, Some(client)))
+        Ok(Self::new(S3Target::new(bucket, prefix)?, options, Some(client)))
     }
 
-    fn new(target: Target, options: S3Options, client: Option<Client>) -> Self {
+    fn new(target: S3Target, options: S3Options, client: Option<Client>) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        Self { inner: Arc::new(Inner::new(target, options, client, clock)) }
+        Self { inner: Arc::new(S3Inner::new(target, options, client, clock)) }
     }
 
     /// Returns how many requests this store has made, repeats by the SDK not included: what a provider charges for.
@@ -94,7 +94,7 @@ impl S3Store {
     /// # Cancel safety
     ///
     /// Cancel safe: call it again.
-    pub async fn repair(&self) -> Result<Repaired> {
+    pub async fn repair(&self) -> Result<RepairReport> {
         self.inner.ready().await.map_err(of("store.repair"))?;
         self.inner.repair().await.map_err(of("store.repair"))
     }
@@ -103,7 +103,7 @@ impl S3Store {
         let mut stale = Vec::new();
         let done = async {
             if is_doubled {
-                return Err(StoreError::Doubled);
+                return Err(S3StoreError::Doubled);
             }
             self.inner.ready().await?;
             self.inner.append(&append, &mut stale).await
@@ -113,7 +113,7 @@ impl S3Store {
     }
 }
 
-fn of(operation: &'static str) -> impl Fn(StoreError) -> Error {
+fn of(operation: &'static str) -> impl Fn(S3StoreError) -> Error {
     move |fault| Error::from(fault).with_operation(operation)
 }
 
@@ -185,7 +185,7 @@ impl CheckpointStore for S3Store {
             };
             Ok(Some(log.run_head(run, alive)))
         };
-        head.await.map_err(|fault: StoreError| fault.of_run("store.head", run))
+        head.await.map_err(|fault: S3StoreError| fault.of_run("store.head", run))
     }
 
     async fn runs(&self, query: &RunQuery, page: Page) -> Result<Paged<RunHead>> {

@@ -35,10 +35,10 @@ pub(crate) fn millis(time: &DateTime) -> ServerTime {
 
 /// Reads the time from every answer.
 #[derive(Debug)]
-pub(crate) struct Dates;
+pub(crate) struct DateInterceptor;
 
 #[dyn_dispatch_hint]
-impl Intercept for Dates {
+impl Intercept for DateInterceptor {
     fn name(&self) -> &'static str {
         "Dates"
     }

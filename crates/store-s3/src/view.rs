@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use ferrata_store::index::Standing;
+use ferrata_store::index::RunStanding;
 use ferrata_store::{FORMAT, RecordHeader, RunFacts, RunHead, RunKey, Seq};
 
-use crate::bucket::{Answer, BucketPage, Item, ServerTime};
-use crate::error::StoreError;
-use crate::inner::{Inner, READS};
+use crate::bucket::{BucketPage, ListedObject, ServerTime, TimedAnswer};
+use crate::error::S3StoreError;
+use crate::inner::{READS, S3Inner};
 use crate::layout::{ObjectPlace, VERSION};
 use crate::line::Tag;
-use crate::object::{Cut, GONE, Head, InvalidObject};
+use crate::object::{GONE, InvalidObject, LogCut, ObjectHead};
 
 /// The number of bytes fetched to read an object's head: the heads of some 30 records.
 const HEAD_BYTES: usize = 8 * 1_024;
@@ -41,7 +41,7 @@ pub(crate) struct CachedHead {
 
 /// The state of a run in the bucket.
 #[derive(Clone, Debug)]
-pub(crate) enum Look {
+pub(crate) enum RunLookup {
     /// No run; this is the life that a start would begin.
     Absent { life: u32, ended: Option<ServerTime>, at: Option<ServerTime> },
     /// A run.
@@ -50,7 +50,7 @@ pub(crate) enum Look {
 
 /// An opened run: its head, and the contents of its first object.
 #[derive(Clone, Debug)]
-pub(crate) struct Log {
+pub(crate) struct OpenedLog {
     pub(crate) seen: Arc<CachedHead>,
     pub(crate) first_object: FirstObject,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Log {
 /// The first object of a log, which stays for its life.
 #[derive(Clone, Debug)]
 pub(crate) struct FirstObject {
-    pub(crate) head: Head,
+    pub(crate) head: ObjectHead,
     pub(crate) etag: String,
     pub(crate) facts: Arc<RunFacts>,
 }
@@ -68,7 +68,7 @@ impl CachedHead {
         place: ObjectPlace,
         etag: String,
         modified: ServerTime,
-        head: &Head,
+        head: &ObjectHead,
         last: RecordHeader,
     ) -> Self {
         let base = if head.has_base() { head.start } else { head.base };
@@ -77,8 +77,8 @@ impl CachedHead {
         Self { place, etag, modified, last, log, base, bytes, confirmed: None, facts, entry: None }
     }
 
-    pub(crate) fn standing(&self) -> Standing {
-        Standing::after(&self.last)
+    pub(crate) fn standing(&self) -> RunStanding {
+        RunStanding::after(&self.last)
     }
 
     #[cfg(test)]
@@ -86,18 +86,18 @@ impl CachedHead {
         let json = r#"{"v":1,"seq":0,"id":"018f3a4e-0000-7000-8000-000000000001","kind":"start",
             "status":"in_progress","epoch":1,"at":0,"base":true,"len":0,"crc":0}"#;
         let last: RecordHeader = serde_json::from_str(json).unwrap();
-        let head = Head::new(&[], Tag::of(&last), 0, 0, None);
+        let head = ObjectHead::new(&[], Tag::of(&last), 0, 0, None);
         Self::of(ObjectPlace::FIRST, String::new(), 0, &head, last)
     }
 }
 
-impl Log {
+impl OpenedLog {
     pub(crate) fn life(&self) -> u32 {
         self.seen.place.life
     }
 
-    pub(crate) fn cut(&self) -> Cut {
-        self.first_object.head.cut.unwrap_or(Cut { first: 0, object: 0, dropped: 0 })
+    pub(crate) fn cut(&self) -> LogCut {
+        self.first_object.head.cut.unwrap_or(LogCut { first: 0, object: 0, dropped: 0 })
     }
 
     /// Returns the number of the oldest record kept.
@@ -117,47 +117,51 @@ impl Log {
 }
 
 /// Reports that bytes are not a valid object, with the object's key and the record.
-pub(crate) fn invalid_object(key: &str, seq: Option<u64>, invalid: InvalidObject) -> StoreError {
+pub(crate) fn invalid_object(key: &str, seq: Option<u64>, invalid: InvalidObject) -> S3StoreError {
     let (key, seq) = (key.to_owned(), seq.map(Seq::new));
     match invalid {
-        InvalidObject::Gone => StoreError::Missing { key, seq },
-        InvalidObject::Newer(found) => StoreError::Newer { key, found, known: VERSION },
-        InvalidObject::NewerRecord(found) => StoreError::NewerRecord { key, seq, found, known: FORMAT },
-        InvalidObject::Damaged(what) => StoreError::Damaged { key, seq, what },
-        InvalidObject::Short(_) => StoreError::Damaged { key, seq, what: "it ends within its head".into() },
+        InvalidObject::Gone => S3StoreError::Missing { key, seq },
+        InvalidObject::Newer(found) => S3StoreError::Newer { key, found, known: VERSION },
+        InvalidObject::NewerRecord(found) => S3StoreError::NewerRecord { key, seq, found, known: FORMAT },
+        InvalidObject::Damaged(what) => S3StoreError::Damaged { key, seq, what },
+        InvalidObject::Short(_) => S3StoreError::Damaged { key, seq, what: "it ends within its head".into() },
     }
 }
 
-impl Inner {
+impl S3Inner {
     /// Lists what there is of a run, the newest first.
-    pub(crate) async fn items(&self, run: &RunKey, most: usize) -> Result<Answer<BucketPage>, StoreError> {
+    pub(crate) async fn items(
+        &self,
+        run: &RunKey,
+        most: usize,
+    ) -> Result<TimedAnswer<BucketPage>, S3StoreError> {
         self.bucket.list(&self.layout.run(run), None, most).await
     }
 
     /// Reads the head of a run: one listing, and one object unless it is cached.
-    pub(crate) async fn look(&self, run: &RunKey) -> Result<Look, StoreError> {
+    pub(crate) async fn look_up(&self, run: &RunKey) -> Result<RunLookup, S3StoreError> {
         for _ in 0..READS {
             let listed = self.items(run, 1).await?;
             let Some(newest) = listed.value.items.first() else {
-                self.cache.forget(run);
-                return Ok(Look::Absent { life: 0, ended: None, at: listed.at });
+                self.cache.remove(run);
+                return Ok(RunLookup::Absent { life: 0, ended: None, at: listed.at });
             };
-            if let Some(look) = self.look_at(run, newest, listed.at).await? {
+            if let Some(look) = self.read_newest(run, newest, listed.at).await? {
                 return Ok(look);
             }
         }
-        Err(StoreError::Restless { what: self.layout.run(run) })
+        Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
     /// Reads the object that was the newest a moment ago; `None` if it is gone.
-    async fn look_at(
+    async fn read_newest(
         &self,
         run: &RunKey,
-        newest: &Item,
+        newest: &ListedObject,
         at: Option<ServerTime>,
-    ) -> Result<Option<Look>, StoreError> {
+    ) -> Result<Option<RunLookup>, S3StoreError> {
         let key = &newest.key;
-        let place = self.layout.place_of(run, key).ok_or_else(|| StoreError::Damaged {
+        let place = self.layout.place_of(run, key).ok_or_else(|| S3StoreError::Damaged {
             key: key.clone(),
             seq: None,
             what: "it is no object of this library, and it stands in the way".into(),
@@ -170,24 +174,24 @@ impl Inner {
             let seen =
                 Arc::new(CachedHead { confirmed: at, modified: newest.modified, ..CachedHead::clone(&seen) });
             self.cache.put(run, Arc::clone(&seen));
-            return Ok(Some(Look::There(seen)));
+            return Ok(Some(RunLookup::There(seen)));
         }
         let Some((head, etag)) = self.head_of(key).await? else {
             if newest.size != GONE.len() as u64 {
                 // It was there when it was listed; now it is not.
                 return Ok(None);
             }
-            self.cache.forget(run);
-            let life = place.life.checked_add(1).ok_or_else(|| StoreError::Damaged {
+            self.cache.remove(run);
+            let life = place.life.checked_add(1).ok_or_else(|| S3StoreError::Damaged {
                 key: key.clone(),
                 seq: None,
                 what: "the run has had as many lives as can be counted".into(),
             })?;
-            return Ok(Some(Look::Absent { life, ended: Some(newest.modified), at }));
+            return Ok(Some(RunLookup::Absent { life, ended: Some(newest.modified), at }));
         };
         let Some(last) = head.last().cloned() else {
             let what = "it holds no record, and no newer object follows".into();
-            return Err(StoreError::Damaged { key: key.clone(), seq: None, what });
+            return Err(S3StoreError::Damaged { key: key.clone(), seq: None, what });
         };
         let mut seen = CachedHead::of(place, etag, newest.modified, &head, last);
         seen.confirmed = at;
@@ -197,15 +201,15 @@ impl Inner {
         }
         let seen = Arc::new(seen);
         self.cache.put(run, Arc::clone(&seen));
-        Ok(Some(Look::There(seen)))
+        Ok(Some(RunLookup::There(seen)))
     }
 
     /// Reads the head of an object, and its tag. Returns `None` if the object is missing or only a mark.
-    pub(crate) async fn head_of(&self, key: &str) -> Result<Option<(Head, String)>, StoreError> {
+    pub(crate) async fn head_of(&self, key: &str) -> Result<Option<(ObjectHead, String)>, S3StoreError> {
         let mut most = HEAD_BYTES;
         for _ in 0..READS {
             let Some(object) = self.bucket.get(key, Some(most)).await? else { return Ok(None) };
-            match Head::decode(self.layout.below_logs(key), &object.value.bytes) {
+            match ObjectHead::decode(self.layout.below_logs(key), &object.value.bytes) {
                 Ok((head, _)) => return Ok(Some((head, object.value.etag))),
                 Err(InvalidObject::Gone) => return Ok(None),
                 // The first request read only part of the head, or the object was rewritten meanwhile and is longer.
@@ -213,7 +217,7 @@ impl Inner {
                 Err(other) => return Err(invalid_object(key, None, other)),
             }
         }
-        Err(StoreError::Restless { what: key.to_owned() })
+        Err(S3StoreError::Restless { what: key.to_owned() })
     }
 
     /// Reads the first object of a life; `None` if it is gone.
@@ -221,10 +225,10 @@ impl Inner {
         &self,
         run: &RunKey,
         life: u32,
-    ) -> Result<Option<FirstObject>, StoreError> {
+    ) -> Result<Option<FirstObject>, S3StoreError> {
         let key = self.layout.object(run, ObjectPlace { life, start: 0 });
         let Some((mut head, etag)) = self.head_of(&key).await? else { return Ok(None) };
-        let facts = head.facts.take().ok_or_else(|| StoreError::Damaged {
+        let facts = head.facts.take().ok_or_else(|| S3StoreError::Damaged {
             key,
             seq: None,
             what: "it does not say of what workflow the run is".into(),
@@ -234,15 +238,15 @@ impl Inner {
     }
 
     /// Opens a run for reading; `None` if there is no such run.
-    pub(crate) async fn open(&self, run: &RunKey) -> Result<Option<Log>, StoreError> {
+    pub(crate) async fn open(&self, run: &RunKey) -> Result<Option<OpenedLog>, S3StoreError> {
         for _ in 0..READS {
             let life = self.cache.get(run).map_or(0, |seen| seen.place.life);
-            let (look, first_object) = tokio::join!(self.look(run), self.first_object(run, life));
-            let Look::There(seen) = look? else { return Ok(None) };
+            let (look, first_object) = tokio::join!(self.look_up(run), self.first_object(run, life));
+            let RunLookup::There(seen) = look? else { return Ok(None) };
             if seen.last.format > FORMAT {
                 let key = self.layout.object(run, seen.place);
                 let (seq, found) = (Some(seen.last.seq), u64::from(seen.last.format));
-                return Err(StoreError::NewerRecord { key, seq, found, known: FORMAT });
+                return Err(S3StoreError::NewerRecord { key, seq, found, known: FORMAT });
             }
             let beside = if seen.place.life == life { first_object? } else { None };
             let first_object = match beside {
@@ -255,27 +259,27 @@ impl Inner {
                     // An operator has removed the first object, and a start took its place.
                     let key = self.layout.object(run, ObjectPlace { life: seen.place.life, start: 0 });
                     let what = "it begins another log than the newest object belongs to".into();
-                    return Err(StoreError::Damaged { key, seq: Some(Seq::new(0)), what });
+                    return Err(S3StoreError::Damaged { key, seq: Some(Seq::new(0)), what });
                 }
                 if seen.facts.is_none() {
                     let facts = Some(Arc::clone(&first_object.facts));
                     self.cache.put(run, Arc::new(CachedHead { facts, ..CachedHead::clone(&seen) }));
                 }
-                return Ok(Some(Log { seen, first_object }));
+                return Ok(Some(OpenedLog { seen, first_object }));
             }
             // Without its first object a run is damaged, unless it is just being purged.
-            if let Look::There(again) = self.look(run).await?
+            if let RunLookup::There(again) = self.look_up(run).await?
                 && again.place.life == seen.place.life
             {
                 let key = self.layout.object(run, ObjectPlace { life: seen.place.life, start: 0 });
-                return Err(StoreError::Missing { key, seq: Some(Seq::new(0)) });
+                return Err(S3StoreError::Missing { key, seq: Some(Seq::new(0)) });
             }
         }
-        Err(StoreError::Restless { what: self.layout.run(run) })
+        Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
     /// Returns whether a log was pruned or purged since it was opened, which explains missing records.
-    pub(crate) async fn has_changed(&self, run: &RunKey, log: &Log) -> Result<bool, StoreError> {
+    pub(crate) async fn has_changed(&self, run: &RunKey, log: &OpenedLog) -> Result<bool, S3StoreError> {
         let Some(now) = self.open(run).await? else { return Ok(true) };
         Ok(now.life() != log.life() || now.first_object.etag != log.first_object.etag)
     }

@@ -1,6 +1,6 @@
 //! Appending: the reads under the lock, the decision on each entry, and the rows to write.
 
-use ferrata_store::index::Standing;
+use ferrata_store::index::RunStanding;
 use ferrata_store::{Error, HeadRef, Record, Result, RunAppend, RunKey, Seq, is_repeat, refusal};
 use sqlx::sqlite::{SqliteConnection, SqliteRow};
 
@@ -59,7 +59,7 @@ pub(crate) fn step(entry: &RunAppend) -> Option<(SqlStatement, HeadRef)> {
         return None;
     }
     step.rows(before, rows, after);
-    let (RunKey { tenant, run }, standing) = (&entry.run, Standing::after(last));
+    let (RunKey { tenant, run }, standing) = (&entry.run, RunStanding::after(last));
     let [status, owner, wake_at] = standing_values(&standing);
     let step = step
         .bind(tenant.as_str())
@@ -176,11 +176,11 @@ impl RowWrites {
         for record in &entry.records {
             records.push(row_of(&entry.run, key, record)?);
         }
-        let standing = Standing::after(last);
+        let standing = RunStanding::after(last);
         let [status, owner, wake_at] = standing_values(&standing);
         match (found, &entry.facts) {
             // Most records move no run between listings, and write no more than themselves and the head.
-            (Some(found), _) if Standing::after(&found.last) == standing => {}
+            (Some(found), _) if RunStanding::after(&found.last) == standing => {}
             (Some(_), _) => self.moved.push([key.into(), status, owner, wake_at]),
             (None, Some(facts)) => {
                 let text = facts_text(facts)?;

@@ -4,7 +4,7 @@
 //! records are the log. If one of them lost or changed data, it contradicts the others, and the read fails with `Corrupt`. The index of names on the
 //! table of rows is read only if the head is missing: it distinguishes a run without its head from a missing run.
 
-use ferrata_store::index::Standing;
+use ferrata_store::index::RunStanding;
 use ferrata_store::{RecordHeader, Result, RunFacts, RunHead, RunKey, Seq, Timestamp, refusal};
 use sqlx::sqlite::SqliteRow;
 
@@ -171,7 +171,7 @@ impl StoredRun {
         let status = get::<&str>(row, column(RunColumn::Status))?;
         let owner = get::<&str>(row, column(RunColumn::Owner))?;
         let standing = [status.into(), owner.into(), SqlValue::Number(get(row, column(RunColumn::WakeAt))?)];
-        if standing != standing_values(&Standing::after(&last)) {
+        if standing != standing_values(&RunStanding::after(&last)) {
             return Err(corrupt(
                 "the row of the run says another status, owner or time than its last record",
             ));
@@ -203,8 +203,8 @@ impl StoredRun {
 }
 
 /// Returns the columns of a run's row that describe its state.
-pub(crate) fn standing_values(standing: &Standing) -> [SqlValue; 3] {
-    let Standing { status, owner, wake_at } = *standing;
+pub(crate) fn standing_values(standing: &RunStanding) -> [SqlValue; 3] {
+    let RunStanding { status, owner, wake_at } = *standing;
     let owner = owner.map(|owner| owner.to_string()).unwrap_or_default();
     [status.as_str().into(), owner.into(), SqlValue::Number(wake_at.map(Timestamp::unix_ms))]
 }

@@ -143,7 +143,7 @@ impl Transactions for SqliteStore {
         Self::append_in(self, connection, append).await
     }
 
-    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
+    fn is_transient(&self, error: &(dyn StdError + 'static)) -> bool {
         let faults = causes(error).filter_map(|error| error.downcast_ref::<sqlx::Error>());
         faults.into_iter().any(|error| classify_error(error, SqliteCallEffect::Read).is_busy())
     }

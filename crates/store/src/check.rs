@@ -38,11 +38,12 @@ pub fn is_repeat<'a>(newest_first: impl IntoIterator<Item = &'a RecordHeader>, a
 
 fn is_same(kept: &RecordHeader, given: &RecordHeader) -> bool {
     // The ids differ in nearly every call that is no repeat.
-    kept.id == given.id && (kept == given || kept.base && !given.base && *kept == in_place_of(given, kept))
+    kept.id == given.id
+        && (kept == given || kept.base && !given.base && *kept == with_base_fields(given, kept))
 }
 
 /// Returns `header` with what a base has of its own taken from `base`.
-fn in_place_of(header: &RecordHeader, base: &RecordHeader) -> RecordHeader {
+fn with_base_fields(header: &RecordHeader, base: &RecordHeader) -> RecordHeader {
     RecordHeader {
         format: base.format,
         base: true,
@@ -137,7 +138,7 @@ pub fn check_prune<'a>(run: &RunKey, kept: &RecordHeader, cut: &'a PruneCut) -> 
     base.verify(run)
         .map_err(|source| refuse("the base given cannot be kept; seal it first").with_source(source))?;
     // A stored base stays unchanged, so the length and checksum of the given one do not matter.
-    if in_place_of(kept, &base.header) != base.header {
+    if with_base_fields(kept, &base.header) != base.header {
         return Err(refuse("the base given is another record; give the one at the cut, turned into a base"));
     }
     Ok((!kept.base).then_some(base))

@@ -96,11 +96,11 @@ impl fmt::Display for ErrorKind {
 #[derive(Clone)]
 pub struct Error {
     // Boxed, because every `Result` of the hot path carries room for it.
-    inner: Box<Inner>,
+    inner: Box<ErrorInner>,
 }
 
 #[derive(Clone)]
-struct Inner {
+struct ErrorInner {
     kind: ErrorKind,
     message: String,
     operation: Option<&'static str>,
@@ -114,7 +114,7 @@ struct Inner {
 impl Error {
     /// Makes an error of `kind` whose message says what is wrong and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        let inner = Inner {
+        let inner = ErrorInner {
             kind,
             message: message.into(),
             operation: None,

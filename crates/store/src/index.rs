@@ -36,7 +36,7 @@ use crate::record::{RecordHeader, RunStatus};
 
 /// Where a run stands: what of its head decides in which listings it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Standing {
+pub struct RunStanding {
     /// The run's status.
     pub status: RunStatus,
     /// Who owns it.
@@ -45,7 +45,7 @@ pub struct Standing {
     pub wake_at: Option<Timestamp>,
 }
 
-impl Standing {
+impl RunStanding {
     /// Returns where a run stands with this record as its last.
     pub fn after(last: &RecordHeader) -> Self {
         Self { status: last.status, owner: last.owner, wake_at: last.wake_at }
@@ -59,14 +59,14 @@ impl Standing {
 
 /// The effect of an append on a run's entry. `E` names an entry, and is equal exactly if the run stands in the same places.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Move<E> {
+pub struct IndexMove<E> {
     before: Option<E>,
     after: E,
 }
 
 /// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AppendOutcome {
     /// The records are in the log.
     Written,
     /// They are not, and never will be.
@@ -75,24 +75,24 @@ pub enum Outcome {
     Unknown,
 }
 
-impl<E: PartialEq> Move<E> {
+impl<E: PartialEq> IndexMove<E> {
     /// A move to where the append's last record leaves the run; `before` is where it stood with the expected head, if that is known.
     pub fn new(before: Option<E>, after: E) -> Self {
         Self { before, after }
     }
 
     /// Returns the entry to store before the record is written; `None` if the run stays in the place of its entry.
-    pub fn announced(&self) -> Option<&E> {
+    pub fn entry_before(&self) -> Option<&E> {
         (self.before.as_ref() != Some(&self.after)).then_some(&self.after)
     }
 
     /// Returns the entry that the writer may remove afterward. In doubt it returns `None`: a reader of the index finds out.
-    pub fn left(self, outcome: Outcome) -> Option<E> {
-        let is_moved = self.announced().is_some();
+    pub fn stale_entry(self, outcome: AppendOutcome) -> Option<E> {
+        let is_moved = self.entry_before().is_some();
         match outcome {
-            Outcome::Written => self.before.filter(|_| is_moved),
-            Outcome::Refused => is_moved.then_some(self.after),
-            Outcome::Unknown => None,
+            AppendOutcome::Written => self.before.filter(|_| is_moved),
+            AppendOutcome::Refused => is_moved.then_some(self.after),
+            AppendOutcome::Unknown => None,
         }
     }
 }
@@ -109,24 +109,24 @@ pub trait IndexEntry {
     fn announced_with(&self) -> Option<Seq>;
 
     /// Returns whether a run that stands so has its place here.
-    fn holds(&self, standing: &Standing) -> bool;
+    fn holds(&self, standing: &RunStanding) -> bool;
 
     /// Checks the entry against the log: the life, the last record and where it leaves the run; `None` if there is no run.
-    fn check(&self, log: Option<(&Self::Life, Seq, &Standing)>) -> Check {
-        let Some((life, head, standing)) = log else { return Check::Unborn };
+    fn check(&self, log: Option<(&Self::Life, Seq, &RunStanding)>) -> EntryCheck {
+        let Some((life, head, standing)) = log else { return EntryCheck::Unborn };
         match self.life().partial_cmp(life) {
-            Some(Ordering::Less) => Check::Stale,
-            Some(Ordering::Equal) if self.holds(standing) => Check::Stands,
-            Some(Ordering::Equal) if self.announced_with().is_some_and(|seq| seq > head) => Check::Ahead,
-            Some(Ordering::Equal) => Check::Stale,
-            Some(Ordering::Greater) | None => Check::Unborn,
+            Some(Ordering::Less) => EntryCheck::Stale,
+            Some(Ordering::Equal) if self.holds(standing) => EntryCheck::Stands,
+            Some(Ordering::Equal) if self.announced_with().is_some_and(|seq| seq > head) => EntryCheck::Ahead,
+            Some(Ordering::Equal) => EntryCheck::Stale,
+            Some(Ordering::Greater) | None => EntryCheck::Unborn,
         }
     }
 }
 
 /// The log's verdict on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
+pub enum EntryCheck {
     /// The run stands there.
     Stands,
     /// The record that needs the entry is not written yet, or never will be; a later record settles that. Leave the entry.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
-use self::log::Log;
+use self::log::MemoryLog;
 use super::contract::{
     Capabilities, CheckpointStore, Notice, Notices, PruneCut, Removed, RunAppend, check_append,
 };
@@ -23,7 +23,7 @@ use crate::id::{ExecutorId, HeadRef, RunKey};
 use crate::listing::{Listing, RunPlace};
 use crate::record::{Record, RecordHeader};
 use crate::refusal;
-use crate::relay::{Relay, Texts, check_said};
+use crate::relay::{Relay, RelayTexts, check_texts};
 use crate::resealing::{Resealing, check_reseal};
 
 /// Maximum number of notices that a slow subscriber may be behind before it loses some and is notified of the loss.
@@ -48,10 +48,10 @@ const NOTICES: usize = 1_024;
 /// ```
 #[derive(Clone)]
 pub struct MemoryStore {
-    shared: Arc<Shared>,
+    shared: Arc<MemoryShared>,
 }
 
-struct Shared {
+struct MemoryShared {
     clock: Arc<dyn Clock>,
     // Held for the time of a few map look-ups and moves of records, never across an await.
     content: Mutex<Content>,
@@ -62,7 +62,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Content {
-    runs: HashMap<RunKey, Log>,
+    runs: HashMap<RunKey, MemoryLog>,
     /// The runs in the order of listings.
     order: BTreeSet<RunPlace>,
     /// Until when, on the monotonic clock, each executor is alive.
@@ -80,7 +80,7 @@ impl MemoryStore {
     /// Makes an empty store that lives by this clock: heartbeats expire by its monotonic time, wake-ups come by its wall time.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let (notices, said) = (broadcast::Sender::new(NOTICES), OnceLock::new());
-        Self { shared: Arc::new(Shared { clock, content: Mutex::default(), notices, said }) }
+        Self { shared: Arc::new(MemoryShared { clock, content: Mutex::default(), notices, said }) }
     }
 
     /// Changes the records kept of a run as a failing disk would, without regard to any rule; tells whether there is such a run.
@@ -104,7 +104,11 @@ impl MemoryStore {
         self.shared.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read<T>(&self, run: &RunKey, read: impl FnOnce(&Content, &Log) -> Result<T>) -> Result<Option<T>> {
+    fn read<T>(
+        &self,
+        run: &RunKey,
+        read: impl FnOnce(&Content, &MemoryLog) -> Result<T>,
+    ) -> Result<Option<T>> {
         let content = self.content();
         content.runs.get(run).map(|log| read(&content, log)).transpose()
     }
@@ -223,7 +227,7 @@ impl CheckpointStore for MemoryStore {
             Some(log) => log.prune(run, cut)?,
             None => return Err(refusal::no_run("store.prune", run)),
         };
-        self.tell(run);
+        self.notify(run);
         // Freeing many records takes a while, so release the lock first.
         Ok(log::count(&gone))
     }
@@ -243,7 +247,7 @@ impl CheckpointStore for MemoryStore {
             content.order.remove(&place(run, log.facts.created));
             log.into_records()
         };
-        self.tell(run);
+        self.notify(run);
         Ok(log::count(&gone))
     }
 
@@ -295,8 +299,8 @@ impl Resealing for MemoryStore {
 
 #[async_trait]
 impl Relay for MemoryStore {
-    async fn say(&self, texts: Vec<String>) -> Result<()> {
-        check_said(&texts)?;
+    async fn publish(&self, texts: Vec<String>) -> Result<()> {
+        check_texts(&texts)?;
         if let Some(said) = self.shared.said.get() {
             for text in texts {
                 // Fails when there is no listener: then no receiver is left.
@@ -306,31 +310,36 @@ impl Relay for MemoryStore {
         Ok(())
     }
 
-    async fn hear(&self) -> Result<Texts> {
-        Ok(Texts::new(self.shared.said.get_or_init(|| broadcast::Sender::new(NOTICES)).subscribe()))
+    async fn listen(&self) -> Result<RelayTexts> {
+        Ok(RelayTexts::new(self.shared.said.get_or_init(|| broadcast::Sender::new(NOTICES)).subscribe()))
     }
 }
 
 impl MemoryStore {
-    fn tell(&self, run: &RunKey) {
+    fn notify(&self, run: &RunKey) {
         // Fails when there is no subscriber: then no receiver is left.
         let _ = self.shared.notices.send(Notice::new(run.clone()));
     }
 }
 
 /// One batch under way: its number, and the runs it named that do not exist.
-struct Round {
+struct AppendRound {
     batch: u64,
     absent: Vec<RunKey>,
 }
 
 impl Content {
-    fn start_batch(&mut self) -> Round {
+    fn start_batch(&mut self) -> AppendRound {
         self.batches += 1;
-        Round { batch: self.batches, absent: Vec::new() }
+        AppendRound { batch: self.batches, absent: Vec::new() }
     }
 
-    fn append(&mut self, round: &mut Round, check: Result<()>, mut append: RunAppend) -> Result<HeadRef> {
+    fn append(
+        &mut self,
+        round: &mut AppendRound,
+        check: Result<()>,
+        mut append: RunAppend,
+    ) -> Result<HeadRef> {
         if let Some(log) = self.runs.get_mut(&append.run) {
             if std::mem::replace(&mut log.batch, round.batch) == round.batch {
                 return Err(refusal::doubled(&append.run));
@@ -351,7 +360,7 @@ impl Content {
         };
         let run = append.run.clone();
         self.order.insert(place(&run, facts.created));
-        self.runs.entry(run).or_insert(Log::new(facts, round.batch)).extend(append)
+        self.runs.entry(run).or_insert(MemoryLog::new(facts, round.batch)).extend(append)
     }
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 use crate::id::{Epoch, ExecutorId, HeadRef, RecordId, RunKey, Seq, TenantId, WorkflowName};
-use crate::index::Standing;
+use crate::index::RunStanding;
 use crate::record::{RecordKind, RunFacts, RunStatus};
 
 /// A position in a run's log.
@@ -153,7 +153,7 @@ impl RunQuery {
     /// For stores that filter in process, and the yardstick for those that let a server do it.
     pub fn matches(&self, head: &RunHead, now: Timestamp) -> bool {
         self.meets_facts(&head.run, &head.facts)
-            && self.meets_standing(&Standing::of(head), head.owner_alive, now)
+            && self.meets_standing(&RunStanding::of(head), head.owner_alive, now)
     }
 
     /// Returns whether the listing fails if this run is unreadable, instead of omitting it.
@@ -178,8 +178,8 @@ impl RunQuery {
     }
 
     /// Returns whether a run that stands so may meet the query at the store's time `now`: as far as what its last record says goes.
-    pub fn meets_standing(&self, standing: &Standing, owner_alive: bool, now: Timestamp) -> bool {
-        let Standing { status, owner, wake_at } = *standing;
+    pub fn meets_standing(&self, standing: &RunStanding, owner_alive: bool, now: Timestamp) -> bool {
+        let RunStanding { status, owner, wake_at } = *standing;
         (self.statuses.is_empty() || self.statuses.contains(&status))
             && self.owner.is_none_or(|asked| owner == Some(asked))
             && match self.filter {

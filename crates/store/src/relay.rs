@@ -30,7 +30,7 @@ pub trait Relay: Send + Sync {
     /// # Cancel safety
     ///
     /// Cancel safe: listeners may have received some of the texts.
-    async fn say(&self, texts: Vec<String>) -> Result<()>;
+    async fn publish(&self, texts: Vec<String>) -> Result<()>;
 
     /// Begins to listen: receives every text sent after this call returns.
     ///
@@ -42,11 +42,11 @@ pub trait Relay: Send + Sync {
     /// # Cancel safety
     ///
     /// Cancel safe: nothing is changed.
-    async fn hear(&self) -> Result<Texts>;
+    async fn listen(&self) -> Result<RelayTexts>;
 }
 
 /// The most bytes of one text. PostgreSQL takes 7,999 in a notice.
-pub const MOST_SAID: usize = 7_000;
+pub const MAX_TEXT_BYTES: usize = 7_000;
 
 /// Checks what every relay must refuse.
 ///
@@ -54,11 +54,11 @@ pub const MOST_SAID: usize = 7_000;
 ///
 /// [`ErrorKind::TooLarge`] if a text is longer than [`MOST_SAID`], [`ErrorKind::Invalid`] if there is a NUL in one, which PostgreSQL takes in no
 /// text.
-pub fn check_said(texts: &[String]) -> Result<()> {
+pub fn check_texts(texts: &[String]) -> Result<()> {
     let refuse = |kind, message| Err(Error::new(kind, message).with_operation("store.say"));
-    if let Some(text) = texts.iter().find(|text| text.len() > MOST_SAID) {
+    if let Some(text) = texts.iter().find(|text| text.len() > MAX_TEXT_BYTES) {
         let message =
-            format!("a text of {} bytes cannot be said; divide it, {MOST_SAID} is the most", text.len());
+            format!("a text of {} bytes cannot be said; divide it, {MAX_TEXT_BYTES} is the most", text.len());
         return refuse(ErrorKind::TooLarge, message);
     }
     match texts.iter().any(|text| text.contains('\0')) {
@@ -72,9 +72,9 @@ pub fn check_said(texts: &[String]) -> Result<()> {
 
 /// Texts from the processes of a store.
 #[derive(Debug)]
-pub struct Texts(broadcast::Receiver<Arc<str>>);
+pub struct RelayTexts(broadcast::Receiver<Arc<str>>);
 
-impl Texts {
+impl RelayTexts {
     /// Wraps the receiving end of a store's channel.
     pub fn new(receiver: broadcast::Receiver<Arc<str>>) -> Self {
         Self(receiver)

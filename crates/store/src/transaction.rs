@@ -81,7 +81,7 @@ pub trait Transactions: Send + Sync {
     /// Returns whether an error of a statement in a transaction is transient, so that the same work may succeed in another transaction. Either the
     /// database gave way to another transaction (a deadlock, a serialization failure, a lock timeout), or the connection was lost. Also checks the
     /// causes of the error.
-    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool;
+    fn is_transient(&self, error: &(dyn StdError + 'static)) -> bool;
 }
 
 /// Lists an error and its causes, for [`Transactions::gave_way`].

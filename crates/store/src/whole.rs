@@ -38,7 +38,7 @@ use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
 /// # Ok(())
 /// # }
 /// ```
-pub async fn each_record(
+pub async fn for_each_record(
     store: &dyn CheckpointStore,
     head: &RunHead,
     mut take: impl FnMut(&Record) -> Result<()> + Send,

@@ -72,7 +72,7 @@ struct State {
 type Hook = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The outcome of several operations that are called together.
-struct Fate {
+struct OperationFate {
     /// For each operation: what goes wrong.
     faults: Vec<Option<Fault>>,
     before: Vec<Hook>,
@@ -137,7 +137,7 @@ impl<S: CheckpointStore> FaultStore<S> {
     }
 
     /// Begins `count` operations; fails if the process is dead.
-    fn begin(&self, operation: &'static str, count: usize) -> Result<Fate> {
+    fn begin(&self, operation: &'static str, count: usize) -> Result<OperationFate> {
         let mut state = self.state();
         if state.is_crashed {
             return Err(Fault::CrashBefore.error(operation));
@@ -158,7 +158,7 @@ impl<S: CheckpointStore> FaultStore<S> {
             |hooks: &mut BTreeMap<u64, Hook>| numbers.clone().filter_map(|n| hooks.remove(&n)).collect();
         let before = take(&mut state.before);
         let after = take(&mut state.after);
-        Ok(Fate { faults, before, after })
+        Ok(OperationFate { faults, before, after })
     }
 
     /// Does one operation as its fate wills.
@@ -372,7 +372,7 @@ impl<S: CheckpointStore> Transactions for FaultStore<S> {
         self.read("store.append", inner.append_in(connection, append)).await
     }
 
-    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
-        self.inner.transactions().is_some_and(|inner| inner.gave_way(error))
+    fn is_transient(&self, error: &(dyn StdError + 'static)) -> bool {
+        self.inner.transactions().is_some_and(|inner| inner.is_transient(error))
     }
 }

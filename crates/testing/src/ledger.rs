@@ -19,9 +19,9 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 /// The kind of database that a [`LedgerStore`] is.
 #[derive(Debug)]
-pub enum Ledger {}
+pub enum LedgerDatabase {}
 
-impl Database for Ledger {
+impl Database for LedgerDatabase {
     const NAME: &'static str = "ledger";
     type Connection = LedgerRows;
     type Transaction = LedgerTransaction;
@@ -94,7 +94,7 @@ impl LedgerStore {
     }
 
     /// Has the store refuse the next nodes that begin a transaction, so many times, as a database that is away does.
-    pub fn refuse_beginnings(&self, times: u32) {
+    pub fn reject_begins(&self, times: u32) {
         self.refused.store(times, Ordering::SeqCst);
     }
 
@@ -305,7 +305,7 @@ impl Transactions for LedgerStore {
         last.ok_or_else(|| Error::new(ErrorKind::Invalid, "nothing to append; give at least one record"))
     }
 
-    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
+    fn is_transient(&self, error: &(dyn StdError + 'static)) -> bool {
         causes(error)
             .filter_map(|error| error.downcast_ref::<Error>())
             .any(|error| error.kind() == ErrorKind::Unavailable)
@@ -326,7 +326,7 @@ fn foreign() -> Error {
 #[deny(clippy::missing_trait_methods)]
 impl CheckpointStore for LedgerStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new(Ledger::NAME).with_notices(true)
+        Capabilities::new(LedgerDatabase::NAME).with_notices(true)
     }
 
     async fn setup(&self) -> Result<()> {
@@ -422,7 +422,7 @@ mod tests {
         let entry = log.next(2);
         store.commit(Box::new(transaction), entry.clone()).await.unwrap();
         let stale = log.next(1);
-        log.took(&entry);
+        log.note_append(&entry);
         let mut transaction = store.transaction().await.unwrap();
         transaction.add("cash", 3);
         let refused = store.commit(Box::new(transaction), stale).await.unwrap_err();
@@ -434,7 +434,7 @@ mod tests {
         store.append_in(&mut *own, entry.clone()).await.unwrap();
         assert_eq!(store.runs().head(&log.key).await.unwrap().unwrap().head(), log.head().unwrap());
         store.finish(own).await.unwrap();
-        log.took(&entry);
+        log.note_append(&entry);
         assert_eq!(store.head(&log.key).await.unwrap().unwrap().head(), log.head().unwrap());
     }
 
@@ -452,7 +452,7 @@ mod tests {
         third.add("other", 1);
         store.finish(first).await.unwrap();
         let refused = store.finish(second).await.unwrap_err();
-        assert!(refused.kind() == ErrorKind::Unavailable && store.gave_way(&refused));
+        assert!(refused.kind() == ErrorKind::Unavailable && store.is_transient(&refused));
         store.finish(third).await.unwrap();
         assert_eq!((store.row("cash").await, store.row("other").await), (1, 1));
     }

@@ -17,10 +17,10 @@ pub use clock::ManualClock;
 pub use fault::{Fault, FaultOdds, FaultPlan, FaultStore};
 pub use headers::every_header;
 pub use ids::SeqIds;
-pub use ledger::{Ledger, LedgerRows, LedgerStore, LedgerTransaction};
+pub use ledger::{LedgerDatabase, LedgerRows, LedgerStore, LedgerTransaction};
 pub use log::{Log, facts};
 pub use variety::{any_headers, headers_by_field};
 #[cfg(feature = "workflows")]
 pub use workflows::{
-    CrashCase, CrashTest, Process, Script, World, assert_replays, check_reads_back, verify_golden,
+    CrashCase, CrashTest, Process, ScriptedAnswers, World, assert_replays, check_reads_back, verify_golden,
 };

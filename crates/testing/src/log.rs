@@ -167,7 +167,7 @@ impl Log {
 
     /// Takes an append as written.
     #[expect(clippy::missing_panics_doc, reason = "a test whose append does not follow is at fault")]
-    pub fn took(&mut self, append: &RunAppend) {
+    pub fn note_append(&mut self, append: &RunAppend) {
         assert_eq!(append.expected, self.head(), "the test itself keeps logs linear");
         self.records.extend(append.records.iter().cloned());
     }
@@ -197,7 +197,7 @@ impl Log {
         let what = format!("appending to {} after {:?}", append.run, append.expected);
         let head = store.append(vec![append.clone()]).await.pop().expect("an answer to each entry");
         let head = head.unwrap_or_else(|error| panic!("{what}: {error:?}"));
-        self.took(&append);
+        self.note_append(&append);
         assert_eq!(Some(head), self.head(), "{what} must return the new head");
     }
 
@@ -229,7 +229,7 @@ impl Log {
     }
 
     /// Takes the log as pruned: the record at `seq` is the oldest kept, and a base.
-    pub fn pruned(&mut self, seq: u64, base: Option<Record>) {
+    pub fn note_pruned(&mut self, seq: u64, base: Option<Record>) {
         self.records.drain(..self.place(seq));
         if let Some(base) = base.filter(|_| !self.records[0].header.base) {
             self.records[0] = base;

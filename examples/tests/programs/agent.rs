@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ferrata::prelude::*;
 use ferrata::runtime::RuntimeBuilder;
-use ferrata::testing::{CrashTest, Fault, Process, Script, World, assert_replays};
+use ferrata::testing::{CrashTest, Fault, Process, ScriptedAnswers, World, assert_replays};
 use ferrata::{Clock as _, RunKey, SystemClock};
 use ferrata_tests::{Space, StoreKind};
 use tempfile::TempDir;
@@ -30,17 +30,17 @@ fn input() -> Agent {
     Agent { task: "ropes".into(), cents: CENTS, ..Agent::default() }
 }
 
-fn yes() -> Script {
-    Script::new()
+fn yes() -> ScriptedAnswers {
+    ScriptedAnswers::new()
         .answer("budget", Answer::accept(10_u32).unwrap())
         .answer("approve", Answer::accept(true).unwrap())
 }
 
-fn set(builder: RuntimeBuilder, outbox: &Path, script: Script) -> RuntimeBuilder {
+fn set(builder: RuntimeBuilder, outbox: &Path, script: ScriptedAnswers) -> RuntimeBuilder {
     builder.resource(Model { cents: 2 }).resource(Outbox(outbox.to_owned())).answerer(script)
 }
 
-async fn process(world: &World, outbox: &Path, script: &Script) -> Process {
+async fn process(world: &World, outbox: &Path, script: &ScriptedAnswers) -> Process {
     world.process_with(|builder| set(builder, outbox, script.clone())).await.unwrap()
 }
 
@@ -66,7 +66,7 @@ async fn approved_agent_sends_mail_and_spends_granted_budget() {
 #[tokio::test]
 async fn unapproved_mail_is_not_sent_after_deadline() {
     let (world, outbox) = (World::new(), TempDir::new().unwrap());
-    let script = Script::new().answer("budget", Answer::accept(10_u32).unwrap());
+    let script = ScriptedAnswers::new().answer("budget", Answer::accept(10_u32).unwrap());
     let (process, graph) = (process(&world, outbox.path(), &script).await, graph().unwrap());
     // A run that rests goes on when its time comes, where its workflow is served.
     process.serve(&graph).unwrap();
@@ -81,7 +81,7 @@ async fn unapproved_mail_is_not_sent_after_deadline() {
 #[tokio::test]
 async fn without_more_money_it_stops() {
     let (world, outbox) = (World::new(), TempDir::new().unwrap());
-    let script = Script::new().answer("budget", Answer::accept(0_u32).unwrap());
+    let script = ScriptedAnswers::new().answer("budget", Answer::accept(0_u32).unwrap());
     let process = process(&world, outbox.path(), &script).await;
     let run = process.start(&graph().unwrap(), input()).await.unwrap();
     let done = world.pass(run.completed()).await.unwrap();

@@ -135,7 +135,7 @@ async fn user_without_stream_channel_lacks_chunks_on_redis() {
         command(&server.url(), &grant).await;
         let old = space.url().replacen("redis://", "redis://old:word@", 1);
         let (new, old) = (|| space.open(), || ferrata::connect(&old).unwrap());
-        let refused = old().relay().unwrap().hear().await.unwrap_err();
+        let refused = old().relay().unwrap().listen().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
         assert!(refused.to_string().contains(&format!("{prefix}:said")), "{refused}");
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
-use ferrata_core::runtime::{Recorded, RunsCursor, Runtime, WatchCursor, WatchEvent, WatchEventKind};
+use ferrata_core::runtime::{RecordedEvent, RunsCursor, Runtime, WatchCursor, WatchEvent, WatchEventKind};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock, RunKey, SystemClock};
 use ferrata_test_servers::Service;
@@ -165,7 +165,7 @@ async fn watched_by_query(space: &Space) {
                 if event.seq.is_some() {
                     told.entry(event.run.clone()).or_default().push(shown(&event));
                 }
-                if let WatchEventKind::Recorded(Recorded::Status { status }) = event.what {
+                if let WatchEventKind::Recorded(RecordedEvent::Status { status }) = event.what {
                     ended += u32::from(status.is_finished());
                 }
                 if ended == 3 {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use ferrata_blobs::{Blobs, CollectOptions, CollectionReport};
 use ferrata_store::{
     CheckpointStore, ErrorKind, FORMAT, MemoryStore, Page, RunAppend, RunId, RunKey, RunQuery, Seq,
-    each_record,
+    for_each_record,
 };
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore};
 use ferrata_store_fs::FsStore;
@@ -39,7 +39,7 @@ async fn run_of(store: &dyn CheckpointStore, name: &str, created: i64, body: Str
     let mut log = Log::new(RunId::new(name).unwrap()).with_facts(facts("review", created));
     let append = log.next_body(Bytes::from(body));
     store.append(vec![append.clone()]).await.remove(0).unwrap();
-    log.took(&append);
+    log.note_append(&append);
     log
 }
 
@@ -222,7 +222,7 @@ async fn collection_refuses_inner_store_of_envelope() {
         let mut log = Log::new(RunId::new("r").unwrap());
         let append = log.next_body(format!("[\"{}\",\"{blob}\"]", "the same ".repeat(50)));
         store.append(vec![append.clone()]).await.remove(0).unwrap();
-        log.took(&append);
+        log.note_append(&append);
         let error = blobs.collect(&[&inner], now()).await.unwrap_err();
         assert_eq!((error.kind(), error.run()), (ErrorKind::Invalid, Some(&log.key)));
         assert!(error.to_string().contains("`EnvelopeStore`"), "{error}");
@@ -309,11 +309,11 @@ async fn collection_separates_generations_of_rerun_id() {
                 }
             };
             let acting = Acting { store: store.clone(), page: 1_000, act: Box::new(act) };
-            let is_whole = each_record(&acting, &head, |_| Ok(())).await.unwrap();
+            let is_whole = for_each_record(&acting, &head, |_| Ok(())).await.unwrap();
             assert!(!is_whole, "{records} records before piece {piece}");
             store.purge(&log.key, None).await.unwrap();
             store.append(vec![whole(&log)]).await.remove(0).unwrap();
-            assert!(each_record(&store, &head, |_| Ok(())).await.unwrap());
+            assert!(for_each_record(&store, &head, |_| Ok(())).await.unwrap());
         }
     }
 }

@@ -136,7 +136,7 @@ impl World {
             stored.push(record.body.clone());
             Ok(())
         };
-        assert!(ferrata_store::each_record(&self.inside, &head, take).await.unwrap(), "{label}");
+        assert!(ferrata_store::for_each_record(&self.inside, &head, take).await.unwrap(), "{label}");
         assert_eq!(Seq::new(stored.len() as u64), head.seq.next(), "{label}");
         let objects: Vec<_> = self.place.list(None).try_collect().await.unwrap();
         for object in objects {

@@ -111,7 +111,7 @@ impl World {
                 let header = ferrata_store::RecordHeader { base: true, ..last.header.clone() };
                 let base = (!last.header.base).then(|| Record::seal(header, last.body.clone()).unwrap());
                 self.store.prune(&log.key, PruneCut { at, base: base.clone() }).await.unwrap();
-                log.pruned(at.get(), base);
+                log.note_pruned(at.get(), base);
             }
             8 => self.append(runs, which, "{}").await,
             9 => {
@@ -147,7 +147,7 @@ impl World {
         let Some(log) = runs.logs.get_mut(which) else { return };
         let append = log.next_body(Bytes::copy_from_slice(body.as_bytes()));
         self.store.append(vec![append.clone()]).await.remove(0).unwrap();
-        log.took(&append);
+        log.note_append(&append);
     }
 
     /// Reads every value that a record names, or that was put and is to be named; returns how many there are.

@@ -31,7 +31,7 @@ pub(super) async fn run(context: &CommandContext, args: &DiffArgs) -> Result<Exi
         // A channel that is secret in one run may be public in the other.
         false => {
             let all = [runtime.secrets(&run).await?, runtime.secrets(&other).await?];
-            Diff::hiding(&from, &to, &all.iter().flat_map(Secrets::iter).map(str::to_owned).collect())
+            Diff::redacted(&from, &to, &all.iter().flat_map(Secrets::iter).map(str::to_owned).collect())
         }
     };
     let color = context.out.color;

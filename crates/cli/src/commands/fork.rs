@@ -37,7 +37,7 @@ pub(super) async fn run(context: &CommandContext, args: &ForkArgs) -> Result<Exi
     if !args.start_at.is_empty() {
         request = request.start_at(args.start_at.clone());
     }
-    let repeats = request.repeats().await.map_err(unfit)?;
+    let repeats = request.repeated_effects().await.map_err(unfit)?;
     let again = count_repeats(&repeats);
     if !again.is_empty() && !args.yes {
         let begin = format!("the fork may repeat work of {name}, with new idempotency keys:");
@@ -135,7 +135,7 @@ async fn list(
         let Some(index) = past.index else { continue };
         let state = Value::from(runtime.channels_at(&head.run, index).await?);
         let changed = before.as_ref().map_or_else(Vec::new, |before| {
-            Diff::hiding(before, &state, &now.secret).changes.iter().map(summary).collect()
+            Diff::redacted(before, &state, &now.secret).changes.iter().map(summary).collect()
         });
         before = Some(state);
         places.push(ForkPosition {

@@ -79,17 +79,17 @@ async fn of_run(
     run: &RunKey,
     args: &OutboxArgs,
 ) -> Result<Vec<OutboxMessage>, CommandFailure> {
-    let mut messages = runtime.letters(run).await?;
+    let mut messages = runtime.outbox(run).await?;
     let request = match (args.retry, args.drop) {
-        (true, _) => runtime.retry_letters(run, &args.messages),
-        (_, true) => runtime.drop_letters(run, &args.messages),
+        (true, _) => runtime.retry_outbox(run, &args.messages),
+        (_, true) => runtime.drop_outbox(run, &args.messages),
         _ => return Ok(messages),
     };
     match &args.by {
         Some(by) => request.by(by.clone()).await?,
         None => request.await?,
     }
-    match runtime.letters(run).await {
+    match runtime.outbox(run).await {
         Ok(messages) => Ok(messages),
         Err(error) => {
             // The request is recorded, and a script that reads the messages gets those from before.
@@ -151,7 +151,7 @@ async fn of_all(
         if head.status.is_finished() && !head.is_delivering() {
             return Ok(Vec::new());
         }
-        runtime.letters(&head.run).await
+        runtime.outbox(&head.run).await
     })
     .await
 }
@@ -198,10 +198,10 @@ mod tests {
             ("--retry --message 2", &[(1, true), (2, false)]),
         ] {
             let inside = MemoryStore::new();
-            let service = Runtime::builder(inside.clone()).outlet("mail", Refuses).build().await.unwrap();
+            let service = Runtime::builder(inside.clone()).sink("mail", Refuses).build().await.unwrap();
             let run = service.start(&graph, ferrata::Context::new()).id("order-1").await.unwrap();
             run.wait().await.unwrap();
-            while !service.letters(run.run()).await.unwrap().iter().all(|message| message.is_dead) {
+            while !service.outbox(run.run()).await.unwrap().iter().all(|message| message.is_dead) {
                 tokio::task::yield_now().await;
             }
             service.shutdown(Duration::ZERO).await.unwrap();
@@ -213,7 +213,7 @@ mod tests {
             let context = crate::context::CommandContext::new(cli.global);
             let CliCommand::Outbox(args) = cli.command else { panic!("{line}") };
             let told = of_run(&context, &runtime, run.run(), &args).await.unwrap();
-            let recorded = Runtime::builder(inside).operator().letters(run.run()).await.unwrap();
+            let recorded = Runtime::builder(inside).operator().outbox(run.run()).await.unwrap();
             for messages in [told, recorded] {
                 let messages: Vec<_> =
                     messages.iter().map(|message| (message.number, message.is_dead)).collect();

@@ -14,7 +14,7 @@ pub(super) async fn run(context: &CommandContext, args: &StateArgs) -> Result<Ex
     let run = context.find(&**runtime.store(), &args.run).await?.run;
     let state = match args.reveal {
         true => Value::from(runtime.channels_at(&run, args.at.clone()).await?),
-        false => runtime.shown_at(&run, args.at.clone()).await?,
+        false => runtime.redacted_state_at(&run, args.at.clone()).await?,
     };
     let found = state.pointer(&args.pointer).ok_or_else(|| {
         let message = match args.pointer.starts_with('/') || args.pointer.is_empty() {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata::ask::{Question, QuestionKind};
-use ferrata::runtime::{Checkpoint, Events, RunEvent};
+use ferrata::runtime::{Checkpoint, EventSubscription, RunEvent};
 use ferrata::store::At;
 use ferrata::{
     Clock, Context as State, ErrorKind, Event, Graph, Outcome, RunHandle, RunKey, RunStatus, Runtime,
@@ -184,7 +184,7 @@ struct DriveParts {
     runtime: Runtime,
     graph: Graph<State>,
     directory: RunDirectory,
-    events: Events,
+    events: EventSubscription,
     /// Absent if the run has already completed.
     handle: Option<RunHandle<State>>,
 }
@@ -307,7 +307,7 @@ impl DrivenRun<'_> {
     async fn follow(
         &self,
         mut handle: RunHandle<State>,
-        events: &mut Events,
+        events: &mut EventSubscription,
         signals: &mut Signals,
         here: Option<&LocalAnswers>,
         context: &CommandContext,
@@ -402,7 +402,7 @@ impl DrivenRun<'_> {
     async fn follow_once(
         &self,
         handle: &RunHandle<State>,
-        events: &mut Events,
+        events: &mut EventSubscription,
         signals: &mut Signals,
         mut time: std::pin::Pin<&mut impl Future<Output = ()>>,
     ) -> Result<FollowEnd, CommandFailure> {

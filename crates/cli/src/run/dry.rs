@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use ferrata::ask::Automatic;
+use ferrata::ask::AutomaticAnswerer;
 use ferrata::store::{Order, Page};
 use ferrata::{Effect, MemoryStore, Outcome, Runtime};
 use ferrata_dot::handler::{Handler, HandlerError, Manager, Registry, Stage};
@@ -57,7 +57,7 @@ pub(super) async fn run(
         registry = registry.with(kind, DryRunBackend);
     }
     let graph = loaded.with(registry, None)?.graph;
-    let runtime = Runtime::builder(MemoryStore::new()).answerer(Automatic).build().await?;
+    let runtime = Runtime::builder(MemoryStore::new()).answerer(AutomaticAnswerer).build().await?;
     let run = runtime.start(&graph, input).id("dry-run").await?;
     let outcome = run.wait().await?;
     let mut path = Vec::new();

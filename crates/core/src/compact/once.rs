@@ -12,11 +12,11 @@ use tokio::sync::Notify;
 /// Creates a channel for one value.
 pub(crate) fn once<T>() -> (OnceSender<T>, OnceReceiver<T>) {
     let shared =
-        Arc::new(Shared { value: OnceLock::new(), closed: AtomicBool::new(false), notify: Notify::new() });
+        Arc::new(OnceState { value: OnceLock::new(), closed: AtomicBool::new(false), notify: Notify::new() });
     (OnceSender(Arc::clone(&shared)), OnceReceiver(shared))
 }
 
-struct Shared<T> {
+struct OnceState<T> {
     value: OnceLock<T>,
     /// Whether the sender was dropped.
     closed: AtomicBool,
@@ -24,10 +24,10 @@ struct Shared<T> {
 }
 
 /// The sending end. If it is dropped, every receiver learns that no value will come.
-pub(crate) struct OnceSender<T>(Arc<Shared<T>>);
+pub(crate) struct OnceSender<T>(Arc<OnceState<T>>);
 
 /// The receiving end. Its clones receive the same value.
-pub(crate) struct OnceReceiver<T>(Arc<Shared<T>>);
+pub(crate) struct OnceReceiver<T>(Arc<OnceState<T>>);
 
 impl<T> Clone for OnceReceiver<T> {
     fn clone(&self) -> Self {

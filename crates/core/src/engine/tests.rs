@@ -15,7 +15,7 @@ use self::life::Life;
 use self::normal::normal;
 use crate::engine::machine::Machine;
 use crate::graph::Graph;
-use crate::graph::plan::Plan;
+use crate::graph::plan::GraphPlan;
 use crate::id::NodeName;
 use crate::state::Context;
 
@@ -24,7 +24,7 @@ fn replans(machine: &Machine) -> BTreeMap<NodeName, u32> {
     machine.replan_counts().into_iter().collect()
 }
 
-fn fold_from(life: &Life, at: usize, plan: Option<&Arc<Plan>>) -> Machine {
+fn fold_from(life: &Life, at: usize, plan: Option<&Arc<GraphPlan>>) -> Machine {
     let mut machine = Machine::restore(&life.moments[at].snapshot().unwrap(), plan.cloned()).unwrap();
     assert_eq!(normal(&machine), normal(&life.moments[at]), "restored at {at}");
     assert_eq!(replans(&machine), replans(&life.moments[at]), "restored at {at}");

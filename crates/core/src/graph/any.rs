@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::typed::Graph;
 use crate::error::Result;
-use crate::graph::plan::Plan;
+use crate::graph::plan::GraphPlan;
 use crate::id::{Fingerprint, WorkflowName};
 use crate::state::{Channels, Patch, Schema, State};
 
 /// The operations of a [`Graph`] that do not depend on the type of its state.
 pub(crate) trait AnyGraph: Send + Sync {
-    fn plan(&self) -> &Arc<Plan>;
+    fn plan(&self) -> &Arc<GraphPlan>;
 
     /// Returns the workflow, version and fingerprint that a run records about its graph.
     fn identity(&self) -> (WorkflowName, String, Fingerprint);
@@ -41,7 +41,7 @@ pub(crate) trait AnyGraph: Send + Sync {
 }
 
 impl<S: State> AnyGraph for Graph<S> {
-    fn plan(&self) -> &Arc<Plan> {
+    fn plan(&self) -> &Arc<GraphPlan> {
         self.plan()
     }
 

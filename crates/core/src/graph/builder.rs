@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use crate::graph::EdgeKind;
 use crate::graph::NodeNames;
-use crate::graph::lower::{checked, lower};
+use crate::graph::lower::{check_outline, lower};
 use crate::graph::migrate::Migration;
-use crate::graph::outline::{EdgeOutline, NodeOutline, Outline, RouteOutline};
-use crate::graph::subgraph::{Subgraph, SubgraphSource, dissolve};
+use crate::graph::outline::{EdgeOutline, GraphOutline, NodeOutline, RouteOutline};
+use crate::graph::subgraph::{EmbeddedGraph, SubgraphSource, dissolve};
 use crate::graph::typed::{Graph, NodeFunctions, Predicate};
 use crate::graph::{GraphError, GraphIssue};
 use crate::graph::{Route, RouteContext};
-use crate::node::{FnNode, Node, NodeContext, NodeError, StartWork, Typed};
+use crate::node::{FnNode, Node, NodeContext, NodeError, StartWork, TypedNode};
 use crate::state::{Draft, IntoUpdate, State};
 
 /// The builder of a [`Graph`], created by [`Graph::builder`].
@@ -31,13 +31,13 @@ use crate::state::{Draft, IntoUpdate, State};
 /// A node name has 1 to 128 of `A-Z a-z 0-9 . _ : -`, and does not start with a dot.
 #[must_use = "a graph is made by `build`"]
 pub struct GraphBuilder<S: State> {
-    pub(super) outline: Outline,
+    pub(super) outline: GraphOutline,
     /// By index of the node.
     nodes: Vec<NodeFunctions<S>>,
     /// By index of the edge.
     predicates: Vec<Option<Arc<Predicate<S>>>>,
     routes: Vec<(String, Arc<RouteFn<S>>)>,
-    pub(super) subgraphs: Vec<Subgraph<S>>,
+    pub(super) subgraphs: Vec<EmbeddedGraph<S>>,
     pub(super) migrations: Vec<Migration>,
     /// The edges for the next edge modifier.
     last_edges: Option<Range<usize>>,
@@ -52,7 +52,7 @@ impl<S: State> GraphBuilder<S> {
     /// Creates a builder without declarations.
     pub(crate) fn new(name: String) -> Self {
         Self {
-            outline: Outline::new(name, S::schema()),
+            outline: GraphOutline::new(name, S::schema()),
             nodes: Vec::new(),
             predicates: Vec::new(),
             routes: Vec::new(),
@@ -99,7 +99,7 @@ impl<S: State> GraphBuilder<S> {
 
     /// Adds a node with a type as its work.
     pub fn add(self, name: impl Into<String>, node: impl Node<S>) -> Self {
-        self.push(name, Arc::new(Typed(node)))
+        self.push(name, Arc::new(TypedNode(node)))
     }
 
     /// Adds a node that always waits: for an answer, a message, or a child.
@@ -191,7 +191,7 @@ impl<S: State> GraphBuilder<S> {
         let mut whole = SubgraphSource { outline, nodes, predicates, routes };
         if !subgraphs.is_empty() {
             // Report mistakes between the parts before they are merged.
-            checked(&whole.outline)?;
+            check_outline(&whole.outline)?;
             whole = dissolve(whole, subgraphs);
         }
         let plan = lower(&whole.outline)?;

@@ -20,16 +20,16 @@ pub(crate) struct CachedNode<S: State> {
     node: Arc<dyn StartWork<S>>,
     key: Box<KeyFn<S>>,
     policy: CachePolicy,
-    results: Mutex<Results<S>>,
+    results: Mutex<CachedResults<S>>,
 }
 
-struct Results<S: State> {
-    by_key: HashMap<Arc<str>, Entry<S>>,
+struct CachedResults<S: State> {
+    by_key: HashMap<Arc<str>, CachedUpdate<S>>,
     /// The keys in the order of their results.
     order: VecDeque<Arc<str>>,
 }
 
-struct Entry<S: State> {
+struct CachedUpdate<S: State> {
     update: KeptUpdate<S>,
     at: Timestamp,
 }
@@ -41,7 +41,7 @@ impl<S: State> CachedNode<S> {
         key: impl Fn(&S, &NodeContext) -> Result<K, NodeError> + Send + Sync + 'static,
     ) -> Self {
         let key = move |state: &S, cx: &NodeContext| Ok(to_json_string(&key(state, cx)?)?);
-        let results = Mutex::new(Results { by_key: HashMap::new(), order: VecDeque::new() });
+        let results = Mutex::new(CachedResults { by_key: HashMap::new(), order: VecDeque::new() });
         Self { node, key: Box::new(key), policy, results }
     }
 
@@ -56,11 +56,11 @@ impl<S: State> CachedNode<S> {
         None
     }
 
-    fn keep(&self, key: String, update: KeptUpdate<S>, at: Timestamp) {
+    fn store_result(&self, key: String, update: KeptUpdate<S>, at: Timestamp) {
         let key: Arc<str> = key.into();
         let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
         results.remove(&key);
-        results.by_key.insert(Arc::clone(&key), Entry { update, at });
+        results.by_key.insert(Arc::clone(&key), CachedUpdate { update, at });
         results.order.push_back(key);
         while results.order.len() > self.policy.entries {
             if let Some(oldest) = results.order.pop_front() {
@@ -70,7 +70,7 @@ impl<S: State> CachedNode<S> {
     }
 }
 
-impl<S: State> Results<S> {
+impl<S: State> CachedResults<S> {
     fn remove(&mut self, key: &str) {
         if self.by_key.remove(key).is_some() {
             self.order.retain(|other| **other != *key);
@@ -89,10 +89,10 @@ impl<S: State> StartWork<S> for CachedNode<S> {
             let mut update = Arc::clone(&self.node).begin(cx.clone(), state).await?;
             // Its outbox messages and notes belong to its own run.
             if !cx.leaves_anything()
-                && let Some(kept) = update.keep()
+                && let Some(kept) = update.make_reusable()
             {
                 // The result is as old as its oldest possible input.
-                self.keep(key, kept, begun);
+                self.store_result(key, kept, begun);
             }
             Ok(update)
         })

@@ -4,7 +4,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::EdgeKind;
 use crate::graph::fired::{EdgeToken, FiredEdges};
 use crate::graph::node_set::NodeIx;
-use crate::graph::plan::{EdgeIx, Plan};
+use crate::graph::plan::{EdgeIx, GraphPlan};
 use crate::graph::suggest::closest;
 use crate::graph::typed::Graph;
 use crate::graph::{Route, RouteContext, RoutePart};
@@ -53,7 +53,7 @@ impl<S: State> Graph<S> {
 }
 
 /// Finds the edges that a route chose.
-fn follow(plan: &Plan, node: NodeIx, route: Route) -> Result<Vec<EdgeToken>> {
+fn follow(plan: &GraphPlan, node: NodeIx, route: Route) -> Result<Vec<EdgeToken>> {
     let find = |name: &str| {
         let edge = plan.find(name).and_then(|to| plan.find_edge(node, to, EdgeKind::Routed));
         edge.ok_or_else(|| stray(plan, node, name))
@@ -94,7 +94,7 @@ fn once(fired: &mut Vec<EdgeToken>, edge: EdgeIx) -> &mut EdgeToken {
     &mut fired[at]
 }
 
-fn stray(plan: &Plan, node: NodeIx, name: &str) -> Error {
+fn stray(plan: &GraphPlan, node: NodeIx, name: &str) -> Error {
     let targets: Vec<&str> = plan
         .outgoing(node, EdgeKind::Routed)
         .map(|edge| plan.node(plan.edge(edge).to).name.as_str())

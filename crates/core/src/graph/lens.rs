@@ -44,10 +44,10 @@ use crate::state::{ChannelSpec, Context, Draft, PatchWriter, Schema, State, Upda
 /// assert_eq!(graph.schema().reducer("review.notes"), &Reducer::Append);
 /// # Ok::<(), ferrata_core::graph::GraphError>(())
 /// ```
-pub struct Lens<S: State, P: State>(Arc<Parts<S, P>>);
+pub struct Lens<S: State, P: State>(Arc<LensParts<S, P>>);
 
-struct Parts<S: State, P: State> {
-    get: Get<S, P>,
+struct LensParts<S: State, P: State> {
+    get: LensGetter<S, P>,
     put: Box<Put<S, P>>,
     /// The direct mapping of the state, if the part is the whole.
     same: Option<IdentityLens<S, P>>,
@@ -60,7 +60,7 @@ struct Parts<S: State, P: State> {
 type Put<S, P> = dyn Fn(&mut S, P) + Send + Sync;
 type Declare = dyn Fn(&Schema) -> Vec<ChannelSpec> + Send + Sync;
 
-enum Get<S, P> {
+enum LensGetter<S, P> {
     Lent(Box<dyn Fn(&S) -> &P + Send + Sync>),
     Made(Box<dyn Fn(&S) -> P + Send + Sync>),
 }
@@ -80,7 +80,7 @@ impl<S: State, P: State> Lens<S, P> {
         get: impl Fn(&S) -> P + Send + Sync + 'static,
         put: impl Fn(&mut S, P) + Send + Sync + 'static,
     ) -> Self {
-        Self::of(Get::Made(Box::new(get)), put)
+        Self::of(LensGetter::Made(Box::new(get)), put)
     }
 
     /// Creates a lens for one field.
@@ -92,14 +92,14 @@ impl<S: State, P: State> Lens<S, P> {
         get: impl Fn(&S) -> &P + Send + Sync + 'static,
         get_mut: impl Fn(&mut S) -> &mut P + Send + Sync + 'static,
     ) -> Self {
-        Self::of(Get::Lent(Box::new(get)), move |state, mut part| {
+        Self::of(LensGetter::Lent(Box::new(get)), move |state, mut part| {
             part.forget_ephemeral();
             *get_mut(state) = part;
         })
     }
 
-    fn of(get: Get<S, P>, put: impl Fn(&mut S, P) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Parts { get, put: Box::new(put), same: None, declares: None, prefix: None }))
+    fn of(get: LensGetter<S, P>, put: impl Fn(&mut S, P) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(LensParts { get, put: Box::new(put), same: None, declares: None, prefix: None }))
     }
 
     /// Returns the channels of the outer state that the lens declares.
@@ -115,8 +115,8 @@ impl<S: State, P: State> Lens<S, P> {
     /// Reads the part.
     fn read<R>(&self, state: &S, read: impl FnOnce(&P) -> R) -> R {
         match &self.0.get {
-            Get::Lent(get) => read(get(state)),
-            Get::Made(get) => read(&get(state)),
+            LensGetter::Lent(get) => read(get(state)),
+            LensGetter::Made(get) => read(&get(state)),
         }
     }
 
@@ -153,8 +153,8 @@ impl<S: State> Lens<S, S> {
         let same = IdentityLens { draft: |draft| draft, update: |update| update };
         let put: Box<Put<S, S>> = Box::new(|state, part| *state = part);
         let declares: Box<Declare> = Box::new(|part| part.channels().to_vec());
-        let get = Get::Lent(Box::new(|state| state));
-        Self(Arc::new(Parts { get, put, same: Some(same), declares: Some(declares), prefix: None }))
+        let get = LensGetter::Lent(Box::new(|state| state));
+        Self(Arc::new(LensParts { get, put, same: Some(same), declares: Some(declares), prefix: None }))
     }
 }
 
@@ -175,8 +175,8 @@ impl Lens<Context, Context> {
             }
             channels
         };
-        Self(Arc::new(Parts {
-            get: Get::Made(Box::new(move |state| state.part(&get))),
+        Self(Arc::new(LensParts {
+            get: LensGetter::Made(Box::new(move |state| state.part(&get))),
             put: Box::new(move |state, part| state.put_part(&put, part)),
             same: None,
             declares: Some(Box::new(declare)),
@@ -219,7 +219,7 @@ impl<S: State, P: State> StartWork<S> for EmbeddedNode<S, P> {
             part.bind(&self.schema);
             let part = Arc::new(part);
             let update = node.begin(cx, Draft::new(Arc::clone(&part))).await?;
-            Ok(update.carried(|change| {
+            Ok(update.map_change(|change| {
                 let (mut part, mut after) = (Arc::unwrap_or_clone(part), S::clone(before));
                 part.apply(change, &mut PatchWriter::idle())?;
                 (parts.put)(&mut after, part);

@@ -9,7 +9,7 @@ use crate::graph::EdgeKind;
 use crate::graph::Join;
 use crate::graph::Route;
 use crate::graph::builder::RouteFn;
-use crate::graph::outline::{EdgeOutline, NodeOutline, Outline, RouteOutline};
+use crate::graph::outline::{EdgeOutline, GraphOutline, NodeOutline, RouteOutline};
 use crate::graph::typed::{NodeFunctions, Predicate};
 use crate::record::effect::Effect;
 use crate::state::{ChannelSpec, State};
@@ -19,12 +19,12 @@ const NO_ITEMS: &str =
     "a subgraph has one state for all items; route to it once, or run a child for each item";
 
 /// A subgraph of a graph that is being declared.
-pub(crate) struct Subgraph<S: State> {
+pub(crate) struct EmbeddedGraph<S: State> {
     pub(crate) name: String,
     /// The number of edges declared before it.
     pub(crate) edges_before: usize,
     /// Its graph, with paths as names.
-    pub(crate) outline: Outline,
+    pub(crate) outline: GraphOutline,
     /// By index of the node.
     pub(crate) nodes: Vec<NodeFunctions<S>>,
     /// By index of the edge.
@@ -37,7 +37,7 @@ pub(crate) struct Subgraph<S: State> {
 
 /// A declared graph with its functions.
 pub(crate) struct SubgraphSource<S: State> {
-    pub(crate) outline: Outline,
+    pub(crate) outline: GraphOutline,
     /// By index of the node.
     pub(crate) nodes: Vec<NodeFunctions<S>>,
     /// By index of the edge.
@@ -46,7 +46,7 @@ pub(crate) struct SubgraphSource<S: State> {
 }
 
 /// Returns the outline of a graph as that of the subgraph `name`, with paths as names.
-pub(crate) fn under(name: &str, graph: &Outline) -> Outline {
+pub(crate) fn under(name: &str, graph: &GraphOutline) -> GraphOutline {
     let mut outline = graph.clone();
     let path = |own: &String| format!("{name}/{own}");
     outline.nodes.iter_mut().for_each(|node| {
@@ -95,7 +95,7 @@ enum SubgraphOutput {
     Gathered,
 }
 
-impl<S: State> Subgraph<S> {
+impl<S: State> EmbeddedGraph<S> {
     fn entry(&self) -> &str {
         self.outline.entries.first().map_or("", |entry| entry)
     }
@@ -131,7 +131,7 @@ impl<S: State> Subgraph<S> {
     }
 
     /// Chooses the output connection of the subgraph. `join` returns the join rule of an edge's target.
-    fn way(&self, outer: &Outline, join: impl Fn(&str) -> Join) -> SubgraphOutput {
+    fn choose_output(&self, outer: &GraphOutline, join: impl Fn(&str) -> Join) -> SubgraphOutput {
         let mut out =
             outer.edges.iter().filter(|edge| edge.from == self.name && edge.kind != EdgeKind::OnFailure);
         if let Some(node) = self.sole_exit(&self.exits()) {
@@ -146,7 +146,7 @@ impl<S: State> Subgraph<S> {
     }
 
     /// Adds edges from every exit to these nodes, for the case that the exit's branch would end.
-    fn lead(&mut self, to: &[String], call: usize) -> Vec<Edge<S>> {
+    fn lead(&mut self, to: &[String], call: usize) -> Vec<SubgraphEdge<S>> {
         let mut edges = Vec::new();
         for SubgraphExit { node: at, how } in self.exits() {
             let from = &self.outline.nodes[at].name;
@@ -162,7 +162,7 @@ impl<S: State> Subgraph<S> {
                     .any(|edge| edge.kind == kind && edge.from == *from && edge.to == *to)
             };
             let new = to.iter().filter(|to| !there(to));
-            edges.extend(new.map(|to| Edge::new((from, to), kind, call, None)));
+            edges.extend(new.map(|to| SubgraphEdge::new((from, to), kind, call, None)));
             if let (ExitCondition::Unrouted, Some(choose)) = (how, self.nodes[at].route.take()) {
                 let own =
                     self.outline.edges.iter().zip(&self.predicates).filter(|(edge, _)| edge.from == *from);
@@ -183,12 +183,12 @@ impl<S: State> Subgraph<S> {
 }
 
 /// An edge with its condition.
-struct Edge<S: State> {
+struct SubgraphEdge<S: State> {
     outline: EdgeOutline,
     holds: Option<Arc<Predicate<S>>>,
 }
 
-impl<S: State> Edge<S> {
+impl<S: State> SubgraphEdge<S> {
     fn new((from, to): (&str, &str), kind: EdgeKind, call: usize, holds: Option<Arc<Predicate<S>>>) -> Self {
         Self { outline: EdgeOutline { from: from.to_owned(), to: to.to_owned(), kind, call }, holds }
     }
@@ -197,7 +197,7 @@ impl<S: State> Edge<S> {
 /// Inlines the subgraphs of a graph without mistakes.
 pub(crate) fn dissolve<S: State>(
     mut whole: SubgraphSource<S>,
-    mut subgraphs: Vec<Subgraph<S>>,
+    mut subgraphs: Vec<EmbeddedGraph<S>>,
 ) -> SubgraphSource<S> {
     let entries: HashMap<String, String> =
         subgraphs.iter().map(|sub| (sub.name.clone(), sub.entry().to_owned())).collect();
@@ -205,10 +205,15 @@ pub(crate) fn dissolve<S: State>(
     let ways: Vec<SubgraphOutput> = subgraphs
         .iter()
         .map(|sub| {
-            sub.way(&whole.outline, |name| match subgraphs.iter().find(|other| other.name == name) {
-                Some(other) => other.join_of_entry(),
-                None => {
-                    whole.outline.nodes.iter().find(|node| node.name == name).map_or(Join::All, |n| n.join)
+            sub.choose_output(&whole.outline, |name| {
+                match subgraphs.iter().find(|other| other.name == name) {
+                    Some(other) => other.join_of_entry(),
+                    None => whole
+                        .outline
+                        .nodes
+                        .iter()
+                        .find(|node| node.name == name)
+                        .map_or(Join::All, |n| n.join),
                 }
             })
         })
@@ -246,10 +251,10 @@ pub(crate) fn dissolve<S: State>(
 /// Joins the edges. Those of each subgraph are at the position of its declaration.
 fn join_edges<S: State>(
     whole: &mut SubgraphSource<S>,
-    subgraphs: &mut [Subgraph<S>],
+    subgraphs: &mut [EmbeddedGraph<S>],
     ways: &[SubgraphOutput],
     enter: impl Fn(&String) -> String,
-) -> Vec<Edge<S>> {
+) -> Vec<SubgraphEdge<S>> {
     let outer: Vec<_> = whole.outline.edges.drain(..).zip(whole.predicates.drain(..)).collect();
     // The targets of each subgraph that leads on by all of its exits, combined for one evaluation of each route.
     let mut targets: BTreeMap<usize, Vec<String>> = BTreeMap::new();
@@ -264,14 +269,16 @@ fn join_edges<S: State>(
     for place in 0..=outer.len() {
         for (at, sub) in subgraphs.iter_mut().enumerate().filter(|(_, sub)| sub.edges_before == place) {
             let own = sub.outline.edges.iter().zip(&sub.predicates);
-            edges.extend(own.map(|(edge, holds)| Edge { outline: edge.clone(), holds: holds.clone() }));
+            edges.extend(
+                own.map(|(edge, holds)| SubgraphEdge { outline: edge.clone(), holds: holds.clone() }),
+            );
             if ways[at] == SubgraphOutput::Gathered {
                 edges.extend(sub.lead(std::slice::from_ref(&sub.name.clone()), usize::MAX));
             }
         }
         let Some((edge, holds)) = outer.get(place) else { continue };
         let to = enter(&edge.to);
-        let plain = |from: &str| Edge::new((from, &to), edge.kind, edge.call, holds.clone());
+        let plain = |from: &str| SubgraphEdge::new((from, &to), edge.kind, edge.call, holds.clone());
         let Some(at) = subgraphs.iter().position(|sub| sub.name == edge.from) else {
             edges.push(plain(&edge.from));
             continue;
@@ -299,7 +306,7 @@ fn join_edges<S: State>(
     edges
 }
 
-impl<S: State> Subgraph<S> {
+impl<S: State> EmbeddedGraph<S> {
     /// Returns the nodes without an edge of their own graph that handles their failure.
     fn uncaught(&self) -> impl Iterator<Item = &str> {
         let edges = self.outline.edges.iter();
@@ -319,8 +326,12 @@ impl<S: State> Subgraph<S> {
 }
 
 /// Puts the nodes of each subgraph at its position.
-fn put_nodes<S: State>(whole: &mut SubgraphSource<S>, subgraphs: Vec<Subgraph<S>>, ways: &[SubgraphOutput]) {
-    let mut by_name: HashMap<String, (Subgraph<S>, &SubgraphOutput)> =
+fn put_nodes<S: State>(
+    whole: &mut SubgraphSource<S>,
+    subgraphs: Vec<EmbeddedGraph<S>>,
+    ways: &[SubgraphOutput],
+) {
+    let mut by_name: HashMap<String, (EmbeddedGraph<S>, &SubgraphOutput)> =
         subgraphs.into_iter().zip(ways).map(|(sub, way)| (sub.name.clone(), (sub, way))).collect();
     let (mut outlines, mut nodes) = (Vec::new(), Vec::new());
     for (mut outline, node) in whole.outline.nodes.drain(..).zip(whole.nodes.drain(..)) {

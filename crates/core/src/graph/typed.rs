@@ -8,8 +8,8 @@ use crate::graph::EdgeKind;
 use crate::graph::builder::{GraphBuilder, RouteFn};
 use crate::graph::migrate::Migration;
 use crate::graph::node_set::NodeIx;
-use crate::graph::outline::Outline;
-use crate::graph::plan::Plan;
+use crate::graph::outline::GraphOutline;
+use crate::graph::plan::GraphPlan;
 use crate::graph::suggest::no_node;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
 use crate::node::{FnNode, NodeContext, NodeError, StartWork, Work};
@@ -70,9 +70,9 @@ pub struct Graph<S: State> {
 }
 
 struct GraphInner<S: State> {
-    plan: Arc<Plan>,
+    plan: Arc<GraphPlan>,
     /// The source of the plan, for an enclosing graph that inlines this one.
-    outline: Outline,
+    outline: GraphOutline,
     /// By index of the node.
     nodes: Vec<NodeFunctions<S>>,
     /// By index of the edge; there for conditional edges.
@@ -87,7 +87,7 @@ impl<S: State> Graph<S> {
     }
 
     pub(crate) fn new(
-        (outline, plan): (Outline, Plan),
+        (outline, plan): (GraphOutline, GraphPlan),
         nodes: Vec<NodeFunctions<S>>,
         predicates: Vec<Option<Arc<Predicate<S>>>>,
         migrations: Vec<Migration>,
@@ -178,12 +178,12 @@ impl<S: State> Graph<S> {
     }
 
     /// Returns the plan for the engine.
-    pub(crate) fn plan(&self) -> &Arc<Plan> {
+    pub(crate) fn plan(&self) -> &Arc<GraphPlan> {
         &self.inner.plan
     }
 
     /// Returns the declared graph with inlined subgraphs.
-    pub(super) fn outline(&self) -> &Outline {
+    pub(super) fn outline(&self) -> &GraphOutline {
         &self.inner.outline
     }
 

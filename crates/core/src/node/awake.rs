@@ -28,8 +28,8 @@ impl NodeContext {
     /// # drop(awake);
     /// # }
     /// ```
-    pub fn stay_awake(&self) -> KeepAwakeGuard {
-        self.scope.waits.hold();
+    pub fn keep_awake(&self) -> KeepAwakeGuard {
+        self.scope.waits.hold_active();
         KeepAwakeGuard { scope: Arc::clone(&self.scope) }
     }
 }

@@ -13,7 +13,7 @@ use super::wish::{ChildWait, NodeReply, NodeRequest};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::RunKey;
-use crate::record::child::{Child, ChildNote, child};
+use crate::record::child::{ActivationChild, ChildNote, child};
 use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, start_of};
 
@@ -34,7 +34,7 @@ pub(crate) struct RuntimeAccess {
 #[derive(Debug, Default)]
 pub(crate) struct StartedChildren {
     /// Children by name, created with the first child.
-    all: OnceLock<Mutex<BTreeMap<String, Child>>>,
+    all: OnceLock<Mutex<BTreeMap<String, ActivationChild>>>,
     /// The number of children that no earlier attempt has started.
     new: AtomicUsize,
     /// The number of children before this attempt.
@@ -43,18 +43,18 @@ pub(crate) struct StartedChildren {
 
 impl StartedChildren {
     /// Records the last start of a child.
-    pub(crate) fn note(&self, child: Child) {
+    pub(crate) fn record_start(&self, child: ActivationChild) {
         self.lock().insert(child.name.clone(), child);
     }
 
     /// Marks the result of a child as delivered to the node.
-    fn told(&self, name: &str, end: &Arc<RawValue>) {
+    fn mark_delivered(&self, name: &str, end: &Arc<RawValue>) {
         if let Some(known) = self.lock().get_mut(name) {
             known.told = Some(Arc::clone(end));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Child>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, ActivationChild>> {
         self.all.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -65,11 +65,11 @@ impl StartedChildren {
 
     /// Lists the children that end with their activation, by name: those of this attempt, and those of earlier attempts that this one has not
     /// resumed.
-    pub(crate) fn open_with(&self, before: &[Child]) -> Vec<Child> {
+    pub(crate) fn open_with(&self, before: &[ActivationChild]) -> Vec<ActivationChild> {
         let started = self.lock();
         let unknown = before.iter().filter(|child| !started.contains_key(&child.name));
         let all = started.values().chain(unknown);
-        let mut open: Vec<Child> = all.filter(|child| child.ends_with_parent()).cloned().collect();
+        let mut open: Vec<ActivationChild> = all.filter(|child| child.ends_with_parent()).cloned().collect();
         open.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         open
     }
@@ -77,27 +77,27 @@ impl StartedChildren {
 
 /// A recorded child that a node starts or has started.
 pub(crate) struct NotedChild {
-    pub(crate) child: Child,
+    pub(crate) child: ActivationChild,
     /// Whether this attempt created the note. If so, no earlier attempt can have started the child.
     pub(crate) is_new: bool,
 }
 
 impl NodeContext {
     /// Returns the note of the child with this name.
-    pub(crate) fn known_child(&self, name: &str) -> Option<Child> {
+    pub(crate) fn known_child(&self, name: &str) -> Option<ActivationChild> {
         self.scope.memos.child(name)
     }
 
     /// Returns the number of children of the activation.
     pub(crate) fn count_children(&self) -> usize {
-        let started = &self.scope.started;
+        let started = &self.scope.started_children;
         let before = started.before.get_or_init(|| self.scope.memos.count_children());
         before + started.new.load(Ordering::Relaxed)
     }
 
     /// Counts a child that no earlier attempt has started.
     pub(crate) fn count_child(&self) {
-        self.scope.started.new.fetch_add(1, Ordering::Relaxed);
+        self.scope.started_children.new.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts the start of a run, unless the nodes of the run have already started `most`.
@@ -137,10 +137,10 @@ impl NodeContext {
     ///
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run,
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in an `External` node.
-    pub(crate) async fn note_child(&self, name: &str, round: u32, note: ChildNote) -> Result<NotedChild> {
-        self.wish(child(round, name), NodeRequest::Record(to_raw(&note)?)).await?;
-        let child = Child::new(name, round, note);
-        self.scope.started.note(child.clone());
+    pub(crate) async fn record_child(&self, name: &str, round: u32, note: ChildNote) -> Result<NotedChild> {
+        self.request(child(round, name), NodeRequest::Record(to_raw(&note)?)).await?;
+        let child = ActivationChild::new(name, round, note);
+        self.scope.started_children.record_start(child.clone());
         Ok(NotedChild { child, is_new: true })
     }
 
@@ -149,14 +149,14 @@ impl NodeContext {
     /// # Errors
     ///
     /// As [`note_child`](Self::note_child).
-    pub(crate) async fn note_children(&self, notes: Vec<(String, ChildNote)>) -> Result<Vec<NotedChild>> {
+    pub(crate) async fn record_children(&self, notes: Vec<(String, ChildNote)>) -> Result<Vec<NotedChild>> {
         let named = |(name, note): &(String, ChildNote)| Ok((child(1, name), to_raw(note)?));
         let all = notes.iter().map(named).collect::<Result<Vec<_>>>()?;
         let Some((first, _)) = all.first() else { return Ok(Vec::new()) };
-        self.wish(first.clone(), NodeRequest::RecordAll(all)).await?;
+        self.request(first.clone(), NodeRequest::RecordAll(all)).await?;
         let kept = notes.into_iter().map(|(name, note)| {
-            let child = Child::new(&name, 1, note);
-            self.scope.started.note(child.clone());
+            let child = ActivationChild::new(&name, 1, note);
+            self.scope.started_children.record_start(child.clone());
             NotedChild { child, is_new: true }
         });
         Ok(kept.collect())
@@ -167,11 +167,11 @@ impl NodeContext {
     /// # Errors
     ///
     /// As [`note_child`](Self::note_child).
-    pub(crate) async fn find_child(&self, known: Child) -> Result<NotedChild> {
-        if self.scope.memos.say_order() {
-            self.wish(child(known.round, &known.name), NodeRequest::Recall).await?;
+    pub(crate) async fn find_child(&self, known: ActivationChild) -> Result<NotedChild> {
+        if self.scope.memos.has_order() {
+            self.request(child(known.round, &known.name), NodeRequest::Recall).await?;
         }
-        self.scope.started.note(known.clone());
+        self.scope.started_children.record_start(known.clone());
         Ok(NotedChild { child: known, is_new: false })
     }
 
@@ -180,8 +180,8 @@ impl NodeContext {
     /// # Errors
     ///
     /// As [`note_child`](Self::note_child).
-    pub(crate) async fn note_began(&self, child: &Child) -> Result<()> {
-        self.wish(child.began_name(), NodeRequest::Mark).await.map(|_| ())
+    pub(crate) async fn record_child_start(&self, child: &ActivationChild) -> Result<()> {
+        self.request(child.began_name(), NodeRequest::Mark).await.map(|_| ())
     }
 
     /// Waits for the result of a child, now or after a restart months later, and records without waiting that the child was started. `since` is a
@@ -192,16 +192,16 @@ impl NodeContext {
     /// As [`note_child`](Self::note_child).
     pub(crate) async fn wait_for_child(
         &self,
-        child: &Child,
+        child: &ActivationChild,
         named: &ChildRef,
         since: Option<EndWaiter>,
     ) -> Result<Arc<RawValue>> {
         let began = child.begins().then(|| child.began_name());
         let wait = ChildWait { began, child: named.clone(), deadline: child.note.deadline, since };
         let wish = NodeRequest::Child(Box::new(wait));
-        match self.wish(child.told_name(), wish).await? {
+        match self.request(child.end_note_name(), wish).await? {
             NodeReply::Kept(end) => {
-                self.heard(child, &end);
+                self.mark_end_known(child, &end);
                 Ok(end)
             }
             _ => Err(self.mismatch(&child.name, "child")),
@@ -216,14 +216,14 @@ impl NodeContext {
     pub(crate) async fn join_group(
         &self,
         group: &str,
-        child: &Child,
+        child: &ActivationChild,
         named: ChildRef,
         since: Option<EndWaiter>,
     ) -> Result<()> {
         let began = (!child.began).then(|| child.began_name());
         let wait = ChildWait { began, child: named, deadline: child.note.deadline, since };
         let wish = NodeRequest::Join { group: group.to_owned(), wait: Box::new(wait) };
-        self.wish(child.told_name(), wish).await.map(|_| ())
+        self.request(child.end_note_name(), wish).await.map(|_| ())
     }
 
     /// Waits for at least one child of a group to end. Returns the results of all children that have ended, by the names of their waits. If `enough`
@@ -232,20 +232,24 @@ impl NodeContext {
     /// # Errors
     ///
     /// As [`note_child`](Self::note_child).
-    pub(crate) async fn ends(&self, group: &str, enough: bool) -> Result<Vec<(String, Arc<RawValue>)>> {
-        match self.wish(group.to_owned(), NodeRequest::Ends { enough }).await? {
+    pub(crate) async fn wait_group_ends(
+        &self,
+        group: &str,
+        enough: bool,
+    ) -> Result<Vec<(String, Arc<RawValue>)>> {
+        match self.request(group.to_owned(), NodeRequest::Ends { enough }).await? {
             NodeReply::Ends(ends) => Ok(ends),
             _ => Err(self.mismatch(group, "group of children")),
         }
     }
 
     /// Marks the result of a child as known to the node.
-    pub(crate) fn heard(&self, child: &Child, end: &Arc<RawValue>) {
-        self.scope.started.told(&child.name, end);
+    pub(crate) fn mark_end_known(&self, child: &ActivationChild, end: &Arc<RawValue>) {
+        self.scope.started_children.mark_delivered(&child.name, end);
     }
 
     /// Returns the reference of a child of this activation.
-    pub(crate) fn child_ref(&self, child: &Child) -> ChildRef {
+    pub(crate) fn child_ref(&self, child: &ActivationChild) -> ChildRef {
         let parent = self.run();
         ChildRef {
             run: RunKey::new(parent.tenant.clone(), child.note.run.clone()),
@@ -277,8 +281,8 @@ impl NodeContext {
     }
 
     /// Returns the error of a run that this process no longer drives.
-    pub(crate) fn left(&self) -> crate::error::Error {
-        self.gone()
+    pub(crate) fn not_driven_error(&self) -> crate::error::Error {
+        self.driver_gone_error()
     }
 }
 
@@ -288,19 +292,19 @@ mod tests {
     use crate::id::{RunId, WorkflowName};
     use crate::record::child::ParentBond;
 
-    fn child(name: &str, bond: ParentBond) -> Child {
+    fn child(name: &str, bond: ParentBond) -> ActivationChild {
         let (run, workflow) = (RunId::new(name).unwrap(), WorkflowName::new("w").unwrap());
-        Child::new(name, 1, ChildNote { run, workflow, attempt: 1, bond, deadline: None })
+        ActivationChild::new(name, 1, ChildNote { run, workflow, attempt: 1, bond, deadline: None })
     }
 
     #[test]
     fn activation_end_includes_children_of_all_attempts() {
         let started = StartedChildren::default();
         for name in ["d", "b"] {
-            started.note(child(name, ParentBond::Cancel));
+            started.record_start(child(name, ParentBond::Cancel));
         }
-        started.note(child("c", ParentBond::Leave));
-        started.told("b", &to_raw(&true).unwrap().into());
+        started.record_start(child("c", ParentBond::Leave));
+        started.mark_delivered("b", &to_raw(&true).unwrap().into());
         let before = ["e", "b", "a"].map(|name| child(name, ParentBond::Cancel));
         let before: Vec<_> = before.into_iter().chain([child("f", ParentBond::Detached)]).collect();
         let open: Vec<_> = started.open_with(&before).into_iter().map(|child| child.name).collect();

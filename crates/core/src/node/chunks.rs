@@ -4,7 +4,7 @@ use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
-use super::context::{Command, NodeContext};
+use super::context::{DriverRequest, NodeContext};
 use crate::error::Result;
 use crate::id::Epoch;
 
@@ -14,7 +14,7 @@ pub(crate) struct BatchTurn(Option<OwnedSemaphorePermit>);
 
 impl BatchTurn {
     /// Returns the permit to the sender.
-    pub(crate) fn give_back(mut self) {
+    pub(crate) fn return_permit(mut self) {
         self.0 = None;
     }
 }
@@ -52,7 +52,7 @@ impl NodeContext {
     /// # Errors
     ///
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run, or the attempt has ended.
-    pub(crate) fn hand_over(
+    pub(crate) fn send_batch(
         &self,
         name: String,
         text: Box<RawValue>,
@@ -60,7 +60,7 @@ impl NodeContext {
     ) -> Result<()> {
         self.check_not_over()?;
         let taken = BatchTurn(Some(taken));
-        let command = Command::Chunks { by: self.scope.attempt_key, name, text, taken };
-        self.scope.run.commands.send(command).map_err(|_| self.gone())
+        let command = DriverRequest::Chunks { by: self.scope.attempt_key, name, text, taken };
+        self.scope.run.commands.send(command).map_err(|_| self.driver_gone_error())
     }
 }

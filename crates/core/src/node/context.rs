@@ -24,7 +24,7 @@ use crate::compact::once::OnceReceiver;
 use crate::compact::queue::Sender;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, NodeName, RunKey, Visit, WorkflowName};
-use crate::record::body::Item;
+use crate::record::body::FanOutItem;
 use crate::record::effect::Effect;
 use crate::record::memo::Memos;
 use crate::record::{Labels, RunFacts};
@@ -36,20 +36,20 @@ pub(crate) struct RunScope {
     pub(crate) key: RunKey,
     pub(crate) facts: Arc<RunFacts>,
     /// The configuration of the run.
-    pub(crate) config: Option<Item>,
+    pub(crate) config: Option<FanOutItem>,
     /// The generation of the run, which distinguishes runs with the same id.
     pub(crate) life: Uuid,
     /// The epoch of this claim of the run.
     pub(crate) epoch: Epoch,
     pub(crate) resources: Arc<Resources>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) commands: Sender<Command>,
+    pub(crate) commands: Sender<DriverRequest>,
     pub(crate) cancelled: OnceReceiver<()>,
     pub(crate) host: RuntimeAccess,
 }
 
 /// A request of a node to the driver of its run.
-pub(crate) enum Command {
+pub(crate) enum DriverRequest {
     /// Write every absorbed change and make it durable.
     Checkpoint(oneshot::Sender<Result<()>>),
     /// Record a batch of a durable stream under a name of the activation. The permit admits the next batch.
@@ -79,7 +79,7 @@ pub(crate) struct NodeScope {
     pub(crate) visit: Visit,
     pub(crate) attempt: u32,
     /// The number of earlier visits of the node that received a message: the messages of a conversation.
-    pub(crate) heard: u32,
+    pub(crate) message_count: u32,
     pub(crate) item: Option<Arc<RawValue>>,
     pub(crate) inputs: Inputs,
     /// The key by which the driver identifies the attempt.
@@ -89,61 +89,61 @@ pub(crate) struct NodeScope {
     pub(crate) waits: AttemptWaits,
     /// The timeout of one attempt.
     pub(crate) time_limit: Option<Duration>,
-    pub(crate) started: StartedChildren,
+    pub(crate) started_children: StartedChildren,
     pub(crate) effect: Effect,
     pub(crate) transactions: AttemptTransactions,
     /// The outputs of a successful attempt other than its return value.
-    pub(crate) left: Mutex<LeftBehind>,
+    pub(crate) outputs: Mutex<LeftBehind>,
     /// Whether the attempt requested a resource that is not registered. Another attempt would not find it either.
-    pub(crate) lacks: AtomicBool,
+    pub(crate) lacks_resource: AtomicBool,
     /// For an `External` node: checks whether its process owns the run.
     pub(crate) ownership: Option<Arc<dyn Ownership>>,
     /// Whether the work was about to begin and did not.
-    pub(crate) not_begun: AtomicBool,
+    pub(crate) is_not_begun: AtomicBool,
     pub(crate) cleanup: AttemptCleanup,
 }
 
 impl NodeScope {
     /// Adds to the outputs of the attempt. Returns false if the attempt has ended, because no process would read the addition.
-    fn leave(&self, add: impl FnOnce(&mut AttemptOutputs)) -> bool {
-        let mut left = self.left();
+    fn add_output(&self, add: impl FnOnce(&mut AttemptOutputs)) -> bool {
+        let mut left = self.lock_outputs();
         if !left.has_ended {
             add(left.leavings.get_or_insert_default());
         }
         !left.has_ended
     }
 
-    fn left(&self) -> MutexGuard<'_, LeftBehind> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_outputs(&self) -> MutexGuard<'_, LeftBehind> {
+        self.outputs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether the attempt has ended. A task that the node spawned may outlive the attempt, and its requests are rejected.
     pub(super) fn has_ended(&self) -> bool {
-        self.left().has_ended
+        self.lock_outputs().has_ended
     }
 
     /// Marks the attempt as ended. Later requests in its name are rejected.
     pub(crate) fn end(&self) {
-        self.left().has_ended = true;
+        self.lock_outputs().has_ended = true;
     }
 
     /// Returns whether the work of the node may begin. An `External` node may begin only while no other process can have claimed the run.
     pub(crate) fn may_begin(&self) -> bool {
         let may = self.ownership.as_ref().is_none_or(|ownership| ownership.is_certain());
         if !may {
-            self.not_begun.store(true, Ordering::Relaxed);
+            self.is_not_begun.store(true, Ordering::Relaxed);
         }
         may
     }
 
     /// Returns whether the work was about to begin and did not.
     pub(crate) fn is_not_begun(&self) -> bool {
-        self.not_begun.load(Ordering::Relaxed)
+        self.is_not_begun.load(Ordering::Relaxed)
     }
 
     /// Takes the outputs of the ended attempt, if it has any.
     pub(crate) fn take_left(&self) -> Option<Box<AttemptOutputs>> {
-        let mut left = self.left();
+        let mut left = self.lock_outputs();
         left.has_ended = true;
         left.leavings.take()
     }
@@ -352,7 +352,7 @@ impl NodeContext {
 
     /// Returns whether the attempt has outputs other than its return value.
     pub(crate) fn leaves_anything(&self) -> bool {
-        self.scope.left().leavings.is_some()
+        self.scope.lock_outputs().leavings.is_some()
     }
 
     /// Returns the timeout of one attempt.
@@ -403,7 +403,7 @@ impl NodeContext {
         match self.try_resource() {
             Some(resource) => resource,
             None => {
-                self.scope.lacks.store(true, Ordering::Relaxed);
+                self.scope.lacks_resource.store(true, Ordering::Relaxed);
                 panic!(
                     "cannot find a resource of type `{}`, used at {}, among: {}; add it with `Runtime::builder(..).resource(..)`",
                     type_name::<T>(),
@@ -449,8 +449,8 @@ impl NodeContext {
     pub async fn checkpoint(&self) -> Result<()> {
         self.check_no_transaction()?;
         let (reply, answer) = oneshot::channel();
-        let gone = || self.gone();
-        self.scope.run.commands.send(Command::Checkpoint(reply)).map_err(|_| gone())?;
+        let gone = || self.driver_gone_error();
+        self.scope.run.commands.send(DriverRequest::Checkpoint(reply)).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 
@@ -464,19 +464,19 @@ impl NodeContext {
     /// - [`ErrorKind::Closed`]: the attempt has ended. A task that the node spawned and did not await cannot send.
     pub fn send_out(&self, topic: impl AsRef<str>, payload: impl serde::Serialize) -> Result<()> {
         let letter = SentOut::new(topic.as_ref(), &payload).map_err(|error| error.with_node(self.node()))?;
-        self.leave(|left| left.sent.push(letter))
+        self.add_output(|left| left.sent.push(letter))
     }
 
-    fn leave(&self, add: impl FnOnce(&mut AttemptOutputs)) -> Result<()> {
-        if self.scope.leave(add) { Ok(()) } else { Err(self.over()) }
+    fn add_output(&self, add: impl FnOnce(&mut AttemptOutputs)) -> Result<()> {
+        if self.scope.add_output(add) { Ok(()) } else { Err(self.ended_error()) }
     }
 
     /// Rejects requests in the name of an attempt that has ended.
     pub(crate) fn check_not_over(&self) -> Result<()> {
-        if self.scope.has_ended() { Err(self.over()) } else { Ok(()) }
+        if self.scope.has_ended() { Err(self.ended_error()) } else { Ok(()) }
     }
 
-    fn over(&self) -> Error {
+    fn ended_error(&self) -> Error {
         let message = "the attempt has ended, so this call records nothing; in the node, wait for the tasks that it spawns";
         Error::new(ErrorKind::Closed, message).with_run(self.run()).with_node(self.node())
     }
@@ -489,7 +489,7 @@ impl NodeContext {
     ///
     /// [`ErrorKind::Closed`]: the attempt has ended.
     pub fn artifact(&self, artifact: Artifact) -> Result<()> {
-        self.leave(|left| left.noted.artifacts.push(artifact))
+        self.add_output(|left| left.noted.artifacts.push(artifact))
     }
 
     /// Records a value that the node read from a memory. If this attempt succeeds, a checkpoint lists the value in `memory`, for inspection without
@@ -511,12 +511,12 @@ impl NodeContext {
                 "the strength of a value from the memory is not a finite number; use a finite number"
                     .to_owned()
             }
-            None => return self.leave(|left| left.noted.reads.push(read)),
+            None => return self.add_output(|left| left.noted.reads.push(read)),
         };
         Err(Error::new(ErrorKind::Invalid, fault).with_node(self.node()))
     }
 
-    pub(super) fn gone(&self) -> Error {
+    pub(super) fn driver_gone_error(&self) -> Error {
         Error::new(ErrorKind::Closed, "this process no longer drives the run").with_run(self.run())
     }
 }

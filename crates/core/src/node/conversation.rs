@@ -47,13 +47,13 @@ impl<S> Conversation<S> {
     }
 
     /// Ends the conversation after `most` messages, counted over the whole run and all entries. With none left, it ends at once and takes no message.
-    pub fn turns(mut self, most: u32) -> Self {
+    pub fn max_messages(mut self, most: u32) -> Self {
         self.turns = Some(most);
         self
     }
 
     /// Ends the conversation when no message arrives for `time`. The timer survives a restart.
-    pub fn idle(mut self, time: Duration) -> Self {
+    pub fn idle_timeout(mut self, time: Duration) -> Self {
         self.idle = Some(time);
         self
     }
@@ -111,7 +111,7 @@ where
     R: IntoUpdate<S>,
 {
     async fn run(&self, cx: NodeContext, state: Draft<S>) -> NodeResult<S> {
-        if self.policy.turns.is_some_and(|most| cx.scope.heard >= most) {
+        if self.policy.turns.is_some_and(|most| cx.scope.message_count >= most) {
             return Ok(Update::leaving(ConversationEnd::Turns));
         }
         let commands = &self.policy.commands;

@@ -60,7 +60,7 @@ impl EndWaiter {
     /// Waits until the child may have ended. Returns the result of the child, if known.
     ///
     /// Cancel safe: a dropped call leaves its result for the next call.
-    pub(crate) async fn ended(&self) -> Option<Arc<RawValue>> {
+    pub(crate) async fn wait_for_end(&self) -> Option<Arc<RawValue>> {
         let awaited = &self.0.awaited;
         if awaited.end.get().is_none() {
             awaited.ended.notified().await;
@@ -96,7 +96,7 @@ mod tests {
         assert!(!waiters.notify(&child, None), "nobody waits");
         let waiter = waiters.wait_for(&child);
         assert!(waiters.notify(&child, None));
-        assert!(waiter.ended().await.is_none(), "it is to be looked at");
+        assert!(waiter.wait_for_end().await.is_none(), "it is to be looked at");
         drop(waiter);
         assert!(!waiters.notify(&child, None), "nobody waits any more");
         assert!(waiters.0.lock().unwrap().is_empty());
@@ -111,7 +111,7 @@ mod tests {
         assert!(!waiters.notify(&other, Some(Arc::clone(&end))));
         assert!(waiters.is_awaited(&child) && waiters.notify(&child, Some(end)));
         for waiter in [first.clone(), first, second] {
-            assert_eq!(waiter.ended().await.unwrap().get(), "\"good\"");
+            assert_eq!(waiter.wait_for_end().await.unwrap().get(), "\"good\"");
         }
         assert!(!waiters.is_awaited(&child));
     }

@@ -20,17 +20,17 @@ pub trait GateResult {
     /// # Errors
     ///
     /// The error of the function.
-    fn taken(self) -> Result<(), NodeError>;
+    fn into_result(self) -> Result<(), NodeError>;
 }
 
 impl GateResult for () {
-    fn taken(self) -> Result<(), NodeError> {
+    fn into_result(self) -> Result<(), NodeError> {
         Ok(())
     }
 }
 
 impl<E: Into<NodeError>> GateResult for Result<(), E> {
-    fn taken(self) -> Result<(), NodeError> {
+    fn into_result(self) -> Result<(), NodeError> {
         self.map_err(Into::into)
     }
 }
@@ -53,13 +53,13 @@ where
 {
     async fn run(&self, cx: NodeContext, mut state: Draft<S>) -> NodeResult<S> {
         let ask = (self.ask)(&state);
-        let answer = answered(cx.ask_with(NAME, ask)).await?;
-        (self.take)(&mut state, answer).taken()?;
+        let answer = await_answer(cx.ask_with(NAME, ask)).await?;
+        (self.take)(&mut state, answer).into_result()?;
         Ok(state.into())
     }
 }
 
-async fn answered<A>(
+async fn await_answer<A>(
     asked: impl Future<Output = Result<A, AskError>>,
 ) -> Result<Result<A, DeclineReason>, NodeError> {
     match asked.await {

@@ -28,7 +28,7 @@ use crate::state::{Draft, State, Update};
 pub use awake::KeepAwakeGuard;
 pub(crate) use children::{NotedChild, RuntimeAccess, StartedChildren};
 pub(crate) use cleanup::AttemptCleanup;
-pub(crate) use context::{AttemptKey, Command, Inputs, NodeScope, RunScope};
+pub(crate) use context::{AttemptKey, DriverRequest, Inputs, NodeScope, RunScope};
 pub use context::{Input, NodeContext};
 pub use conversation::Conversation;
 pub(crate) use conversation::TalkNode;
@@ -43,7 +43,7 @@ pub use timeout_pause::TimeoutPause;
 pub use transaction::Transaction;
 pub(crate) use transaction::{AttemptTransactions, HandedIn, TransactionGrant, TransactionLease};
 pub(crate) use wish::{AttemptWaits, ChildWait, NodeReply, NodeRequest, ReplySender};
-pub(crate) use work::{FnNode, StartWork, Typed, Work};
+pub(crate) use work::{FnNode, StartWork, TypedNode, Work};
 
 /// The result of a node: an update of the state, or an error.
 ///

@@ -78,10 +78,10 @@ impl NodeContext {
             return Err(Error::new(ErrorKind::TooLarge, message).with_node(self.node()));
         }
         let way = Arc::new(Semaphore::new(1));
-        let taken = Arc::clone(&way).acquire_owned().await.map_err(|_| self.left())?;
-        self.hand_over(PROGRESS.to_owned(), text, taken)?;
+        let taken = Arc::clone(&way).acquire_owned().await.map_err(|_| self.not_driven_error())?;
+        self.send_batch(PROGRESS.to_owned(), text, taken)?;
         // The driver returns the permit once the record has its position in the log.
-        way.acquire().await.map(drop).map_err(|_| self.left())
+        way.acquire().await.map(drop).map_err(|_| self.not_driven_error())
     }
 
     /// Decodes the last [`progress`](Self::progress) value of the earlier attempts, or `None` if they recorded none. Values of this attempt are

@@ -75,7 +75,7 @@ impl NodeContext {
         let name = self.claim(name.into())?;
         let mut wish = NodeRequest::Ask(ask.into_request(self.scope.run.clock.now())?);
         loop {
-            let asked = match self.wish(name.clone(), wish).await? {
+            let asked = match self.request(name.clone(), wish).await? {
                 NodeReply::Reply(asked) => asked,
                 _ => return Err(self.mismatch(&name, "question").into()),
             };
@@ -114,7 +114,7 @@ impl NodeContext {
                     }
                     return Err(AskError::Expired { question: name, deadline: deadline.unwrap_or_default() });
                 }
-                _ => return Err(self.gone().into()),
+                _ => return Err(self.driver_gone_error().into()),
             }
         }
     }

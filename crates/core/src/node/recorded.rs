@@ -90,9 +90,9 @@ impl NodeContext {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn recorded(&self) -> Vec<RecordedOperation> {
+    pub fn recorded_operations(&self) -> Vec<RecordedOperation> {
         let memos = &self.scope.memos;
-        let ended = memos.ended();
+        let ended = memos.ended_waits();
         let places: HashMap<&str, usize> =
             ended.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
         let place_of = |name: &str| places.get(name).copied();
@@ -122,9 +122,9 @@ impl NodeContext {
             let kind = RecordedKind::Child {
                 has_begun: child.began,
                 has_ended: child.told.is_some(),
-                end_place: place_of(&child.told_name()),
+                end_place: place_of(&child.end_note_name()),
             };
-            let place = place_of(&child.noted_name());
+            let place = place_of(&child.note_name());
             all.push(RecordedOperation { name: child.name, kind, place });
         }
         all

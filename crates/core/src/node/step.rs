@@ -94,7 +94,7 @@ impl NodeContext {
             }
         };
         let text = strict::to_raw_value(&result).map_err(|error| NodeError::new(error).fatal())?;
-        self.wish(name.to_owned(), NodeRequest::Keep(text)).await?;
+        self.request(name.to_owned(), NodeRequest::Keep(text)).await?;
         Ok(result)
     }
 
@@ -107,8 +107,8 @@ impl NodeContext {
     pub(super) async fn recalled<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, NodeError> {
         match self.scope.memos.get(name) {
             Some(Memo::Result(text)) => {
-                if self.scope.memos.say_order() {
-                    self.wish(name.to_owned(), NodeRequest::Recall).await?;
+                if self.scope.memos.has_order() {
+                    self.request(name.to_owned(), NodeRequest::Recall).await?;
                 }
                 serde_json::from_str(text.get()).map(Some).map_err(|source| {
                     let message = format!(

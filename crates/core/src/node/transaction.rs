@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
-use super::context::{Command, NodeContext, NodeScope, RunScope};
+use super::context::{DriverRequest, NodeContext, NodeScope, RunScope};
 use super::error::NodeError;
 use super::wish::{BusyGuard, NodeRequest};
 use crate::error::{Error, ErrorKind, Result};
@@ -34,7 +34,7 @@ pub(crate) struct TransactionLease {
 impl Drop for TransactionLease {
     fn drop(&mut self) {
         // Without a driver, no other transaction waits.
-        let _ = self.run.commands.send(Command::TransactionOver(self.number));
+        let _ = self.run.commands.send(DriverRequest::TransactionOver(self.number));
     }
 }
 
@@ -54,7 +54,7 @@ impl fmt::Debug for HandedIn {
 /// The transactions of an attempt.
 #[derive(Default)]
 pub(crate) struct AttemptTransactions {
-    slot: Mutex<Slot>,
+    slot: Mutex<TransactionSlot>,
     /// Whether the attempt conflicted with another transaction. Such an attempt is not a failure of the node.
     gave_way: AtomicBool,
     /// Whether the conflict was that no transaction could begin: the store is unavailable, or has no free connection.
@@ -62,7 +62,7 @@ pub(crate) struct AttemptTransactions {
 }
 
 #[derive(Default)]
-struct Slot {
+struct TransactionSlot {
     is_open: bool,
     /// Whether the work of a step in a transaction is being polled.
     in_step: bool,
@@ -71,7 +71,7 @@ struct Slot {
 }
 
 impl AttemptTransactions {
-    fn slot(&self) -> MutexGuard<'_, Slot> {
+    fn slot(&self) -> MutexGuard<'_, TransactionSlot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,10 +92,10 @@ impl AttemptTransactions {
     }
 
     /// Checks whether an attempt failed because of another transaction.
-    pub(crate) fn note_failure(&self, error: &NodeError) {
+    pub(crate) fn check_conflict(&self, error: &NodeError) {
         let store = self.slot().store.take();
         let transactions = store.as_ref().and_then(|store| store.transactions());
-        if transactions.is_some_and(|transactions| transactions.gave_way(error.source())) {
+        if transactions.is_some_and(|transactions| transactions.is_transient(error.source())) {
             self.gave_way.store(true, Ordering::Relaxed);
         }
     }
@@ -111,12 +111,12 @@ impl AttemptTransactions {
 }
 
 /// The open transaction of an attempt. The attempt counts as running.
-struct Open {
+struct OpenGuard {
     scope: Arc<NodeScope>,
     _busy: BusyGuard,
 }
 
-impl Drop for Open {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         self.scope.transactions.slot().is_open = false;
     }
@@ -130,7 +130,7 @@ impl Drop for Open {
 pub struct Transaction<D: Database> {
     // The order matters: the transaction must roll back before the turn ends.
     inner: Box<D::Transaction>,
-    open: Open,
+    open: OpenGuard,
     lease: TransactionLease,
 }
 
@@ -232,7 +232,7 @@ impl NodeContext {
                 return Err(self.misused(message.to_owned()));
             }
             slot.is_open = true;
-            Open { scope: Arc::clone(&self.scope), _busy: BusyGuard::of(&self.scope) }
+            OpenGuard { scope: Arc::clone(&self.scope), _busy: BusyGuard::of(&self.scope) }
         };
         let (inner, lease) = self.begin_transaction::<D>().await?;
         Ok(Transaction { inner, open, lease })
@@ -321,16 +321,16 @@ impl NodeContext {
         };
         let text = strict::to_raw_value(&result).map_err(|error| NodeError::new(error).fatal())?;
         let handed_in = Box::new(HandedIn { transaction: inner, lease });
-        self.wish(name, NodeRequest::Commit(text, handed_in)).await?;
+        self.request(name, NodeRequest::Commit(text, handed_in)).await?;
         Ok(result)
     }
 
     /// Waits for the turn of a transaction, and begins the transaction.
     async fn begin_transaction<D: Database>(&self) -> Result<(Box<D::Transaction>, TransactionLease)> {
         let (reply, granted) = oneshot::channel();
-        let command = Command::Transaction { by: self.scope.attempt_key, reply };
-        self.scope.run.commands.send(command).map_err(|_| self.gone())?;
-        let TransactionGrant { store, lease } = granted.await.map_err(|_| self.gone())?;
+        let command = DriverRequest::Transaction { by: self.scope.attempt_key, reply };
+        self.scope.run.commands.send(command).map_err(|_| self.driver_gone_error())?;
+        let TransactionGrant { store, lease } = granted.await.map_err(|_| self.driver_gone_error())?;
         let name = store.capabilities().name;
         let Some(transactions) = store.transactions() else {
             let message = format!(

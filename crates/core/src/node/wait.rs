@@ -43,7 +43,7 @@ impl NodeContext {
     pub fn sleep_until(&self, moment: Timestamp) -> impl Future<Output = Result<()>> + Send + use<'_> {
         // Count at the call: a `select!` polls its branches in any order, but calls them in source order.
         let number = self.scope.waits.next_sleep();
-        async move { self.wish(format!("#sleep{number}"), NodeRequest::Until(moment)).await.map(|_| ()) }
+        async move { self.request(format!("#sleep{number}"), NodeRequest::Until(moment)).await.map(|_| ()) }
     }
 
     /// Waits like [`sleep`](Self::sleep), with a named timer instead of a numbered one.
@@ -62,7 +62,7 @@ impl NodeContext {
     pub async fn sleep_as(&self, name: impl Into<String>, time: Duration) -> Result<()> {
         let moment = self.scope.run.clock.now().plus(time);
         let name = self.claim(name.into())?;
-        self.wish(format!("#sleep.{name}"), NodeRequest::Until(moment)).await.map(|_| ())
+        self.request(format!("#sleep.{name}"), NodeRequest::Until(moment)).await.map(|_| ())
     }
 
     /// Waits for the time of an attempt without another timer. A retry of the run restarts the count of attempts, but not the rounds of the run's
@@ -73,7 +73,7 @@ impl NodeContext {
     /// As [`sleep`](Self::sleep).
     pub(crate) async fn sleep_in_round(&self, round: u32, time: Duration) -> Result<()> {
         let moment = self.scope.run.clock.now().plus(time);
-        self.wish(format!("#sleep{round}"), NodeRequest::Until(moment)).await.map(|_| ())
+        self.request(format!("#sleep{round}"), NodeRequest::Until(moment)).await.map(|_| ())
     }
 
     /// Takes the next message of the run, and waits for one if there is none.
@@ -94,7 +94,7 @@ impl NodeContext {
     /// same call of the next attempt returns it.
     pub fn receive<M: DeserializeOwned>(&self) -> impl Future<Output = Result<M>> + Send + use<'_, M> {
         let next = self.next_message(None);
-        async move { next.await?.ok_or_else(|| self.gone()) }
+        async move { next.await?.ok_or_else(|| self.driver_gone_error()) }
     }
 
     /// Takes the next message, and waits at most `patience` for it. Returns `None` if none arrived. The timer survives a restart.
@@ -168,7 +168,7 @@ impl NodeContext {
     ) -> Result<Option<M>> {
         let mut wish = NodeRequest::Message { patience };
         loop {
-            let message = match self.wish(name.clone(), wish).await? {
+            let message = match self.request(name.clone(), wish).await? {
                 NodeReply::Message(message) => message,
                 _ => return Ok(None),
             };

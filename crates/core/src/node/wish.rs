@@ -10,15 +10,15 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use super::context::{Command, NodeContext, NodeScope};
+use super::context::{DriverRequest, NodeContext, NodeScope};
 use super::end_waiters::EndWaiter;
 use super::transaction::HandedIn;
-use crate::ask::Request;
+use crate::ask::QuestionRequest;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::record::memo::AskedQuestion;
 use crate::record::parent_link::ChildRef;
-use crate::record::pause::Message;
+use crate::record::pause::MessageRecord;
 
 /// A request of an activation: to record a value, or to wait.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(crate) enum NodeRequest {
     /// Set aside the message that was taken last, and take the next.
     Refuse { message: u64, why: String, patience: Option<Duration> },
     /// Ask, or find the question again.
-    Ask(Request),
+    Ask(QuestionRequest),
     /// Ask again, because the answer cannot be decoded. For a default, which would repeat at once, only record the problem.
     AskAgain { problem: String, by_default: bool },
 }
@@ -72,7 +72,7 @@ pub(crate) enum NodeReply {
     /// The value is recorded, or the time has come.
     Done,
     /// A message.
-    Message(Message),
+    Message(MessageRecord),
     /// No message came in time.
     Idle,
     /// The recorded value.
@@ -91,29 +91,29 @@ pub(crate) struct AttemptWaits {
     sleeps: AtomicU32,
     receives: AtomicU32,
     /// The number of unanswered requests.
-    wishes: AtomicU32,
+    request_count: AtomicU32,
     /// The number of requests that the driver has not accepted yet.
-    unaccepted: AtomicU32,
+    unaccepted_count: AtomicU32,
     /// The number of running steps.
-    working: AtomicU32,
+    step_count: AtomicU32,
     /// The number of children of groups that are being started. A start counts as work, and does not compete with the wait for the results.
-    starting: AtomicU32,
+    start_count: AtomicU32,
     /// The number of replies, sent or promised, that the node has not read yet.
-    unread: AtomicU32,
+    unread_count: AtomicU32,
     /// The number of waits outside of the run that pause the timeout.
-    pauses: AtomicU32,
+    pause_count: AtomicU32,
     /// Polls the attempt when it has work again. The timeout then restarts even if the node continues in a task of its own.
-    paused: Mutex<Option<Waker>>,
+    timeout_waker: Mutex<Option<Waker>>,
     /// The number of live guards that keep the run active.
-    held: AtomicU32,
+    hold_count: AtomicU32,
     /// Whether the node was polled at all. Its waits are unknown before the first poll.
-    begun: AtomicBool,
+    was_polled: AtomicBool,
     /// Whether the node is being polled.
-    polled: AtomicBool,
+    is_polling: AtomicBool,
     /// Whether the node only waited for replies after its last poll.
-    parked: AtomicBool,
+    is_parked: AtomicBool,
     /// Whether the driver wants a notice when a poll ends or a reply is read.
-    wanted: AtomicBool,
+    wants_notice: AtomicBool,
 }
 
 impl AttemptWaits {
@@ -122,52 +122,53 @@ impl AttemptWaits {
     /// `poll` clears `parked` before reading a reply, so checking `unread`, then `parked`, cannot miss work. After a poll, the node's requests are in
     /// the driver's queue.
     pub(crate) fn is_parked(&self) -> bool {
-        self.unread.load(Ordering::SeqCst) == 0
-            && self.held.load(Ordering::SeqCst) == 0
-            && self.parked.load(Ordering::SeqCst)
+        self.unread_count.load(Ordering::SeqCst) == 0
+            && self.hold_count.load(Ordering::SeqCst) == 0
+            && self.is_parked.load(Ordering::SeqCst)
     }
 
     /// Returns whether all waits of the node are known: it has read every reply and made every request that follows, and the driver has accepted
     /// these. Otherwise the driver gets a notice when this may have changed.
     pub(crate) fn is_quiet(&self) -> bool {
-        if self.looks_quiet() {
+        if self.check_quiet() {
             return true;
         }
-        self.wanted.store(true, Ordering::SeqCst);
+        self.wants_notice.store(true, Ordering::SeqCst);
         // A poll that ended in between has not notified the driver.
-        self.looks_quiet()
+        self.check_quiet()
     }
 
     /// Checks in the order of [`is_parked`](Self::is_parked), for the same reason.
-    fn looks_quiet(&self) -> bool {
-        self.begun.load(Ordering::SeqCst)
-            && self.unread.load(Ordering::SeqCst) == 0
-            && !self.polled.load(Ordering::SeqCst)
-            && self.unaccepted.load(Ordering::SeqCst) == 0
+    fn check_quiet(&self) -> bool {
+        self.was_polled.load(Ordering::SeqCst)
+            && self.unread_count.load(Ordering::SeqCst) == 0
+            && !self.is_polling.load(Ordering::SeqCst)
+            && self.unaccepted_count.load(Ordering::SeqCst) == 0
     }
 
     /// Returns whether the attempt has more in progress than one wait.
     pub(crate) fn has_rivals(&self) -> bool {
-        self.wishes.load(Ordering::SeqCst) > 1
-            || self.working.load(Ordering::SeqCst) > 0
-            || self.pauses.load(Ordering::SeqCst) > 0
+        self.request_count.load(Ordering::SeqCst) > 1
+            || self.step_count.load(Ordering::SeqCst) > 0
+            || self.pause_count.load(Ordering::SeqCst) > 0
     }
 
     /// Returns whether the attempt waits for replies, and has no work known to the driver.
     fn awaits_wishes(&self) -> bool {
-        self.wishes.load(Ordering::SeqCst) > 0 && !self.is_at_work()
+        self.request_count.load(Ordering::SeqCst) > 0 && !self.is_at_work()
     }
 
     /// Returns whether a step is running, or a child of a group is being started.
     fn is_at_work(&self) -> bool {
-        self.working.load(Ordering::SeqCst) + self.starting.load(Ordering::SeqCst) > 0
+        self.step_count.load(Ordering::SeqCst) + self.start_count.load(Ordering::SeqCst) > 0
     }
 
     /// Returns whether the attempt waits, which stops its timeout. If so, `waker` is woken when the attempt has work again.
     pub(crate) fn pauses_timeout(&self, waker: &Waker) -> bool {
         // Register before reading the counts: a wait that ends in another task then wakes the attempt or is counted below.
         *self.paused() = Some(waker.clone());
-        let pauses = self.awaits_wishes() || (self.pauses.load(Ordering::SeqCst) > 0 && !self.is_at_work());
+        let pauses =
+            self.awaits_wishes() || (self.pause_count.load(Ordering::SeqCst) > 0 && !self.is_at_work());
         if !pauses {
             *self.paused() = None;
         }
@@ -175,7 +176,7 @@ impl AttemptWaits {
     }
 
     fn paused(&self) -> MutexGuard<'_, Option<Waker>> {
-        self.paused.lock().unwrap_or_else(PoisonError::into_inner)
+        self.timeout_waker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Polls the attempt if its timeout is paused, because it may have work again.
@@ -188,26 +189,26 @@ impl AttemptWaits {
 
     /// Pauses the timeout until [`resume_timeout`](Self::resume_timeout).
     pub(super) fn pause_timeout(&self) {
-        self.pauses.fetch_add(1, Ordering::SeqCst);
+        self.pause_count.fetch_add(1, Ordering::SeqCst);
     }
 
     pub(super) fn resume_timeout(&self) {
-        self.pauses.fetch_sub(1, Ordering::SeqCst);
+        self.pause_count.fetch_sub(1, Ordering::SeqCst);
         self.check_timeout();
     }
 
     /// Records that the driver has accepted a request.
     pub(crate) fn accepted(&self) {
-        self.unaccepted.fetch_sub(1, Ordering::SeqCst);
+        self.unaccepted_count.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Keeps the attempt active for an event outside of its requests, until [`release`](Self::release).
-    pub(super) fn hold(&self) {
-        self.held.fetch_add(1, Ordering::SeqCst);
+    pub(super) fn hold_active(&self) {
+        self.hold_count.fetch_add(1, Ordering::SeqCst);
     }
 
     pub(super) fn release(&self) {
-        self.held.fetch_sub(1, Ordering::SeqCst);
+        self.hold_count.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Claims a name for this attempt. Returns false if the name is already claimed.
@@ -231,25 +232,25 @@ impl AttemptWaits {
     }
 
     /// Counts a step as running until the returned guard is dropped.
-    pub(super) fn work(&self) -> Count<'_> {
-        Count::of(self, &self.working)
+    pub(super) fn work(&self) -> CountGuard<'_> {
+        CountGuard::of(self, &self.step_count)
     }
 
     /// Counts a child of a group as being started until the returned guard is dropped.
-    pub(super) fn start(&self) -> Count<'_> {
-        Count::of(self, &self.starting)
+    pub(super) fn start(&self) -> CountGuard<'_> {
+        CountGuard::of(self, &self.start_count)
     }
 
     /// Counts all waits of a group as one until the returned guard is dropped.
-    pub(super) fn wait_as_one(&self) -> Count<'_> {
-        Count::of(self, &self.wishes)
+    pub(super) fn wait_as_one(&self) -> CountGuard<'_> {
+        CountGuard::of(self, &self.request_count)
     }
 
     /// Marks the node as waiting, as a poll would.
     #[cfg(test)]
     pub(crate) fn park_for_tests(&self) {
-        self.begun.store(true, Ordering::SeqCst);
-        self.parked.store(true, Ordering::SeqCst);
+        self.was_polled.store(true, Ordering::SeqCst);
+        self.is_parked.store(true, Ordering::SeqCst);
     }
 }
 
@@ -264,7 +265,7 @@ impl ReplySender {
     /// Promises the reply: until the node reads it, the attempt gets no other.
     pub(crate) fn promise(&mut self) {
         if !std::mem::replace(&mut self.promised, true) {
-            self.scope.waits.unread.fetch_add(1, Ordering::SeqCst);
+            self.scope.waits.unread_count.fetch_add(1, Ordering::SeqCst);
         }
     }
 
@@ -281,7 +282,7 @@ impl ReplySender {
     #[cfg(test)]
     pub(crate) fn for_tests(scope: Arc<NodeScope>) -> (Self, oneshot::Receiver<Result<NodeReply>>) {
         let (sender, answer) = oneshot::channel();
-        scope.waits.unaccepted.fetch_add(1, Ordering::SeqCst);
+        scope.waits.unaccepted_count.fetch_add(1, Ordering::SeqCst);
         (Self { sender: Some(sender), scope, promised: false }, answer)
     }
 
@@ -310,12 +311,12 @@ impl fmt::Debug for ReplySender {
 }
 
 /// The node's end of a reply channel.
-struct Reader<'a> {
+struct ReplyReader<'a> {
     answer: oneshot::Receiver<Result<NodeReply>>,
     scope: &'a NodeScope,
 }
 
-impl Reader<'_> {
+impl ReplyReader<'_> {
     async fn read(&mut self) -> Option<Result<NodeReply>> {
         let reply = (&mut self.answer).await.ok()?;
         self.scope.read_one();
@@ -323,7 +324,7 @@ impl Reader<'_> {
     }
 }
 
-impl Drop for Reader<'_> {
+impl Drop for ReplyReader<'_> {
     fn drop(&mut self) {
         // An abandoned reply is not work.
         self.answer.close();
@@ -334,12 +335,12 @@ impl Drop for Reader<'_> {
 }
 
 /// A guard that increments a count while it lives.
-pub(super) struct Count<'a> {
+pub(super) struct CountGuard<'a> {
     waits: &'a AttemptWaits,
     counter: &'a AtomicU32,
 }
 
-impl<'a> Count<'a> {
+impl<'a> CountGuard<'a> {
     fn of(waits: &'a AttemptWaits, counter: &'a AtomicU32) -> Self {
         counter.fetch_add(1, Ordering::SeqCst);
         waits.check_timeout();
@@ -347,7 +348,7 @@ impl<'a> Count<'a> {
     }
 }
 
-impl Drop for Count<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.counter.fetch_sub(1, Ordering::SeqCst);
         self.waits.check_timeout();
@@ -359,7 +360,7 @@ pub(super) struct BusyGuard(Arc<NodeScope>);
 
 impl BusyGuard {
     pub(super) fn of(scope: &Arc<NodeScope>) -> Self {
-        scope.waits.working.fetch_add(1, Ordering::SeqCst);
+        scope.waits.step_count.fetch_add(1, Ordering::SeqCst);
         scope.waits.check_timeout();
         Self(Arc::clone(scope))
     }
@@ -367,7 +368,7 @@ impl BusyGuard {
 
 impl Drop for BusyGuard {
     fn drop(&mut self) {
-        self.0.waits.working.fetch_sub(1, Ordering::SeqCst);
+        self.0.waits.step_count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -377,32 +378,32 @@ impl NodeScope {
         let waits = &self.waits;
         let parked = waits.awaits_wishes();
         if parked {
-            waits.parked.store(true, Ordering::SeqCst);
+            waits.is_parked.store(true, Ordering::SeqCst);
         }
-        waits.polled.store(false, Ordering::SeqCst);
-        if waits.wanted.swap(false, Ordering::SeqCst) || parked {
+        waits.is_polling.store(false, Ordering::SeqCst);
+        if waits.wants_notice.swap(false, Ordering::SeqCst) || parked {
             self.notify_driver();
         }
     }
 
     /// Marks the attempt as about to be polled.
     pub(crate) fn unpark(&self) {
-        self.waits.begun.store(true, Ordering::SeqCst);
+        self.waits.was_polled.store(true, Ordering::SeqCst);
         *self.waits.paused() = None;
-        self.waits.polled.store(true, Ordering::SeqCst);
-        self.waits.parked.store(false, Ordering::SeqCst);
+        self.waits.is_polling.store(true, Ordering::SeqCst);
+        self.waits.is_parked.store(false, Ordering::SeqCst);
     }
 
     /// Notifies the driver to check the activation.
     pub(super) fn notify_driver(&self) {
         // Without a driver, the notice has no use.
-        let _ = self.run.commands.send(Command::Parked(self.attempt_key.activation));
+        let _ = self.run.commands.send(DriverRequest::Parked(self.attempt_key.activation));
     }
 
     /// Counts a reply as read. A node may read it outside of its poll, in a task of its own.
     fn read_one(&self) {
-        self.waits.unread.fetch_sub(1, Ordering::SeqCst);
-        if self.waits.wanted.swap(false, Ordering::SeqCst) {
+        self.waits.unread_count.fetch_sub(1, Ordering::SeqCst);
+        if self.waits.wants_notice.swap(false, Ordering::SeqCst) {
             self.notify_driver();
         }
     }
@@ -410,16 +411,17 @@ impl NodeScope {
 
 impl NodeContext {
     /// Sends the driver a request, and waits for its reply.
-    pub(super) async fn wish(&self, name: String, wish: NodeRequest) -> Result<NodeReply> {
+    pub(super) async fn request(&self, name: String, wish: NodeRequest) -> Result<NodeReply> {
         self.check_no_transaction()?;
         // The group counts the waits of its members.
-        let _waiting = (!self.is_grouped).then(|| Count::of(&self.scope.waits, &self.scope.waits.wishes));
+        let _waiting =
+            (!self.is_grouped).then(|| CountGuard::of(&self.scope.waits, &self.scope.waits.request_count));
         let (sender, answer) = oneshot::channel();
         let reply = ReplySender { sender: Some(sender), scope: Arc::clone(&self.scope), promised: false };
-        let mut reader = Reader { answer, scope: &self.scope };
-        let command = Command::Wish { by: self.scope.attempt_key, name, wish, reply };
-        self.scope.waits.unaccepted.fetch_add(1, Ordering::SeqCst);
-        self.scope.run.commands.send(command).map_err(|_| self.gone())?;
-        reader.read().await.ok_or_else(|| self.gone())?
+        let mut reader = ReplyReader { answer, scope: &self.scope };
+        let command = DriverRequest::Wish { by: self.scope.attempt_key, name, wish, reply };
+        self.scope.waits.unaccepted_count.fetch_add(1, Ordering::SeqCst);
+        self.scope.run.commands.send(command).map_err(|_| self.driver_gone_error())?;
+        reader.read().await.ok_or_else(|| self.driver_gone_error())?
     }
 }

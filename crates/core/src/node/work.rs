@@ -17,9 +17,9 @@ pub(crate) trait StartWork<S: State>: Send + Sync + 'static {
 }
 
 /// A node as a type.
-pub(crate) struct Typed<N>(pub(crate) N);
+pub(crate) struct TypedNode<N>(pub(crate) N);
 
-impl<S: State, N: Node<S>> StartWork<S> for Typed<N> {
+impl<S: State, N: Node<S>> StartWork<S> for TypedNode<N> {
     fn begin(self: Arc<Self>, cx: NodeContext, state: Draft<S>) -> Work<S> {
         Box::pin(async move { self.0.run(cx, state).await })
     }

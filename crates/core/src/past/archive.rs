@@ -15,7 +15,7 @@ use crate::engine::fold::missing;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey, Seq};
-use crate::record::body::{Body, Event, Signal, SignalKind};
+use crate::record::body::{RecordBody, RecordEvent, Signal, SignalKind};
 use crate::record::{Record, RecordHeader, RunFacts, RunStatus, codec};
 use crate::store::{At, CheckpointStore, RunAppend, RunHead};
 
@@ -84,19 +84,19 @@ async fn export_as_of(
     let (mut records, mut last) = (0, None);
     for end in walk::segment_ends(store, run, At::Seq(to)).await? {
         for record in walk::segment_records(store, run, end).await? {
-            if !walk::goes_on(last, &record.header) {
+            if !walk::is_continuous(last, &record.header) {
                 // The run was pruned during the export. Restart at the first stored record, since a file with a gap is not a run.
                 (lines, records) = (String::new(), 0);
             }
             last = Some(record.header.head());
             record.verify(run)?;
             let text = codec::text(run, &record)?;
-            let plain = !text.contains(steers);
+            let plain = !text.contains(is_control_char);
             let raw = if plain { RawValue::from_string(text.to_owned()).ok() } else { None };
             let escaped = raw.is_none().then(|| text.to_owned());
             let line = ArchiveLine { h: record.header, t: escaped, b: raw };
             // Writing to a string never fails.
-            let _ = writeln!(lines, "{}", tame(&serde_json::to_string(&line).map_err(broken)?));
+            let _ = writeln!(lines, "{}", escape_controls(&serde_json::to_string(&line).map_err(broken)?));
             records += 1;
         }
     }
@@ -105,7 +105,7 @@ async fn export_as_of(
     }
     let title =
         ArchiveHeader { file: KIND.into(), v: VERSION, run: run.clone(), facts: head.facts.clone(), records };
-    Ok(format!("{}\n{lines}", tame(&serde_json::to_string(&title).map_err(broken)?)))
+    Ok(format!("{}\n{lines}", escape_controls(&serde_json::to_string(&title).map_err(broken)?)))
 }
 
 fn nothing_before(run: &RunKey, before: Seq) -> Error {
@@ -114,17 +114,18 @@ fn nothing_before(run: &RunKey, before: Seq) -> Error {
 }
 
 /// Returns whether a character could control a terminal: a control character, or a mark that changes the text direction.
-fn steers(c: char) -> bool {
+fn is_control_char(c: char) -> bool {
     let reorders = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || reorders(c)
 }
 
 /// Escapes control characters in one line of JSON, where only strings can contain them.
-fn tame(json: &str) -> Cow<'_, str> {
-    if !json.contains(steers) {
+fn escape_controls(json: &str) -> Cow<'_, str> {
+    if !json.contains(is_control_char) {
         return Cow::Borrowed(json);
     }
-    let escaped = |c: char| if steers(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    let escaped =
+        |c: char| if is_control_char(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
     Cow::Owned(json.chars().map(escaped).collect())
 }
 
@@ -166,7 +167,7 @@ fn read(text: &str) -> Result<(ArchiveHeader, Vec<Record>)> {
             return Err(refuse(at, "has an epoch that is out of range"));
         }
         // The import renumbers records, which would hide a gap.
-        if !walk::goes_on(records.last().map(|before: &Record| before.header.head()), &record.header) {
+        if !walk::is_continuous(records.last().map(|before: &Record| before.header.head()), &record.header) {
             return Err(refuse(at, "does not follow the previous record"));
         }
         records.push(record);
@@ -181,10 +182,10 @@ fn read(text: &str) -> Result<(ArchiveHeader, Vec<Record>)> {
 /// Renumbers the pins of a record for an import.
 fn renumber(run: &RunKey, record: &mut Record, shift: u64) -> Result<()> {
     let moved = |seq: Seq| Seq::new(seq.get().saturating_sub(shift));
-    let Body { mut event, mut base } = codec::decode(run, record)?;
+    let RecordBody { mut event, mut base } = codec::decode(run, record)?;
     let place = |error: Error| error.with_run(run).with_seq(record.header.seq);
     let mut changed = false;
-    if let Event::Signal(Signal { what: SignalKind::Pin { seq } | SignalKind::Unpin { seq }, .. }) =
+    if let RecordEvent::Signal(Signal { what: SignalKind::Pin { seq } | SignalKind::Unpin { seq }, .. }) =
         &mut event
     {
         *seq = moved(*seq);

@@ -36,13 +36,13 @@ pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Resu
     let mut ends = walk::segment_ends(store, run, At::Seq(head.seq)).await?;
     loop {
         let first = match check_stretches(store, run, &head, &ends).await? {
-            Checked::Whole(checked) => return Ok(checked),
-            Checked::Hole(first) => first,
+            LogCheck::Whole(checked) => return Ok(checked),
+            LogCheck::Hole(first) => first,
         };
         // A prune may turn a record into a base before it drops the earlier records. Only the second listing shows that base.
         let now = walk::segment_ends(store, run, At::Seq(head.seq)).await?;
         if now == ends {
-            return Err(broken("the log has a gap before this record").with_run(run).with_seq(first));
+            return Err(damage_error("the log has a gap before this record").with_run(run).with_seq(first));
         }
         ends = now;
         head.first = store.head(run).await?.ok_or_else(|| missing(run))?.first;
@@ -50,7 +50,7 @@ pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Resu
 }
 
 /// The result of one read of a log.
-enum Checked {
+enum LogCheck {
     Whole(CheckedLog),
     /// The segment that starts with this record does not follow the end of the previous segment.
     Hole(Seq),
@@ -61,7 +61,7 @@ async fn check_stretches(
     run: &RunKey,
     head: &RunHead,
     ends: &[Seq],
-) -> Result<Checked> {
+) -> Result<LogCheck> {
     let mut checked = CheckedLog { records: 0, bases: 0, bytes: 0, first: head.first, last: head.seq };
     let mut folded: Option<ReplayedRun> = None;
     // A pruned log does not show which writer wrote the records before its first base.
@@ -73,12 +73,12 @@ async fn check_stretches(
         checked.bases += records.iter().filter(|record| record.header.base).count() as u64;
         checked.bytes += records.iter().map(|record| record.body.len() as u64).sum::<u64>();
         if let Some(before) = folded.take() {
-            if walk::goes_on(Some(before.last.head()), &first.header) {
+            if walk::is_continuous(Some(before.last.head()), &first.header) {
                 passed_on |= changes_hands(first);
                 compare(run, before, first, passed_on)
                     .map_err(|error| error.with_run(run).with_seq(first.header.seq))?;
             } else if store.head(run).await?.is_none_or(|now| now.first <= before.last.seq) {
-                return Ok(Checked::Hole(first.header.seq));
+                return Ok(LogCheck::Hole(first.header.seq));
             } else {
                 // The run was pruned meanwhile: the stored log starts at this record.
                 (checked.first, checked.records, checked.bases) = (first.header.seq, records.len() as u64, 1);
@@ -90,7 +90,7 @@ async fn check_stretches(
         passed_on |= first.header.kind == RecordKind::Edit || records[1..].iter().any(changes_hands);
         folded = Some(fold(run, &records, None)?);
     }
-    Ok(Checked::Whole(checked))
+    Ok(LogCheck::Whole(checked))
 }
 
 /// Returns whether a different program, with another state type, may write from this record on.
@@ -105,31 +105,33 @@ fn compare(run: &RunKey, mut through: ReplayedRun, first: &Record, passed_on: bo
     let (state, machine) = (Channels::from_json(base.state.get())?, Machine::restore(&base.machine, None)?);
     let alike = match passed_on {
         false => through.channels == state,
-        true => is_alike(&through.channels.into(), &state.into()),
+        true => is_equivalent(&through.channels.into(), &state.into()),
     };
     if !alike {
-        return Err(broken("the state of the base differs from the replayed earlier records"));
+        return Err(damage_error("the state of the base differs from the replayed earlier records"));
     }
     if MachineSummary::of(&through.machine) != MachineSummary::of(&machine) {
-        return Err(broken("the position of the run in the base differs from the replayed earlier records"));
+        return Err(damage_error(
+            "the position of the run in the base differs from the replayed earlier records",
+        ));
     }
     Ok(())
 }
 
-fn broken(what: &str) -> Error {
+fn damage_error(what: &str) -> Error {
     let message = format!("{what}; restore the run from a backup, or fork it from an earlier record");
     Error::new(ErrorKind::Corrupt, message)
 }
 
 /// Returns whether two values differ only by the changes that a state type makes when it writes back a value: fields that only one value has, and
 /// integers that became floats.
-fn is_alike(one: &Value, other: &Value) -> bool {
+fn is_equivalent(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
-            one.iter().all(|(key, value)| other.get(key).is_none_or(|other| is_alike(value, other)))
+            one.iter().all(|(key, value)| other.get(key).is_none_or(|other| is_equivalent(value, other)))
         }
         (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_alike(one, other))
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_equivalent(one, other))
         }
         (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
         _ => one == other,

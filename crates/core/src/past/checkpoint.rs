@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{
     Epoch, ExecutorId, Fingerprint, NodeName, RecordId, RunId, RunKey, Seq, Visit, WorkflowName,
 };
-use crate::record::child::Child;
+use crate::record::child::ActivationChild;
 use crate::record::memo::{Memo, Memos, PROGRESS};
 use crate::record::{Failure, Labels, Parent, RecordKind, RunStatus};
 use crate::state::{Artifact, MemoryRead, Secrets};
@@ -328,7 +328,7 @@ pub(crate) async fn checkpoint(
     let json = |text: &str| parsed(run, text);
     // Iterate backwards: a visit ends again after a retry, and the oldest records are the pruned ones.
     let backwards = machine.history().iter().rev().map(|ended| {
-        let ok = ended.outcome == crate::engine::history::Outcome::Succeeded;
+        let ok = ended.outcome == crate::engine::history::ActivationOutcome::Succeeded;
         let plain = PastActivation::of(name(ended.node), ended.visit, ok);
         let of_visit = told.ended.get_mut(&(plain.node.clone(), ended.visit));
         of_visit.and_then(|told| told.pop_if(|told| told.ok == ok)).unwrap_or(plain)
@@ -418,7 +418,7 @@ fn parsed(run: &RunKey, text: &str) -> Result<Value> {
 pub(super) fn pending(run: &RunKey, machine: &Machine, at: Timestamp) -> Result<Vec<PendingActivation>> {
     let json = |text: &str| parsed(run, text);
     let receiving = receiving(machine, at);
-    let child = |key: ActivationKey, child: &Child| PendingChild {
+    let child = |key: ActivationKey, child: &ActivationChild| PendingChild {
         name: child.name.clone(),
         run: child.note.run.clone(),
         start: machine.child_ref(run, key, child).start.to_string(),
@@ -462,7 +462,7 @@ fn receiving(machine: &Machine, at: Timestamp) -> Vec<ActivationKey> {
     let may_receive = |(key, activation): &(&ActivationKey, &Activation)| {
         posed.iter().all(|question| question.key != **key)
             && activation.retry_at.is_none_or(|due| due <= at)
-            && !activation.memos.children().iter().any(Child::is_open)
+            && !activation.memos.children().iter().any(ActivationChild::is_open)
     };
     let may: Vec<ActivationKey> =
         machine.in_flight().iter().filter(may_receive).map(|(key, _)| *key).collect();

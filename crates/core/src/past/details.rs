@@ -7,7 +7,7 @@ use super::{Verdict, walk};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{NodeName, RunKey, Seq, Visit};
-use crate::record::body::{Body, ClaimRecord, Event, Started};
+use crate::record::body::{ClaimRecord, RecordBody, RecordEvent, StartRecord};
 use crate::record::prints::EdgeTargets;
 use crate::record::{Record, RecordHeader, codec};
 use crate::state::{Artifact, MemoryRead};
@@ -16,7 +16,7 @@ use crate::store::{At, CheckpointStore};
 /// Details in the stored records that a fold drops.
 #[derive(Default)]
 pub(super) struct RecordDetails {
-    pub(super) started: Option<Started>,
+    pub(super) started: Option<StartRecord>,
     pub(super) input: Option<String>,
     /// The ends of each visit in order. A failed visit ends again after a retry.
     pub(super) ended: BTreeMap<(NodeName, Visit), Vec<PastActivation>>,
@@ -52,15 +52,15 @@ impl RecordDetails {
         Ok(told)
     }
 
-    fn add(&mut self, header: &RecordHeader, body: Body) {
+    fn add(&mut self, header: &RecordHeader, body: RecordBody) {
         match body.event {
-            Event::Start(started) => {
+            RecordEvent::Start(started) => {
                 self.input = body.base.map(|base| base.state.get().to_owned());
                 self.edges = Some(pairs(&started.edges));
                 self.started = Some(started);
             }
-            Event::Claim(ClaimRecord { edges: Some(edges), .. }) => self.edges = Some(pairs(&edges)),
-            Event::Attempt(attempt) => self.failed.push(Diagnostic {
+            RecordEvent::Claim(ClaimRecord { edges: Some(edges), .. }) => self.edges = Some(pairs(&edges)),
+            RecordEvent::Attempt(attempt) => self.failed.push(Diagnostic {
                 at: header.at,
                 node: attempt.node,
                 visit: attempt.visit,
@@ -68,7 +68,7 @@ impl RecordDetails {
                 failure: attempt.failure,
                 retry_at: attempt.retry_at,
             }),
-            Event::Node(nodes) => {
+            RecordEvent::Node(nodes) => {
                 nodes.done.into_iter().for_each(|done| self.end(header.seq, header.at, done));
             }
             _ => {}

@@ -81,7 +81,7 @@ impl Diff {
 
     /// Returns the changes that turn one state into another, without secret values. A secret channel that differs is listed with [`HIDDEN`] in
     /// place of its values.
-    pub fn hiding(from: &Value, to: &Value, secrets: &Secrets) -> Self {
+    pub fn redacted(from: &Value, to: &Value, secrets: &Secrets) -> Self {
         let open = |state: &Value| {
             let mut state = state.clone();
             if let Value::Object(channels) = &mut state {

@@ -59,7 +59,7 @@ impl ReasonCache {
 
     /// Adds the data of a checkpoint, so that an explanation does not read the log.
     pub fn insert(&self, now: &Checkpoint) {
-        self.note(&now.run, now.record, ReasonFacts::of(now));
+        self.insert_facts(&now.run, now.record, ReasonFacts::of(now));
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<KnownRun>> {
@@ -67,7 +67,7 @@ impl ReasonCache {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, run: &RunKey, record: RecordId, facts: ReasonFacts) -> Arc<ReasonFacts> {
+    fn insert_facts(&self, run: &RunKey, record: RecordId, facts: ReasonFacts) -> Arc<ReasonFacts> {
         let facts = Arc::new(facts);
         let mut known = self.lock();
         known.retain(|known| known.run != *run);
@@ -86,7 +86,7 @@ impl ReasonCache {
             return Ok(Arc::clone(&known.facts));
         }
         let facts = ReasonFacts::read(store, head).await?;
-        Ok(self.note(&head.run, head.id, facts))
+        Ok(self.insert_facts(&head.run, head.id, facts))
     }
 }
 
@@ -107,10 +107,10 @@ pub(crate) async fn explain(
     cache: &ReasonCache,
     now: Timestamp,
 ) -> Result<RunExplanation> {
-    Reader { store, cache, now }.explain(head, String::new(), 0).await
+    ExplanationReader { store, cache, now }.explain(head, String::new(), 0).await
 }
 
-struct Reader<'a> {
+struct ExplanationReader<'a> {
     store: &'a dyn CheckpointStore,
     cache: &'a ReasonCache,
     now: Timestamp,
@@ -138,7 +138,7 @@ impl AwaitedChild<'_> {
     }
 }
 
-impl Reader<'_> {
+impl ExplanationReader<'_> {
     async fn explain(&self, head: &RunHead, path: String, level: usize) -> Result<RunExplanation> {
         let facts = self.cache.read(self.store, head).await?;
         if facts.children().next().is_none() || head.status.is_finished() {

@@ -11,13 +11,13 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey};
 use crate::record::RunStatus;
-use crate::record::child::{Child, ParentBond};
+use crate::record::child::{ActivationChild, ParentBond};
 use crate::record::parent_link::{ParentLink, parent_link};
 use crate::store::{At, CheckpointStore, RunHead};
 
 /// The relation of a parent to its child.
 #[derive(Debug)]
-pub(crate) enum Parent {
+pub(crate) enum ParentRelation {
     /// The parent waits for the run, or may wait. The log shows whether the run was started. The parent may be paused.
     Waits {
         began: bool,
@@ -44,29 +44,31 @@ pub(crate) async fn parent_of(
     store: &dyn CheckpointStore,
     run: &RunKey,
     link: &ParentLink,
-) -> Result<Parent> {
+) -> Result<ParentRelation> {
     match store.head(&link.parent).await?.map(|head| head.status) {
-        None => return Ok(Parent::Gone),
-        Some(RunStatus::Completed) => return Ok(Parent::Completed),
-        Some(RunStatus::Cancelled) => return Ok(Parent::Cancelled),
+        None => return Ok(ParentRelation::Gone),
+        Some(RunStatus::Completed) => return Ok(ParentRelation::Completed),
+        Some(RunStatus::Cancelled) => return Ok(ParentRelation::Cancelled),
         Some(_) => {}
     }
     let folded = match folded_at(store, &link.parent, At::Latest, None).await {
         Ok(folded) => folded,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Parent::Gone),
-        Err(error) if is_unreadable(&error) => return Ok(Parent::Unknown),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ParentRelation::Gone),
+        Err(error) if is_unreadable(&error) => return Ok(ParentRelation::Unknown),
         Err(error) => return Err(error),
     };
     let machine = &folded.machine;
-    if !link.start.starts_with(&machine.life().to_string()) {
-        return Ok(Parent::Gone);
+    if !link.start.starts_with(&machine.generation().to_string()) {
+        return Ok(ParentRelation::Gone);
     }
     let known = machine.child_that_is(&run.run);
     let known = known.filter(|(key, child)| machine.child_ref(&link.parent, *key, child).start == link.start);
     Ok(match known {
-        Some((_, Child { told: Some(_), .. })) => Parent::Told,
-        Some((_, Child { began, .. })) => Parent::Waits { began, paused: machine.paused().is_some() },
-        None => Parent::WentOn,
+        Some((_, ActivationChild { told: Some(_), .. })) => ParentRelation::Told,
+        Some((_, ActivationChild { began, .. })) => {
+            ParentRelation::Waits { began, paused: machine.paused().is_some() }
+        }
+        None => ParentRelation::WentOn,
     })
 }
 
@@ -103,10 +105,10 @@ pub(crate) async fn check_removal(
         return Ok(());
     }
     match parent_of(store, run, &link).await? {
-        Parent::Waits { .. } if head.status.is_finished() => refuse(format!(
+        ParentRelation::Waits { .. } if head.status.is_finished() => refuse(format!(
             "its parent {parent} has not yet recorded its result; continue the parent and retry, or purge the parent first"
         )),
-        Parent::Waits { began: false, .. } => refuse(format!(
+        ParentRelation::Waits { began: false, .. } => refuse(format!(
             "its parent {parent} has not yet recorded its start, and would start it again; continue the parent and retry, or cancel the run \
              and purge the parent first"
         )),
@@ -222,7 +224,7 @@ pub(crate) async fn questions_of_all(store: &dyn CheckpointStore, run: &RunKey) 
 /// # Errors
 ///
 /// Returns the errors of [`questions_of_all`].
-pub(crate) async fn who_asks(
+pub(crate) async fn find_asker(
     store: &dyn CheckpointStore,
     run: &RunKey,
     question: &str,
@@ -246,7 +248,7 @@ pub(crate) async fn who_asks(
 }
 
 /// Returns the name of one step on the path to a descendant.
-fn step_to(machine: &Machine, (node, visit): ActivationKey, child: &Child) -> String {
+fn step_to(machine: &Machine, (node, visit): ActivationKey, child: &ActivationChild) -> String {
     format!("{}@{visit}:{}/", machine.name(node), child.name)
 }
 

@@ -6,7 +6,7 @@ use super::details::pairs;
 use crate::engine::fold::missing;
 use crate::error::{ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Seq};
-use crate::record::body::Event;
+use crate::record::body::RecordEvent;
 use crate::record::{RunStatus, codec};
 use crate::store::{At, CheckpointStore, RunHead};
 
@@ -87,7 +87,7 @@ async fn source_edges(
             Err(error) => return Err(error),
         };
         let Some(first) = first else { return Ok(None) };
-        if let Event::Start(started) = codec::decode(&source.run, &first)?.event {
+        if let RecordEvent::Start(started) = codec::decode(&source.run, &first)?.event {
             return Ok(Some(pairs(&started.edges)));
         }
         head = source;

@@ -31,7 +31,7 @@ impl RunOrigin {
     #[must_use]
     pub fn of(head: &RunHead) -> Option<Self> {
         let link = parent_link(&head.run, &head.facts)?;
-        let way = link.way()?;
+        let way = link.path_segment()?;
         // A node's name may contain a colon. A visit cannot.
         let (at, name) = way.rsplit_once(':')?;
         let bond = head.facts.labels.get(BOND)?.to_owned();

@@ -53,7 +53,7 @@ impl Position {
             Self::Record(id) => return Ok(At::Record(*id)),
             Self::Visit(node, visit) => (node, *visit),
         };
-        let (named, retried) = Self::named(store, run, node, visit).await?;
+        let (named, retried) = Self::find_named(store, run, node, visit).await?;
         if let Some(seq) = named.filter(|_| !retried) {
             return Ok(At::Seq(seq));
         }
@@ -64,7 +64,7 @@ impl Position {
                 continue;
             }
             for (header, body) in walk::segment(store, run, end).await? {
-                if let crate::record::body::Event::Node(nodes) = &body.event
+                if let crate::record::body::RecordEvent::Node(nodes) = &body.event
                     && nodes.done.iter().any(|done| done.node == *node && done.visit == visit)
                 {
                     last = last.max(Some(header.seq));
@@ -82,7 +82,7 @@ impl Position {
 
     /// Returns the newest record whose header names the activation, and whether a later record is a signal. An operator's retry is a signal: after
     /// it the activation may have ended again, in a record whose header names another activation.
-    async fn named(
+    async fn find_named(
         store: &dyn CheckpointStore,
         run: &RunKey,
         node: &NodeName,

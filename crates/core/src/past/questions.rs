@@ -2,11 +2,11 @@
 
 use crate::ask::{OnDeadline, Question, QuestionKind};
 use crate::engine::machine::Machine;
-use crate::engine::questions::{BEFORE, QuestionState, Subject};
+use crate::engine::questions::{BEFORE, QuestionState, QuestionSubject};
 use crate::record::{Failure, FailureKind};
 
 /// Returns the text of a question about work that must not be repeated.
-fn doubt(why: Option<&Failure>) -> String {
+fn doubt_text(why: Option<&Failure>) -> String {
     let Some(why) = why else {
         return "It was running when its process ended or was lost; whether its work was done is unknown. A process that is only suspended \
             or cut off may still do the work"
@@ -38,17 +38,17 @@ pub(crate) fn questions(machine: &Machine) -> Vec<Question> {
         let id = machine.id_of(&posed);
         let plain = |kind| Question::new(id.clone(), node.clone(), visit, kind);
         match posed.about {
-            Subject::Doubt => {
+            QuestionSubject::Doubt => {
                 let why =
                     machine.in_flight().get(&posed.key).and_then(|activation| activation.why.as_deref());
-                let text = serde_json::Value::from(doubt(why)).to_string();
+                let text = serde_json::Value::from(doubt_text(why)).to_string();
                 let mut question = plain(QuestionKind::Doubt);
                 (question.text, question.failure) = (Some(text), why.cloned());
                 question
             }
-            Subject::After => plain(QuestionKind::After),
-            Subject::Asked(_) if posed.name.as_deref() == Some(BEFORE) => plain(QuestionKind::Before),
-            Subject::Asked(asked) => {
+            QuestionSubject::After => plain(QuestionKind::After),
+            QuestionSubject::Asked(_) if posed.name.as_deref() == Some(BEFORE) => plain(QuestionKind::Before),
+            QuestionSubject::Asked(asked) => {
                 let mut question = plain(QuestionKind::Asked);
                 question.text = Some(asked.ask.question.get().to_owned());
                 question.expects = Some(asked.ask.expects.clone());

@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::error::Result;
 use crate::id::{NodeName, RunKey, Visit};
-use crate::record::body::Event;
+use crate::record::body::RecordEvent;
 use crate::record::{Failure, RecordKind, RunStatus, codec};
 use crate::store::{At, CheckpointStore, RunHead};
 use crate::wording::count;
@@ -175,7 +175,7 @@ impl ReasonFacts {
         next.iter_mut().for_each(|one| (one.item, one.progress) = (None, None));
         let mut attempts = Vec::new();
         for record in records.iter().filter(|record| record.header.kind == RecordKind::Attempt) {
-            if let Event::Attempt(attempt) = codec::decode(run, record)?.event {
+            if let RecordEvent::Attempt(attempt) = codec::decode(run, record)?.event {
                 attempts.push(attempt);
             }
         }
@@ -229,7 +229,7 @@ impl ReasonFacts {
         if let Some(reason) = &self.paused {
             all.push(RunReason::new(ReasonKind::Paused, format!("is paused: {reason}")));
         }
-        all.extend(self.asks());
+        all.extend(self.question_reasons());
         all.extend(self.receives(now));
         all.extend(children.reasons);
         all.extend(self.retries(now));
@@ -263,7 +263,7 @@ impl ReasonFacts {
         }
     }
 
-    fn asks(&self) -> Vec<RunReason> {
+    fn question_reasons(&self) -> Vec<RunReason> {
         let one = |question: &Question| {
             let (kind, text) = match question.kind {
                 QuestionKind::Doubt => {

@@ -7,7 +7,7 @@ use super::{Checkpoint, checkpoint, walk};
 use crate::error::Result;
 use crate::id::{NodeName, RunKey, Seq, Visit};
 use crate::record::RecordHeader;
-use crate::record::body::{Event, StatusChange};
+use crate::record::body::{RecordEvent, StatusChange};
 use crate::store::{At, CheckpointStore};
 use crate::wording::{count, duration, times};
 
@@ -41,7 +41,9 @@ pub(crate) async fn timeline(
             }
             let lines = sentences.of(&header, &body.event);
             let mut done = match &body.event {
-                Event::Node(nodes) => nodes.done.iter().map(|done| (done.node.clone(), done.visit)).collect(),
+                RecordEvent::Node(nodes) => {
+                    nodes.done.iter().map(|done| (done.node.clone(), done.visit)).collect()
+                }
                 event => about(event).into_iter().collect::<Vec<_>>(),
             }
             .into_iter();
@@ -55,13 +57,13 @@ pub(crate) async fn timeline(
 }
 
 /// Returns the activation of a record that ends no activation.
-fn about(event: &Event) -> Option<(NodeName, Visit)> {
+fn about(event: &RecordEvent) -> Option<(NodeName, Visit)> {
     match event {
-        Event::Attempt(attempt) => Some((attempt.node.clone(), attempt.visit)),
-        Event::Intent(intent) => Some((intent.node.clone(), intent.visit)),
-        Event::Step(step) => Some((step.node.clone(), step.visit)),
-        Event::Status(StatusChange::Asked(asking)) => Some((asking.node.clone(), asking.visit)),
-        Event::Status(StatusChange::Expired(expired)) => Some((expired.node.clone(), expired.visit)),
+        RecordEvent::Attempt(attempt) => Some((attempt.node.clone(), attempt.visit)),
+        RecordEvent::Intent(intent) => Some((intent.node.clone(), intent.visit)),
+        RecordEvent::Step(step) => Some((step.node.clone(), step.visit)),
+        RecordEvent::Status(StatusChange::Asked(asking)) => Some((asking.node.clone(), asking.visit)),
+        RecordEvent::Status(StatusChange::Expired(expired)) => Some((expired.node.clone(), expired.visit)),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ use crate::clock::Timestamp;
 use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::error::{ErrorKind, Result};
 use crate::id::{RecordId, RunKey, Seq};
-use crate::record::body::Base;
+use crate::record::body::RecordBase;
 use crate::record::{Record, RecordHeader, RecordKind, RunStatus, codec};
 use crate::store::{At, CheckpointStore, HeaderRange, PruneCut, RunHead};
 
@@ -103,7 +103,7 @@ impl RetentionPolicy {
     }
 
     /// Returns whether the policy keeps a record, given the number of newer records and the bytes up to it.
-    fn keeps(&self, header: &RecordHeader, newer: u64, bytes: u64, now: Timestamp) -> bool {
+    fn keeps_record(&self, header: &RecordHeader, newer: u64, bytes: u64, now: Timestamp) -> bool {
         self.last.is_some_and(|last| newer < u64::from(last))
             || self.age.is_some_and(|age| now.since(header.at) < age)
             || self.bytes.is_some_and(|most| bytes <= most)
@@ -170,8 +170,8 @@ pub(super) async fn prune_found(
     }
     if dry {
         return match whole {
-            Some(headers) => Ok(weigh_these(&headers, at)),
-            None => weigh(store, run, at).await,
+            Some(headers) => Ok(count_before(&headers, at)),
+            None => count_prunable(store, run, at).await,
         };
     }
     let (kept, base) = match base_at(store, run, at).await {
@@ -212,12 +212,12 @@ async fn carry_out(
 ) -> Result<(u64, u64)> {
     match store.prune(run, cut).await {
         // The run was purged and started again since the read: the old records are gone, and the new run was not checked.
-        Err(error) if error.kind() == ErrorKind::Invalid && is_gone(store, run, kept).await? => Ok((0, 0)),
+        Err(error) if error.kind() == ErrorKind::Invalid && is_pruned(store, run, kept).await? => Ok((0, 0)),
         pruned => pruned.map(|pruned| (pruned.records, pruned.bytes)),
     }
 }
 
-async fn is_gone(store: &dyn CheckpointStore, run: &RunKey, record: RecordId) -> Result<bool> {
+async fn is_pruned(store: &dyn CheckpointStore, run: &RunKey, record: RecordId) -> Result<bool> {
     match store.load(run, At::Record(record)).await {
         Ok(found) => Ok(found.is_none()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
@@ -254,7 +254,7 @@ async fn cut(
                 bytes += u64::from(header.body_len);
             }
             // The head always stays: a resume continues from it.
-            if newer > 0 && !policy.keeps(header, newer, bytes, now) {
+            if newer > 0 && !policy.keeps_record(header, newer, bytes, now) {
                 return Ok(oldest.map(|at| PrunePoint { at, whole: is_whole.then_some(found.items) }));
             }
             oldest = Some(header.seq);
@@ -265,12 +265,16 @@ async fn cut(
 }
 
 /// Counts the records and bytes that a prune would drop.
-pub(super) async fn weigh(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -> Result<(u64, u64)> {
+pub(super) async fn count_prunable(
+    store: &dyn CheckpointStore,
+    run: &RunKey,
+    cut: Seq,
+) -> Result<(u64, u64)> {
     let (mut records, mut bytes) = (0, 0);
     let mut range = Some(HeaderRange::oldest(HeaderRange::MAX));
     while let Some(asked) = range {
         let found = store.headers(run, asked).await?;
-        let part = weigh_these(&found.items, cut);
+        let part = count_before(&found.items, cut);
         (records, bytes) = (records + part.0, bytes + part.1);
         range = asked.after(&found).filter(|_| part.0 == found.items.len() as u64);
     }
@@ -278,7 +282,7 @@ pub(super) async fn weigh(store: &dyn CheckpointStore, run: &RunKey, cut: Seq) -
 }
 
 /// Counts the records before a cut, and their bytes.
-fn weigh_these(headers: &[RecordHeader], cut: Seq) -> (u64, u64) {
+fn count_before(headers: &[RecordHeader], cut: Seq) -> (u64, u64) {
     let before = headers.iter().filter(|header| header.seq < cut);
     before.fold((0, 0), |(records, bytes), header| (records + 1, bytes + u64::from(header.body_len)))
 }
@@ -297,7 +301,7 @@ fn base_of(run: &RunKey, record: &Record, folded: &ReplayedRun) -> Result<Option
         return Ok(None);
     }
     let event = codec::decode(run, record)?.event;
-    let base = Base {
+    let base = RecordBase {
         state: codec::to_raw(&folded.channels)?,
         machine: folded.machine.snapshot()?,
         version: folded.version,

@@ -5,12 +5,12 @@ use std::fmt::Write;
 use serde_json::value::RawValue;
 
 use super::{Verdict, walk};
-use crate::ask::{Answer, Request, prompt_of};
+use crate::ask::{Answer, QuestionRequest, prompt_of};
 use crate::error::Result;
 use crate::id::{NodeName, RunKey};
-use crate::record::body::{AttemptFailed, End, Event, NodeDone, Signal, SignalKind, StatusChange};
-use crate::record::child::{ChildEnd, ChildNote, Note, note_of};
-use crate::record::chunks::{Batch, stream_of};
+use crate::record::body::{AttemptFailed, NodeDone, RecordEvent, RunEnd, Signal, SignalKind, StatusChange};
+use crate::record::child::{ChildEnd, ChildNote, Note, parse_note_name};
+use crate::record::chunks::{ChunkSeries, stream_of};
 use crate::record::letter::LetterChange;
 use crate::record::memo::PROGRESS;
 use crate::record::pause::{ActivationNote, StepRecord};
@@ -36,12 +36,12 @@ impl Sentences {
     }
 
     /// Returns whether the description of a record depends on secret channels.
-    pub(super) fn hold_values(event: &Event) -> bool {
+    pub(super) fn hold_values(event: &RecordEvent) -> bool {
         match event {
-            Event::Signal(signal) => {
+            RecordEvent::Signal(signal) => {
                 matches!(&signal.what, SignalKind::Answer { answer: Answer::Accept(_), .. })
             }
-            Event::Step(step) => step.name == PROGRESS || stream_of(&step.name).is_some(),
+            RecordEvent::Step(step) => step.name == PROGRESS || stream_of(&step.name).is_some(),
             _ => false,
         }
     }
@@ -54,28 +54,28 @@ impl Sentences {
         Ok(())
     }
 
-    fn shown(&self, value: String) -> String {
+    fn redact(&self, value: String) -> String {
         // An unknown run counts as one with secret channels.
         if self.has_secrets == Some(false) { value } else { HIDDEN.to_owned() }
     }
 
     /// Describes a record: one sentence per ended activation, or one for any other record.
-    pub(super) fn of(&self, header: &RecordHeader, event: &Event) -> Vec<String> {
+    pub(super) fn of(&self, header: &RecordHeader, event: &RecordEvent) -> Vec<String> {
         let one = match event {
-            Event::Node(nodes) => return nodes.done.iter().map(ended).collect(),
-            Event::Start(started) => format!("started at `{}`", started.entry),
-            Event::Attempt(attempt) => failed_attempt(attempt),
-            Event::Intent(intent) => {
+            RecordEvent::Node(nodes) => return nodes.done.iter().map(describe_end).collect(),
+            RecordEvent::Start(started) => format!("started at `{}`", started.entry),
+            RecordEvent::Attempt(attempt) => failed_attempt(attempt),
+            RecordEvent::Intent(intent) => {
                 format!("`{}@{}` starts work that must not be repeated", intent.node, intent.visit)
             }
-            Event::Step(step) => format!("`{}@{}` {}", step.node, step.visit, self.step(step)),
-            Event::Status(change) => status(change),
-            Event::Signal(signal) => self.signal(signal),
-            Event::Claim(claimed) => {
+            RecordEvent::Step(step) => format!("`{}@{}` {}", step.node, step.visit, self.step(step)),
+            RecordEvent::Status(change) => status(change),
+            RecordEvent::Signal(signal) => self.signal(signal),
+            RecordEvent::Claim(claimed) => {
                 format!("process {} claimed it, claim {}", claimed.executor, header.epoch)
             }
-            Event::Release(released) => format!("released: {}", released.reason),
-            Event::Edit(edited) => {
+            RecordEvent::Release(released) => format!("released: {}", released.reason),
+            RecordEvent::Edit(edited) => {
                 let who = edited.by.as_deref().unwrap_or(SOMEBODY);
                 let ops = edited.patch.ops().unwrap_or_default();
                 let mut channels: Vec<String> = ops.iter().map(|op| format!("`{}`", op.channel())).collect();
@@ -85,7 +85,7 @@ impl Sentences {
                     false => format!("{who} changed the state: {}", channels.join(", ")),
                 }
             }
-            Event::Base => "stored a base".to_owned(),
+            RecordEvent::Base => "stored a base".to_owned(),
         };
         vec![one]
     }
@@ -94,11 +94,11 @@ impl Sentences {
     fn step(&self, step: &StepRecord) -> String {
         match &step.what {
             ActivationNote::Result(value) if step.name == PROGRESS => {
-                format!("reported progress: {}", self.shown(value.get().to_owned()))
+                format!("reported progress: {}", self.redact(value.get().to_owned()))
             }
             ActivationNote::Result(value) => {
                 if let Some((_, stream)) = stream_of(&step.name) {
-                    return format!("sent to `{stream}`: {}", self.shown(chunks(value)));
+                    return format!("sent to `{stream}`: {}", self.redact(chunks(value)));
                 }
                 child(&step.name, value).unwrap_or_else(|| format!("did its step `{}`", step.name))
             }
@@ -118,7 +118,7 @@ impl Sentences {
             SignalKind::Answer { question, answer } => {
                 let answer = match answer {
                     Answer::Accept(value) if !matches!(value.get(), "true" | "false") => {
-                        self.shown(answer.to_string())
+                        self.redact(answer.to_string())
                     }
                     answer => answer.to_string(),
                 };
@@ -169,13 +169,13 @@ fn status(change: &StatusChange) -> String {
 }
 
 /// Returns the text of a question, or `None` if its name is enough.
-fn words(ask: &Request) -> Option<String> {
+fn words(ask: &QuestionRequest) -> Option<String> {
     Some(prompt_of(ask.question.get())).filter(|words| words != "null")
 }
 
 /// Concatenates the chunks of a batch.
 fn chunks(batch: &RawValue) -> String {
-    let Ok(batch) = serde_json::from_str::<Batch>(batch.get()) else { return batch.get().to_owned() };
+    let Ok(batch) = serde_json::from_str::<ChunkSeries>(batch.get()) else { return batch.get().to_owned() };
     let texts: Option<String> =
         batch.chunks.iter().map(|chunk| serde_json::from_str::<String>(chunk.get()).ok()).collect();
     let json = || batch.chunks.iter().map(|chunk| chunk.get()).collect::<Vec<_>>().join(" ");
@@ -184,7 +184,7 @@ fn chunks(batch: &RawValue) -> String {
 
 /// Describes a note about a child; `None` for any other name.
 fn child(name: &str, value: &RawValue) -> Option<String> {
-    let (note, _, name) = note_of(name)?;
+    let (note, _, name) = parse_note_name(name)?;
     Some(match note {
         Note::Child => match serde_json::from_str::<ChildNote>(value.get()) {
             Ok(child) => format!("starts the run `{}` as `{name}`", child.run),
@@ -228,7 +228,7 @@ fn letters(change: &LetterChange, who: &str) -> String {
 }
 
 /// Describes the end of an activation, and why the run took its edges.
-fn ended(done: &NodeDone) -> String {
+fn describe_end(done: &NodeDone) -> String {
     let mut text = format!("`{}@{}` ", done.node, done.visit);
     // Writing to a string never fails.
     match &done.failure {
@@ -258,8 +258,8 @@ fn ended(done: &NodeDone) -> String {
         let _ = write!(text, ". {notes}");
     }
     match &done.end {
-        Some(End::Completed) => text.push_str("; the run is complete"),
-        Some(End::Failed(failure)) if done.failure.is_none() => {
+        Some(RunEnd::Completed) => text.push_str("; the run is complete"),
+        Some(RunEnd::Failed(failure)) if done.failure.is_none() => {
             let _ = write!(text, "; the run failed: {}", chain(failure, Some(&done.node)));
         }
         _ => {}

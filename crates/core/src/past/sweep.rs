@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt as _};
 
 use super::family::check_removal;
-use super::retention::{RetentionPolicy, prune_found, weigh};
+use super::retention::{RetentionPolicy, count_prunable, prune_found};
 use super::walk::folded_at;
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,7 +21,7 @@ type Task<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Removes a run from the store, provided that it is unchanged since the listing.
 pub(crate) type Purge = dyn Fn(&RunHead) -> Task<'static, Result<Removed>> + Sync;
 
-type SweepResult<'a> = (&'a dyn CheckpointStore, &'a Purge);
+type SweepTarget<'a> = (&'a dyn CheckpointStore, &'a Purge);
 
 /// The limits of one [`sweep`](crate::runtime::Runtime::sweep) call.
 #[derive(Clone, Debug)]
@@ -114,7 +114,7 @@ pub struct SweepReport {
 
 /// Sweeps a part of the store's runs.
 pub(crate) async fn sweep(
-    swept: SweepResult<'_>,
+    swept: SweepTarget<'_>,
     policy: &RetentionPolicy,
     limits: SweepLimits,
     clock: &dyn Clock,
@@ -135,19 +135,19 @@ pub(crate) async fn sweep(
         left = left.saturating_sub(found.items.len() as u64);
         let mut deals: Vec<Task<'_, (usize, Result<SweepOutcome>)>> = Vec::with_capacity(found.items.len());
         for (place, head) in found.items.iter().enumerate() {
-            deals.push(Box::pin(async move { (place, deal(swept, policy, head, now, dry).await) }));
+            deals.push(Box::pin(async move { (place, sweep_run(swept, policy, head, now, dry).await) }));
         }
         let mut dealt: Vec<_> = stream::iter(deals).buffer_unordered(limits.at_once.get()).collect().await;
         dealt.sort_unstable_by_key(|(place, _)| *place);
         for (head, (_, dealt)) in found.items.iter().zip(dealt) {
-            report.note(&head.run, dealt);
+            report.record_outcome(&head.run, dealt);
         }
         report.next = found.next;
         if report.next.is_none() {
             return Ok(report);
         }
         // Rest even at the end of this part: the caller starts the next part at once.
-        rest(clock, clock.monotonic().saturating_sub(begun), limits.nice_ratio).await;
+        rest_after_work(clock, clock.monotonic().saturating_sub(begun), limits.nice_ratio).await;
         if left == 0 {
             return Ok(report);
         }
@@ -169,7 +169,7 @@ pub(crate) fn check_ratio(ratio: f64) -> Result<()> {
 }
 
 /// Rests in proportion to the time worked.
-async fn rest(clock: &dyn Clock, worked: Duration, ratio: f64) {
+async fn rest_after_work(clock: &dyn Clock, worked: Duration, ratio: f64) {
     let rest = Duration::try_from_secs_f64(worked.as_secs_f64() * ratio).unwrap_or(Duration::MAX);
     if !rest.is_zero() {
         clock.sleep(rest).await;
@@ -199,7 +199,7 @@ impl SweepReport {
         part.next
     }
 
-    fn note(&mut self, run: &RunKey, dealt: Result<SweepOutcome>) {
+    fn record_outcome(&mut self, run: &RunKey, dealt: Result<SweepOutcome>) {
         self.runs += 1;
         let (records, bytes) = match dealt {
             Ok(SweepOutcome::Left) => return,
@@ -218,8 +218,8 @@ impl SweepReport {
     }
 }
 
-async fn deal(
-    swept: SweepResult<'_>,
+async fn sweep_run(
+    swept: SweepTarget<'_>,
     policy: &RetentionPolicy,
     head: &RunHead,
     now: Timestamp,
@@ -243,7 +243,7 @@ async fn deal(
 
 /// Removes a run whose retention time expired. Returns `None` if the run stays.
 async fn removed(
-    swept: SweepResult<'_>,
+    swept: SweepTarget<'_>,
     policy: &RetentionPolicy,
     head: &RunHead,
     now: Timestamp,
@@ -299,7 +299,7 @@ enum Removal {
 }
 
 /// Removes a run, provided that it is unchanged since the listing.
-async fn remove((store, purge): SweepResult<'_>, head: &RunHead, dry: bool) -> Result<Removal> {
+async fn remove((store, purge): SweepTarget<'_>, head: &RunHead, dry: bool) -> Result<Removal> {
     let run = &head.run;
     let folded = folded_at(store, run, At::Latest, None).await?;
     if folded.last.id != head.id {
@@ -314,7 +314,7 @@ async fn remove((store, purge): SweepResult<'_>, head: &RunHead, dry: bool) -> R
         Err(error) => return Err(error),
     }
     if dry {
-        let (records, bytes) = weigh(store, run, head.seq.next()).await?;
+        let (records, bytes) = count_prunable(store, run, head.seq.next()).await?;
         return Ok(Removal::Removed(records, bytes));
     }
     match purge(head).await {

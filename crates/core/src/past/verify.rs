@@ -10,7 +10,7 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{Graph, RouteContext};
 use crate::id::{HeadRef, NodeName, RunKey, Seq, Visit};
-use crate::record::body::{Base, Body, End, Event, NodeDone, NodesDone};
+use crate::record::body::{NodeDone, NodesDone, RecordBase, RecordBody, RecordEvent, RunEnd};
 use crate::record::{Failure, FailureKind, RecordHeader};
 use crate::state::{Channels, Op, Patch, Reducer, State};
 use crate::store::{At, CheckpointStore};
@@ -101,8 +101,12 @@ struct Replay<'a, S: State> {
 }
 
 /// Returns a divergence if the current graph starts elsewhere. A fork starts at its source's position.
-fn began_elsewhere<S: State>(graph: &Graph<S>, header: &RecordHeader, event: &Event) -> Option<Divergence> {
-    let Event::Start(started) = event else { return None };
+fn began_elsewhere<S: State>(
+    graph: &Graph<S>,
+    header: &RecordHeader,
+    event: &RecordEvent,
+) -> Option<Divergence> {
+    let RecordEvent::Start(started) = event else { return None };
     let plan = graph.plan();
     let today = &plan.node(plan.entry).name;
     let what = format!("the run started at {}, and today would start at {today}", started.entry);
@@ -110,7 +114,7 @@ fn began_elsewhere<S: State>(graph: &Graph<S>, header: &RecordHeader, event: &Ev
 }
 
 impl<'a, S: State> Replay<'a, S> {
-    fn begin(graph: &'a Graph<S>, base: &Base, header: &RecordHeader) -> Result<Self> {
+    fn begin(graph: &'a Graph<S>, base: &RecordBase, header: &RecordHeader) -> Result<Self> {
         let machine = Machine::restore(&base.machine, Some(Arc::clone(graph.plan())))?;
         let (channels, version) = (Channels::from_json(base.state.get())?, base.version);
         Ok(Self { graph, machine, channels, version, last: header.head() })
@@ -118,19 +122,19 @@ impl<'a, S: State> Replay<'a, S> {
 
     /// Returns whether a record follows the replayed ones. If not, the run was pruned during the read, and the replay restarts.
     fn precedes(&self, header: &RecordHeader) -> bool {
-        walk::goes_on(Some(self.last), header)
+        walk::is_continuous(Some(self.last), header)
     }
 
     fn record(
         &mut self,
         header: &RecordHeader,
-        body: &Body,
+        body: &RecordBody,
         verified: &mut Verified,
     ) -> Result<Option<Divergence>> {
         self.last = header.head();
         let at = |what: String| Divergence { seq: header.seq, node: None, visit: None, what };
         let base = body.base.as_ref();
-        if let (Event::Base, Some(base)) = (&body.event, base) {
+        if let (RecordEvent::Base, Some(base)) = (&body.event, base) {
             // An edit has only the full state: the log does not contain the changes that led to it.
             *self = Self::begin(self.graph, base, header)?;
             return Ok(None);
@@ -139,13 +143,13 @@ impl<'a, S: State> Replay<'a, S> {
             // The changes of the record have the new form, like its base.
             (self.channels, self.version) = (Channels::from_json(base.state.get())?, base.version);
         } else if let Some(patch) = body.event.patch() {
-            let wrote = matches!(body.event, Event::Node(_));
+            let wrote = matches!(body.event, RecordEvent::Node(_));
             if let Some(what) = self.reducers(patch)?.filter(|_| wrote) {
                 return Ok(Some(at(what)));
             }
             self.channels.apply(patch)?;
         }
-        let Event::Node(nodes) = &body.event else {
+        let RecordEvent::Node(nodes) = &body.event else {
             self.machine.absorb(&body.event)?;
             return Ok(None);
         };
@@ -163,7 +167,7 @@ impl<'a, S: State> Replay<'a, S> {
                 return Ok(Some(Divergence { node, visit, ..at(what) }));
             }
             let alone = NodesDone { done: vec![done.clone()], patch: Patch::default() };
-            self.machine.absorb(&Event::Node(alone))?;
+            self.machine.absorb(&RecordEvent::Node(alone))?;
         }
         Ok(None)
     }
@@ -264,15 +268,15 @@ fn differs(recorded: &NodeDone, today: &NodeDone) -> Option<String> {
             recorded.settled, today.settled
         ));
     }
-    let end = |end: &Option<End>| match end {
+    let end = |end: &Option<RunEnd>| match end {
         None => "continues".to_owned(),
-        Some(End::Completed) => "is complete".to_owned(),
-        Some(End::Failed(Failure { kind, .. })) => format!("fails ({kind:?})"),
+        Some(RunEnd::Completed) => "is complete".to_owned(),
+        Some(RunEnd::Failed(Failure { kind, .. })) => format!("fails ({kind:?})"),
     };
     // An operator's retry went past this limit, so the replay does not repeat the decision.
     let past_limit = matches!(
         &today.end,
-        Some(End::Failed(Failure {
+        Some(RunEnd::Failed(Failure {
             kind: FailureKind::MaxVisits | FailureKind::MaxSteps | FailureKind::Replan,
             ..
         }))

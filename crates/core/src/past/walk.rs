@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::plan::Plan;
+use crate::graph::plan::GraphPlan;
 use crate::id::{HeadRef, RunKey, Seq};
-use crate::record::body::Body;
+use crate::record::body::RecordBody;
 use crate::record::{Record, RecordHeader, codec};
 use crate::state::Secrets;
 use crate::store::{At, CheckpointStore, HeaderRange, Listing, Order, Page, Paged};
@@ -57,7 +57,7 @@ pub(crate) async fn folded_at(
     store: &dyn CheckpointStore,
     run: &RunKey,
     at: At,
-    plan: Option<&Arc<Plan>>,
+    plan: Option<&Arc<GraphPlan>>,
 ) -> Result<ReplayedRun> {
     let records = store.load(run, at).await?.ok_or_else(|| missing(run))?;
     fold(run, &records, plan)
@@ -128,7 +128,7 @@ pub(crate) async fn segment_records(
 
 /// Returns whether a segment follows the end of the previous one. It does not follow if the run was pruned between the two reads. The earlier
 /// records are then gone, and the segment starts with its own base.
-pub(crate) fn goes_on(before: Option<HeadRef>, first: &RecordHeader) -> bool {
+pub(crate) fn is_continuous(before: Option<HeadRef>, first: &RecordHeader) -> bool {
     before.is_none_or(|last| first.seq == last.seq.next() && first.prev == Some(last.id))
 }
 
@@ -137,7 +137,7 @@ pub(crate) async fn segment(
     store: &dyn CheckpointStore,
     run: &RunKey,
     end: Seq,
-) -> Result<Vec<(RecordHeader, Body)>> {
+) -> Result<Vec<(RecordHeader, RecordBody)>> {
     let records = segment_records(store, run, end).await?;
     let decode = |record: Record| {
         record.verify(run)?;

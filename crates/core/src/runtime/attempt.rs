@@ -59,7 +59,7 @@ struct AttemptClosing<S: State> {
 }
 
 /// The future of one attempt. It is spawned directly: an async block around it would reserve its size twice.
-pub(crate) struct Attempt<S: State> {
+pub(crate) struct AttemptFuture<S: State> {
     /// `None` once the node has ended. The node's future is dropped before its end is reported.
     work: Option<Work<S>>,
     had_a_turn: bool,
@@ -76,7 +76,7 @@ pub(crate) struct Attempt<S: State> {
     meter: AttemptMeter,
 }
 
-impl<S: State> Attempt<S> {
+impl<S: State> AttemptFuture<S> {
     pub(crate) fn new(
         work: Work<S>,
         (attempts, timeout): (u32, Option<Duration>),
@@ -101,7 +101,7 @@ impl<S: State> Attempt<S> {
     }
 }
 
-impl<S: State> Future for Attempt<S> {
+impl<S: State> Future for AttemptFuture<S> {
     type Output = EndedAttempt<S>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -131,7 +131,7 @@ impl<S: State> Future for Attempt<S> {
                 None => update,
             }),
             Ok(Poll::Ready(Err(error))) => {
-                this.scope.transactions.note_failure(&error);
+                this.scope.transactions.check_conflict(&error);
                 failed(&error)
             }
             Ok(Poll::Pending) => {
@@ -151,7 +151,7 @@ impl<S: State> Future for Attempt<S> {
             }
             Err(panic) => {
                 let failure = Failure::new(FailureKind::Panic, format!("panicked: {}", panic_text(&*panic)));
-                let fatal = this.scope.lacks.load(Ordering::Relaxed);
+                let fatal = this.scope.lacks_resource.load(Ordering::Relaxed);
                 AttemptEnd::Failed { failure, fatal, retry_after: None, unfinished: false }
             }
         };
@@ -176,7 +176,7 @@ impl<S: State> Future for Attempt<S> {
     }
 }
 
-impl<S: State> Attempt<S> {
+impl<S: State> AttemptFuture<S> {
     /// Is ready while this process certainly owns a run whose work must not be repeated. A process that was suspended notices here, before the
     /// work continues.
     ///
@@ -212,7 +212,7 @@ impl<S: State> Attempt<S> {
     }
 }
 
-impl<S: State> Drop for Attempt<S> {
+impl<S: State> Drop for AttemptFuture<S> {
     fn drop(&mut self) {
         self.scope.end();
         if self.meter.is_on() {
@@ -233,7 +233,7 @@ fn failed<S: State>(error: &NodeError) -> AttemptEnd<S> {
         }
         _ => FailureKind::Node,
     };
-    let mut failure = Failure::of(kind, error.source());
+    let mut failure = Failure::from_error(kind, error.source());
     failure.not_done = error.is_not_done();
     AttemptEnd::Failed {
         failure,

@@ -22,7 +22,7 @@ use crate::graph::RetryPolicy;
 use crate::id::{ExecutorId, IdSource, RandomIds};
 use crate::node::Resources;
 use crate::past::retention::RetentionPolicy;
-use crate::store::{Bounded, CheckpointStore};
+use crate::store::{CheckpointStore, TimeLimitedStore};
 use crate::telemetry::{Telemetry, TraceContext};
 
 /// The default limit of a record's body, in bytes.
@@ -122,13 +122,13 @@ impl RuntimeBuilder {
     /// order for each run and topic. A process without a sink for a topic leaves its messages to other processes. A process that
     /// [serves](crate::runtime::Runtime::serve) a workflow also delivers the messages of runs that are idle or ended in another process.
     #[must_use]
-    pub fn outlet(self, topic: impl Into<String>, outlet: impl OutboxSink) -> Self {
-        self.outlet_with(topic, outlet, RETRY)
+    pub fn sink(self, topic: impl Into<String>, outlet: impl OutboxSink) -> Self {
+        self.sink_with(topic, outlet, RETRY)
     }
 
     /// Registers a sink like [`outlet`](Self::outlet), with this retry policy. A message is set aside after its last attempt.
     #[must_use]
-    pub fn outlet_with(
+    pub fn sink_with(
         mut self,
         topic: impl Into<String>,
         outlet: impl OutboxSink,
@@ -392,7 +392,7 @@ impl RuntimeBuilder {
 
     /// Adds the time limit to every store call.
     fn bounded(mut self) -> Self {
-        self.store = Arc::new(Bounded::new(self.store, Arc::clone(&self.clock), self.store_timeout));
+        self.store = Arc::new(TimeLimitedStore::new(self.store, Arc::clone(&self.clock), self.store_timeout));
         self
     }
 

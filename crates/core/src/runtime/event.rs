@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
-use super::watch::{Feeds, StreamRelay};
+use super::watch::{RunFeeds, StreamRelay};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, NodeName, RunKey, Seq, Visit};
 use crate::past::Verdict;
@@ -141,7 +141,7 @@ pub(crate) struct Subscribers {
     /// The number of subscribers and watched runs.
     count: Arc<AtomicUsize>,
     /// The watchers of single runs.
-    pub(crate) feeds: Arc<Feeds>,
+    pub(crate) feeds: Arc<RunFeeds>,
     /// The relay of stream chunks to and from other processes.
     pub(crate) relayed: Arc<StreamRelay>,
 }
@@ -151,7 +151,7 @@ impl Subscribers {
     pub(crate) fn new(lag: usize) -> Self {
         let count = Arc::default();
         let relayed = Arc::default();
-        let feeds = Arc::new(Feeds::new(Arc::clone(&count), Arc::clone(&relayed)));
+        let feeds = Arc::new(RunFeeds::new(Arc::clone(&count), Arc::clone(&relayed)));
         Self { sender: OnceLock::new(), lag, count, feeds, relayed }
     }
 
@@ -161,7 +161,7 @@ impl Subscribers {
             return;
         }
         let event = event();
-        self.feeds.hear(run, &event);
+        self.feeds.publish_event(run, &event);
         if let Some(sender) = self.sender.get().filter(|sender| sender.receiver_count() > 0) {
             // The last subscriber may just have left.
             let _ = sender.send(RunEvent { run: run.clone(), event });
@@ -174,22 +174,22 @@ impl Subscribers {
     }
 
     /// Subscribes to the events of all runs.
-    pub(crate) fn subscribe(&self) -> Events {
+    pub(crate) fn subscribe(&self) -> EventSubscription {
         self.count.fetch_add(1, Ordering::Release);
         let sender = self.sender.get_or_init(|| broadcast::channel(self.lag).0);
-        Events { receiver: sender.subscribe(), subscribers: Arc::clone(&self.count) }
+        EventSubscription { receiver: sender.subscribe(), subscribers: Arc::clone(&self.count) }
     }
 }
 
 /// A subscription to the events of all runs in this process. [`Runtime::watch`](super::Runtime::watch) follows one run in any process.
 #[derive(Debug)]
-pub struct Events {
+pub struct EventSubscription {
     receiver: broadcast::Receiver<RunEvent>,
     /// The number of subscribers, this one included.
     subscribers: Arc<AtomicUsize>,
 }
 
-impl Events {
+impl EventSubscription {
     /// Waits for the next event. `Ok(None)` means that this subscriber lagged and missed some.
     ///
     /// # Errors
@@ -217,7 +217,7 @@ impl Drop for Subscribers {
     }
 }
 
-impl Drop for Events {
+impl Drop for EventSubscription {
     fn drop(&mut self) {
         self.subscribers.fetch_sub(1, Ordering::Release);
     }

@@ -41,7 +41,7 @@ pub struct LeftRun {
 /// A change of a run by this process, for libraries that track runs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum RunNews {
+pub enum RunChange {
     /// The run is no longer driven in this process.
     Left(LeftRun),
     /// A verb of this process paused the run until it gets a slot of its [queue](super::queue_of).
@@ -98,7 +98,7 @@ impl Runtime {
     }
 
     /// Returns the polling intervals of this runtime.
-    pub fn pace(&self) -> PollIntervals {
+    pub fn poll_intervals(&self) -> PollIntervals {
         let limits = &self.shared().limits;
         PollIntervals { look: limits.sweep, poll: self.shared().poll(), rest_after: limits.release_after }
     }
@@ -166,7 +166,7 @@ impl Runtime {
     /// Returns why this process failed to claim a run, if it tried.
     #[doc(hidden)]
     pub fn claim_failure(&self, run: &RunKey) -> Option<Error> {
-        self.shared().recovery.why(run)
+        self.shared().recovery.claim_failure(run)
     }
 
     /// Returns whether this process has all of these [tags](super::RuntimeBuilder::tags).
@@ -175,7 +175,7 @@ impl Runtime {
     }
 
     /// Returns a stream of the changes that this process makes to runs from now on, in their order.
-    pub fn news(&self) -> UnboundedReceiver<RunNews> {
+    pub fn run_changes(&self) -> UnboundedReceiver<RunChange> {
         self.shared().registry.news()
     }
 

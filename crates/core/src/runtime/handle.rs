@@ -51,7 +51,7 @@ pub struct RunHandle<S: State> {
 
 /// The idle runs for which a watch keeps waiting.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rest {
+enum IdleTolerance {
     /// None: an idle run is an outcome.
     Any,
     /// Runs that are due: a process that serves the workflow claims them.
@@ -162,18 +162,18 @@ impl<S: State> RunHandle<S> {
     pub async fn wait(&self) -> Result<Outcome<S>> {
         match &self.link {
             OutcomeSource::Here(ended) => self.wait_here(ended, &self.has_told).await,
-            OutcomeSource::Elsewhere => self.watch(Rest::Any).await,
+            OutcomeSource::Elsewhere => self.watch(IdleTolerance::Any).await,
             OutcomeSource::Queued(taken) => {
                 let mut taken = taken.clone();
                 let taken = tokio::select! {
                     biased;
                     taken = taken.wait_for(Option::is_some) => taken.ok().and_then(|taken| taken.clone()),
                     // Another process may claim or cancel the run first.
-                    outcome = self.watch(Rest::Any) => return outcome,
+                    outcome = self.watch(IdleTolerance::Any) => return outcome,
                 };
                 match taken {
                     // The room went to a new run under the same id.
-                    Some(Ok(handle)) if !self.is_of_life_of(&handle) => Err(self.began_anew()),
+                    Some(Ok(handle)) if !self.is_of_life_of(&handle) => Err(self.replaced_error()),
                     Some(Ok(handle)) => match &handle.link {
                         OutcomeSource::Here(ended) => handle.wait_here(ended, &self.has_told).await,
                         _ => Box::pin(handle.wait()).await,
@@ -185,7 +185,7 @@ impl<S: State> RunHandle<S> {
                         let outcome = self.outcome(head.ok().flatten().as_ref()).await;
                         Ok(outcome.ok().flatten().unwrap_or(Outcome::Released))
                     }
-                    None => self.watch(Rest::Any).await,
+                    None => self.watch(IdleTolerance::Any).await,
                 }
             }
         }
@@ -208,7 +208,7 @@ impl<S: State> RunHandle<S> {
             Ok(_) => !is_past || end.head.is_none() || self.is_at(end.head).await?,
             Err(_) => !(end.has_begun && has_told.swap(true, Ordering::Relaxed)),
         };
-        if is_current { Result::clone(&end.outcome) } else { self.watch(Rest::Any).await }
+        if is_current { Result::clone(&end.outcome) } else { self.watch(IdleTolerance::Any).await }
     }
 
     /// Returns whether this is the last record of the run.
@@ -253,12 +253,12 @@ impl<S: State> RunHandle<S> {
                 Err(error) if error.kind() == ErrorKind::Fenced => {}
                 Err(error) => return Err(error),
             }
-            outcome = self.watch(Rest::NotDue).await;
+            outcome = self.watch(IdleTolerance::NotDue).await;
         }
     }
 
     /// Follows a run that another process drives.
-    async fn watch(&self, rest: Rest) -> Result<Outcome<S>> {
+    async fn watch(&self, rest: IdleTolerance) -> Result<Outcome<S>> {
         let clock = &self.shared.clock;
         // The time since which it has had no driver, and its last record then.
         let mut left = None;
@@ -267,13 +267,13 @@ impl<S: State> RunHandle<S> {
             let head = self.shared.committer.read(|| self.shared.store.head(&self.run)).await?;
             let head = head.ok_or_else(|| missing(&self.run))?;
             if self.started.is_some_and(|started| started != (head.facts.created, head.facts.input)) {
-                return Err(self.began_anew());
+                return Err(self.replaced_error());
             }
-            let is_due = rest == Rest::NotDue
+            let is_due = rest == IdleTolerance::NotDue
                 && head.status == RunStatus::InProgress
                 && head.wake_at.is_some_and(|at| at <= clock.now());
             if !is_due && let Some(outcome) = self.outcome(Some(&head)).await? {
-                self.shared.admission.leave(&self.run, &head.facts);
+                self.shared.admission.remove_waiting(&self.run, &head.facts);
                 return Ok(outcome);
             }
             // A run in line here gets room in time. Lines of other processes are unknown.
@@ -290,7 +290,8 @@ impl<S: State> RunHandle<S> {
                 self.warn_unserved(&head.facts);
             }
             if left_for > self.shared.limits.heartbeat_ttl {
-                if let Some(error) = self.shared.recovery.why(&self.run).filter(|error| !error.is_retryable())
+                if let Some(error) =
+                    self.shared.recovery.claim_failure(&self.run).filter(|error| !error.is_retryable())
                 {
                     return Err(error);
                 }
@@ -329,8 +330,8 @@ impl<S: State> RunHandle<S> {
         let loaded =
             self.shared.committer.read(|| load::load(&*self.shared.store, &self.graph, &self.run)).await?;
         let machine = &loaded.folded.machine;
-        if self.life.is_some_and(|life| life != machine.life()) {
-            return Err(self.began_anew());
+        if self.life.is_some_and(|life| life != machine.generation()) {
+            return Err(self.replaced_error());
         }
         // It may have continued since.
         let rests = machine.status() != RunStatus::InProgress || machine.wake().is_some();
@@ -343,7 +344,7 @@ impl<S: State> RunHandle<S> {
             && self.started.zip(other.started).is_none_or(|(one, other)| one == other)
     }
 
-    fn began_anew(&self) -> Error {
+    fn replaced_error(&self) -> Error {
         let message = "the run was purged, and its id was started again; get a new handle";
         Error::new(ErrorKind::NotFound, message).with_run(&self.run)
     }

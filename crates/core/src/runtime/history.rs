@@ -87,7 +87,11 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    pub async fn shown_at(&self, run: &RunKey, at: impl Into<Position>) -> Result<serde_json::Value> {
+    pub async fn redacted_state_at(
+        &self,
+        run: &RunKey,
+        at: impl Into<Position>,
+    ) -> Result<serde_json::Value> {
         let at = at.into().find(&**self.store(), run).await?;
         past::shown_at(&**self.store(), run, at).await
     }
@@ -524,7 +528,7 @@ impl Runtime {
                 match shared.purge(&run, expected.or(seen)).await {
                     // A record since the check may hold a waiting outbox message or an active child.
                     Err(error) if error.kind() == ErrorKind::Conflict && expected.is_none() => {
-                        races.lost(&run).await?;
+                        races.count_conflict(&run).await?;
                     }
                     purged => return purged,
                 }

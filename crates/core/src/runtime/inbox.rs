@@ -62,7 +62,7 @@ pub(crate) fn check_room(machine: &Machine, what: &SignalKind, most: usize) -> R
 
 /// Returns the waiting messages, oldest first.
 pub(crate) fn inbox(machine: &Machine) -> Vec<Message> {
-    let message = |message: &crate::record::pause::Message| Message {
+    let message = |message: &crate::record::pause::MessageRecord| Message {
         number: message.number,
         body: message.body.get().to_owned(),
         by: message.by.clone(),

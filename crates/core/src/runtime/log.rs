@@ -12,7 +12,7 @@ use crate::engine::fold::ReplayedRun;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, ExecutorId, HeadRef, IdSource, NodeName, RecordId, RunKey, Seq, Visit};
-use crate::record::body::{Base, Event};
+use crate::record::body::{RecordBase, RecordEvent};
 use crate::record::{FORMAT, Record, RecordHeader, RunFacts, RunStatus, codec};
 use crate::store::RunAppend;
 
@@ -78,14 +78,14 @@ impl LogWriter {
     /// [`ErrorKind::TooLarge`] or [`ErrorKind::Invalid`]. The log is unchanged.
     pub(crate) fn record(
         &mut self,
-        event: &Event,
+        event: &RecordEvent,
         options: RecordOptions,
         machine: &Machine,
         state: impl FnOnce() -> Result<Box<RawValue>>,
     ) -> Result<Record> {
         let base = if options.base {
             Some(self.base(machine, state)?)
-        } else if self.bases.is_time_to_look() && !machine.status().is_finished() {
+        } else if self.bases.is_check_due() && !machine.status().is_finished() {
             let base = self.base(machine, state)?;
             let weight = base.state.get().len() + base.machine.get().len();
             self.bases.is_due(weight as u64).then_some(base)
@@ -102,7 +102,7 @@ impl LogWriter {
     /// Returns the errors of [`record`](Self::record).
     pub(crate) fn begin(
         &mut self,
-        event: &Event,
+        event: &RecordEvent,
         machine: &Machine,
         state: Box<RawValue>,
         release: bool,
@@ -120,21 +120,21 @@ impl LogWriter {
     /// [`ErrorKind::Invalid`] if the record cannot be encoded.
     pub(crate) fn record_without_base(
         &mut self,
-        event: &Event,
+        event: &RecordEvent,
         options: RecordOptions,
         machine: &Machine,
     ) -> Result<Record> {
         let record = self.seal(event, options, machine, None)?;
-        self.bases.put_off();
+        self.bases.postpone_check();
         Ok(record)
     }
 
     fn seal(
         &mut self,
-        event: &Event,
+        event: &RecordEvent,
         options: RecordOptions,
         machine: &Machine,
-        base: Option<&Base>,
+        base: Option<&RecordBase>,
     ) -> Result<Record> {
         let now = self.clock.now();
         let body = codec::encode(event, base)?;
@@ -169,16 +169,16 @@ impl LogWriter {
         self.head = Some(record.header.head());
         match base {
             Some(_) => self.bases.wrote_base(bytes),
-            None => self.bases.wrote(bytes),
+            None => self.bases.record_written(bytes),
         }
         Ok(record)
     }
 
     /// Creates a base.
-    fn base(&self, machine: &Machine, state: impl FnOnce() -> Result<Box<RawValue>>) -> Result<Base> {
+    fn base(&self, machine: &Machine, state: impl FnOnce() -> Result<Box<RawValue>>) -> Result<RecordBase> {
         let (state, machine) = (state()?, machine.snapshot()?);
         check_size(&state, self.max_body).map_err(|error| error.with_run(&self.run))?;
-        Ok(Base { state, machine, version: self.state_version })
+        Ok(RecordBase { state, machine, version: self.state_version })
     }
 }
 

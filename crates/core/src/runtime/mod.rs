@@ -28,21 +28,21 @@ pub use self::builder::RuntimeBuilder;
 pub use self::children::{
     ChildError, ChildFailure, ChildHandle, ChildRequest, ChildrenRequest, OnParentEnd, SpawnRequest,
 };
-pub use self::event::{Event, Events, RunEvent};
-pub use self::extension::{LeftRun, PollIntervals, RunNews, WeakRuntime};
+pub use self::event::{Event, EventSubscription, RunEvent};
+pub use self::extension::{LeftRun, PollIntervals, RunChange, WeakRuntime};
 pub use self::fleet::{RunLimits, StalledRun, SweeperOptions};
 pub use self::handle::RunHandle;
 pub use self::inbox::Message;
 pub use self::outcome::Outcome;
 pub use self::post::{OutboxMessage, OutboxSink, SinkError};
 pub use self::requests::{
-    BulkReport, BulkRequest, CellNews, DriveRequest, EditRequest, ForkRequest, RepeatedEffect, ResumeRequest,
-    RunsRequest, SendRequest, SignalRequest, StartRequest, StartWithin, StateCell, TransactionalStart,
-    is_internal_label, is_spared, is_system, queue_hold, queue_of,
+    BulkReport, BulkRequest, CellChanges, DriveRequest, EditRequest, ForkRequest, RepeatedEffect,
+    ResumeRequest, RunsRequest, SendRequest, SignalRequest, StartRequest, StartWithin, StateCell,
+    TransactionalStart, is_internal_label, is_skipped_in_bulk, is_system, queue_name, queue_pause_reason,
 };
 pub use self::runtime::Runtime;
 pub use self::watch::{
-    Chunk, Live, Recorded, RunsCursor, RunsWatch, RunsWatchRequest, SseFrames, StreamWriter, Watch,
+    Chunk, LiveEvent, RecordedEvent, RunsCursor, RunsWatch, RunsWatchRequest, SseFrames, StreamWriter, Watch,
     WatchCursor, WatchEvent, WatchEventKind, WatchKind, WatchRequest,
 };
 pub use crate::past::{

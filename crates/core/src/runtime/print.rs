@@ -118,7 +118,7 @@ impl<'de> Visitor<'de> for CanonicalJson<'_> {
         // For duplicate keys, the last entry wins.
         let mut entries: BTreeMap<Cow<'de, str>, Range<usize>> = BTreeMap::new();
         let mut in_order = true;
-        while let Some(key) = map.next_key_seed(Key)? {
+        while let Some(key) = map.next_key_seed(EntryKey)? {
             in_order &= entries.last_key_value().is_none_or(|(last, _)| *last < key);
             let from = out.len();
             match &key {
@@ -144,9 +144,9 @@ impl<'de> Visitor<'de> for CanonicalJson<'_> {
 }
 
 /// The key of an entry, borrowed if the input contains it verbatim.
-struct Key;
+struct EntryKey;
 
-impl<'de> DeserializeSeed<'de> for Key {
+impl<'de> DeserializeSeed<'de> for EntryKey {
     type Value = Cow<'de, str>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -154,7 +154,7 @@ impl<'de> DeserializeSeed<'de> for Key {
     }
 }
 
-impl<'de> Visitor<'de> for Key {
+impl<'de> Visitor<'de> for EntryKey {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,7 +7,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 
 use super::children::ChildStarts;
-use super::extension::{LeftRun, RunNews};
+use super::extension::{LeftRun, RunChange};
 use super::shared::{DriverCommand, StopSignal};
 use crate::compact::queue::{Receiver, Sender, queue};
 use crate::error::{Error, ErrorKind, Result};
@@ -26,7 +26,7 @@ pub(crate) struct DriverRegistry {
     /// The pending child starts of nodes in this process.
     pub(crate) starts: ChildStarts,
     /// Libraries that receive this process's changes of runs.
-    listeners: Mutex<Vec<UnboundedSender<RunNews>>>,
+    listeners: Mutex<Vec<UnboundedSender<RunChange>>>,
     doubts: Mutex<UnknownOutcomes>,
 }
 
@@ -61,7 +61,7 @@ impl UnknownOutcomes {
     }
 
     /// Removes the entries of a run before this number.
-    pub(crate) fn forget(&mut self, run: &RunKey, before: u64) {
+    pub(crate) fn remove_before(&mut self, run: &RunKey, before: u64) {
         self.open.retain(|number, doubted| *number >= before || doubted != run);
     }
 }
@@ -86,7 +86,7 @@ impl DriverRegistry {
     }
 
     /// Returns the starts and claims with unknown outcome.
-    pub(crate) fn doubts(&self) -> MutexGuard<'_, UnknownOutcomes> {
+    pub(crate) fn lock_unknown_outcomes(&self) -> MutexGuard<'_, UnknownOutcomes> {
         self.doubts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,18 +108,18 @@ impl DriverRegistry {
     }
 
     /// Removes the driver of a run.
-    pub(crate) fn leave(&self, left: &LeftRun) {
+    pub(crate) fn unregister(&self, left: &LeftRun) {
         self.active().remove(&left.run);
         self.count.send_modify(|count| *count -= 1);
-        self.publish(|| RunNews::Left(left.clone()));
+        self.publish(|| RunChange::Left(left.clone()));
     }
 
-    fn listeners(&self) -> MutexGuard<'_, Vec<UnboundedSender<RunNews>>> {
+    fn listeners(&self) -> MutexGuard<'_, Vec<UnboundedSender<RunChange>>> {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a stream of this process's changes of runs from now on.
-    pub(crate) fn news(&self) -> UnboundedReceiver<RunNews> {
+    pub(crate) fn news(&self) -> UnboundedReceiver<RunChange> {
         let (listener, news) = mpsc::unbounded_channel();
         self.listeners().push(listener);
         news
@@ -131,7 +131,7 @@ impl DriverRegistry {
     }
 
     /// Sends news to the libraries that receive them.
-    pub(crate) fn publish(&self, news: impl Fn() -> RunNews) {
+    pub(crate) fn publish(&self, news: impl Fn() -> RunChange) {
         self.listeners().retain(|listener| listener.send(news()).is_ok());
     }
 
@@ -188,7 +188,7 @@ mod tests {
         let _other = registry.enter(&run("b"), true).unwrap();
         assert_eq!(*count.borrow(), 2);
         drop(first);
-        registry.leave(&LeftRun { run: run("a"), facts: None, ended_at: None });
+        registry.unregister(&LeftRun { run: run("a"), facts: None, ended_at: None });
         assert!(registry.driver(&run("a")).is_none() && registry.driver(&run("b")).is_some());
         assert!(registry.enter(&run("a"), false).is_ok());
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::RuntimeBuilder;
-use super::event::Events;
+use super::event::EventSubscription;
 use super::fleet::life;
 use super::fleet::recovery::{self, StalledRun};
 use super::inbox::{Message, inbox};
@@ -462,7 +462,7 @@ impl Runtime {
 
     /// Returns the events of all runs in this process from now on. Events may concern work that a crash undoes, and a slow subscriber misses
     /// some. For certainty, [`watch`](Self::watch) a run.
-    pub fn events(&self) -> Events {
+    pub fn events(&self) -> EventSubscription {
         self.shared.subscribe()
     }
 

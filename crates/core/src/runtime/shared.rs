@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::committer::Committer;
-use super::event::{Event, Events, Subscribers};
-use super::extension::{Extensions, LeftRun, RunNews};
+use super::event::{Event, EventSubscription, Subscribers};
+use super::extension::{Extensions, LeftRun, RunChange};
 use super::fleet::admission::{AdmissionControl, RunLimits, RunPermit};
 use super::fleet::heartbeat::HeartbeatMonitor;
 use super::fleet::life::{self, ClaimId};
@@ -19,7 +19,7 @@ use super::log::LogWriter;
 use super::post::OutboxRegistry;
 use super::registry::DriverRegistry;
 use super::tasks::spawn;
-use super::watch::{Feeds, StreamRelay};
+use super::watch::{RunFeeds, StreamRelay};
 use crate::ask::Answerer;
 use crate::clock::Clock;
 use crate::compact::queue::{Receiver, Sender};
@@ -139,12 +139,12 @@ pub(crate) struct RuntimeInner {
     pub(crate) limits: RuntimeLimits,
     pub(crate) services: AppServices,
     pub(crate) recovery: Arc<Recovery>,
-    pub(crate) resting: IdleRunCache,
+    pub(crate) idle_runs: IdleRunCache,
     pub(crate) admission: Arc<AdmissionControl>,
     subscribers: Subscribers,
     pub(crate) registry: DriverRegistry,
     /// Whether the store sends notices. Polls then only cover missed notices.
-    pub(crate) hears: AtomicBool,
+    pub(crate) has_notices: AtomicBool,
 }
 
 impl RuntimeInner {
@@ -173,11 +173,11 @@ impl RuntimeInner {
             limits,
             services,
             recovery: Arc::new(Recovery::new(limits.recovered_bytes)),
-            resting: IdleRunCache::default(),
+            idle_runs: IdleRunCache::default(),
             admission: AdmissionControl::new(run_limits),
             subscribers: Subscribers::new(events),
             registry: DriverRegistry::default(),
-            hears: AtomicBool::new(false),
+            has_notices: AtomicBool::new(false),
         }
     }
 
@@ -213,7 +213,7 @@ impl RuntimeInner {
     }
 
     /// Subscribes to the events of all runs.
-    pub(crate) fn subscribe(&self) -> Events {
+    pub(crate) fn subscribe(&self) -> EventSubscription {
         self.subscribers.subscribe()
     }
 
@@ -223,7 +223,7 @@ impl RuntimeInner {
     }
 
     /// Returns the watchers of runs.
-    pub(crate) fn feeds(&self) -> &Arc<Feeds> {
+    pub(crate) fn feeds(&self) -> &Arc<RunFeeds> {
         &self.subscribers.feeds
     }
 
@@ -273,7 +273,7 @@ impl RuntimeInner {
     ///
     /// [`ErrorKind::Unavailable`] while heartbeats are lost.
     pub(crate) fn may_start(&self, run: &RunKey) -> Result<(u64, u64)> {
-        self.heartbeat.present().map_err(|error| error.with_run(run))
+        self.heartbeat.check_alive().map_err(|error| error.with_run(run))
     }
 
     /// Waits until a pending start or claim in this process has an outcome. Returns whether this process drives the run.
@@ -312,7 +312,7 @@ impl RuntimeInner {
 
     /// Returns the poll interval of active runs.
     pub(crate) fn poll(&self) -> Duration {
-        match self.hears.load(Ordering::Relaxed) {
+        match self.has_notices.load(Ordering::Relaxed) {
             true => self.limits.poll.saturating_mul(HEARING),
             false => self.limits.poll,
         }
@@ -320,7 +320,7 @@ impl RuntimeInner {
 
     /// Returns the poll interval of a watched run's log, next to notices.
     pub(crate) fn watch_pause(&self) -> Duration {
-        match self.hears.load(Ordering::Relaxed) {
+        match self.has_notices.load(Ordering::Relaxed) {
             true => self.poll(),
             false => WATCH,
         }
@@ -350,14 +350,14 @@ impl RuntimeInner {
         };
         let head = head.filter(|head| expected.is_none_or(|expected| expected == head.head()));
         // A new run may use the id before the reply arrives.
-        let next = self.registry.doubts().next();
+        let next = self.registry.lock_unknown_outcomes().next();
         let purged = self.store.purge(run, expected).await?;
-        self.resting.forget(run);
+        self.idle_runs.remove(run);
         if purged.records > 0 {
-            self.registry.doubts().forget(run, next);
+            self.registry.lock_unknown_outcomes().remove_before(run, next);
         }
         if let Some(facts) = head.map(|head| Arc::new(head.facts)) {
-            self.registry.publish(|| RunNews::Purged { run: run.clone(), facts: Arc::clone(&facts) });
+            self.registry.publish(|| RunChange::Purged { run: run.clone(), facts: Arc::clone(&facts) });
         }
         Ok(purged)
     }
@@ -406,29 +406,29 @@ impl DriverRegistration {
     ///
     /// The errors of [`Committer::append`]; [`ErrorKind::Unavailable`] once heartbeats are lost. The run is deregistered then.
     pub(crate) async fn claim(mut self, append: RunAppend, tenure: ClaimId) -> Result<(Self, HeadRef)> {
-        self.owe(Some(tenure));
+        self.expect_claim(Some(tenure));
         match self.shared.committer.append(append.clone(), Some(self.term)).await {
             Ok(durable) => Ok((self, durable)),
             Err(error) => {
-                self.owe(None);
+                self.expect_claim(None);
                 let shared = Arc::clone(&self.shared);
                 drop(self);
-                Err(life::refused(&shared, append, tenure, &error))
+                Err(life::claim_error(&shared, append, tenure, &error))
             }
         }
     }
 
     /// Sets the tenure under which the log may give the run to this executor before it has a driver. Unless the caller resets it, dropping this
     /// releases the run, also after a panic of the start or claim.
-    pub(crate) fn owe(&mut self, tenure: Option<ClaimId>) {
+    pub(crate) fn expect_claim(&mut self, tenure: Option<ClaimId>) {
         self.owed = tenure;
     }
 }
 
 impl Drop for DriverRegistration {
     fn drop(&mut self) {
-        self.shared.registry.leave(&self.left);
-        self.shared.recovery.left();
+        self.shared.registry.unregister(&self.left);
+        self.shared.recovery.notify_ended();
         // Only a driver knows the facts of its run. The run may have ended before the driver received this command.
         while let Some(control) = self.control.try_recv().filter(|_| self.left.facts.is_some()) {
             if let DriverCommand::Begun(reply) = control {
@@ -438,7 +438,7 @@ impl Drop for DriverRegistration {
         }
         if let Some(tenure) = self.owed {
             let why = Error::new(ErrorKind::Closed, "it panicked before it drove the run");
-            life::let_go(&Arc::downgrade(&self.shared), &self.left.run, tenure, &why);
+            life::release_failed_run(&Arc::downgrade(&self.shared), &self.left.run, tenure, &why);
         }
     }
 }

@@ -25,7 +25,7 @@ const LONG: u32 = 10;
 ///
 /// A store that never answers would stop a run forever while its process counts as alive, so that no other process claims the run. At the timeout
 /// the call is dropped, and its error follows the store contract for dropped futures.
-pub(crate) struct Bounded {
+pub(crate) struct TimeLimitedStore {
     store: Arc<dyn CheckpointStore>,
     clock: Arc<dyn Clock>,
     bound: Duration,
@@ -33,7 +33,7 @@ pub(crate) struct Bounded {
     meter: StoreMeter,
 }
 
-impl Bounded {
+impl TimeLimitedStore {
     pub(crate) fn new(store: Arc<dyn CheckpointStore>, clock: Arc<dyn Clock>, bound: Duration) -> Self {
         let name = store.capabilities().name;
         Self { store, clock, bound, name, meter: StoreMeter::new(name) }
@@ -83,7 +83,7 @@ fn unanswered(operation: Operation, kind: ErrorKind, bound: Duration) -> Error {
     Error::new(kind, message).with_operation(operation.name())
 }
 
-impl fmt::Debug for Bounded {
+impl fmt::Debug for TimeLimitedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.store.fmt(f)
     }
@@ -91,7 +91,7 @@ impl fmt::Debug for Bounded {
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl CheckpointStore for Bounded {
+impl CheckpointStore for TimeLimitedStore {
     async fn setup(&self) -> Result<()> {
         self.long(Operation::Setup, self.store.setup()).await
     }
@@ -179,7 +179,7 @@ impl CheckpointStore for Bounded {
     delegate! { |this| this.store; capabilities, part, relay, subscribe }
 }
 
-impl Bounded {
+impl TimeLimitedStore {
     fn transactions_inside(&self) -> Result<&dyn Transactions> {
         let missing = || Error::new(ErrorKind::Unsupported, "the store has no transactions");
         self.store.transactions().ok_or_else(missing)
@@ -187,7 +187,7 @@ impl Bounded {
 }
 
 #[async_trait]
-impl Transactions for Bounded {
+impl Transactions for TimeLimitedStore {
     async fn begin(&self, run: &RunKey) -> Result<AnyTransaction> {
         let begin = self.transactions_inside()?.begin(run);
         let begun = self.call(Operation::Begin, ErrorKind::Unavailable, begin);
@@ -213,7 +213,7 @@ impl Transactions for Bounded {
         written
     }
 
-    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
-        self.store.transactions().is_some_and(|inner| inner.gave_way(error))
+    fn is_transient(&self, error: &(dyn StdError + 'static)) -> bool {
+        self.store.transactions().is_some_and(|inner| inner.is_transient(error))
     }
 }

@@ -2,10 +2,10 @@
 
 mod bounded;
 
-pub(crate) use bounded::Bounded;
+pub(crate) use bounded::TimeLimitedStore;
 pub use ferrata_store::{
     Anchor, AnyTransaction, At, Capabilities, CheckpointStore, Cursor, Database, HeaderRange, Headers,
-    Listing, MOST_SAID, MemoryStore, Notice, Notices, Order, Page, Paged, PruneCut, Relay, Removed,
-    Resealing, RunAppend, RunFilter, RunHead, RunPlace, RunQuery, Texts, Transactions, check_append,
-    check_prune, check_said, delegate, is_news, is_repeat,
+    Listing, MAX_TEXT_BYTES, MemoryStore, Notice, Notices, Order, Page, Paged, PruneCut, Relay, RelayTexts,
+    Removed, Resealing, RunAppend, RunFilter, RunHead, RunPlace, RunQuery, Transactions, check_append,
+    check_prune, check_texts, delegate, is_news, is_repeat,
 };

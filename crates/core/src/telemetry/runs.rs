@@ -21,9 +21,9 @@ pub(super) const OTHER: &str = "_OTHER";
 
 /// The meter of the runs of one workflow. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct RunMeter(Option<Arc<Runs>>);
+pub(crate) struct RunMeter(Option<Arc<WorkflowMeters>>);
 
-struct Runs {
+struct WorkflowMeters {
     workflow: SharedString,
     started: Counter,
     active: Gauge,
@@ -33,16 +33,16 @@ struct Runs {
     won: Counter,
     late: Counter,
     delay: Histogram,
-    nodes: Nodes,
+    nodes: NodeMeters,
 }
 
-enum Nodes {
-    Together(Arc<Node>),
-    Apart(Mutex<HashMap<NodeName, Arc<Node>>>),
+enum NodeMeters {
+    Together(Arc<NodeMeter>),
+    Apart(Mutex<HashMap<NodeName, Arc<NodeMeter>>>),
 }
 
 /// The meter of one node, or of all nodes of a workflow.
-struct Node {
+struct NodeMeter {
     labels: Vec<Pair>,
     completed: Counter,
     failed: Counter,
@@ -50,7 +50,7 @@ struct Node {
     took: [Histogram; 4],
 }
 
-impl Node {
+impl NodeMeter {
     fn new(labels: Vec<Pair>) -> Self {
         let with = |outcome: &'static str| [&labels[..], &[(OUTCOME, outcome.into())]].concat();
         Self {
@@ -76,14 +76,14 @@ impl RunMeter {
         let of = |status: RunStatus| [name(), (STATUS, status.as_str().into())];
         let claims = |outcome: &'static str| counter(&all::RUN_CLAIMS, &[name(), (OUTCOME, outcome.into())]);
         let nodes = match by_node {
-            true => Nodes::Apart(Mutex::default()),
-            false => Nodes::Together(Arc::new(Node::new(vec![name()]))),
+            true => NodeMeters::Apart(Mutex::default()),
+            false => NodeMeters::Together(Arc::new(NodeMeter::new(vec![name()]))),
         };
         let lasted = |status: RunStatus| match status.is_finished() {
             true => histogram(&all::RUN_DURATION, &of(status)),
             false => Histogram::noop(),
         };
-        Self(Some(Arc::new(Runs {
+        Self(Some(Arc::new(WorkflowMeters {
             started: counter(&all::RUN_STARTED, &[name()]),
             active: gauge(&all::RUN_ACTIVE, &[name()]),
             settled: RunStatus::ALL.map(|status| counter(&all::RUN_SETTLED, &of(status))),
@@ -196,25 +196,25 @@ impl RunMeter {
         matches!((&self.0, &other.0), (Some(one), Some(other)) if Arc::ptr_eq(one, other))
     }
 
-    fn with(&self, count: impl FnOnce(&Runs)) {
+    fn with(&self, count: impl FnOnce(&WorkflowMeters)) {
         if let Some(runs) = &self.0 {
             count(runs);
         }
     }
 }
 
-impl Runs {
-    fn of<T>(&self, name: &NodeName, count: impl FnOnce(&Arc<Node>) -> T) -> T {
+impl WorkflowMeters {
+    fn of<T>(&self, name: &NodeName, count: impl FnOnce(&Arc<NodeMeter>) -> T) -> T {
         match &self.nodes {
-            Nodes::Together(node) => count(node),
-            Nodes::Apart(nodes) => {
+            NodeMeters::Together(node) => count(node),
+            NodeMeters::Apart(nodes) => {
                 let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(node) = nodes.get(name) {
                     return count(node);
                 }
                 let shown = if nodes.len() < MOST_NAMES { name.as_str() } else { OTHER };
                 let labels = vec![(WORKFLOW, self.workflow.clone()), (NODE, shown.to_owned().into())];
-                let node = Arc::new(Node::new(labels));
+                let node = Arc::new(NodeMeter::new(labels));
                 if shown != OTHER {
                     nodes.insert(name.clone(), Arc::clone(&node));
                 }
@@ -241,7 +241,7 @@ impl Drop for ActiveRun {
 }
 
 /// An attempt in progress.
-pub(crate) struct AttemptMeter(Option<Arc<Node>>);
+pub(crate) struct AttemptMeter(Option<Arc<NodeMeter>>);
 
 impl AttemptMeter {
     /// Returns whether the duration of the attempt is measured.

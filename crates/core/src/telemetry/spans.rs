@@ -47,7 +47,7 @@ pub(crate) fn run(
 }
 
 /// Records the status of the current span's run.
-pub(crate) fn settled(status: RunStatus) {
+pub(crate) fn record_status(status: RunStatus) {
     Span::current().record("run.status", status.as_str());
 }
 

@@ -154,9 +154,9 @@ fn weigh(records: &[Record]) -> (u64, u64) {
 
 /// The metrics of the committer. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct CommitterMeter(Arc<Way>);
+pub(crate) struct CommitterMeter(Arc<CommitterMetrics>);
 
-struct Way {
+struct CommitterMetrics {
     queued: Gauge,
     batches: Histogram,
 }
@@ -164,7 +164,7 @@ struct Way {
 impl CommitterMeter {
     pub(crate) fn new() -> Self {
         let (queued, batches) = (gauge(&all::APPEND_QUEUED, &[]), histogram(&all::APPEND_BATCH_RUNS, &[]));
-        Self(Arc::new(Way { queued, batches }))
+        Self(Arc::new(CommitterMetrics { queued, batches }))
     }
 
     /// Counts an append that waits for a batch.

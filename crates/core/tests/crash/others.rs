@@ -56,7 +56,7 @@ impl Said {
             },
             Self::Edit => {
                 let patch = Patch::from_ops(&[Op::Append("edits".into(), vec!["by bob".into()])]).unwrap();
-                match other.edit(&run, patch).checked_by(world.graph()).by("bob").await {
+                match other.edit(&run, patch).check_with(world.graph()).by("bob").await {
                     Err(error) if error.kind() == ErrorKind::WrongStatus => 0,
                     edited => edited.map(|()| 1).unwrap(),
                 }

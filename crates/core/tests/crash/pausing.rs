@@ -132,7 +132,7 @@ pub(crate) fn talk() -> Case {
             let two = hear(&cx, 2).await?;
             Ok(with(&cx, "said", vec![one, two]))
         })
-        .conversation("talk", ["idle"], Conversation::new().turns(2), async |cx, _s, text: String| {
+        .conversation("talk", ["idle"], Conversation::new().max_messages(2), async |cx, _s, text: String| {
             tell(&cx).await;
             Ok(with(&cx, "said", vec![text]))
         })

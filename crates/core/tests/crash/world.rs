@@ -209,7 +209,7 @@ impl World {
         let (run, stored) = (Self::key(), self.ledger.look(&Self::key(), Stored::clone).await);
         if self.script.is_held && !stored.has("edit by ann") {
             let patch = Patch::from_ops(&[Op::Append("edits".into(), vec!["by hand".into()])]).unwrap();
-            runtime.edit(&run, patch).checked_by(&self.graph).by("ann").await?;
+            runtime.edit(&run, patch).check_with(&self.graph).by("ann").await?;
         }
         if self.script.is_held && !stored.has("pause by ann") {
             one_of(runtime.pause(&run, "lunch").by("ann").await)?;

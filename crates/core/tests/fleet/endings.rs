@@ -162,7 +162,7 @@ async fn wait_reports_run_with_missing_tag() {
     let (_, other) = world.process(|b| b).await;
     let gate = Gate::default();
     let graph = gate.graph("g", Effect::Write);
-    owner.start(&graph, Context::new()).id("r").only_in(["gpu"]).await.unwrap();
+    owner.start(&graph, Context::new()).id("r").require_tags(["gpu"]).await.unwrap();
     gate.until_began(1).await;
     other.serve(&graph).unwrap();
     let watching = other.start(&graph, Context::new()).id("r").await.unwrap();

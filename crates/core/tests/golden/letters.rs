@@ -57,8 +57,8 @@ async fn finish(store: &MemoryStore) -> Vec<(String, String)> {
     let (clock, takes) =
         (Arc::new(ManualClock::new(Timestamp::from_unix_ms(1_795_270_000_000))), Takes::default());
     let builder = Runtime::builder(store.clone()).clock(Arc::clone(&clock) as _);
-    let builder = builder.outlet("mail", takes.clone()).outlet("memory", takes.clone());
-    let runtime = builder.outlet("log", takes.clone()).build().await.unwrap();
+    let builder = builder.sink("mail", takes.clone()).sink("memory", takes.clone());
+    let runtime = builder.sink("log", takes.clone()).build().await.unwrap();
     runtime.serve(&order()).unwrap();
     for _ in 0..100_000 {
         let head = runtime.head(&key()).await.unwrap().unwrap();
@@ -73,7 +73,7 @@ async fn finish(store: &MemoryStore) -> Vec<(String, String)> {
             }
             _ => {}
         }
-        let _ = runtime.retry_letters(&key(), &[]).await;
+        let _ = runtime.retry_outbox(&key(), &[]).await;
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
@@ -85,7 +85,7 @@ async fn finish(store: &MemoryStore) -> Vec<(String, String)> {
 /// What can be seen of letters and notes.
 async fn seen(store: &MemoryStore) -> Value {
     let runtime = Runtime::builder(store.clone()).operator();
-    let letters = runtime.letters(&key()).await.unwrap();
+    let letters = runtime.outbox(&key()).await.unwrap();
     let shown: Vec<_> = letters
         .iter()
         .map(|letter| {

@@ -228,7 +228,7 @@ async fn an_altered_log_is_read_or_called_corrupt() {
                     3 => runtime.pause(&run, "lunch").await,
                     4 => runtime.cancel(&run, "enough").await,
                     5 => runtime.retry(&run).await,
-                    6 => runtime.edit(&run, set).checked_by(&graph).await,
+                    6 => runtime.edit(&run, set).check_with(&graph).await,
                     7 => runtime.fork(&run, middle).id("f").await.map(|_| ()),
                     _ => runtime.apply_retention(&run, &small).await.map(|_| ()),
                 };

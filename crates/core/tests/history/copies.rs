@@ -238,7 +238,7 @@ async fn copy_of_active_run_is_claimed() {
         let head = runtime.head(&key(id)).await.unwrap().unwrap();
         assert_eq!((head.status, head.owner), (RunStatus::InProgress, None));
         let open = Patch::from_ops(&[Op::Set("open".into(), true.into())]).unwrap();
-        runtime.edit(&key(id), open).checked_by(&ask).await.unwrap();
+        runtime.edit(&key(id), open).check_with(&ask).await.unwrap();
     }
     two.serve(&ask).unwrap();
     let clock = ferrata_core::SystemClock::new();

@@ -64,7 +64,7 @@ async fn fork_and_resumed_run_reach_same_end() {
                 other.retry(&run).await.unwrap();
             }
             if let Some(edit) = edit {
-                other.edit(&run, edit).checked_by(&graph).await.unwrap();
+                other.edit(&run, edit).check_with(&graph).await.unwrap();
             }
             let handle = other.resume(&graph, "r").take_over().checkpoints(life.policy).await.unwrap();
             let itself = end(life.go_on(&[&other], &graph, handle, false).await);
@@ -252,7 +252,7 @@ async fn fork_without_checkpoints_lists_repeated_effects() {
     let (pay, write) = (("pay", Effect::External), ("write", Effect::Write));
     let before_the_end = Seq::new(head.get() - 1);
     for (at, again) in [(Seq::new(0), &[pay, write][..]), (before_the_end, &[write]), (head, &[])] {
-        let repeats = runtime.fork(&key("r"), at).repeats().await.unwrap();
+        let repeats = runtime.fork(&key("r"), at).repeated_effects().await.unwrap();
         let told: Vec<_> =
             repeats.iter().map(|repeat| (repeat.node.as_str(), repeat.effect.unwrap())).collect();
         assert_eq!(told, again, "at {at}");
@@ -289,7 +289,7 @@ async fn fork_lists_running_and_retrying_nodes() {
         while begun.load(Ordering::Relaxed) == 0 || last(&store, &key("r")).await < 1 + u64::from(fails) {
             tokio::task::yield_now().await;
         }
-        let repeats = two.fork(&key("r"), Position::Latest).repeats().await.unwrap();
+        let repeats = two.fork(&key("r"), Position::Latest).repeated_effects().await.unwrap();
         let told: Vec<_> = repeats.iter().map(|repeat| (repeat.node.as_str(), repeat.effect)).collect();
         assert_eq!(told, [("write", Some(Effect::Write))], "fails: {fails}");
     }
@@ -301,5 +301,5 @@ async fn fork_lists_running_and_retrying_nodes() {
     let (runtime, graph) = (process(&MemoryStore::new()).await, graph.entry("ask").build().unwrap());
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
-    assert_eq!(runtime.fork(&key("r"), Position::Latest).repeats().await.unwrap(), []);
+    assert_eq!(runtime.fork(&key("r"), Position::Latest).repeated_effects().await.unwrap(), []);
 }

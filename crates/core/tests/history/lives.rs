@@ -289,7 +289,7 @@ impl Life {
         match chance.below(4) {
             0 => {
                 let patch = Patch::from_ops(&[Op::Set("edited".into(), self.seed.into())]).unwrap();
-                runtime.edit(key, patch).checked_by(graph).by("bob").await.unwrap();
+                runtime.edit(key, patch).check_with(graph).by("bob").await.unwrap();
             }
             1 => {
                 runtime.pause(key, "a look").await.unwrap();

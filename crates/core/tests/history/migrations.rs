@@ -53,7 +53,7 @@ async fn refused(graph: &Graph<Context>, says: &str) {
         runtime.resume(graph, "r").await.unwrap_err(),
         runtime.state_at(graph, &key("r"), Position::Latest).await.unwrap_err(),
         runtime.fork(&key("r"), Position::Latest).id("f").drive(graph).await.unwrap_err(),
-        runtime.edit(&key("r"), edit).checked_by(graph).await.unwrap_err(),
+        runtime.edit(&key("r"), edit).check_with(graph).await.unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::GraphChanged, "{error}");
@@ -206,7 +206,7 @@ async fn migrated_active_run_has_valid_log() {
         if chance.one_in(3) {
             // Who edits first migrates first.
             let more = Patch::from_ops(&[Op::Append("notes".into(), vec!["edited".into()])]).unwrap();
-            runtime.edit(&key("r"), more).checked_by(&graph).await.unwrap();
+            runtime.edit(&key("r"), more).check_with(&graph).await.unwrap();
             runtime.check_log(&key("r")).await.unwrap_or_else(|error| panic!("{label}, edited: {error}"));
         }
         let fork =

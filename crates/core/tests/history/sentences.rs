@@ -122,7 +122,7 @@ async fn fork_keeps_resolution_of_unknown_outcome() {
         let run = two.resume(&graph, "r").take_over().await.unwrap();
         assert!(matches!(run.wait().await.unwrap(), Outcome::Interrupted(_)));
         let repeats = async |at: Position, nodes: &[&str]| -> usize {
-            two.fork(&key("r"), at).start_at(nodes).repeats().await.unwrap().len()
+            two.fork(&key("r"), at).start_at(nodes).repeated_effects().await.unwrap().len()
         };
         let first = Position::Seq(Seq::new(0));
         assert_eq!((repeats(first.clone(), &[]).await, repeats(Position::Latest, &[]).await), (1, 1));
@@ -185,7 +185,7 @@ async fn resolution_with_failing_route_fails_run() {
         let Ok(Outcome::Failed { failure, state }) = outcome else { panic!("{resolution:?}: {outcome:?}") };
         assert_eq!((failure.kind, state.is_empty()), (kind, true), "{resolution:?}: {failure}");
         // The answer stays behind, so a fork does it again.
-        let repeats = two.fork(&key("r"), Position::Latest).repeats().await.unwrap();
+        let repeats = two.fork(&key("r"), Position::Latest).repeated_effects().await.unwrap();
         let told: Vec<_> = repeats.iter().map(|repeat| (repeat.node.as_str(), repeat.effect)).collect();
         assert_eq!(told, [("pay", Some(Effect::External))], "{resolution:?}");
     }
@@ -222,7 +222,7 @@ async fn an_edit_that_migrates_leaves_a_sound_log() {
     input.set("log", "first").unwrap();
     runtime.start(&graph(1), input).id("r").await.unwrap().wait().await.unwrap();
     let more = patch(Op::Append("log".into(), vec!["second".into()]));
-    runtime.edit(&key("r"), more).checked_by(&graph(2)).await.unwrap();
+    runtime.edit(&key("r"), more).check_with(&graph(2)).await.unwrap();
     let state = runtime.state_at(&graph(2), &key("r"), Position::Latest).await.unwrap();
     assert_eq!(state.get::<Vec<String>>("log").unwrap().unwrap(), ["first", "second"]);
     runtime.check_log(&key("r")).await.unwrap();

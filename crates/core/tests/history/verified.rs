@@ -205,7 +205,7 @@ async fn verification_passes_for_every_graph_feature() {
             }
             Outcome::Failed { .. } => {
                 let mended = Patch::from_ops(&[Op::Set("mended".into(), true.into())]).unwrap();
-                runtime.edit(&run, mended).checked_by(&graph).await.unwrap();
+                runtime.edit(&run, mended).check_with(&graph).await.unwrap();
                 runtime.retry(&run).await.unwrap();
             }
             Outcome::Completed(_) => break,

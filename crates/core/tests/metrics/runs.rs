@@ -239,13 +239,14 @@ pub(crate) async fn a_start_within_a_transaction_is_counted() {
         let graph =
             Graph::<Context>::builder("w").node("a", async |_cx, s| Ok(s)).entry("a").build().unwrap();
         let mut tx = store.transaction().await.unwrap();
-        let ticket = runtime.start(&graph, Context::new()).id("secret-1").within(&mut *tx).await.unwrap();
+        let ticket =
+            runtime.start(&graph, Context::new()).id("secret-1").in_transaction(&mut *tx).await.unwrap();
         store.finish(tx).await.unwrap();
         assert_eq!(world.value("ferrata.run.started", &[WORKFLOW]), 1.0);
         let appended = ("ferrata.store.operation", "append");
         let name = ("ferrata.store.name", store.capabilities().name);
         assert_eq!(world.value("ferrata.store.records", &[name, appended]), 1.0);
-        world.pass(ticket.follow().await.unwrap().wait()).await.unwrap();
+        world.pass(ticket.drive().await.unwrap().wait()).await.unwrap();
         assert_eq!(world.value("ferrata.run.started", &[WORKFLOW]), 1.0);
     })
     .await;
@@ -290,7 +291,7 @@ pub(crate) async fn letters_are_counted_by_topic() {
     observe(async |world| {
         let runtime = Runtime::builder(world.store.clone())
             .clock(Arc::clone(&world.clock) as _)
-            .outlet("mail", Picky)
+            .sink("mail", Picky)
             .build()
             .await
             .unwrap();

@@ -61,7 +61,7 @@ impl Weather {
     async fn meet(&self, run: &RunKey) {
         let number = self.met.load(Ordering::SeqCst) + 1;
         let patch = Patch::from_ops(&[Op::Set("met".into(), number.into())]).unwrap();
-        if self.other.edit(run, patch).checked_by(self.graph).by("eve").await.is_ok() {
+        if self.other.edit(run, patch).check_with(self.graph).by("eve").await.is_ok() {
             self.met.store(number, Ordering::SeqCst);
         }
     }

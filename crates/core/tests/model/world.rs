@@ -326,7 +326,7 @@ impl World {
                 let patch = Patch::from_ops(&[change]).unwrap();
                 let graph = graph(self.family, revision);
                 let real = self
-                    .ask(slot, async |runtime| runtime.edit(&key, patch).checked_by(graph).by("ann").await);
+                    .ask(slot, async |runtime| runtime.edit(&key, patch).check_with(graph).by("ann").await);
                 ("edit", real, self.oracle.edit("n", &json!(21), fits).map_err(Refused::from))
             }
             Op::Advance { ms } => {

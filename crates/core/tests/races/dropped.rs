@@ -155,8 +155,8 @@ async fn bring(scene: &Scene, word: &str) {
     let (runtime, run) = (&scene.runtime, key("r"));
     match word {
         "answered" => runtime.respond(&run, "ok", Answer::accept(true).unwrap()).await.unwrap(),
-        "bad" => runtime.edit(&run, set("bad", true)).checked_by(&scene.graph).await.unwrap(),
-        "good" => runtime.edit(&run, set("bad", false)).checked_by(&scene.graph).await.unwrap(),
+        "bad" => runtime.edit(&run, set("bad", true)).check_with(&scene.graph).await.unwrap(),
+        "good" => runtime.edit(&run, set("bad", false)).check_with(&scene.graph).await.unwrap(),
         "gone on" => drop(runtime.resume(&scene.graph, "r").await.unwrap().wait().await.unwrap()),
         "retried" => runtime.retry(&run).await.unwrap(),
         "paused" => runtime.pause(&run, "wait").await.unwrap(),
@@ -235,7 +235,7 @@ fn requests() -> Vec<Request> {
         request(
             "edit that is checked",
             &[],
-            |at| at.runtime.edit(&key("r"), set("bad", true)).checked_by(&at.graph).into_future(),
+            |at| at.runtime.edit(&key("r"), set("bad", true)).check_with(&at.graph).into_future(),
             grew,
         ),
         request("edit", &[], |at| at.runtime.edit(&key("r"), set("bad", true)).into_future(), grew),

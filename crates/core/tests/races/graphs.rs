@@ -12,7 +12,7 @@ use ferrata_core::node::{NodeContext, NodeError, NodeResult};
 use ferrata_core::runtime::{OutboxMessage, OutboxSink, SinkError};
 use ferrata_core::state::{Context, Draft, Reducer, Update};
 use ferrata_core::store::MemoryStore;
-use ferrata_testing::{Ledger, LedgerRows};
+use ferrata_testing::{LedgerDatabase, LedgerRows};
 
 use crate::support::dice::Dice;
 use crate::support::letters::{Received, TOPIC};
@@ -157,7 +157,7 @@ async fn shaky(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
 /// Books a row of the activation's own and one that all share, in one commit with the record.
 async fn books(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     begin(&cx).await;
-    let mut tx = cx.transaction::<Ledger>().await?;
+    let mut tx = cx.transaction::<LedgerDatabase>().await?;
     tx.add(&at(&cx), 1);
     witness(&cx).dice.give_way(12).await;
     tx.add(SHARED, 1);
@@ -169,7 +169,7 @@ async fn debits(cx: NodeContext, _s: Draft<Context>) -> NodeResult<Context> {
     begin(&cx).await;
     for name in ["debit", "credit"] {
         let row = format!("{}:{name}", at(&cx));
-        cx.step_in::<Ledger, _, _, _>(name, async |tx: &mut LedgerRows| {
+        cx.step_in::<LedgerDatabase, _, _, _>(name, async |tx: &mut LedgerRows| {
             tx.add(&row, 1);
             witness(&cx).dice.give_way(6).await;
             tx.add(SHARED, 1);

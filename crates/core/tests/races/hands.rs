@@ -98,10 +98,10 @@ impl Deed {
             Self::Edit => {
                 let side = world.dice.below(2).into();
                 let ops = [Op::Append("edits".into(), vec![by.into()]), Op::Set("side".into(), side)];
-                runtime.edit(&run, Patch::from_ops(&ops).unwrap()).checked_by(&world.graph).by(by).await
+                runtime.edit(&run, Patch::from_ops(&ops).unwrap()).check_with(&world.graph).by(by).await
             }
-            Self::RetryLetters => runtime.retry_letters(&run, &[]).by(by).await,
-            Self::DropLetters => runtime.drop_letters(&run, &[]).by(by).await,
+            Self::RetryLetters => runtime.retry_outbox(&run, &[]).by(by).await,
+            Self::DropLetters => runtime.drop_outbox(&run, &[]).by(by).await,
             Self::Resume => world.follow(runtime.resume(&world.graph, "r").await?),
             Self::TakeOver => world.follow(runtime.resume(&world.graph, "r").take_over().await?),
         }

@@ -77,7 +77,7 @@ impl Transactions for Yielding {
         self.inner.append_in(connection, append).await
     }
 
-    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
-        self.inner.gave_way(error)
+    fn is_transient(&self, error: &(dyn StdError + 'static)) -> bool {
+        self.inner.is_transient(error)
     }
 }

@@ -160,7 +160,7 @@ impl World {
             .clock(Arc::clone(&self.clock) as _)
             .ids(Arc::new(SeqIds::new(number + 1)))
             .resource(Arc::clone(&seat))
-            .outlet(TOPIC, Mail(Arc::clone(&self.witness)))
+            .sink(TOPIC, Mail(Arc::clone(&self.witness)))
             .store_retries(2, Duration::from_millis(1))
             .build()
             .await
@@ -261,7 +261,7 @@ impl World {
                 return;
             }
             // Refused if none was put aside.
-            let _ = operator.retry_letters(&run, &[]).await;
+            let _ = operator.retry_outbox(&run, &[]).await;
             self.dice.give_way(200).await;
         }
         Log::read(&self.store, &run).await.show().iter().for_each(|line| println!("{line}"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ferrata_core::ask::{
-    AUTOMATIC, Answer, AnswerShape, Answerer, AnswererQuestion, Ask, Automatic, Shape, Shapes,
+    AUTOMATIC, Answer, AnswerShape, Answerer, AnswererQuestion, Ask, AutomaticAnswerer, Shape, Shapes,
 };
 use ferrata_core::graph::{Graph, Route};
 use ferrata_core::node::{Conversation, NodeContext};
@@ -144,7 +144,7 @@ async fn automatic_answerer_skips_repeated_question() {
         .entry("a")
         .build()
         .unwrap();
-    let runtime = Runtime::builder(MemoryStore::new()).answerer(Automatic).build().await.unwrap();
+    let runtime = Runtime::builder(MemoryStore::new()).answerer(AutomaticAnswerer).build().await.unwrap();
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     let rests = within(&SystemClock::new(), Duration::from_secs(20), run.wait()).await;
     let Outcome::Interrupted(questions) = rests.expect("it is answered for ever").unwrap() else {
@@ -166,7 +166,7 @@ async fn automatic_answerer_picks_default_first_choice_or_true() {
         .entry("a")
         .build()
         .unwrap();
-    let runtime = Runtime::builder(MemoryStore::new()).answerer(Automatic).build().await.unwrap();
+    let runtime = Runtime::builder(MemoryStore::new()).answerer(AutomaticAnswerer).build().await.unwrap();
     let state = runtime.start(&graph, Context::new()).await.unwrap().completed().await.unwrap();
     assert_eq!(state.get::<String>("got").unwrap().as_deref(), Some("7 red true"));
 }
@@ -211,7 +211,7 @@ async fn node_is_told_who_answered() {
 }
 
 fn talks(turns: u32) -> Graph<Context> {
-    let policy = Conversation::new().turns(turns).exit_on("/quit");
+    let policy = Conversation::new().max_messages(turns).exit_on("/quit");
     Graph::<Context>::builder("talks")
         .channel("said", Reducer::Append)
         .conversation("talk", ["between"], policy, async |_cx, _s, text: String| {
@@ -280,7 +280,7 @@ async fn max_messages_ignores_visits_left_by_goto() {
 /// Guarantees: MESSAGE-10.
 #[tokio::test]
 async fn no_output_of_a_conversation_ends_it() {
-    let policy = Conversation::new().turns(3);
+    let policy = Conversation::new().max_messages(3);
     let graph = Graph::<Context>::builder("echo")
         .channel("said", Reducer::Append)
         .conversation("talk", ["end"], policy, async |_cx, _s, text: String| {

@@ -49,7 +49,7 @@ fn graph(shared: &Arc<Shared>, keep_awake: bool) -> Graph<Context> {
         .route("works", ["join"], move |_: &Context, _| {
             if keep_awake {
                 *there.awake.lock().unwrap() =
-                    there.asking.lock().unwrap().as_ref().map(NodeContext::stay_awake);
+                    there.asking.lock().unwrap().as_ref().map(NodeContext::keep_awake);
             }
             tell.send_replace(true);
             Route::to("join")
@@ -82,7 +82,7 @@ async fn awake_run_goes_idle_once_allowed() {
         .node("asks", move |cx: NodeContext, s: ferrata_core::state::Draft<Context>| {
             let shared = Arc::clone(&there);
             async move {
-                *shared.awake.lock().unwrap() = Some(cx.stay_awake());
+                *shared.awake.lock().unwrap() = Some(cx.keep_awake());
                 cx.ask::<bool>("ok", "Go on?").await?;
                 Ok(s)
             }

@@ -9,7 +9,7 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::MemoryStore;
-use ferrata_testing::{Ledger, LedgerStore, ManualClock};
+use ferrata_testing::{LedgerDatabase, LedgerStore, ManualClock};
 
 /// A failover says nothing of the node: however often none can be begun, that counts as no attempt.
 ///
@@ -21,7 +21,7 @@ async fn failed_transaction_begin_does_not_fail_node() {
         let graph = Graph::<Context>::builder("away")
             .node("move", async |cx: NodeContext, s: Draft<Context>| {
                 assert_eq!(cx.attempt(), 1);
-                let mut tx = cx.transaction::<Ledger>().await?;
+                let mut tx = cx.transaction::<LedgerDatabase>().await?;
                 tx.add("moved", 1);
                 s.commit_with(tx)
             })
@@ -32,7 +32,7 @@ async fn failed_transaction_begin_does_not_fail_node() {
         let store = store.with_runs(MemoryStore::with_clock(Arc::clone(&clock) as _));
         let builder = Runtime::builder(store.clone()).clock(Arc::clone(&clock) as _);
         let runtime = builder.build().await.unwrap();
-        store.refuse_beginnings(times);
+        store.reject_begins(times);
         let run = runtime.start(&graph, Context::new()).await.unwrap();
         let mut ended = std::pin::pin!(run.wait());
         let outcome = loop {

@@ -79,7 +79,7 @@ async fn panicking_value_fails_the_request() {
         check("the first message", n, &message.unwrap_err());
         check("a message", n, &runtime.send(run.run(), bad).await.unwrap_err());
         let mut tx = ledger.transaction().await.unwrap();
-        let within = within.start(&graph, Holder { n: bad }).id("r").within(&mut *tx).await;
+        let within = within.start(&graph, Holder { n: bad }).id("r").in_transaction(&mut *tx).await;
         check("the input within a transaction", n, &within.unwrap_err());
     }
     assert!(runtime.head(&ferrata_core::RunKey::try_from("r").unwrap()).await.unwrap().is_none());

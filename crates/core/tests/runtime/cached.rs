@@ -76,7 +76,7 @@ async fn done(
 async fn cache_hit_records_node_result() {
     let (world, calls) = (World::new(), Arc::default());
     let process = world.process().await.unwrap();
-    let graph = graph(&calls, CachePolicy::for_life(LIFE));
+    let graph = graph(&calls, CachePolicy::with_max_age(LIFE));
     let first = done(&world, &process, &graph, "a", "x").await;
     assert_eq!(first, (json!([["x", 1]]), 1));
     assert_eq!(done(&world, &process, &graph, "b", "x").await, first);
@@ -91,7 +91,7 @@ async fn cache_hit_records_node_result() {
     assert_replays(&log, &graph).await;
     // What another process takes up reads the record, whatever its own cache has.
     let other = world.process().await.unwrap();
-    let same = self::graph(&calls, CachePolicy::for_life(LIFE));
+    let same = self::graph(&calls, CachePolicy::with_max_age(LIFE));
     let state = other.state_at(&same, &keys[1], Position::Latest).await.unwrap();
     assert_eq!(state.get::<u32>("used").unwrap(), Some(1));
     assert_eq!(calls.load(Ordering::SeqCst), 2);
@@ -101,7 +101,7 @@ async fn cache_hit_records_node_result() {
 async fn a_result_has_an_age_and_a_place() {
     let (world, calls) = (World::new(), Arc::default());
     let process = world.process().await.unwrap();
-    let graph = graph(&calls, CachePolicy::for_life(LIFE).with_entries(2));
+    let graph = graph(&calls, CachePolicy::with_max_age(LIFE).with_max_entries(2));
     let mut n = 0;
     for (of, wanted) in [("x", 1), ("y", 2), ("x", 1), ("z", 3), ("x", 4), ("z", 3), ("y", 5)] {
         n += 1;
@@ -113,7 +113,7 @@ async fn a_result_has_an_age_and_a_place() {
     let run = RunKey::new(TenantId::new("t").unwrap(), RunId::new("r1").unwrap());
     let run = process.start(&graph, input("y")).tenant(run.tenant.as_str()).id("r1").await.unwrap();
     assert_eq!(world.pass(run.completed()).await.unwrap().get::<u32>("used").unwrap(), Some(7));
-    let anew = self::graph(&calls, CachePolicy::for_life(LIFE));
+    let anew = self::graph(&calls, CachePolicy::with_max_age(LIFE));
     assert_eq!(done(&world, &process, &anew, "anew", "y").await.1, 8);
 }
 
@@ -121,7 +121,7 @@ async fn a_result_has_an_age_and_a_place() {
 async fn cache_skips_failed_dropped_and_sending_attempts() {
     let (world, calls) = (World::new(), Arc::default());
     let process = world.process().await.unwrap();
-    let graph = graph(&calls, CachePolicy::for_life(LIFE));
+    let graph = graph(&calls, CachePolicy::with_max_age(LIFE));
     for id in ["a", "b"] {
         let run = process.start(&graph, input("wrong")).id(id).await.unwrap();
         assert!(world.pass(run.completed()).await.is_err());
@@ -144,7 +144,7 @@ async fn cache_skips_failed_dropped_and_sending_attempts() {
             }
         })
         .effect(Effect::Read)
-        .cached(CachePolicy::for_life(100 * LIFE), |_s: &Context, _cx: &NodeContext| Ok(()))
+        .cached(CachePolicy::with_max_age(100 * LIFE), |_s: &Context, _cx: &NodeContext| Ok(()))
         .entry("look")
         .build()
         .unwrap();
@@ -158,7 +158,7 @@ async fn cache_skips_failed_dropped_and_sending_attempts() {
         let run = process.start(&sends, Context::new()).id(id).await.unwrap();
         world.pass(run.completed()).await.unwrap();
         assert_eq!(calls.load(Ordering::SeqCst), wanted);
-        assert_eq!(process.letters(run.run()).await.unwrap().len(), 1);
+        assert_eq!(process.outbox(run.run()).await.unwrap().len(), 1);
     }
 }
 
@@ -208,7 +208,7 @@ async fn cache_hits_do_not_change_crash_recovery() {
         (seen, crashed)
     }
     let wanted = vec![4, 4, 9];
-    let graph = map(CachePolicy::for_life(LIFE));
+    let graph = map(CachePolicy::with_max_age(LIFE));
     assert_eq!(lived(&graph, None).await.0, wanted);
     for at in 0.. {
         let (seen, crashed) = lived(&graph, Some(at)).await;
@@ -223,15 +223,15 @@ async fn cache_hits_do_not_change_crash_recovery() {
 fn uncacheable_node_fails_with_remedy() {
     let none = |_s: &Context, _cx: &NodeContext| Ok(());
     let graph = Graph::<Context>::builder("wrong")
-        .cached(CachePolicy::for_life(LIFE), none)
+        .cached(CachePolicy::with_max_age(LIFE), none)
         .node("write", async |_cx, s| Ok(s))
-        .cached(CachePolicy::for_life(LIFE), none)
+        .cached(CachePolicy::with_max_age(LIFE), none)
         .node("never", async |_cx, s| Ok(s))
         .effect(Effect::Pure)
-        .cached(CachePolicy::for_life(Duration::ZERO), none)
+        .cached(CachePolicy::with_max_age(Duration::ZERO), none)
         .gate("ask", |_s: &Context| Ask::<bool>::new("Well?"), |s, yes| s.set("yes", yes))
         .effect(Effect::Read)
-        .cached(CachePolicy::for_life(LIFE), none)
+        .cached(CachePolicy::with_max_age(LIFE), none)
         .entry("write")
         .edge("write", "never")
         .edge("never", "ask")

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{CellNews, Position, RetentionPolicy, RunNews, Runtime, StateCell};
+use ferrata_core::runtime::{CellChanges, Position, RetentionPolicy, RunChange, Runtime, StateCell};
 use ferrata_core::state::{Channels, Context, Draft, Op, Patch};
 use ferrata_core::store::MemoryStore;
 use ferrata_core::{Epoch, ErrorKind, Seq};
@@ -170,7 +170,7 @@ async fn cell_reads_only_remote_changes() {
     many.set("line", &entries).unwrap();
     let run = one.start(&graph(), many).id("line").on_hold("it is a line").await.unwrap().run().clone();
     let (mut here, mut there) = (StateCell::new(run.clone()), StateCell::new(run.clone()));
-    assert!(matches!(there.load(&other).await.unwrap(), (_, CellNews::All)));
+    assert!(matches!(there.load(&other).await.unwrap(), (_, CellChanges::All)));
     let all = reads.bytes.swap(0, Ordering::Relaxed);
     assert!(all > 500_000, "{all} bytes");
     let change =
@@ -181,10 +181,10 @@ async fn cell_reads_only_remote_changes() {
         assert!(!there.is_current(&other).await.unwrap());
         let (channels, news) = there.load(&other).await.unwrap();
         let gone = Op::Remove("line".to_owned(), vec![format!("entry-{n}")]);
-        assert_eq!(news, CellNews::Changes(vec![gone]));
+        assert_eq!(news, CellChanges::Changes(vec![gone]));
         assert_eq!(channels.get("line").unwrap().as_object().unwrap().len(), 9_999 - n);
         assert!(there.is_current(&other).await.unwrap());
-        assert_eq!(there.load(&other).await.unwrap().1, CellNews::Changes(Vec::new()));
+        assert_eq!(there.load(&other).await.unwrap().1, CellChanges::Changes(Vec::new()));
     }
     let since = reads.bytes.load(Ordering::Relaxed);
     assert!(since < 100 * 500, "{since} bytes were read for 100 changes, and {all} for all");
@@ -196,7 +196,7 @@ async fn cell_reads_only_remote_changes() {
     one.apply_retention(&run, &RetentionPolicy::keep_all().keep_last(1)).await.unwrap();
     assert!(!there.is_current(&other).await.unwrap());
     let (channels, news) = there.load(&other).await.unwrap();
-    assert_eq!((news, channels.get("line").unwrap().as_object().unwrap().len()), (CellNews::All, 9_898));
+    assert_eq!((news, channels.get("line").unwrap().as_object().unwrap().len()), (CellChanges::All, 9_898));
 }
 
 /// A change that the store does not take, or of which it does not tell, is taken back and found again if it is there.
@@ -219,7 +219,7 @@ async fn failed_cell_change_is_reverted_by_next_load() {
         known.apply(&patch).unwrap();
         let appended = world.pass(cell.append(&process, patch, "test")).await;
         let (channels, news) = cell.load(&process).await.unwrap();
-        let CellNews::Changes(changes) = news else { panic!("{n}: all was read anew") };
+        let CellChanges::Changes(changes) = news else { panic!("{n}: all was read anew") };
         match &appended {
             Ok(()) => assert_eq!(changes, Vec::new()),
             Err(_) => changes.into_iter().for_each(|change| known.apply_op(change).unwrap()),
@@ -242,7 +242,7 @@ async fn failed_cell_change_is_reverted_by_next_load() {
 async fn cell_larger_than_base_limit_can_shrink() {
     let world = World::new();
     let process = world.process_with(|b| b.max_body(64 * 1024)).await.unwrap();
-    assert_eq!(StateCell::room(&process), 64 * 1024);
+    assert_eq!(StateCell::size_limit(&process), 64 * 1024);
     let run =
         process.start(&graph(), Context::new()).id("grows").on_hold("it grows").await.unwrap().run().clone();
     let mut cell = StateCell::new(run.clone());
@@ -257,7 +257,7 @@ async fn cell_larger_than_base_limit_can_shrink() {
     let mut there = StateCell::new(run.clone());
     let (channels, _) = there.load(&process).await.unwrap();
     assert_eq!(channels.len(), names.len());
-    assert!(channels.to_json().unwrap().len() > 7 * StateCell::room(&process));
+    assert!(channels.to_json().unwrap().len() > 7 * StateCell::size_limit(&process));
     for name in &names {
         there.load(&process).await.unwrap();
         there
@@ -292,17 +292,19 @@ async fn node_finds_runtime_and_app_services() {
         Ok::<_, NodeError>(s)
     };
     let graph = Graph::<Context>::builder("asks").node("work", work).entry("work").build().unwrap();
-    let mut news = process.news();
+    let mut news = process.run_changes();
     let run = process.start(&graph, Context::new()).await.unwrap();
     let state = world.pass(run.completed()).await.unwrap();
     assert_eq!(state.get::<String>("kept").unwrap().as_deref(), Some("first"));
     assert_eq!(state.get::<String>("is_its").unwrap(), Some(process.executor().to_string()));
-    let Some(RunNews::Left(left)) = world.pass(news.recv()).await else { panic!("the run is left first") };
+    let Some(RunChange::Left(left)) = world.pass(news.recv()).await else { panic!("the run is left first") };
     let end = process.head(run.run()).await.unwrap().unwrap().seq;
     assert_eq!((&left.run, left.ended_at), (run.run(), Some(end)));
     assert_eq!(left.facts.unwrap().workflow.as_str(), "asks");
     process.purge(run.run()).await.unwrap();
-    let Some(RunNews::Purged { run: purged, facts, .. }) = news.recv().await else { panic!("it was purged") };
+    let Some(RunChange::Purged { run: purged, facts, .. }) = news.recv().await else {
+        panic!("it was purged")
+    };
     assert_eq!((&purged, facts.workflow.as_str()), (run.run(), "asks"));
     let weak = process.downgrade();
     assert!(weak.upgrade().is_some());

@@ -9,7 +9,7 @@ use ferrata_core::graph::{Effect, Graph, GraphBuilder, RetryPolicy};
 use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
-use ferrata_testing::{Ledger, LedgerStore};
+use ferrata_testing::{LedgerDatabase, LedgerStore};
 
 use super::transactions::nothing;
 
@@ -20,7 +20,7 @@ fn withdrawing(attempts: &Arc<AtomicU32>, overdrawn: u32) -> GraphBuilder<Contex
         .node("withdraw", move |cx: NodeContext, s: Draft<Context>| {
             let count = Arc::clone(&count);
             async move {
-                let mut tx = cx.transaction::<Ledger>().await?;
+                let mut tx = cx.transaction::<LedgerDatabase>().await?;
                 let amount = if count.fetch_add(1, Ordering::SeqCst) < overdrawn { 7 } else { 3 };
                 tx.add("cash", -amount);
                 tx.add("withdrawals", 1);

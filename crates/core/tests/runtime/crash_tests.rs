@@ -12,7 +12,7 @@ use ferrata_core::runtime::Outcome;
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::CheckpointStore as _;
 use ferrata_core::{Clock as _, ErrorKind};
-use ferrata_testing::{CrashTest, Fault, Ledger, LedgerRows, Script, World};
+use ferrata_testing::{CrashTest, Fault, LedgerDatabase, LedgerRows, ScriptedAnswers, World};
 
 use super::worlds::panic_of;
 
@@ -40,7 +40,7 @@ fn pays(paid: &Arc<AtomicU32>, effect: Effect) -> Graph<Context> {
 
 fn test(graph: &Graph<Context>) -> CrashTest<Context> {
     CrashTest::new(graph, Context::new())
-        .with_process(|b| b.answerer(Script::new().answer("approve", Answer::accept(true).unwrap())))
+        .with_process(|b| b.answerer(ScriptedAnswers::new().answer("approve", Answer::accept(true).unwrap())))
         .with_start(|start| start.message("go on"))
 }
 
@@ -109,7 +109,7 @@ fn moves_money() -> Graph<Context> {
 async fn transactions_commit_once_at_every_crash() {
     let real = moves_money();
     let tested = real.with_node("move", async |cx: NodeContext, mut s: Draft<Context>| {
-        let mut tx = cx.transaction::<Ledger>().await?;
+        let mut tx = cx.transaction::<LedgerDatabase>().await?;
         tx.add("ann", -5);
         tx.add("bob", 5);
         s.set("moved", 5)?;
@@ -121,7 +121,7 @@ async fn transactions_commit_once_at_every_crash() {
             rows.add("moves", 1);
             Ok::<_, NodeError>(())
         };
-        cx.step_in::<Ledger, _, _, _>("count", count).await?;
+        cx.step_in::<LedgerDatabase, _, _, _>("count", count).await?;
         Ok(s)
     });
     let tested = tested.unwrap();
@@ -143,13 +143,13 @@ async fn transactions_commit_once_at_every_crash() {
 async fn start_may_be_part_of_test_transaction() {
     let graph = moves_money().with_node("move", async |cx: NodeContext, mut s: Draft<Context>| {
         s.set("moved", 5)?;
-        s.commit_with(cx.transaction::<Ledger>().await?)
+        s.commit_with(cx.transaction::<LedgerDatabase>().await?)
     });
     let (world, graph) = (World::with_transactions(), graph.unwrap());
     let process = world.process().await.unwrap();
     let mut tx = world.ledger().transaction().await.unwrap();
     tx.set("orders", 1);
-    process.start(&graph, Context::new()).id("r").within(&mut *tx).await.unwrap();
+    process.start(&graph, Context::new()).id("r").in_transaction(&mut *tx).await.unwrap();
     assert!(world.store().head(&"r".try_into().unwrap()).await.unwrap().is_none());
     world.ledger().finish(tx).await.unwrap();
     process.serve(&graph).unwrap();

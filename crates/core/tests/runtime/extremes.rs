@@ -127,7 +127,7 @@ impl Story {
             .conversation(
                 "talk",
                 "end",
-                Conversation::new().turns(1).idle(waits),
+                Conversation::new().max_messages(1).idle_timeout(waits),
                 async |_cx, s, _m: String| Ok(s),
             )
             .node("end", async |_cx, _s| Ok(()))

@@ -14,7 +14,7 @@ use ferrata_core::runtime::{OutboxMessage, OutboxSink, Position, Runtime, Runtim
 use ferrata_core::state::{Context, Draft, Update};
 use ferrata_core::store::{CheckpointStore, HeaderRange};
 use ferrata_core::{ErrorKind, RunKey, Timestamp, Visit};
-use ferrata_testing::{Fault, FaultPlan, FaultStore, Ledger, LedgerStore, ManualClock};
+use ferrata_testing::{Fault, FaultPlan, FaultStore, LedgerDatabase, LedgerStore, ManualClock};
 use tokio::sync::Notify;
 
 use super::world::World;
@@ -87,7 +87,7 @@ pub(crate) fn builder(store: Arc<dyn CheckpointStore>, clock: &Arc<ManualClock>)
 }
 
 async fn process(world: &World, store: Arc<dyn CheckpointStore>, mail: &Receiver) -> Runtime {
-    builder(store, &world.clock).outlet("mail", mail.clone()).build().await.unwrap()
+    builder(store, &world.clock).sink("mail", mail.clone()).build().await.unwrap()
 }
 
 /// Three nodes; each sends two letters.
@@ -129,7 +129,7 @@ pub(crate) async fn pass<T>(world: &World, done: impl Future<Output = T>) -> T {
 /// Lets time pass until nothing of the run waits to be delivered.
 pub(crate) async fn delivered(world: &World, runtime: &Runtime) {
     let empty = async {
-        while !runtime.letters(&key()).await.unwrap().is_empty() {
+        while !runtime.outbox(&key()).await.unwrap().is_empty() {
             for _ in 0..16 {
                 tokio::task::yield_now().await;
             }
@@ -157,7 +157,7 @@ async fn outbox_message_is_delivered_after_its_record() {
     let head = world.store.head(&key()).await.unwrap().unwrap();
     assert!(head.status == RunStatus::Completed && !head.is_delivering() && head.wake_at.is_none());
     // What was delivered is not in the next base: nothing is left to list.
-    assert!(runtime.letters(&key()).await.unwrap().is_empty());
+    assert!(runtime.outbox(&key()).await.unwrap().is_empty());
 }
 
 /// Guarantees: OUTBOX-2.
@@ -250,7 +250,7 @@ async fn failing_sink_blocks_only_its_topic() {
     let (world, mail, log) = (World::new(), Receiver::default(), Receiver::default());
     mail.is_down.store(true, Ordering::Relaxed);
     let builder = builder(Arc::new(world.store.clone()), &world.clock);
-    let runtime = builder.outlet("mail", mail.clone()).outlet("log", log.clone()).build().await.unwrap();
+    let runtime = builder.sink("mail", mail.clone()).sink("log", log.clone()).build().await.unwrap();
     let graph = Graph::<Context>::builder("w")
         .node("n", async |_cx: NodeContext, s: Draft<Context>| {
             let all = (0..250).map(|number| number.to_string());
@@ -276,7 +276,7 @@ async fn failing_sink_blocks_only_its_topic() {
     mail.is_down.store(false, Ordering::Relaxed);
     world
         .pass(async {
-            while runtime.letters(&key()).await.unwrap().len() > 1 {
+            while runtime.outbox(&key()).await.unwrap().len() > 1 {
                 tokio::task::yield_now().await;
             }
         })
@@ -298,13 +298,13 @@ async fn operator_retries_or_drops_rejected_outbox_message() {
     world.pass(run.completed()).await.unwrap();
     world
         .pass(async {
-            while first.letters(&key()).await.unwrap().len() > 1 {
+            while first.outbox(&key()).await.unwrap().len() > 1 {
                 tokio::task::yield_now().await;
             }
         })
         .await;
     assert_eq!(mail.once(), ["1a", "1b", "2b", "3a", "3b"]);
-    let [left] = &first.letters(&key()).await.unwrap()[..] else { panic!("one is left") };
+    let [left] = &first.outbox(&key()).await.unwrap()[..] else { panic!("one is left") };
     assert!(left.is_dead && left.number == 3 && &*left.topic == "mail" && left.node.as_str() == "2");
     assert_eq!((left.why.as_deref(), left.tries), (Some("no such address"), 1));
     let dead = left.key();
@@ -315,17 +315,17 @@ async fn operator_retries_or_drops_rejected_outbox_message() {
         ferrata_core::runtime::RetentionPolicy::keep_all().purge_after(RunStatus::Completed, Duration::ZERO);
     let report = first.sweep(&policy, Default::default(), false).await.unwrap();
     assert_eq!((report.purged, report.failed.len()), (0, 0));
-    assert_eq!(first.retry_letters(&key(), &[1]).await.unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(first.drop_letters(&key(), &[9]).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(first.retry_outbox(&key(), &[1]).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(first.drop_outbox(&key(), &[9]).await.unwrap_err().kind(), ErrorKind::NotFound);
     // A process with another outlet delivers it, once an operator says so.
     let other = Receiver::default();
     let second = process(&world, Arc::new(world.store.clone()), &other).await;
     second.serve(&three()).unwrap();
     let tool = builder(Arc::new(world.store.clone()), &world.clock).operator();
-    tool.retry_letters(&key(), &[]).by("ann").await.unwrap();
+    tool.retry_outbox(&key(), &[]).by("ann").await.unwrap();
     delivered(&world, &second).await;
     assert_eq!(*other.seen.lock().unwrap(), [(dead, "2a".to_owned())]);
-    assert_eq!(tool.retry_letters(&key(), &[]).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(tool.retry_outbox(&key(), &[]).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(first.sweep(&policy, Default::default(), false).await.unwrap().purged, 1);
     // Dropped, it is gone for good, and the run may go.
     let run = first.start(&three(), Context::new()).id("s").await.unwrap();
@@ -333,13 +333,13 @@ async fn operator_retries_or_drops_rejected_outbox_message() {
     let other = RunKey::try_from("s").unwrap();
     world
         .pass(async {
-            while first.letters(&other).await.unwrap().len() > 1 {
+            while first.outbox(&other).await.unwrap().len() > 1 {
                 tokio::task::yield_now().await;
             }
         })
         .await;
     assert_eq!(first.purge(&other).await.unwrap_err().kind(), ErrorKind::WrongStatus);
-    tool.drop_letters(&other, &[]).await.unwrap();
+    tool.drop_outbox(&other, &[]).await.unwrap();
     assert!(!world.store.head(&other).await.unwrap().unwrap().is_delivering());
     first.purge(&other).await.unwrap();
 }
@@ -356,7 +356,7 @@ async fn tries_are_counted_over_processes() {
     for number in 1..=4 {
         let faulty = Arc::new(FaultStore::new(world.store.clone(), FaultPlan::new()));
         let builder = builder(Arc::clone(&faulty) as _, &world.clock);
-        let runtime = builder.outlet_with("mail", mail.clone(), retry).build().await.unwrap();
+        let runtime = builder.sink_with("mail", mail.clone(), retry).build().await.unwrap();
         runtime.serve(&three()).unwrap();
         if number == 1 {
             let run = runtime.start(&three(), Context::new()).id(RUN).await.unwrap();
@@ -364,12 +364,12 @@ async fn tries_are_counted_over_processes() {
         }
         world
             .pass(async {
-                while runtime.letters(&key()).await.unwrap()[0].tries < number {
+                while runtime.outbox(&key()).await.unwrap()[0].tries < number {
                     tokio::task::yield_now().await;
                 }
             })
             .await;
-        last = Some(runtime.letters(&key()).await.unwrap().remove(0));
+        last = Some(runtime.outbox(&key()).await.unwrap().remove(0));
         if number < 4 {
             faulty.crash();
         }
@@ -395,13 +395,13 @@ async fn fork_delivers_only_its_own_outbox_messages() {
     world.pass(forked.completed()).await.unwrap();
     let fork = RunKey::try_from("f").unwrap();
     let texts: Vec<String> =
-        runtime.letters(&fork).await.unwrap().iter().map(|letter| letter.payload().unwrap()).collect();
+        runtime.outbox(&fork).await.unwrap().iter().map(|letter| letter.payload().unwrap()).collect();
     assert_eq!(texts, ALL[2..], "what the first node sent is the source's");
     mail.is_down.store(false, Ordering::Relaxed);
     delivered(&world, &runtime).await;
     world
         .pass(async {
-            while !runtime.letters(&fork).await.unwrap().is_empty() {
+            while !runtime.outbox(&fork).await.unwrap().is_empty() {
                 tokio::task::yield_now().await;
             }
         })
@@ -467,7 +467,7 @@ async fn a_delivery_breaks_no_transaction_off() {
                 ran.fetch_add(1, Ordering::Relaxed);
                 let begun = Arc::clone(&begun);
                 async move {
-                    let mut tx = cx.transaction::<Ledger>().await?;
+                    let mut tx = cx.transaction::<LedgerDatabase>().await?;
                     tx.add("paid", 1);
                     cx.send_out("mail", "paid")?;
                     begun.notified().await;
@@ -480,8 +480,7 @@ async fn a_delivery_breaks_no_transaction_off() {
             .build()
             .unwrap()
     };
-    let runtime =
-        builder(Arc::new(ledger.clone()), &clock).outlet("mail", mail.clone()).build().await.unwrap();
+    let runtime = builder(Arc::new(ledger.clone()), &clock).sink("mail", mail.clone()).build().await.unwrap();
     let run = runtime.start(&graph, Context::new()).id(RUN).await.unwrap();
     while mail.count() == 0 || ran.load(Ordering::Relaxed) == 0 {
         tokio::task::yield_now().await;
@@ -496,7 +495,7 @@ async fn a_delivery_breaks_no_transaction_off() {
     );
     begun.notify_one();
     run.completed().await.unwrap();
-    while !runtime.letters(&key()).await.unwrap().is_empty() {
+    while !runtime.outbox(&key()).await.unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
     assert_eq!(mail.once(), ["begun", "paid"]);
@@ -513,7 +512,7 @@ async fn an_outlet_that_hangs_keeps_no_letter() {
     world.pass(run.completed()).await.unwrap();
     world
         .pass(async {
-            while runtime.letters(&key()).await.unwrap()[0].tries == 0 {
+            while runtime.outbox(&key()).await.unwrap()[0].tries == 0 {
                 tokio::task::yield_now().await;
             }
         })

@@ -61,16 +61,16 @@ async fn failing_outbox_message_blocks_later_ones_across_processes() {
     let still = Arc::new(ManualClock::new(Timestamp::from_unix_ms(world.clock.now().unix_ms())));
     let (one, two) = (Gate::default(), Gate::default());
     let first =
-        builder(Arc::new(world.store.clone()), &still).outlet("mail", one.clone()).build().await.unwrap();
+        builder(Arc::new(world.store.clone()), &still).sink("mail", one.clone()).build().await.unwrap();
     first.start(&three(), Context::new()).id(RUN).await.unwrap().completed().await.unwrap();
     one.0.reached.notified().await;
-    let second = builder(Arc::new(world.store.clone()), &world.clock).outlet("mail", two.clone());
+    let second = builder(Arc::new(world.store.clone()), &world.clock).sink("mail", two.clone());
     let second = second.build().await.unwrap();
     second.serve(&three()).unwrap();
     pass(&world, two.0.reached.notified()).await;
 
     one.fail(SinkError::new("it is down"));
-    while second.letters(&key()).await.unwrap()[0].tries == 0 {
+    while second.outbox(&key()).await.unwrap()[0].tries == 0 {
         tokio::task::yield_now().await;
     }
     two.fail(SinkError::new("no such address").refused());
@@ -88,19 +88,19 @@ async fn one_process_takes_due_outbox_message() {
     let store = || Arc::new(world.store.clone());
     let gates = [Gate::default(), Gate::default(), Gate::default()];
     let [refuses, one, two] = &gates;
-    let first = builder(store(), &world.clock).outlet("mail", refuses.clone()).build().await.unwrap();
+    let first = builder(store(), &world.clock).sink("mail", refuses.clone()).build().await.unwrap();
     first.start(&three(), Context::new()).id(RUN).await.unwrap().completed().await.unwrap();
     refuses.fail(SinkError::new("no such address").refused());
-    while first.letters(&key()).await.unwrap().len() > 1 {
+    while first.outbox(&key()).await.unwrap().len() > 1 {
         tokio::task::yield_now().await;
     }
     let mut fleet = Vec::new();
     for gate in [one, two] {
-        let process = builder(store(), &world.clock).outlet("mail", gate.clone()).build().await.unwrap();
+        let process = builder(store(), &world.clock).sink("mail", gate.clone()).build().await.unwrap();
         process.serve(&three()).unwrap();
         fleet.push(process);
     }
-    first.retry_letters(&key(), &[]).by("ann").await.unwrap();
+    first.retry_outbox(&key(), &[]).by("ann").await.unwrap();
     let begun = || [one, two].into_iter().filter(|gate| *gate.0.is_open.lock().unwrap()).count();
     pass(&world, async {
         while begun() == 0 {
@@ -148,7 +148,7 @@ async fn purge_spares_concurrently_recorded_outbox_message() {
     let refused = tool.purge(&key()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::WrongStatus);
     assert!(refused.to_string().contains("letters"), "{refused}");
-    assert_eq!(tool.letters(&key()).await.unwrap().len(), 1);
+    assert_eq!(tool.outbox(&key()).await.unwrap().len(), 1);
 }
 
 /// The letters behind one that failed waited in memory, and went out when the outlet was back, though the log knew nothing of them any more.
@@ -158,14 +158,14 @@ async fn purge_spares_concurrently_recorded_outbox_message() {
 async fn dropped_outbox_message_is_not_delivered_after_retry() {
     let (world, mail) = (World::new(), Gate::default());
     let store = || Arc::new(world.store.clone());
-    let runtime = builder(store(), &world.clock).outlet("mail", mail.clone()).build().await.unwrap();
+    let runtime = builder(store(), &world.clock).sink("mail", mail.clone()).build().await.unwrap();
     runtime.start(&three(), Context::new()).id(RUN).await.unwrap().completed().await.unwrap();
     mail.fail(SinkError::new("it is down"));
-    while runtime.letters(&key()).await.unwrap()[0].tries == 0 {
+    while runtime.outbox(&key()).await.unwrap()[0].tries == 0 {
         tokio::task::yield_now().await;
     }
-    runtime.drop_letters(&key(), &[1, 2]).await.unwrap();
-    builder(store(), &world.clock).operator().drop_letters(&key(), &[4]).await.unwrap();
+    runtime.drop_outbox(&key(), &[1, 2]).await.unwrap();
+    builder(store(), &world.clock).operator().drop_outbox(&key(), &[4]).await.unwrap();
     delivered(&world, &runtime).await;
     assert_eq!(*mail.0.seen.lock().unwrap(), ["2a", "3a", "3b"]);
 }
@@ -191,13 +191,13 @@ async fn active_run_delivers_outbox_message_retried_by_operator() {
         .build()
         .unwrap();
     let store = Arc::new(world.store.clone());
-    let runtime = builder(store, &world.clock).outlet("mail", mail.clone()).build().await.unwrap();
+    let runtime = builder(store, &world.clock).sink("mail", mail.clone()).build().await.unwrap();
     let run = runtime.start(&graph, Context::new()).id(RUN).await.unwrap();
     mail.fail(SinkError::new("no such address").refused());
-    while !runtime.letters(&key()).await.unwrap().first().is_some_and(|letter| letter.is_dead) {
+    while !runtime.outbox(&key()).await.unwrap().first().is_some_and(|letter| letter.is_dead) {
         tokio::task::yield_now().await;
     }
-    runtime.retry_letters(&key(), &[1]).await.unwrap();
+    runtime.retry_outbox(&key(), &[1]).await.unwrap();
     delivered(&world, &runtime).await;
     assert_eq!(*mail.0.seen.lock().unwrap(), ["hello"]);
     may_end.notify_one();
@@ -247,12 +247,12 @@ async fn retried_outbox_message_ignores_later_messages() {
         .build()
         .unwrap();
     let store = Arc::new(world.store.clone());
-    let runtime = builder(store, &world.clock).outlet("mail", mail.clone()).build().await.unwrap();
+    let runtime = builder(store, &world.clock).sink("mail", mail.clone()).build().await.unwrap();
     let run = runtime.start(&graph, Context::new()).id(RUN).await.unwrap();
-    while !runtime.letters(&key()).await.unwrap().iter().any(|letter| letter.retry_at.is_some()) {
+    while !runtime.outbox(&key()).await.unwrap().iter().any(|letter| letter.retry_at.is_some()) {
         tokio::task::yield_now().await;
     }
-    runtime.retry_letters(&key(), &[1]).await.unwrap();
+    runtime.retry_outbox(&key(), &[1]).await.unwrap();
     // No time passes.
     for _ in 0..1000 {
         tokio::task::yield_now().await;
@@ -273,7 +273,7 @@ async fn outbox_retries_of_many_runs_spread_out() {
     let hour = Duration::from_secs(3600);
     let retry = RetryPolicy::standard().with_delay(hour).with_cap(2 * hour);
     let store = Arc::new(world.store.clone());
-    let outlet = builder(store, &world.clock).outlet_with("mail", mail.clone(), retry);
+    let outlet = builder(store, &world.clock).sink_with("mail", mail.clone(), retry);
     let runtime = outlet.build().await.unwrap();
     let mut at = BTreeSet::new();
     for number in 0..RUNS {
@@ -281,7 +281,7 @@ async fn outbox_retries_of_many_runs_spread_out() {
         let started = runtime.start(&three(), Context::new()).id(run.run.as_str()).await.unwrap();
         started.completed().await.unwrap();
         let retry_at = loop {
-            let letters = runtime.letters(&run).await.unwrap();
+            let letters = runtime.outbox(&run).await.unwrap();
             match letters.first().and_then(|letter| letter.retry_at) {
                 Some(at) => break at,
                 None => tokio::task::yield_now().await,

@@ -66,7 +66,7 @@ async fn names_are_taken_once() {
 async fn recorded_operations_are_listed() {
     let graph = Graph::<Context>::builder("race")
         .node("all", async |cx, s| {
-            let found = cx.recorded();
+            let found = cx.recorded_operations();
             if cx.attempt() == 1 {
                 let (late, soon) =
                     tokio::join!(cx.sleep_as("late", DAY), cx.sleep_as("soon", Duration::ZERO));

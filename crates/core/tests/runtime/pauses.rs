@@ -397,11 +397,11 @@ async fn edit_changes_state_of_later_nodes() {
         .unwrap();
     start(&runtime, &graph).await.wait().await.unwrap();
     let patch = Patch::from_ops(&[Op::Set("n".into(), 21.into())]).unwrap();
-    runtime.edit(&key(), patch.clone()).checked_by(&graph).by("ann").await.unwrap();
+    runtime.edit(&key(), patch.clone()).check_with(&graph).by("ann").await.unwrap();
     runtime.respond(&key(), "ok", Answer::accept(true).unwrap()).await.unwrap();
     assert_eq!(completed(resume(&runtime, &graph).await).get::<i64>("n").unwrap(), Some(42));
     assert_eq!(
-        runtime.edit(&key(), patch).checked_by(&graph).await.unwrap_err().kind(),
+        runtime.edit(&key(), patch).check_with(&graph).await.unwrap_err().kind(),
         ErrorKind::WrongStatus
     );
 }

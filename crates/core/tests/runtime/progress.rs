@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use ferrata_core::graph::{Effect, Graph, RetryPolicy};
 use ferrata_core::node::{NodeContext, NodeError};
-use ferrata_core::runtime::{Outcome, Position, Recorded, Runtime, WatchEventKind};
+use ferrata_core::runtime::{Outcome, Position, RecordedEvent, Runtime, WatchEventKind};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{ErrorKind, RunKey};
 use ferrata_testing::Fault;
@@ -72,7 +72,7 @@ async fn next_attempt_reads_progress_of_previous_one() {
         let mut told = Vec::new();
         let mut events = one.watch(&key()).await.unwrap();
         while let Some(event) = events.next().await.unwrap() {
-            if let WatchEventKind::Recorded(Recorded::Progress { value, .. }) = event.what {
+            if let WatchEventKind::Recorded(RecordedEvent::Progress { value, .. }) = event.what {
                 told.push(value.get().to_owned());
             }
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::NodeError;
 use ferrata_core::record::{RecordKind, RunStatus};
-use ferrata_core::runtime::{Outcome, Position, RunNews, Runtime, StartRequest, queue_hold};
+use ferrata_core::runtime::{Outcome, Position, RunChange, Runtime, StartRequest, queue_pause_reason};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{At, CheckpointStore as _, HeaderRange, MemoryStore};
 use ferrata_core::{Epoch, ErrorKind, RunKey, Seq};
@@ -51,7 +51,7 @@ async fn revived_run_is_held_in_one_append() {
         let run = queued(process.start(&graph, Context::new())).await.unwrap();
         assert!(matches!(world.pass(run.wait()).await.unwrap(), Outcome::Failed { .. }));
         is_mended.store(true, Ordering::Relaxed);
-        let (mut news, writes) = (process.news(), process.writes());
+        let (mut news, writes) = (process.run_changes(), process.writes());
         let seq = process.head(run.run()).await.unwrap().unwrap().seq;
         match is_moved {
             false => process.retry(run.run()).by("ann").await.unwrap(),
@@ -61,8 +61,8 @@ async fn revived_run_is_held_in_one_append() {
         let head = process.head(run.run()).await.unwrap().unwrap();
         assert_eq!((head.status, head.owner), (RunStatus::Interrupted, None));
         let now = process.checkpoint(run.run(), Position::Latest).await.unwrap();
-        assert_eq!(now.paused, Some(queue_hold("mail")));
-        let Some(RunNews::Held { run: held, head: at, .. }) = news.recv().await else {
+        assert_eq!(now.paused, Some(queue_pause_reason("mail")));
+        let Some(RunChange::Held { run: held, head: at, .. }) = news.recv().await else {
             panic!("it is on hold")
         };
         assert_eq!((&held, at), (run.run(), head.head()));
@@ -97,7 +97,7 @@ async fn paused_run_keeps_both_reasons() {
     assert!(matches!(run.wait().await.unwrap(), Outcome::Failed { .. }));
     process.retry(run.run()).await.unwrap();
     let paused = async || process.checkpoint(run.run(), Position::Latest).await.unwrap().paused;
-    let both = format!("{}; lunch", queue_hold("mail"));
+    let both = format!("{}; lunch", queue_pause_reason("mail"));
     assert_eq!(paused().await, Some(both.clone()));
     // It is moved while it waits.
     process.go_to(run.run(), "work", "again").await.unwrap();
@@ -144,7 +144,7 @@ async fn retry_beside_payment_holds_run() {
         let now = runtime.checkpoint(run.run(), Position::Latest).await.unwrap();
         assert_eq!(
             (now.status, now.paused),
-            (RunStatus::Interrupted, Some(queue_hold("mail"))),
+            (RunStatus::Interrupted, Some(queue_pause_reason("mail"))),
             "here: {is_here}"
         );
         runtime.check_log(run.run()).await.unwrap();
@@ -161,7 +161,7 @@ async fn fork_is_held_as_start_of_its_own() {
     let process = world.process_with(|builder| builder.tags(["gpu"])).await.unwrap();
     let graph = broken(&is_mended);
     let run =
-        queued(process.start(&graph, Context::new())).only_in(["gpu"]).on_hold("not yet").await.unwrap();
+        queued(process.start(&graph, Context::new())).require_tags(["gpu"]).on_hold("not yet").await.unwrap();
     let fork = || process.fork(run.run(), Position::Latest).id("f");
     let handle = fork().drive(&graph).await.unwrap();
     assert!(!handle.is_driven_here());
@@ -172,11 +172,14 @@ async fn fork_is_held_as_start_of_its_own() {
     let start = label("queue.life").unwrap();
     assert!(start != START && start.split('.').count() == 3, "{start}");
     let now = process.checkpoint(handle.run(), Position::Latest).await.unwrap();
-    assert_eq!(now.paused, Some(queue_hold("mail")));
+    assert_eq!(now.paused, Some(queue_pause_reason("mail")));
     // Made again it is the same fork; another queue may have another one.
     assert_eq!(fork().await.unwrap(), *handle.run());
     let other = process.fork(run.run(), Position::Latest).id("g").label("queue", "slow").await.unwrap();
-    assert_eq!(process.checkpoint(&other, Position::Latest).await.unwrap().paused, Some(queue_hold("slow")));
+    assert_eq!(
+        process.checkpoint(&other, Position::Latest).await.unwrap().paused,
+        Some(queue_pause_reason("slow"))
+    );
     // A run without both labels goes through no queue.
     let free = process.start(&graph, Context::new()).id("free").label("queue", "of my own").await.unwrap();
     world.pass(free.completed()).await.unwrap();
@@ -205,7 +208,10 @@ async fn imported_run_is_held_once() {
         let now = to.checkpoint(&key("copy"), At::Latest).await.unwrap();
         match text == &failed {
             true => assert_eq!((now.status, now.paused), (RunStatus::Failed, None)),
-            false => assert_eq!((now.status, now.paused), (RunStatus::Interrupted, Some(queue_hold("mail")))),
+            false => assert_eq!(
+                (now.status, now.paused),
+                (RunStatus::Interrupted, Some(queue_pause_reason("mail")))
+            ),
         }
         // What is on hold is imported as it is.
         let (text, to) =

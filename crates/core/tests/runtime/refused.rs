@@ -17,7 +17,7 @@ use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft, Op, Patch, Reducer};
 use ferrata_core::store::{AnyTransaction, Capabilities, CheckpointStore, RunAppend, Transactions, delegate};
 use ferrata_core::{Clock, Error, ErrorKind, HeadRef, RunKey};
-use ferrata_testing::{FaultPlan, FaultStore, Ledger, LedgerStore, ManualClock};
+use ferrata_testing::{FaultPlan, FaultStore, LedgerDatabase, LedgerStore, ManualClock};
 use tokio::sync::Notify;
 
 use super::losses::Replicated;
@@ -385,7 +385,7 @@ async fn transactional_node_with_oversized_state_leaves_no_rows() {
         let graph = Graph::<Context>::builder("rows")
             .node("fork", async |_cx, s| Ok(s))
             .node("move", async |cx: NodeContext, mut s: Draft<Context>| {
-                let mut tx = cx.transaction::<Ledger>().await?;
+                let mut tx = cx.transaction::<LedgerDatabase>().await?;
                 tx.add("moved", 1);
                 gates(&cx).begun.notify_one();
                 match cx.run().run.as_str() {
@@ -460,8 +460,8 @@ impl Transactions for Refuses {
         self.ledger.append_in(connection, append).await
     }
 
-    fn gave_way(&self, error: &(dyn std::error::Error + 'static)) -> bool {
-        self.ledger.gave_way(error)
+    fn is_transient(&self, error: &(dyn std::error::Error + 'static)) -> bool {
+        self.ledger.is_transient(error)
     }
 }
 
@@ -493,7 +493,7 @@ async fn refused_commit_does_not_fail_another_item() {
         .effect(Effect::Pure)
         .node("work", async |cx: NodeContext, s: Draft<Context>| {
             let item: String = cx.item()?;
-            let mut tx = cx.transaction::<Ledger>().await?;
+            let mut tx = cx.transaction::<LedgerDatabase>().await?;
             tx.add(&item, 1);
             if item == "old" {
                 let edited = Op::Set("items".into(), serde_json::json!(["new"]));

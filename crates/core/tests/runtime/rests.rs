@@ -193,7 +193,12 @@ async fn start_claims_run_with_due_timer() {
             )
             .entry("ok"),
         Graph::<Context>::builder("g")
-            .conversation("talk", ["end"], Conversation::new().idle(hour), async |_cx, s, _: String| Ok(s))
+            .conversation(
+                "talk",
+                ["end"],
+                Conversation::new().idle_timeout(hour),
+                async |_cx, s, _: String| Ok(s),
+            )
             .node("end", async |_cx, s| Ok(s))
             .entry("talk"),
         gate().deadline(hour),

@@ -132,7 +132,7 @@ impl Beside {
         let run = self.failed(runtime).await;
         // The page says yes for a failed run; it was refused as long as a payment was under way.
         let patch = Patch::from_ops(&[Op::Set("edited".into(), true.into())]).unwrap();
-        runtime.edit(&key(), patch).checked_by(&self.graph).await.unwrap();
+        runtime.edit(&key(), patch).check_with(&self.graph).await.unwrap();
         runtime.retry(&key()).await.unwrap();
         self.let_go.notify_one();
         run
@@ -181,7 +181,7 @@ async fn payment_result_survives_failure_and_write_conflict() {
         let (writer, graph) = (Arc::clone(&other), beside.graph.clone());
         store.before(store.operations(), async move {
             let patch = Patch::from_ops(&[Op::Set("edited".into(), true.into())]).unwrap();
-            writer.edit(&key(), patch).checked_by(&graph).await.unwrap();
+            writer.edit(&key(), patch).check_with(&graph).await.unwrap();
         });
         beside.let_go.notify_one();
         assert!(matches!(run.wait().await.unwrap(), Outcome::Failed { .. }));

@@ -351,7 +351,7 @@ async fn missed_goal_cannot_retry_after_edit() {
     assert_eq!(failure.kind, FailureKind::GoalGate, "{failure:?}");
     let met =
         ferrata_core::state::Patch::from_ops(&[ferrata_core::state::Op::Set("met".into(), true.into())]);
-    runtime.edit(&key(), met.unwrap()).checked_by(&graph).await.unwrap();
+    runtime.edit(&key(), met.unwrap()).check_with(&graph).await.unwrap();
     assert_eq!(runtime.retry(&key()).await.unwrap_err().kind(), ErrorKind::WrongStatus);
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, RetryPolicy};
 use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{
-    Live, Outcome, Recorded, Runtime, Watch, WatchCursor, WatchEvent, WatchEventKind, WatchKind,
+    LiveEvent, Outcome, RecordedEvent, Runtime, Watch, WatchCursor, WatchEvent, WatchEventKind, WatchKind,
 };
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock, ErrorKind};
@@ -186,8 +186,8 @@ async fn an_attempt_that_follows_begins_the_stream_anew() {
         };
         // What is only heard is in its own order, and so is what is recorded.
         let turn = events.iter().position(|event| match &event.what {
-            WatchEventKind::Live(Live::AttemptStarted { attempt, .. }) => !durable && *attempt == 2,
-            WatchEventKind::Recorded(Recorded::AttemptFailed { failed, .. }) => durable && *failed == 1,
+            WatchEventKind::Live(LiveEvent::AttemptStarted { attempt, .. }) => !durable && *attempt == 2,
+            WatchEventKind::Recorded(RecordedEvent::AttemptFailed { failed, .. }) => durable && *failed == 1,
             _ => false,
         });
         assert!(of(1) < turn.unwrap() && turn.unwrap() < of(2), "durable: {durable}");
@@ -302,7 +302,7 @@ async fn repeated_activation_after_crash_restarts_stream() {
         }
     });
     let first = first.await;
-    let WatchEventKind::Recorded(Recorded::Chunks { round: 1, first: 0, .. }) = &first.what else {
+    let WatchEventKind::Recorded(RecordedEvent::Chunks { round: 1, first: 0, .. }) = &first.what else {
         panic!("{first:?}")
     };
     store.crash();
@@ -315,7 +315,7 @@ async fn repeated_activation_after_crash_restarts_stream() {
     let rounds: Vec<_> = rest
         .iter()
         .filter_map(|event| match &event.what {
-            WatchEventKind::Recorded(Recorded::Chunks { round, .. }) => Some(*round),
+            WatchEventKind::Recorded(RecordedEvent::Chunks { round, .. }) => Some(*round),
             _ => None,
         })
         .collect();

@@ -11,9 +11,11 @@ use ferrata_core::Clock as _;
 use ferrata_core::graph::{Effect, Graph};
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Recorded, RunsWatch, Runtime, Watch, WatchEvent, WatchEventKind, WatchKind};
+use ferrata_core::runtime::{
+    RecordedEvent, RunsWatch, Runtime, Watch, WatchEvent, WatchEventKind, WatchKind,
+};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore as _, MOST_SAID, Texts};
+use ferrata_core::store::{CheckpointStore as _, MAX_TEXT_BYTES, RelayTexts};
 use tokio::sync::{Notify, Semaphore};
 
 use super::watching::{all, key};
@@ -81,7 +83,7 @@ async fn heard(world: &World, graph: &Graph<Context>) -> [Vec<WatchEvent>; 4] {
     let of_many = async {
         let mut events = Vec::new();
         let is_end = |event: &WatchEvent| match &event.what {
-            WatchEventKind::Recorded(Recorded::Status { status }) => status.is_finished(),
+            WatchEventKind::Recorded(RecordedEvent::Status { status }) => status.is_finished(),
             _ => false,
         };
         while !events.last().is_some_and(is_end) {
@@ -103,7 +105,7 @@ async fn remote_watcher_gets_whole_chunks_in_order() {
     let world = World::new();
     // What a stranger says on the channel harms nothing.
     let strange = ["", "f1", "f1 x 0 0 1 {}", "\u{1f6a2} ' $1"].map(String::from).to_vec();
-    world.store.relay().unwrap().say(strange).await.unwrap();
+    world.store.relay().unwrap().publish(strange).await.unwrap();
     for events in heard(&world, &speaker(100, mixed)).await {
         assert_eq!(numbers(&events, mixed), (0..100).collect::<Vec<_>>());
         assert_eq!(missed(&events), 0);
@@ -247,7 +249,7 @@ async fn restarted_stream_with_same_attempt_is_read_entirely() {
     }
     let until = async |watch: &mut RunsWatch, status: RunStatus| {
         let mut events = vec![watch.next().await.unwrap()];
-        let is_there = |event: &WatchEvent| matches!(&event.what, WatchEventKind::Recorded(Recorded::Status { status: of }) if *of == status);
+        let is_there = |event: &WatchEvent| matches!(&event.what, WatchEventKind::Recorded(RecordedEvent::Status { status: of }) if *of == status);
         while !events.last().is_some_and(is_there) {
             events.push(watch.next().await.unwrap());
         }
@@ -264,8 +266,9 @@ async fn restarted_stream_with_same_attempt_is_read_entirely() {
     let after = Box::pin(world.pass(done)).await;
     world.pass(run.completed()).await.unwrap();
     let begun = |events: &[WatchEvent]| {
-        let begins =
-            |event: &&WatchEvent| matches!(&event.what, WatchEventKind::Recorded(Recorded::Claimed { .. }));
+        let begins = |event: &&WatchEvent| {
+            matches!(&event.what, WatchEventKind::Recorded(RecordedEvent::Claimed { .. }))
+        };
         events.iter().filter(begins).count()
     };
     assert_eq!((began.load(Ordering::Relaxed), begun(&after.0)), (2, 0), "the same claim goes on");
@@ -278,14 +281,14 @@ async fn restarted_stream_with_same_attempt_is_read_entirely() {
 }
 
 /// Counts the texts that were said since the last time, and those of them that hold chunks.
-async fn counted(texts: &mut Texts) -> (usize, usize) {
+async fn counted(texts: &mut RelayTexts) -> (usize, usize) {
     let (mut all, mut chunks) = (0, 0);
     loop {
         tokio::select! {
             biased;
             text = texts.next() => {
                 let text = text.unwrap().unwrap();
-                assert!(text.len() <= MOST_SAID);
+                assert!(text.len() <= MAX_TEXT_BYTES);
                 all += 1;
                 chunks += usize::from(text.contains("Chunks"));
             }
@@ -297,7 +300,7 @@ async fn counted(texts: &mut Texts) -> (usize, usize) {
 #[tokio::test]
 async fn what_nobody_watches_elsewhere_is_not_said() {
     let world = World::new();
-    let mut texts = world.store.relay().unwrap().hear().await.unwrap();
+    let mut texts = world.store.relay().unwrap().listen().await.unwrap();
     let (runtime, other) = (world.process().await, world.process().await);
     let graph = speaker(200, short);
     let run = async |id: &str| {

@@ -12,7 +12,7 @@ use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{Runtime, WatchEventKind};
 use ferrata_core::state::{Context, Draft};
-use ferrata_core::store::{CheckpointStore, MemoryStore, Relay, Texts, delegate};
+use ferrata_core::store::{CheckpointStore, MemoryStore, Relay, RelayTexts, delegate};
 use ferrata_core::{Clock as _, Error, ErrorKind, Result};
 use tokio::sync::Semaphore;
 
@@ -31,7 +31,7 @@ struct Slow {
 
 #[async_trait]
 impl Relay for Slow {
-    async fn say(&self, texts: Vec<String>) -> Result<()> {
+    async fn publish(&self, texts: Vec<String>) -> Result<()> {
         if texts.iter().any(|text| text.contains("Chunks")) {
             self.asked.fetch_add(1, Ordering::SeqCst);
             if self.refuses.load(Ordering::SeqCst) {
@@ -39,11 +39,11 @@ impl Relay for Slow {
             }
             self.permits.acquire().await.unwrap().forget();
         }
-        self.inner.relay().unwrap().say(texts).await
+        self.inner.relay().unwrap().publish(texts).await
     }
 
-    async fn hear(&self) -> Result<Texts> {
-        self.inner.relay().unwrap().hear().await
+    async fn listen(&self) -> Result<RelayTexts> {
+        self.inner.relay().unwrap().listen().await
     }
 }
 

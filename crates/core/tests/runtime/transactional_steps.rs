@@ -11,7 +11,7 @@ use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::{ErrorKind, RunKey, Timestamp};
-use ferrata_testing::{Fault, FaultPlan, FaultStore, Ledger, LedgerRows, LedgerStore, ManualClock};
+use ferrata_testing::{Fault, FaultPlan, FaultStore, LedgerDatabase, LedgerRows, LedgerStore, ManualClock};
 
 use tokio::sync::Notify;
 
@@ -20,7 +20,7 @@ use super::transactions::{RUN, failure, key, nothing, process};
 /// A node of two steps in transactions, one after the other, beside a branch that writes records of its own.
 fn steps() -> Graph<Context> {
     async fn add(cx: &NodeContext, name: &'static str) -> Result<i64, NodeError> {
-        cx.step_in::<Ledger, _, _, _>(name, async move |tx: &mut LedgerRows| {
+        cx.step_in::<LedgerDatabase, _, _, _>(name, async move |tx: &mut LedgerRows| {
             tx.add(name, 1);
             tokio::task::yield_now().await;
             Ok::<_, std::io::Error>(tx.get(name))
@@ -90,13 +90,13 @@ async fn no_transaction_waits_for_the_next_look() {
     let runtime = Runtime::builder(store.clone()).clock(Arc::clone(&clock) as _).build().await.unwrap();
     let graph = Graph::<Context>::builder("many")
         .node("add", async |cx, s: Draft<Context>| {
-            let mut tx = cx.transaction::<Ledger>().await?;
+            let mut tx = cx.transaction::<LedgerDatabase>().await?;
             tx.add("added", 1);
             s.commit_with(tx)
         })
         .effect(Effect::Transactional)
         .node("step", async |cx, s: Draft<Context>| {
-            cx.step_in::<Ledger, _, _, _>("one", async |tx: &mut LedgerRows| {
+            cx.step_in::<LedgerDatabase, _, _, _>("one", async |tx: &mut LedgerRows| {
                 tx.add("added", 1);
                 Ok::<_, std::io::Error>(())
             })
@@ -143,7 +143,7 @@ async fn end_during_open_transaction_is_recorded_with_it() {
         .node("move", move |cx: NodeContext, s: Draft<Context>| {
             let (tell, count) = (Arc::clone(&tell), Arc::clone(&count));
             async move {
-                let mut tx = cx.transaction::<Ledger>().await?;
+                let mut tx = cx.transaction::<LedgerDatabase>().await?;
                 count.fetch_add(1, Ordering::SeqCst);
                 tx.add("moved", 1);
                 tell.notify_one();
@@ -178,8 +178,10 @@ async fn misuse_of_a_step_is_a_typed_error() {
     for (effect, part) in [(Effect::Read, "declared `read`"), (Effect::Pure, "declared `pure`")] {
         let told = failure(effect, |cx, s| {
             Box::pin(async move {
-                cx.step_in::<Ledger, _, _, _>("one", async |_: &mut LedgerRows| Ok::<_, std::io::Error>(()))
-                    .await?;
+                cx.step_in::<LedgerDatabase, _, _, _>("one", async |_: &mut LedgerRows| {
+                    Ok::<_, std::io::Error>(())
+                })
+                .await?;
                 Ok(s.into())
             })
         });
@@ -188,7 +190,7 @@ async fn misuse_of_a_step_is_a_typed_error() {
     let nested = failure(Effect::Write, |cx, s| {
         Box::pin(async move {
             let inner = cx.clone();
-            cx.step_in::<Ledger, _, _, _>("moved", async move |tx: &mut LedgerRows| {
+            cx.step_in::<LedgerDatabase, _, _, _>("moved", async move |tx: &mut LedgerRows| {
                 tx.add("moved", 1);
                 inner.step("inner", async || Ok::<_, std::io::Error>(())).await
             })
@@ -209,26 +211,26 @@ async fn run_started_in_transaction_commits_with_rows() {
     let (graph, runtime) = (steps(), process().await);
     let mut tx = store.transaction().await.unwrap();
     tx.add("orders", 1);
-    let ticket = runtime.start(&graph, Context::new()).id("lost").within(&mut *tx).await.unwrap();
+    let ticket = runtime.start(&graph, Context::new()).id("lost").in_transaction(&mut *tx).await.unwrap();
     drop(tx);
-    assert_eq!(ticket.follow().await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(ticket.drive().await.unwrap_err().kind(), ErrorKind::NotFound);
 
     let mut tx = store.transaction().await.unwrap();
     tx.add("orders", 1);
-    let ticket = runtime.start(&graph, Context::new()).id(RUN).within(&mut *tx).await.unwrap();
+    let ticket = runtime.start(&graph, Context::new()).id(RUN).in_transaction(&mut *tx).await.unwrap();
     assert!(store.runs().head(&key()).await.unwrap().is_none(), "not before the commit");
     store.finish(tx).await.unwrap();
     assert_eq!((store.row("orders").await, ticket.run()), (1, &key()));
-    assert!(matches!(ticket.follow().await.unwrap().wait().await.unwrap(), Outcome::Completed(_)));
+    assert!(matches!(ticket.drive().await.unwrap().wait().await.unwrap(), Outcome::Completed(_)));
 
     // Taken again, the id is in use: the rows of the caller are not the run's.
     let mut tx = store.transaction().await.unwrap();
-    let refused = runtime.start(&graph, Context::new()).id(RUN).within(&mut *tx).await.unwrap_err();
+    let refused = runtime.start(&graph, Context::new()).id(RUN).in_transaction(&mut *tx).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
 
     // Nobody follows: a process that serves the workflow finds it.
     let mut tx = store.transaction().await.unwrap();
-    drop(runtime.start(&graph, Context::new()).id("found").within(&mut *tx).await.unwrap());
+    drop(runtime.start(&graph, Context::new()).id("found").in_transaction(&mut *tx).await.unwrap());
     store.finish(tx).await.unwrap();
     let server = process().await;
     server.serve(&graph).unwrap();
@@ -250,7 +252,7 @@ async fn wrong_connection_is_named() {
     let store = LedgerStore::new();
     let runtime = Runtime::builder(store.clone()).build().await.unwrap();
     let mut tx = store.transaction().await.unwrap();
-    let refused = runtime.start(&steps(), Context::new()).id(RUN).within(&mut tx).await.unwrap_err();
+    let refused = runtime.start(&steps(), Context::new()).id(RUN).in_transaction(&mut tx).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
     let text = refused.to_string();
     assert!(text.contains("pass `&mut *tx`") && text.contains("LedgerTransaction"), "{text}");

@@ -13,7 +13,7 @@ use ferrata_core::state::{Context, Draft, Patch, Update};
 use ferrata_core::store::{At, CheckpointStore, Database, MemoryStore};
 use ferrata_core::{Clock as _, ErrorKind, RunKey, Seq, SystemClock};
 use ferrata_testing::{
-    Fault, FaultPlan, FaultStore, Ledger, LedgerRows, LedgerStore, LedgerTransaction, World,
+    Fault, FaultPlan, FaultStore, LedgerDatabase, LedgerRows, LedgerStore, LedgerTransaction, World,
 };
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -61,7 +61,7 @@ fn count(value: &Value, ends: &mut BTreeMap<String, u32>) {
 
 /// Moves one from `ann` to `bob`, and counts itself.
 async fn transfer(cx: NodeContext, mut s: Draft<Context>) -> NodeResult<Context> {
-    let mut tx = cx.transaction::<Ledger>().await?;
+    let mut tx = cx.transaction::<LedgerDatabase>().await?;
     tx.add("ann", -1);
     tx.add("bob", 1);
     tx.add(cx.node().as_str(), 1);
@@ -256,7 +256,7 @@ impl Gate {
             .node("move", move |cx: NodeContext, s: Draft<Context>| {
                 let gate = Arc::clone(&gate);
                 async move {
-                    let mut tx = cx.transaction::<Ledger>().await?;
+                    let mut tx = cx.transaction::<LedgerDatabase>().await?;
                     tx.add("moved", 1);
                     if gate.attempts.fetch_add(1, Ordering::SeqCst) == 0 {
                         gate.reached.notify_one();
@@ -349,7 +349,7 @@ async fn a_dropped_transaction_is_rolled_back() {
         .node("move", move |cx: NodeContext, s: Draft<Context>| {
             let count = Arc::clone(&count);
             async move {
-                let mut tx = cx.transaction::<Ledger>().await?;
+                let mut tx = cx.transaction::<LedgerDatabase>().await?;
                 tx.add("moved", 1);
                 match count.fetch_add(1, Ordering::SeqCst) {
                     0 => Err(NodeError::new(std::io::Error::other("refused"))),
@@ -387,7 +387,7 @@ async fn a_dropped_transaction_is_rolled_back() {
 async fn transactions_in_each_others_way_all_come_through() {
     let graph = Graph::<Context>::builder("counter")
         .node("count", async |cx, s: Draft<Context>| {
-            let mut tx = cx.transaction::<Ledger>().await?;
+            let mut tx = cx.transaction::<LedgerDatabase>().await?;
             let count = tx.get("count");
             tokio::task::yield_now().await;
             tx.set("count", count + 1);
@@ -423,7 +423,7 @@ async fn transient_statement_failure_restarts_without_counting() {
             let count = Arc::clone(&count);
             async move {
                 assert_eq!(cx.attempt(), 1, "what gave way counts as no attempt");
-                let mut tx = cx.transaction::<Ledger>().await?;
+                let mut tx = cx.transaction::<LedgerDatabase>().await?;
                 tx.add("moved", 1);
                 if count.fetch_add(1, Ordering::SeqCst) < 3 {
                     let deadlock = ferrata_core::Error::new(ErrorKind::Unavailable, "injected: a deadlock");
@@ -485,21 +485,21 @@ pub(super) type Work = std::pin::Pin<Box<dyn Future<Output = NodeResult<Context>
 async fn transaction_misuse_returns_typed_error_with_remedy() {
     let without = failure(Effect::Transactional, |cx, s| {
         Box::pin(async move {
-            let mut tx = cx.transaction::<Ledger>().await?;
+            let mut tx = cx.transaction::<LedgerDatabase>().await?;
             tx.add("moved", 1);
             Ok(s.into())
         })
     });
     assert!(without.await.contains("return `s.commit_with(tx)`"));
     let undeclared = failure(Effect::Write, |cx, s| {
-        Box::pin(async move { s.commit_with(cx.transaction::<Ledger>().await?) })
+        Box::pin(async move { s.commit_with(cx.transaction::<LedgerDatabase>().await?) })
     });
     assert!(undeclared.await.contains("declare it `.effect(Effect::Transactional)`"));
     let twice = failure(Effect::Transactional, |cx, s| {
         Box::pin(async move {
-            let first = cx.transaction::<Ledger>().await?;
+            let first = cx.transaction::<LedgerDatabase>().await?;
             drop(s.commit_with(first));
-            let second = cx.transaction::<Ledger>().await?;
+            let second = cx.transaction::<LedgerDatabase>().await?;
             Ok(Update::none().commit_with(second))
         })
     });
@@ -510,7 +510,7 @@ async fn transaction_misuse_returns_typed_error_with_remedy() {
     assert!(foreign.await.contains("the store is `ledger`, and not `elsewhere`"));
     let waits = failure(Effect::Transactional, |cx, s| {
         Box::pin(async move {
-            let tx = cx.transaction::<Ledger>().await?;
+            let tx = cx.transaction::<LedgerDatabase>().await?;
             cx.step("aside", async || Ok::<_, std::io::Error>(())).await?;
             s.commit_with(tx)
         })
@@ -524,7 +524,7 @@ async fn step_during_open_transaction_fails_before_work() {
     static DONE: AtomicU32 = AtomicU32::new(0);
     let failed = failure(Effect::Transactional, |cx, s| {
         Box::pin(async move {
-            let tx = cx.transaction::<Ledger>().await?;
+            let tx = cx.transaction::<LedgerDatabase>().await?;
             cx.step("aside", async || Ok::<_, std::io::Error>(DONE.fetch_add(1, Ordering::SeqCst))).await?;
             s.commit_with(tx)
         })
@@ -558,7 +558,7 @@ async fn a_step_before_the_transaction_is_done_once() {
     let graph = Graph::<Context>::builder("quote")
         .node("buy", async |cx, s: Draft<Context>| {
             let price: i64 = cx.step("price", async || Ok::<_, std::io::Error>(7)).await?;
-            let mut tx = cx.transaction::<Ledger>().await?;
+            let mut tx = cx.transaction::<LedgerDatabase>().await?;
             tx.add("cash", -price);
             s.commit_with(tx)
         })

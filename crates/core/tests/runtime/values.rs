@@ -203,7 +203,7 @@ async fn text_input_is_refused_or_readable() {
                 let Ok(patch) = Patch::from_json(&format!(r#"[{{"{op}":["{name}{op}",{value}]}}]"#)) else {
                     continue;
                 };
-                let edited = runtime.edit(&key("r"), patch.clone()).checked_by(&graph).await;
+                let edited = runtime.edit(&key("r"), patch.clone()).check_with(&graph).await;
                 let untyped = runtime.edit(&key("r"), patch).await;
                 for result in [edited, untyped] {
                     taken += u32::from(result.is_ok());

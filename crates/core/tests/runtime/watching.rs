@@ -16,7 +16,7 @@ use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Effect, Graph, 
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::{RecordKind, RunStatus};
 use ferrata_core::runtime::{
-    Outcome, Recorded, RetentionPolicy, Runtime, SseFrames, Watch, WatchCursor, WatchEvent,
+    Outcome, RecordedEvent, RetentionPolicy, Runtime, SseFrames, Watch, WatchCursor, WatchEvent,
     WatchEventKind as What, WatchKind,
 };
 use ferrata_core::state::{Context, Draft};
@@ -454,14 +454,14 @@ async fn updates_connect_consecutive_past_states() {
             let mut watch = request.await.unwrap();
             while let Some(event) = watch.next().await.unwrap() {
                 match event.what {
-                    What::Recorded(Recorded::Value { state: text }) => {
+                    What::Recorded(RecordedEvent::Value { state: text }) => {
                         let then = runtime.channels_at(&key(), event.seq.unwrap()).await.unwrap();
                         assert_eq!(text.get(), then.to_json().unwrap());
                         assert!(state.as_ref().is_none_or(|state| *state == then));
                         state = Some(then);
                         values += 1;
                     }
-                    What::Recorded(Recorded::Update { patch }) => {
+                    What::Recorded(RecordedEvent::Update { patch }) => {
                         if let Some(state) = &mut state {
                             state.apply(&patch).unwrap();
                         }
@@ -489,7 +489,9 @@ async fn watch_of_failed_run_continues_with_retry() {
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     let mut watch = run.events().await.unwrap();
     let first = all(&mut watch).await;
-    let What::Recorded(Recorded::Status { status }) = first.last().unwrap().what else { panic!("{first:?}") };
+    let What::Recorded(RecordedEvent::Status { status }) = first.last().unwrap().what else {
+        panic!("{first:?}")
+    };
     assert_eq!(status, RunStatus::Failed);
     assert!(first.iter().any(|event| event.kind() == WatchKind::NodeFailed));
     let good = serde_json::from_str(r#"[{"set":["good",true]}]"#).unwrap();
@@ -516,7 +518,7 @@ async fn watch_from_now_skips_past_events() {
     let mut watch = run.events().from_now().await.unwrap();
     runtime.respond(&key(), "ok", Answer::accept(true).unwrap()).by("ann").await.unwrap();
     let event = world.pass(watch.next()).await.unwrap().unwrap();
-    let What::Recorded(Recorded::Answered { question, by }) = event.what else { panic!("{event:?}") };
+    let What::Recorded(RecordedEvent::Answered { question, by }) = event.what else { panic!("{event:?}") };
     assert_eq!((&*question, by.as_deref()), ("ok@1:gate", Some("ann")));
 }
 

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use ferrata_core::ask::Answer;
 use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
-use ferrata_core::runtime::{Recorded, Runtime, Watch, WatchCursor, WatchEvent, WatchEventKind, WatchKind};
+use ferrata_core::runtime::{
+    RecordedEvent, Runtime, Watch, WatchCursor, WatchEvent, WatchEventKind, WatchKind,
+};
 use ferrata_core::state::{Context, Draft};
 
 use super::dice::Dice;
@@ -59,7 +61,8 @@ fn is_in_order(events: &[WatchEvent]) {
     };
     for (at, event) in events.iter().enumerate() {
         let WatchEventKind::Recorded(
-            Recorded::ChildStarted { node, visit, name, .. } | Recorded::ChildEnded { node, visit, name, .. },
+            RecordedEvent::ChildStarted { node, visit, name, .. }
+            | RecordedEvent::ChildEnded { node, visit, name, .. },
         ) = &event.what
         else {
             continue;

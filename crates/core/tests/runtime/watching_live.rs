@@ -8,7 +8,7 @@ use std::time::Duration;
 use ferrata_core::ErrorKind;
 use ferrata_core::graph::{CheckpointFrequency, CheckpointPolicy, Graph, RetryPolicy};
 use ferrata_core::node::NodeContext;
-use ferrata_core::runtime::{Live, WatchEventKind, WatchKind};
+use ferrata_core::runtime::{LiveEvent, WatchEventKind, WatchKind};
 use ferrata_core::state::{Context, Draft};
 use tokio::sync::Notify;
 
@@ -75,7 +75,7 @@ async fn live_output_precedes_node_end_late_watcher_skips() {
     let said: Vec<u32> = events
         .iter()
         .filter_map(|event| match &event.what {
-            WatchEventKind::Live(Live::Custom { payload, .. }) => Some(payload.get().parse().unwrap()),
+            WatchEventKind::Live(LiveEvent::Custom { payload, .. }) => Some(payload.get().parse().unwrap()),
             _ => None,
         })
         .collect();
@@ -122,7 +122,7 @@ async fn a_retry_is_seen_to_begin_anew() {
     let attempts: Vec<_> = events
         .iter()
         .filter_map(|event| match &event.what {
-            WatchEventKind::Live(Live::AttemptStarted { attempt, .. }) => Some(*attempt),
+            WatchEventKind::Live(LiveEvent::AttemptStarted { attempt, .. }) => Some(*attempt),
             _ => None,
         })
         .collect();

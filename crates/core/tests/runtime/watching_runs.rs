@@ -14,7 +14,8 @@ use ferrata_core::graph::Graph;
 use ferrata_core::node::NodeContext;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{
-    Live, RetentionPolicy, RunsCursor, RunsWatch, Runtime, SseFrames, WatchEvent, WatchEventKind, WatchKind,
+    LiveEvent, RetentionPolicy, RunsCursor, RunsWatch, Runtime, SseFrames, WatchEvent, WatchEventKind,
+    WatchKind,
 };
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{ErrorKind, RunKey, Timestamp};
@@ -432,7 +433,7 @@ async fn slow_runs_watcher_learns_loss_per_run() {
         place(WatchKind::Chunk) < place(WatchKind::NodeCompleted),
         "a chunk is told before the end of its node"
     );
-    assert!(second.iter().any(|event| matches!(&event.what, WatchEventKind::Live(Live::Chunk { .. }))));
+    assert!(second.iter().any(|event| matches!(&event.what, WatchEventKind::Live(LiveEvent::Chunk { .. }))));
 }
 
 #[tokio::test]

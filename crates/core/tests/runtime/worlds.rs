@@ -11,7 +11,7 @@ use ferrata_core::node::NodeContext;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::{Context, Draft};
 use ferrata_core::{Clock, ErrorKind, RunKey};
-use ferrata_testing::{Fault, Script, World, assert_replays};
+use ferrata_testing::{Fault, ScriptedAnswers, World, assert_replays};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -39,8 +39,8 @@ fn graph(paid: &Arc<AtomicU32>) -> Graph<Context> {
         .unwrap()
 }
 
-fn script() -> Script {
-    Script::new().answer("approve", Answer::accept(true).unwrap())
+fn script() -> ScriptedAnswers {
+    ScriptedAnswers::new().answer("approve", Answer::accept(true).unwrap())
 }
 
 /// A jump of the clock lost the heartbeat, and a store with a clock of its own never woke the run.

@@ -101,7 +101,7 @@ impl Hands {
         // Of these, also to a child, which has no graph of its own here.
         match deed {
             Deed::Unpause => return runtime.unpause(run).by(by).await,
-            Deed::RetryLetters => return runtime.retry_letters(run, &[]).by(by).await,
+            Deed::RetryLetters => return runtime.retry_outbox(run, &[]).by(by).await,
             _ => {}
         }
         let graph = self.workload.graph_of(run);
@@ -120,7 +120,7 @@ impl Hands {
             Deed::Unpause | Deed::RetryLetters => Ok(()),
             Deed::Edit => {
                 let patch = Patch::from_ops(&[Op::Append("edits".into(), vec![by.into()])]).unwrap();
-                runtime.edit(run, patch).checked_by(graph).by(by).await
+                runtime.edit(run, patch).check_with(graph).by(by).await
             }
             Deed::Prune => {
                 let kept = 1 + u32::try_from(self.dice.below(4)).unwrap();

@@ -64,7 +64,7 @@ impl Process {
                     .clock(Arc::clone(&clock) as _)
                     .ids(Arc::clone(&ids) as _)
                     .resource(Arc::clone(&seat))
-                    .outlet(TOPIC, Mail(Arc::clone(&seat)))
+                    .sink(TOPIC, Mail(Arc::clone(&seat)))
                     .heartbeat_ttl(TTL)
                     .sweep_interval(Duration::from_secs(2))
                     .release_after(Duration::from_secs(5))

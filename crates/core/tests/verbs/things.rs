@@ -108,7 +108,7 @@ impl Thing {
                     Ok(s)
                 })
                 .effect(Effect::Read)
-                .cached(CachePolicy::for_life(Duration::from_secs(3_600)), |_s, _cx| Ok("key"));
+                .cached(CachePolicy::with_max_age(Duration::from_secs(3_600)), |_s, _cx| Ok("key"));
         }
         graph.node("use", move |cx: NodeContext, mut s: Draft<Context>| async move {
             let used = self.used_by(&cx).await?;

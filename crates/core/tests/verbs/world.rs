@@ -96,7 +96,7 @@ impl World {
             .ids(Arc::new(SeqIds::new(number)))
             .resource(Arc::clone(&self.outside))
             .resource(Arc::clone(&self.clock))
-            .outlet(TOPIC, Mail(Arc::clone(&self.outside)))
+            .sink(TOPIC, Mail(Arc::clone(&self.outside)))
             .release_after(Duration::from_millis(300))
             .build();
         Process { store, runtime: runtime.await.unwrap() }

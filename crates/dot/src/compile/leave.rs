@@ -157,7 +157,7 @@ impl BranchJoins {
     pub(super) fn settle_join(&self, life: &str, join: &str) {
         let mut open = self.lock();
         let join = open.entry(format!("{life}:{join}")).or_insert_with(BranchJoin::new);
-        join.awake = join.watching.iter().map(NodeContext::stay_awake).collect();
+        join.awake = join.watching.iter().map(NodeContext::keep_awake).collect();
         join.settled.send_replace(true);
     }
 

@@ -54,7 +54,8 @@ async fn visits_through_gate(answers_itself: bool) -> (usize, String) {
     let graph = compile(&source(statements), registry());
     let store = MemoryStore::new();
     let builder = Runtime::builder(store.clone());
-    let builder = if answers_itself { builder.answerer(ferrata_core::ask::Automatic) } else { builder };
+    let builder =
+        if answers_itself { builder.answerer(ferrata_core::ask::AutomaticAnswerer) } else { builder };
     let runtime = builder.build().await.unwrap();
     let mut run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     for turn in 0.. {

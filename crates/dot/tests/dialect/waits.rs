@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{compile, path_of, pipeline, registry, source};
-use ferrata_core::ask::{Answer, Automatic, Question};
+use ferrata_core::ask::{Answer, AutomaticAnswerer, Question};
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::{Outcome, Runtime};
 use ferrata_core::state::Context;
@@ -190,7 +190,7 @@ async fn a_gate_without_a_choice_fails() {
 #[tokio::test]
 async fn an_answerer_may_stand_in_for_people() {
     let world = World::new(GATE);
-    let runtime = Runtime::builder(world.store.clone()).answerer(Automatic).build().await.unwrap();
+    let runtime = Runtime::builder(world.store.clone()).answerer(AutomaticAnswerer).build().await.unwrap();
     let graph = compile(&world.source, registry());
     let run = runtime.start(&graph, Context::new()).id("r").await.unwrap();
     assert!(run.wait().await.unwrap().completed().is_some());

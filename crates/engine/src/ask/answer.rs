@@ -59,11 +59,11 @@ impl Answer {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if a value cannot be stored, see [`strict`].
-    pub(crate) fn checked(self) -> Result<Self> {
+    pub(crate) fn into_stored(self) -> Result<Self> {
         match self {
             Self::Accept(value) => Self::accept(value),
             Self::Resolve(Resolution::Supply(patch)) => {
-                let patch = patch.checked().map_err(|error| {
+                let patch = patch.into_stored().map_err(|error| {
                     let message = format!("the patch is not valid: {}", error.message());
                     Error::new(ErrorKind::Invalid, message).with_source(error)
                 })?;

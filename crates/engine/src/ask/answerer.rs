@@ -60,10 +60,10 @@ impl AnswererQuestion {
 /// It leaves other questions open, and also questions that are asked again because an automatic answer was rejected. It is for tests, and for
 /// unattended runs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Automatic;
+pub struct AutomaticAnswerer;
 
 #[async_trait]
-impl Answerer for Automatic {
+impl Answerer for AutomaticAnswerer {
     async fn answer(&self, asking: &AnswererQuestion) -> Option<Answer> {
         let question = &asking.question;
         if question.problem.is_some() {

@@ -11,7 +11,7 @@ use crate::error::Error;
 #[non_exhaustive]
 pub enum AskError {
     /// A signaller rejected the question.
-    #[error("the question `{question}` was rejected{}: {comment}", said_by(.by.as_deref()))]
+    #[error("the question `{question}` was rejected{}: {comment}", author_text(.by.as_deref()))]
     Rejected {
         /// The name of the question.
         question: String,
@@ -33,7 +33,7 @@ pub enum AskError {
     Failed(#[from] Error),
 }
 
-fn said_by(who: Option<&str>) -> String {
+fn author_text(who: Option<&str>) -> String {
     who.map_or_else(String::new, |who| format!(" by {who}"))
 }
 
@@ -42,7 +42,7 @@ fn said_by(who: Option<&str>) -> String {
 #[non_exhaustive]
 pub enum DeclineReason {
     /// A signaller rejected the question.
-    #[error("rejected{}: {comment}", said_by(.by.as_deref()))]
+    #[error("rejected{}: {comment}", author_text(.by.as_deref()))]
     Rejected {
         /// The comment of the signaller.
         comment: String,

@@ -9,7 +9,7 @@ mod resolution;
 mod shape;
 
 pub use answer::Answer;
-pub use answerer::{AUTOMATIC, Answerer, AnswererQuestion, Automatic};
+pub use answerer::{AUTOMATIC, Answerer, AnswererQuestion, AutomaticAnswerer};
 pub use error::{AskError, DeclineReason};
 pub use question::{Question, QuestionKind};
 pub use request::Ask;
@@ -17,4 +17,4 @@ pub use resolution::Resolution;
 pub use shape::{AnswerShape, Shape, Shapes};
 
 pub use question::prompt_of;
-pub use request::{OnDeadline, Request};
+pub use request::{OnDeadline, QuestionRequest};

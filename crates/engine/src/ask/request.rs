@@ -117,10 +117,10 @@ impl<A: DeserializeOwned> Ask<A> {
     ///
     /// [`ErrorKind::Invalid`] if the question or the default cannot be expressed in JSON.
     #[doc(hidden)]
-    pub fn into_request(self, now: Timestamp) -> Result<Request> {
+    pub fn into_request(self, now: Timestamp) -> Result<QuestionRequest> {
         let default = self.default?;
         let deadline = self.deadline.map(|after| now.plus(after));
-        Ok(Request {
+        Ok(QuestionRequest {
             question: self.question?.into(),
             expects: self.expects,
             deadline,
@@ -142,7 +142,7 @@ impl<A> fmt::Debug for Ask<A> {
 /// The recorded form of a question.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[doc(hidden)]
-pub struct Request {
+pub struct QuestionRequest {
     pub question: Arc<RawValue>,
     pub expects: Shape,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,7 +154,7 @@ pub struct Request {
     pub problem: Option<String>,
 }
 
-impl Request {
+impl QuestionRequest {
     /// A question without text that accepts any value.
     pub fn plain() -> Self {
         let question = RawValue::NULL.to_owned().into();
@@ -162,7 +162,7 @@ impl Request {
     }
 }
 
-impl PartialEq for Request {
+impl PartialEq for QuestionRequest {
     fn eq(&self, other: &Self) -> bool {
         self.question.get() == other.question.get()
             && self.expects == other.expects

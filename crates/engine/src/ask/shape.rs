@@ -71,13 +71,13 @@ pub use of::{AnswerShape, Shapes};
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape(Form);
+pub struct Shape(ShapeForm);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Form {
+enum ShapeForm {
     Any,
     Bool,
-    Int(Int),
+    Int(IntegerType),
     Number,
     Text,
     Char,
@@ -88,36 +88,36 @@ enum Form {
     /// An enum without content in any variant.
     Units(Vec<String>),
     /// An enum. A variant without content has `Null`.
-    Variants(BTreeMap<String, Form>),
-    Nullable(Box<Form>),
-    List(Box<Form>),
+    Variants(BTreeMap<String, ShapeForm>),
+    Nullable(Box<ShapeForm>),
+    List(Box<ShapeForm>),
     Tuple {
-        forms: Vec<Form>,
+        forms: Vec<ShapeForm>,
         least: usize,
     },
-    Map(Box<Form>),
+    Map(Box<ShapeForm>),
     Object {
-        fields: BTreeMap<String, Field>,
+        fields: BTreeMap<String, ShapeField>,
         /// Whether the object rejects other fields.
         closed: bool,
     },
     /// An object with a `tag` field that names a variant, and the other fields of that variant. A variant without content has `Null`.
     Tagged {
         tag: String,
-        variants: BTreeMap<String, Form>,
+        variants: BTreeMap<String, ShapeForm>,
     },
-    AnyOf(Vec<Form>),
+    AnyOf(Vec<ShapeForm>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Field {
-    form: Form,
+struct ShapeField {
+    form: ShapeForm,
     required: bool,
 }
 
 /// An integer type, for its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Int {
+enum IntegerType {
     I8,
     I16,
     I32,
@@ -130,7 +130,7 @@ enum Int {
     U128,
 }
 
-impl Int {
+impl IntegerType {
     const ALL: [(Self, &'static str); 10] = [
         (Self::I8, "i8"),
         (Self::I16, "i16"),

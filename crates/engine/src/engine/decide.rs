@@ -12,10 +12,10 @@ use crate::graph::Join;
 use crate::graph::fired::FiredEdges;
 use crate::graph::liveness::{LivenessTrial, WaitingTokens};
 use crate::graph::node_set::{NodeIx, NodeSet};
-use crate::graph::plan::{EdgeIx, Plan};
+use crate::graph::plan::{EdgeIx, GraphPlan};
 use crate::id::{NodeName, Visit};
 use crate::record::RunStatus;
-use crate::record::body::{End, FiredEdge, Item, NodeDone, Start, TokenChanges};
+use crate::record::body::{ActivationStart, FanOutItem, FiredEdge, NodeDone, RunEnd, TokenChanges};
 
 /// Maximum number of returns of a run to a retry target without its own visit limit, whichever node failed. A goal that is never met must not keep
 /// a service busy forever.
@@ -31,7 +31,7 @@ pub struct ActivationEnd<'a> {
 }
 
 impl Machine {
-    fn graph(&self) -> &Plan {
+    fn graph(&self) -> &GraphPlan {
         self.plan().expect("only a machine with a plan can decide")
     }
 
@@ -61,8 +61,8 @@ impl Machine {
         let mut done = self.decide_freely(ending, unmet, shortcuts);
         let is_stopped = match &done.end {
             None => false,
-            Some(End::Completed) => self.cancel().is_some() || self.paused().is_some(),
-            Some(End::Failed(_)) => self.cancel().is_some(),
+            Some(RunEnd::Completed) => self.cancel().is_some() || self.paused().is_some(),
+            Some(RunEnd::Failed(_)) => self.cancel().is_some(),
         };
         if is_stopped {
             done.end = None;
@@ -83,7 +83,7 @@ impl Machine {
         done.attempts = self.in_flight().get(&ending.key).map_or(1, |activation| activation.failed + 1);
         match ending.result {
             Ok(FiredEdges::Sole(edge))
-                if shortcuts && self.goes_straight(plan, index, plan.edge(edge).to) =>
+                if shortcuts && self.is_single_step(plan, index, plan.edge(edge).to) =>
             {
                 done.fired = SmallVec::One(FiredEdge::plain(plan.node(plan.edge(edge).to).name.clone()));
                 return done;
@@ -97,7 +97,7 @@ impl Machine {
             }
             Err(failure) if failure.kind == FailureKind::ConcurrentWrite => {
                 done.failure = Some(failure.clone());
-                done.end = Some(End::Failed(failure));
+                done.end = Some(RunEnd::Failed(failure));
                 return done;
             }
             Err(failure) => {
@@ -115,7 +115,7 @@ impl Machine {
                         Some(target) => done.fired.push(back_to(plan, target)),
                         None => {
                             done.failure = Some(failure.clone());
-                            done.end = Some(End::Failed(failure));
+                            done.end = Some(RunEnd::Failed(failure));
                             return done;
                         }
                     }
@@ -148,7 +148,13 @@ impl Machine {
     }
 
     /// Lists the edges that did not fire, and the nodes that can therefore never run.
-    fn bypass(&self, plan: &Plan, node: NodeIx, eligible: impl Fn(EdgeKind) -> bool, done: &mut NodeDone) {
+    fn bypass(
+        &self,
+        plan: &GraphPlan,
+        node: NodeIx,
+        eligible: impl Fn(EdgeKind) -> bool,
+        done: &mut NodeDone,
+    ) {
         let outgoing = &plan.node(node).outgoing;
         if outgoing.len() == done.fired.len() && !done.fired.iter().any(|fired| fired.back) {
             return;
@@ -168,7 +174,7 @@ impl Machine {
     }
 
     /// Collects the nodes after bypassed edges and dropped tokens that never ran and that no live token can reach.
-    fn never(&self, plan: &Plan, node: NodeIx, done: &NodeDone) -> Vec<NodeName> {
+    fn never(&self, plan: &GraphPlan, node: NodeIx, done: &NodeDone) -> Vec<NodeName> {
         let unseen = |at: NodeIx| {
             let state = self.node(at.get());
             state.visits == 0 && !state.skipped && !self.tokens().contains_key(&at.get())
@@ -239,7 +245,7 @@ impl Machine {
         }
         let failed = self.work_out(plan, live, &mut done.settled);
         if let Some(failure) = failed {
-            done.end = Some(End::Failed(failure));
+            done.end = Some(RunEnd::Failed(failure));
             return;
         }
         if live.is_idle() {
@@ -247,10 +253,9 @@ impl Machine {
         } else {
             let usual = done.settled.start.as_ref().is_some_and(|starts| {
                 starts.len() == done.fired.len()
-                    && starts
-                        .iter()
-                        .zip(&done.fired)
-                        .all(|(start, fired)| matches!(start, Start::Joined(node) if *node == fired.to))
+                    && starts.iter().zip(&done.fired).all(
+                        |(start, fired)| matches!(start, ActivationStart::Joined(node) if *node == fired.to),
+                    )
             });
             if usual {
                 done.settled.start = None;
@@ -262,7 +267,7 @@ impl Machine {
     /// Starts the nodes that may start. Returns the failure of a join that can never be met.
     fn work_out(
         &self,
-        plan: &Plan,
+        plan: &GraphPlan,
         live: &mut LivenessTrial<'_>,
         settled: &mut TokenChanges,
     ) -> Option<Failure> {
@@ -272,7 +277,11 @@ impl Machine {
             live.take(at);
             live.started(at);
             let name = plan.node(at).name.clone();
-            starts.push(if each { Start::Each { each: name } } else { Start::Joined(name) });
+            starts.push(if each {
+                ActivationStart::Each { each: name }
+            } else {
+                ActivationStart::Joined(name)
+            });
         };
         // Before any node starts: this end may complete the round of a counting join, and the head of its loop is about to start the next round.
         for at in self.spent() {
@@ -319,7 +328,7 @@ impl Machine {
     }
 
     /// Ends the run, or returns it to a retry target for an unmet goal.
-    fn finish(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone, unmet: impl Fn(NodeIx) -> bool) {
+    fn finish(&self, plan: &GraphPlan, node: NodeIx, done: &mut NodeDone, unmet: impl Fn(NodeIx) -> bool) {
         if done.settled.start.is_some() {
             done.settled.start = None;
         }
@@ -332,7 +341,7 @@ impl Machine {
             .filter(|&at| plan.node(at).goal_gate && visited(at))
             .find(|&at| !ended_well(at) || unmet(at));
         let Some(gate) = missed else {
-            done.end = Some(End::Completed);
+            done.end = Some(RunEnd::Completed);
             return;
         };
         match self.return_target(gate) {
@@ -345,7 +354,7 @@ impl Machine {
                 let name = &plan.node(gate).name;
                 let message = "the goal is not met and there is no retry target left; give the node a `.retry_target(..)`, or \
                                raise its `.max_visits(..)`";
-                done.end = Some(End::Failed(Failure::new(FailureKind::GoalGate, message).with_node(name)));
+                done.end = Some(RunEnd::Failed(Failure::new(FailureKind::GoalGate, message).with_node(name)));
             }
         }
     }
@@ -378,7 +387,7 @@ impl Machine {
     }
 
     /// Stops the run if the new activations would exceed a limit.
-    fn limit(&self, plan: &Plan, node: NodeIx, done: &mut NodeDone) {
+    fn limit(&self, plan: &GraphPlan, node: NodeIx, done: &mut NodeDone) {
         let mut total = self.started();
         let mut over = None;
         let mut count = |at: NodeIx, new: u64| {
@@ -406,23 +415,23 @@ impl Machine {
             Some(starts) => starts.iter().for_each(|start| {
                 if let Some(at) = plan.find(start.node().as_str()) {
                     let arriving = done.fired.iter().filter(|fired| fired.to == *start.node());
-                    count(at, self.count_made(at, matches!(start, Start::Each { .. }), arriving));
+                    count(at, self.count_made(at, matches!(start, ActivationStart::Each { .. }), arriving));
                 }
             }),
         }
         if let Some(failure) = over.or_else(|| self.over_replans(plan, done)) {
             done.settled.start = Some(Vec::new());
-            done.end = Some(End::Failed(failure));
+            done.end = Some(RunEnd::Failed(failure));
         }
     }
 }
 
-fn back_to(plan: &Plan, target: NodeIx) -> FiredEdge {
+fn back_to(plan: &GraphPlan, target: NodeIx) -> FiredEdge {
     FiredEdge { to: plan.node(target).name.clone(), items: None, back: true, reason: None }
 }
 
 /// Groups fired edges by target, with their items together, in the order of the edges.
-fn collect(plan: &Plan, fires: FiredEdges) -> SmallVec<FiredEdge> {
+fn collect(plan: &GraphPlan, fires: FiredEdges) -> SmallVec<FiredEdge> {
     let fired = match fires {
         FiredEdges::Sole(edge) => {
             return SmallVec::One(FiredEdge::plain(plan.node(plan.edge(edge).to).name.clone()));
@@ -431,7 +440,7 @@ fn collect(plan: &Plan, fires: FiredEdges) -> SmallVec<FiredEdge> {
     };
     let mut by_edge: Vec<(EdgeIx, FiredEdge)> = Vec::with_capacity(fired.len().min(8));
     for crate::graph::fired::EdgeToken { edge, item, reason } in fired {
-        let item = item.map(Item);
+        let item = item.map(FanOutItem);
         match (by_edge.last_mut(), item) {
             (Some((last, FiredEdge { items: Some(items), .. })), Some(item)) if *last == edge => {
                 items.push(item)

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::machine::Machine;
-use super::questions::Subject;
+use super::questions::QuestionSubject;
 use crate::ask::Answer;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::plan::Plan;
+use crate::graph::plan::GraphPlan;
 use crate::id::RunKey;
-use crate::record::body::{Event, Signal, SignalKind};
+use crate::record::body::{RecordEvent, Signal, SignalKind};
 use crate::record::{Record, RecordHeader, RunStatus, codec};
 use crate::state::Channels;
 
@@ -34,7 +34,7 @@ pub struct ReplayedRun {
 ///
 /// - [`ErrorKind::Corrupt`], with run and record: there is no base, a record is damaged, or a record does not follow.
 /// - [`ErrorKind::Unsupported`]: a newer version wrote a record.
-pub fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<Plan>>) -> Result<ReplayedRun> {
+pub fn fold(run: &RunKey, records: &[Record], plan: Option<&Arc<GraphPlan>>) -> Result<ReplayedRun> {
     let Some(first) = records.first().filter(|record| record.header.base) else {
         let message = "the loaded log does not begin with a base; restore the run from a backup";
         return Err(Error::new(ErrorKind::Corrupt, message).with_run(run));
@@ -78,12 +78,12 @@ impl ReplayedRun {
         let migrated = body.base.as_ref().filter(|base| base.version != self.version);
         match (migrated, &body.event) {
             (Some(base), _) => self.channels = Channels::from_json(base.state.get())?,
-            (None, Event::Edit(edited)) => self.channels.apply(&edited.patch)?,
+            (None, RecordEvent::Edit(edited)) => self.channels.apply(&edited.patch)?,
             (None, _) => self.channels.fold(changes)?,
         }
         match (&body.event, &body.base) {
             // Only the full state: the log does not contain the changes that led to it.
-            (Event::Base, Some(base)) => {
+            (RecordEvent::Base, Some(base)) => {
                 self.machine = Machine::restore(&base.machine, self.machine.plan().cloned())?;
                 self.channels = Channels::from_json(base.state.get())?;
             }
@@ -100,12 +100,12 @@ impl ReplayedRun {
         if let Some(base) = &body.base {
             self.version = base.version;
         }
-        self.wrote(record);
+        self.advance(record);
         Ok(())
     }
 
     /// Updates the position after a write. The machine has already absorbed the record.
-    pub fn wrote(&mut self, record: &Record) {
+    pub fn advance(&mut self, record: &Record) {
         self.last = record.header.clone();
         if record.header.base {
             (self.base_bytes, self.since_bytes, self.since_records) = (record.body.len() as u64, 0, 0);
@@ -120,7 +120,7 @@ impl ReplayedRun {
     /// # Errors
     ///
     /// Returns the errors of [`Machine::restore`].
-    pub fn replan(&mut self, plan: &Arc<Plan>) -> Result<()> {
+    pub fn attach_plan(&mut self, plan: &Arc<GraphPlan>) -> Result<()> {
         self.machine = Machine::restore(&self.machine.snapshot()?, Some(Arc::clone(plan)))?;
         Ok(())
     }
@@ -139,7 +139,7 @@ pub fn check_signal(machine: &Machine, signal: &Signal, now: Timestamp) -> Resul
                 );
             }
             let posed = machine.find_question(question)?;
-            if !matches!(posed.about, Subject::Doubt) {
+            if !matches!(posed.about, QuestionSubject::Doubt) {
                 let id = machine.id_of(&posed);
                 let message = format!(
                     "the question `{id}` does not ask about an unknown outcome; accept, reject or cancel it"
@@ -174,7 +174,7 @@ pub fn check_signal(machine: &Machine, signal: &Signal, now: Timestamp) -> Resul
         SignalKind::Unpause if matches!(status, RunStatus::Completed | RunStatus::Cancelled) => {
             refuse(ErrorKind::WrongStatus, format!("the run is {status} and cannot be unpaused"))
         }
-        SignalKind::Letters { life, .. } if life.is_some_and(|life| life != machine.life()) => refuse(
+        SignalKind::Letters { life, .. } if life.is_some_and(|life| life != machine.generation()) => refuse(
             ErrorKind::WrongStatus,
             "the run was purged and started again; read its outbox messages again".into(),
         ),

@@ -129,7 +129,7 @@ impl Frontier {
         &self.overwrites
     }
 
-    pub(super) fn holds(&self) -> &BTreeSet<ActivationKey> {
+    pub(super) fn held_activations(&self) -> &BTreeSet<ActivationKey> {
         &self.holds
     }
 
@@ -269,23 +269,23 @@ impl Frontier {
     }
 
     /// Drops the overwrites that every activation has seen.
-    pub(super) fn forget_seen_overwrites(&mut self) {
+    pub(super) fn drop_seen_overwrites(&mut self) {
         if self.in_flight.is_empty() {
             self.overwrites.clear();
         }
     }
 
     /// Holds back the successors of an ended activation until an answer releases them.
-    pub(super) fn hold(&mut self, key: ActivationKey) {
+    pub(super) fn hold_successors(&mut self, key: ActivationKey) {
         self.holds.insert(key);
     }
 
-    pub(super) fn let_go_on(&mut self, key: &ActivationKey) {
+    pub(super) fn release_successors(&mut self, key: &ActivationKey) {
         self.holds.remove(key);
     }
 
     /// Marks a future activation as started.
-    pub(super) fn note_begun(&mut self, key: ActivationKey) {
+    pub(super) fn mark_begun(&mut self, key: ActivationKey) {
         self.begun.insert(key);
     }
 

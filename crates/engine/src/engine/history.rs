@@ -7,7 +7,7 @@ use crate::id::Visit;
 
 /// The outcome of an activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ActivationOutcome {
     Succeeded,
     Failed,
 }
@@ -17,14 +17,14 @@ pub enum Outcome {
 pub struct EndedActivation {
     pub node: Local,
     pub visit: Visit,
-    pub outcome: Outcome,
+    pub outcome: ActivationOutcome,
 }
 
 impl Serialize for EndedActivation {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.outcome {
-            Outcome::Succeeded => (self.node, self.visit).serialize(serializer),
-            Outcome::Failed => (self.node, self.visit, 1u8).serialize(serializer),
+            ActivationOutcome::Succeeded => (self.node, self.visit).serialize(serializer),
+            ActivationOutcome::Failed => (self.node, self.visit, 1u8).serialize(serializer),
         }
     }
 }
@@ -33,8 +33,8 @@ impl<'de> Deserialize<'de> for EndedActivation {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let numbers = Vec::<u32>::deserialize(deserializer)?;
         let (node, visit, outcome) = match *numbers {
-            [node, visit] => (node, visit, Outcome::Succeeded),
-            [node, visit, 1] => (node, visit, Outcome::Failed),
+            [node, visit] => (node, visit, ActivationOutcome::Succeeded),
+            [node, visit, 1] => (node, visit, ActivationOutcome::Failed),
             _ => {
                 return Err(serde::de::Error::custom(
                     "an activation in the history is [node, visit] or [node, visit, 1]",

@@ -3,30 +3,30 @@
 use std::collections::VecDeque;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::pause::{Message, MessageKey};
+use crate::record::pause::{MessageKey, MessageRecord};
 
 /// Number of keys to remember in addition to those of waiting messages: at most some KiB per base, and enough for a sender that retries within
 /// minutes.
 const KEYS: usize = 256;
 
-static NONE: VecDeque<Message> = VecDeque::new();
+static NONE: VecDeque<MessageRecord> = VecDeque::new();
 
 /// The messages of a run that no node has taken, in the order of sending. Absent before the first message.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Inbox(Option<Box<Messages>>);
+pub(crate) struct RunInbox(Option<Box<Messages>>);
 
 #[derive(Clone, Debug, Default)]
 struct Messages {
-    waiting: VecDeque<Message>,
+    waiting: VecDeque<MessageRecord>,
     /// Number of messages sent.
     sent: u64,
     /// The last keys, the oldest first.
     keys: Vec<MessageKey>,
 }
 
-impl Inbox {
+impl RunInbox {
     /// Restores an inbox from a base.
-    pub(super) fn restore(waiting: Vec<Message>, sent: u64, keys: Vec<MessageKey>) -> Self {
+    pub(super) fn restore(waiting: Vec<MessageRecord>, sent: u64, keys: Vec<MessageKey>) -> Self {
         if sent == 0 && waiting.is_empty() && keys.is_empty() {
             return Self::default();
         }
@@ -46,16 +46,16 @@ impl Inbox {
         keys.drain(..keys.len().saturating_sub(most));
     }
 
-    pub(super) fn waiting(&self) -> &VecDeque<Message> {
+    pub(super) fn waiting(&self) -> &VecDeque<MessageRecord> {
         self.0.as_ref().map_or(&NONE, |messages| &messages.waiting)
     }
 
-    pub(super) fn sent(&self) -> u64 {
+    pub(super) fn sent_count(&self) -> u64 {
         self.0.as_ref().map_or(0, |messages| messages.sent)
     }
 
     /// Numbers a message and appends it.
-    pub(super) fn push(&mut self, message: impl FnOnce(u64) -> Message) {
+    pub(super) fn push(&mut self, message: impl FnOnce(u64) -> MessageRecord) {
         let Messages { waiting, sent, .. } = &mut **self.0.get_or_insert_default();
         waiting.push_back(message(*sent));
         *sent += 1;
@@ -66,7 +66,7 @@ impl Inbox {
     /// # Errors
     ///
     /// [`ErrorKind::Corrupt`] if no waiting message has this number.
-    pub(super) fn take(&mut self, number: u64) -> Result<Message> {
+    pub(super) fn take(&mut self, number: u64) -> Result<MessageRecord> {
         let at = self.waiting().iter().position(|message| message.number == number);
         let waiting = self.0.as_mut().map(|messages| &mut messages.waiting);
         at.zip(waiting).and_then(|(at, waiting)| waiting.remove(at)).ok_or_else(|| {
@@ -85,10 +85,10 @@ mod tests {
     #[test]
     fn newest_keys_and_those_of_waiting_messages_stay() {
         for waiting in [0, 1, 4, 300] {
-            let mut inbox = Inbox::default();
-            let send = |inbox: &mut Inbox, n: u64| {
+            let mut inbox = RunInbox::default();
+            let send = |inbox: &mut RunInbox, n: u64| {
                 let body = serde_json::value::RawValue::NULL.to_owned().into();
-                inbox.push(|number| Message { number, body, by: None, at: Timestamp::from_unix_ms(0) });
+                inbox.push(|number| MessageRecord { number, body, by: None, at: Timestamp::from_unix_ms(0) });
                 inbox.remember(MessageKey { name: n.to_string(), print: Fingerprint::of(b"m") });
             };
             for n in 0..1_000 {

@@ -61,7 +61,7 @@ impl OutboxState {
         ordered && self.waiting.last().is_none_or(|last| last.number <= self.sent) && self.sent < u64::MAX / 2
     }
 
-    pub fn sent(&self) -> u64 {
+    pub fn sent_count(&self) -> u64 {
         self.sent
     }
 

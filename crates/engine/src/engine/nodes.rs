@@ -7,7 +7,7 @@ use super::frontier::{LiveEdge, Local};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::liveness::Liveness;
 use crate::graph::node_set::NodeIx;
-use crate::graph::plan::Plan;
+use crate::graph::plan::GraphPlan;
 use crate::id::{Fingerprint, NodeName};
 use crate::record::prints::Prints;
 
@@ -32,8 +32,8 @@ pub struct NodeState {
 
 /// The nodes of a run. Nodes of the plan have its numbers; nodes that only the log knows follow.
 #[derive(Clone, Debug)]
-pub(crate) struct Nodes {
-    plan: Option<Arc<Plan>>,
+pub(crate) struct NodeTable {
+    plan: Option<Arc<GraphPlan>>,
     /// The nodes that only the log knows. Absent if there are none.
     strangers: Option<Box<UnknownNodes>>,
     /// The fingerprint of each node in the graph that last drove the run.
@@ -51,13 +51,13 @@ struct UnknownNodes {
     locals: HashMap<NodeName, Local>,
 }
 
-impl Nodes {
-    pub(super) fn new(plan: Option<Arc<Plan>>) -> Self {
+impl NodeTable {
+    pub(super) fn new(plan: Option<Arc<GraphPlan>>) -> Self {
         let states = vec![NodeState::default(); plan.as_ref().map_or(0, |plan| plan.nodes.len())];
         Self { plan, strangers: None, graph: Arc::default(), states, counts: false }
     }
 
-    pub(super) fn plan(&self) -> Option<&Arc<Plan>> {
+    pub(super) fn plan(&self) -> Option<&Arc<GraphPlan>> {
         self.plan.as_ref()
     }
 
@@ -108,10 +108,10 @@ impl Nodes {
 
     pub(super) fn find(&self, name: &str) -> Option<Local> {
         let planned = self.plan.as_ref().and_then(|plan| plan.find(name)).map(NodeIx::get);
-        planned.or_else(|| self.stranger(name))
+        planned.or_else(|| self.find_unplanned(name))
     }
 
-    fn stranger(&self, name: &str) -> Option<Local> {
+    fn find_unplanned(&self, name: &str) -> Option<Local> {
         self.strangers.as_ref()?.locals.get(name).copied()
     }
 
@@ -120,7 +120,7 @@ impl Nodes {
         match (&self.plan, self.index(from)) {
             (Some(plan), Some(from)) => {
                 let planned = plan.find_after(from, name, place).map(NodeIx::get);
-                planned.or_else(|| self.stranger(name.as_str()))
+                planned.or_else(|| self.find_unplanned(name.as_str()))
             }
             _ => self.find(name.as_str()),
         }
@@ -155,7 +155,7 @@ impl Nodes {
     }
 
     /// Returns the plan's edge between two nodes, if the plan has both.
-    pub(super) fn way(&self, from: Local, to: Local) -> Option<LiveEdge> {
+    pub(super) fn edge_between(&self, from: Local, to: Local) -> Option<LiveEdge> {
         let (from, to) = (self.index(from)?, self.index(to)?);
         let back = self.plan.as_ref().is_some_and(|plan| plan.topology.is_back(from, to));
         Some(LiveEdge { to, back })
@@ -180,7 +180,7 @@ impl Nodes {
     }
 
     /// Records the graph that drives the run.
-    pub(super) fn note_graph(&mut self, graph: &Arc<Prints>) {
+    pub(super) fn record_graph(&mut self, graph: &Arc<Prints>) {
         if let Some(plan) = self.plan.as_ref().filter(|plan| plan.prints == *graph) {
             self.graph = Arc::clone(&plan.prints);
             return;
@@ -198,7 +198,7 @@ impl Nodes {
     }
 
     /// Returns how a node differs from the plan's node, if it does.
-    pub(super) fn misfit(&self, node: Local) -> Option<&'static str> {
+    pub(super) fn plan_difference(&self, node: Local) -> Option<&'static str> {
         let plan = self.plan.as_ref()?;
         match self.index(node) {
             None => Some("is no longer in the graph"),

@@ -6,7 +6,7 @@ use crate::failure::{Failure, FailureKind};
 
 impl Machine {
     /// Returns a failure if a concurrent activation overwrote one of these channels unseen.
-    pub fn clash(&self, key: ActivationKey, overwrites: &[&str]) -> Option<Failure> {
+    pub fn find_clash(&self, key: ActivationKey, overwrites: &[&str]) -> Option<Failure> {
         let since = self.in_flight().get(&key)?.since;
         let (channel, other) = overwrites.iter().find_map(|channel| {
             self.frontier()

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use super::history::EndedActivation;
 use super::replan::{KEPT, Replan};
-use crate::record::body::{Event, StatusChange};
+use crate::record::body::{RecordEvent, StatusChange};
 
 /// The progress of a run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct RunProgress {
     /// Number of ended activations.
     tick: u64,
     /// Number of created activations.
@@ -20,7 +20,7 @@ pub(crate) struct Progress {
     claims: u32,
 }
 
-impl Progress {
+impl RunProgress {
     /// Restores the progress from a base.
     pub(super) fn restore(
         (tick, started): (u64, u64),
@@ -31,7 +31,7 @@ impl Progress {
         Self { tick, started, history, replans, claims }
     }
 
-    pub(super) fn tick(&self) -> u64 {
+    pub(super) fn ended_count(&self) -> u64 {
         self.tick
     }
 
@@ -52,16 +52,19 @@ impl Progress {
     }
 
     /// Counts a claim, or resets the count if the event is progress.
-    pub(super) fn note(&mut self, event: &Event) {
+    pub(super) fn count_event(&mut self, event: &RecordEvent) {
         match event {
-            Event::Claim(_) => self.claims = self.claims.saturating_add(1),
+            RecordEvent::Claim(_) => self.claims = self.claims.saturating_add(1),
             // A scheduled retry uses an attempt of its policy, so the claim had an effect.
-            Event::Attempt(attempt) if attempt.retry_at.is_some() => self.claims = 0,
+            RecordEvent::Attempt(attempt) if attempt.retry_at.is_some() => self.claims = 0,
             // The run did not kill a process that ends in order, so the claim does not count.
-            Event::Release(released) if released.orderly => self.claims = self.claims.saturating_sub(1),
+            RecordEvent::Release(released) if released.orderly => self.claims = self.claims.saturating_sub(1),
             // Becoming idle is no progress: a claim without any other effect must not repeat forever.
-            Event::Attempt(_) | Event::Intent(_) | Event::Release(_) | Event::Base => {}
-            Event::Status(StatusChange::Interrupted | StatusChange::Rested(_)) => {}
+            RecordEvent::Attempt(_)
+            | RecordEvent::Intent(_)
+            | RecordEvent::Release(_)
+            | RecordEvent::Base => {}
+            RecordEvent::Status(StatusChange::Interrupted | StatusChange::Rested(_)) => {}
             _ => self.claims = 0,
         }
     }
@@ -79,7 +82,7 @@ impl Progress {
     }
 
     /// Stores a replan, and drops the oldest one above the limit.
-    pub(super) fn replan(&mut self, replan: Replan) {
+    pub(super) fn add_replan(&mut self, replan: Replan) {
         self.replans.push_back(replan);
         if self.replans.len() > KEPT {
             self.replans.pop_front();
@@ -87,7 +90,7 @@ impl Progress {
     }
 
     /// Resets the number of claims, for a fork.
-    pub(super) fn forget_claims(&mut self) {
+    pub(super) fn reset_claims(&mut self) {
         self.claims = 0;
     }
 }

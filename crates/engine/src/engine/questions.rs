@@ -16,7 +16,7 @@ pub(crate) const AFTER: &str = "after";
 
 /// The subject of a question.
 #[derive(Clone, Debug)]
-pub enum Subject {
+pub enum QuestionSubject {
     /// The outcome of an activation that must not be repeated.
     Doubt,
     /// A question of a node, or one declared before it.
@@ -43,7 +43,7 @@ pub struct QuestionState {
     pub key: ActivationKey,
     /// The name within the activation. `None` for an unknown outcome.
     pub name: Option<String>,
-    pub about: Subject,
+    pub about: QuestionSubject,
 }
 
 impl Machine {
@@ -52,7 +52,7 @@ impl Machine {
         let mut posed = Vec::new();
         for (&key, activation) in self.in_flight().iter() {
             if activation.in_doubt {
-                posed.push(QuestionState { key, name: None, about: Subject::Doubt });
+                posed.push(QuestionState { key, name: None, about: QuestionSubject::Doubt });
             }
             for (name, memo) in activation.memos.iter() {
                 if let Memo::Asked(asked) = memo
@@ -61,16 +61,16 @@ impl Machine {
                     posed.push(QuestionState {
                         key,
                         name: Some(name.clone()),
-                        about: Subject::Asked(Arc::clone(asked)),
+                        about: QuestionSubject::Asked(Arc::clone(asked)),
                     });
                 }
             }
         }
-        let holds = self.frontier().holds().iter();
+        let holds = self.frontier().held_activations().iter();
         posed.extend(holds.map(|&key| QuestionState {
             key,
             name: Some(AFTER.into()),
-            about: Subject::After,
+            about: QuestionSubject::After,
         }));
         posed
     }
@@ -109,7 +109,7 @@ impl Machine {
             let message = format!("`{id}` matches several open questions: {listed}; use one of these ids");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        self.tell_closed(id)?;
+        self.check_not_closed(id)?;
         let message = match &*ids {
             [] => format!("the question `{id}` is not open, and the run has no open question"),
             _ => {
@@ -120,7 +120,7 @@ impl Machine {
     }
 
     /// Returns an error if a question was answered or has expired.
-    fn tell_closed(&self, id: &str) -> Result<()> {
+    fn check_not_closed(&self, id: &str) -> Result<()> {
         let answered = |by: &Option<String>, at: Timestamp| {
             let by = by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
             let message =
@@ -130,7 +130,9 @@ impl Machine {
         for (&key, activation) in self.in_flight().iter() {
             for (name, memo) in activation.memos.iter() {
                 let Memo::Asked(asked) = memo else { continue };
-                if self.id_of(&QuestionState { key, name: Some(name.clone()), about: Subject::Doubt }) != id {
+                if self.id_of(&QuestionState { key, name: Some(name.clone()), about: QuestionSubject::Doubt })
+                    != id
+                {
                     continue;
                 }
                 return match &asked.reply {
@@ -140,7 +142,7 @@ impl Machine {
                 };
             }
         }
-        match self.answered().iter().rev().find(|answered| answered.id == id) {
+        match self.closed_questions().iter().rev().find(|answered| answered.id == id) {
             Some(past) if past.expired => Err(expired(id, past.at)),
             Some(past) => answered(&past.by, past.at),
             None => Ok(()),
@@ -151,7 +153,7 @@ impl Machine {
     pub(super) fn check_answer(&self, id: &str, answer: &Answer, now: Timestamp) -> Result<()> {
         let posed = self.find_question(id)?;
         let (expects, deadline) = match &posed.about {
-            Subject::Doubt => {
+            QuestionSubject::Doubt => {
                 return Err(Error::new(
                     ErrorKind::Invalid,
                     format!(
@@ -159,8 +161,8 @@ impl Machine {
                     ),
                 ));
             }
-            Subject::Asked(asked) => (Some(&asked.ask.expects), asked.ask.deadline),
-            Subject::After => (None, None),
+            QuestionSubject::Asked(asked) => (Some(&asked.ask.expects), asked.ask.deadline),
+            QuestionSubject::After => (None, None),
         };
         if let Some(deadline) = deadline.filter(|deadline| *deadline <= now) {
             return Err(expired(id, deadline));
@@ -179,12 +181,12 @@ impl Machine {
 
     /// Returns whether an activation waits for an answer to the interrupt after an earlier node.
     pub fn is_held(&self, key: ActivationKey) -> bool {
-        !self.frontier().holds().is_empty()
+        !self.frontier().held_activations().is_empty()
             && self.in_flight().get(&key).is_some_and(|activation| {
                 activation
                     .inputs
                     .iter()
-                    .any(|token| self.frontier().holds().contains(&(token.from, token.visit)))
+                    .any(|token| self.frontier().held_activations().contains(&(token.from, token.visit)))
             })
     }
 
@@ -194,7 +196,7 @@ impl Machine {
     }
 
     /// Returns the activation whose unknown outcome a question is about.
-    pub(crate) fn doubt(&self, id: &str) -> Option<ActivationKey> {
+    pub(crate) fn doubted_activation(&self, id: &str) -> Option<ActivationKey> {
         let (node, visit) = id.rsplit_once('@')?;
         let key = (self.find(node)?, Visit::new(visit.parse().ok()?));
         self.in_flight().get(&key).filter(|activation| activation.in_doubt).map(|_| key)

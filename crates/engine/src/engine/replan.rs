@@ -3,7 +3,7 @@
 use super::frontier::Local;
 use super::machine::Machine;
 use crate::failure::{Failure, FailureKind, clip};
-use crate::graph::plan::Plan;
+use crate::graph::plan::GraphPlan;
 use crate::id::{NodeName, Visit};
 use crate::record::body::NodeDone;
 
@@ -49,7 +49,7 @@ impl Machine {
     }
 
     /// Returns a failure if an activation exceeds a replan limit.
-    pub(super) fn over_replans(&self, plan: &Plan, done: &NodeDone) -> Option<Failure> {
+    pub(super) fn over_replans(&self, plan: &GraphPlan, done: &NodeDone) -> Option<Failure> {
         if done.fired.iter().all(|fired| fired.reason.is_none()) {
             return None;
         }
@@ -74,13 +74,13 @@ impl Machine {
                 node.name, done.node
             );
             let failure = Failure::new(FailureKind::Replan, message).with_node(&node.name);
-            return Some(Failure { causes: self.tell_replans(&new), ..failure });
+            return Some(Failure { causes: self.describe_replans(&new), ..failure });
         }
         None
     }
 
     /// Returns the history of replans, with the new ones last.
-    fn tell_replans(&self, new: &[Replan]) -> Vec<String> {
+    fn describe_replans(&self, new: &[Replan]) -> Vec<String> {
         let all = self.replans().len() + new.len();
         let counted: u64 = self.nodes().iter().map(|node| u64::from(node.replans)).sum();
         let told = all.min(KEPT);

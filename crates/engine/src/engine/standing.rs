@@ -80,21 +80,21 @@ impl RunState {
     }
 
     /// Makes the run idle with this status, and records the events that end the idle time.
-    pub(super) fn rest(&mut self, status: RunStatus, receiving: bool, wake: Option<Timestamp>) {
+    pub(super) fn become_idle(&mut self, status: RunStatus, receiving: bool, wake: Option<Timestamp>) {
         (self.status, self.receiving, self.wake, self.looks) = (status, receiving, wake, None);
     }
 
     /// Records when the idle run polls its children.
-    pub(super) fn note_looks(&mut self, looks: Option<ChildPolls>) {
+    pub(super) fn set_child_polls(&mut self, looks: Option<ChildPolls>) {
         self.looks = looks;
     }
 
-    pub(super) fn looks(&self) -> Option<ChildPolls> {
+    pub(super) fn child_polls(&self) -> Option<ChildPolls> {
         self.looks
     }
 
     /// Records the activations that wait for a message. A record without any does not know them.
-    pub(super) fn note_receivers(&mut self, receivers: Vec<(ActivationKey, String)>) {
+    pub(super) fn set_receivers(&mut self, receivers: Vec<(ActivationKey, String)>) {
         if !receivers.is_empty() {
             self.receivers = receivers;
         }
@@ -103,7 +103,7 @@ impl RunState {
     /// Ends the idle time of the run, unless it is paused or has ended.
     pub(super) fn wake_up(&mut self) {
         if !(self.status.is_finished() || self.paused().is_some()) {
-            self.rest(RunStatus::InProgress, false, None);
+            self.become_idle(RunStatus::InProgress, false, None);
         }
     }
 
@@ -117,11 +117,11 @@ impl RunState {
 
     pub(super) fn fail(&mut self, failure: Failure) {
         self.failure = Some(Box::new(failure));
-        self.rest(RunStatus::Failed, false, None);
+        self.become_idle(RunStatus::Failed, false, None);
     }
 
     pub(super) fn cancelled(&mut self) {
-        self.rest(RunStatus::Cancelled, false, None);
+        self.become_idle(RunStatus::Cancelled, false, None);
     }
 
     /// Continues a failed run.
@@ -162,7 +162,7 @@ impl RunState {
     }
 
     /// Allows a claim of an idle run with a cancellation request.
-    pub(super) fn let_stop(&mut self) {
+    pub(super) fn allow_stop(&mut self) {
         let is_told = self.cancel.is_some() || self.paused().is_some();
         if is_told && matches!(self.status, RunStatus::Interrupted | RunStatus::AwaitingInput) {
             self.status = RunStatus::InProgress;
@@ -170,7 +170,7 @@ impl RunState {
     }
 
     /// Drops the signals to the run and their reasons, for a fork.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn reset_signals(&mut self) {
         *self = Self { receivers: std::mem::take(&mut self.receivers), ..Self::new() };
     }
 

@@ -5,13 +5,13 @@
 use super::machine::Machine;
 use crate::graph::Join;
 use crate::graph::node_set::NodeIx;
-use crate::graph::plan::Plan;
+use crate::graph::plan::GraphPlan;
 use crate::record::RunStatus;
 use crate::record::body::NodeDone;
 
 impl Machine {
     /// Returns whether the run is at one node and the token for the next node only starts it.
-    pub(super) fn goes_straight(&self, plan: &Plan, from: NodeIx, to: NodeIx) -> bool {
+    pub(super) fn is_single_step(&self, plan: &GraphPlan, from: NodeIx, to: NodeIx) -> bool {
         let next = plan.node(to);
         self.status() == RunStatus::InProgress
             && self.in_flight().len() == 1
@@ -24,9 +24,9 @@ impl Machine {
     }
 
     /// As [`goes_straight`](Self::goes_straight), for the only fired edge of several: the usual step of a loop.
-    pub(super) fn fired_straight(&self, plan: &Plan, from: NodeIx, done: &NodeDone) -> bool {
+    pub(super) fn fired_straight(&self, plan: &GraphPlan, from: NodeIx, done: &NodeDone) -> bool {
         let [fired] = &*done.fired else { return false };
         let to = plan.find_after(from, &fired.to, 0).filter(|_| fired.is_plain() && done.skipped.is_empty());
-        to.is_some_and(|to| self.goes_straight(plan, from, to))
+        to.is_some_and(|to| self.is_single_step(plan, from, to))
     }
 }

@@ -24,13 +24,13 @@ pub struct CachePolicy {
 
 impl CachePolicy {
     /// Creates a policy of up to 1,000 results with this maximum age.
-    pub const fn for_life(life: Duration) -> Self {
+    pub const fn with_max_age(life: Duration) -> Self {
         Self { life, entries: 1_000 }
     }
 
     /// Sets the maximum number of results.
     #[must_use]
-    pub const fn with_entries(mut self, entries: usize) -> Self {
+    pub const fn with_max_entries(mut self, entries: usize) -> Self {
         self.entries = entries;
         self
     }

@@ -6,7 +6,7 @@ use crate::graph::Effect;
 use crate::graph::edge::EdgeKind;
 use crate::graph::issue::GraphIssue;
 use crate::graph::join::Join;
-use crate::graph::outline::{EdgeOutline, NodeOutline, Outline};
+use crate::graph::outline::{EdgeOutline, GraphOutline, NodeOutline};
 use crate::graph::shape;
 use crate::graph::suggest::closest;
 use crate::id::{NodeName, WorkflowName};
@@ -15,7 +15,7 @@ use crate::id::{NodeName, WorkflowName};
 const MAX_TEXT: usize = 256;
 
 /// Returns every mistake in the outline.
-pub(crate) fn check(outline: &Outline) -> Vec<GraphIssue> {
+pub(crate) fn check(outline: &GraphOutline) -> Vec<GraphIssue> {
     let mut checker = Checker { outline, by_name: by_name(outline), issues: outline.issues.clone() };
     checker.graph();
     let mut seen = HashSet::new();
@@ -31,7 +31,7 @@ pub(crate) fn check(outline: &Outline) -> Vec<GraphIssue> {
 }
 
 /// Returns the index of each name. If two nodes have the same name, the first wins.
-pub(crate) fn by_name(outline: &Outline) -> HashMap<&str, usize> {
+pub(crate) fn by_name(outline: &GraphOutline) -> HashMap<&str, usize> {
     let mut names = HashMap::with_capacity(outline.nodes.len());
     for (at, node) in outline.nodes.iter().enumerate() {
         names.entry(&*node.name).or_insert(at);
@@ -40,7 +40,7 @@ pub(crate) fn by_name(outline: &Outline) -> HashMap<&str, usize> {
 }
 
 struct Checker<'a> {
-    outline: &'a Outline,
+    outline: &'a GraphOutline,
     by_name: HashMap<&'a str, usize>,
     issues: Vec<GraphIssue>,
 }

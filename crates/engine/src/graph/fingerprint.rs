@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::graph::join::Join;
-use crate::graph::outline::{NodeOutline, Outline};
+use crate::graph::outline::{GraphOutline, NodeOutline};
 use crate::id::Fingerprint;
 use crate::record::effect::Effect;
 
@@ -36,7 +36,7 @@ struct GraphText<'a> {
 }
 
 /// Returns the fingerprint of every node, in the order of declaration.
-pub(crate) fn of_nodes(outline: &Outline) -> Vec<Fingerprint> {
+pub(crate) fn of_nodes(outline: &GraphOutline) -> Vec<Fingerprint> {
     let mut edges: Vec<_> =
         outline.edges.iter().map(|edge| (&*edge.from, edge.kind.as_str(), &*edge.to)).collect();
     edges.sort_unstable();
@@ -56,7 +56,7 @@ pub(crate) fn of_nodes(outline: &Outline) -> Vec<Fingerprint> {
 }
 
 /// Returns the fingerprint of the graph; `nodes` are those of its nodes, in the order of declaration.
-pub(crate) fn of_graph(outline: &Outline, entry: &str, nodes: &[Fingerprint]) -> Fingerprint {
+pub(crate) fn of_graph(outline: &GraphOutline, entry: &str, nodes: &[Fingerprint]) -> Fingerprint {
     let mut nodes: Vec<_> = outline.nodes.iter().map(|node| &*node.name).zip(nodes.iter().copied()).collect();
     nodes.sort_unstable();
     take(&GraphText {

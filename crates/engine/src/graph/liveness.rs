@@ -185,11 +185,11 @@ fn one_less(count: u32, why: &str) -> u32 {
 #[derive(Debug)]
 pub(crate) struct LivenessTrial<'a> {
     live: &'a mut Liveness,
-    changes: Vec<Change>,
+    changes: Vec<TrialChange>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Change {
+enum TrialChange {
     Started(NodeIx),
     Finished(NodeIx),
     Arrived(NodeIx, bool, usize),
@@ -204,7 +204,7 @@ impl<'a> LivenessTrial<'a> {
     /// Like [`Liveness::started`].
     pub(crate) fn started(&mut self, node: NodeIx) {
         self.live.started(node);
-        self.changes.push(Change::Started(node));
+        self.changes.push(TrialChange::Started(node));
     }
 
     /// Like [`Liveness::finished`].
@@ -214,19 +214,19 @@ impl<'a> LivenessTrial<'a> {
     /// As [`Liveness::finished`].
     pub(crate) fn finished(&mut self, node: NodeIx) {
         self.live.finished(node);
-        self.changes.push(Change::Finished(node));
+        self.changes.push(TrialChange::Finished(node));
     }
 
     /// Like [`Liveness::arrived`] for several tokens.
     pub(crate) fn arrived(&mut self, node: NodeIx, back: bool, tokens: usize) {
         (0..tokens).for_each(|_| self.live.arrived(node, back));
-        self.changes.push(Change::Arrived(node, back, tokens));
+        self.changes.push(TrialChange::Arrived(node, back, tokens));
     }
 
     /// Like [`Liveness::take`].
     pub(crate) fn take(&mut self, node: NodeIx) {
         let tokens = self.live.take(node);
-        self.changes.push(Change::Took(node, tokens));
+        self.changes.push(TrialChange::Took(node, tokens));
     }
 }
 
@@ -242,10 +242,12 @@ impl Drop for LivenessTrial<'_> {
     fn drop(&mut self) {
         for change in self.changes.drain(..).rev() {
             match change {
-                Change::Started(node) => self.live.finished(node),
-                Change::Finished(node) => self.live.started(node),
-                Change::Arrived(node, back, tokens) => (0..tokens).for_each(|_| self.live.used(node, back)),
-                Change::Took(node, tokens) => self.live.put_back(node, tokens),
+                TrialChange::Started(node) => self.live.finished(node),
+                TrialChange::Finished(node) => self.live.started(node),
+                TrialChange::Arrived(node, back, tokens) => {
+                    (0..tokens).for_each(|_| self.live.used(node, back))
+                }
+                TrialChange::Took(node, tokens) => self.live.put_back(node, tokens),
             }
         }
     }

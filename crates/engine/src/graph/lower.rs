@@ -10,8 +10,8 @@ use crate::graph::fingerprint;
 use crate::graph::issue::GraphError;
 use crate::graph::join::Join;
 use crate::graph::node_set::NodeIx;
-use crate::graph::outline::Outline;
-use crate::graph::plan::{EdgeIx, EdgePlan, NodePlan, Plan};
+use crate::graph::outline::GraphOutline;
+use crate::graph::plan::{EdgeIx, EdgePlan, GraphPlan, NodePlan};
 use crate::graph::topology::Topology;
 use crate::id::{NodeName, WorkflowName};
 use crate::record::effect::Effect;
@@ -25,14 +25,14 @@ const CHECKED: &str = "every name was checked";
 const MAX_REPLANS: u32 = 2;
 
 /// Checks an outline.
-pub fn checked(outline: &Outline) -> Result<(), GraphError> {
+pub fn check_outline(outline: &GraphOutline) -> Result<(), GraphError> {
     let issues = check(outline);
     if issues.is_empty() { Ok(()) } else { Err(GraphError::new(&outline.name, issues)) }
 }
 
 /// Creates the plan of an outline. Nodes and edges stay in the order of their declaration.
-pub fn lower(outline: &Outline) -> Result<Plan, GraphError> {
-    checked(outline)?;
+pub fn lower(outline: &GraphOutline) -> Result<GraphPlan, GraphError> {
+    check_outline(outline)?;
     let names = by_name(outline);
     let find = |name: &str| NodeIx::from_usize(*names.get(name).expect(CHECKED));
     let edges: Box<[EdgePlan]> = outline
@@ -94,7 +94,7 @@ pub fn lower(outline: &Outline) -> Result<Plan, GraphError> {
     let gates = nodes.iter().filter(|node| node.goal_gate).map(|node| node.name.clone()).collect();
     let pairs: Vec<(u32, u32)> = edges.iter().map(|edge| (edge.from.get(), edge.to.get())).collect();
     let topology = Topology::new(nodes.len(), entry, &pairs);
-    Ok(Plan {
+    Ok(GraphPlan {
         name: WorkflowName::new(&outline.name).expect(CHECKED),
         version: outline.version.clone(),
         schema: outline.schema.clone(),
@@ -128,7 +128,7 @@ const MAX_STEPS: NonZeroU64 = NonZeroU64::new(10_000).expect("it is not zero");
 
 /// Returns the limit of activations. Only a loop can continue forever; jumps without a loop have limits of their own. A conversation continues only
 /// while signallers send messages.
-fn max_steps(outline: &Outline, topology: &Topology, edges: &[EdgePlan]) -> Option<NonZeroU64> {
+fn max_steps(outline: &GraphOutline, topology: &Topology, edges: &[EdgePlan]) -> Option<NonZeroU64> {
     match outline.max_steps {
         _ if outline.unlimited => None,
         Some(most) => NonZeroU64::new(most),

@@ -13,7 +13,7 @@ use crate::state::Schema;
 
 /// A graph as it was declared.
 #[derive(Clone, Debug)]
-pub struct Outline {
+pub struct GraphOutline {
     pub name: String,
     pub version: String,
     pub schema: Schema,
@@ -86,7 +86,7 @@ pub struct RouteOutline {
     pub targets: usize,
 }
 
-impl Outline {
+impl GraphOutline {
     /// Creates an outline without declarations.
     pub fn new(name: String, schema: Schema) -> Self {
         Self {

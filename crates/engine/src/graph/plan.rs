@@ -43,7 +43,7 @@ impl EdgeIx {
 
 /// A validated graph.
 #[derive(Debug)]
-pub struct Plan {
+pub struct GraphPlan {
     pub name: WorkflowName,
     pub version: String,
     pub schema: Schema,
@@ -123,7 +123,7 @@ pub struct EdgePlan {
     pub kind: EdgeKind,
 }
 
-impl Plan {
+impl GraphPlan {
     /// Returns a node.
     pub fn node(&self, node: NodeIx) -> &NodePlan {
         &self.nodes[node.as_usize()]

@@ -242,7 +242,7 @@ impl<'a> RouteContext<'a> {
 
     /// Returns the number of messages of a conversation, over the whole run.
     #[doc(hidden)]
-    pub fn heard(&self) -> u32 {
+    pub fn message_count(&self) -> u32 {
         self.visit.get().saturating_sub(self.left.saturating_add(u32::from(self.is_left())))
     }
 

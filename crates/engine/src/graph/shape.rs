@@ -7,14 +7,14 @@ use crate::graph::edge::EdgeKind;
 use crate::graph::issue::GraphIssue;
 use crate::graph::join::Join;
 use crate::graph::node_set::{NodeIx, NodeSet};
-use crate::graph::outline::Outline;
+use crate::graph::outline::GraphOutline;
 use crate::graph::weak_order::WeakOrder;
 
 /// Adds the mistakes in the shape to `issues`.
 ///
 /// An end of an edge is `None` if its name is unknown and has no close match. `jumps` are retry targets, from one node or from anywhere.
 pub(crate) fn check(
-    outline: &Outline,
+    outline: &GraphOutline,
     entry: Option<usize>,
     edges: &[(Option<usize>, Option<usize>)],
     jumps: &[(Option<usize>, usize)],
@@ -52,7 +52,7 @@ pub(crate) fn check(
 
 /// Finds nodes that wait for more tokens than can ever arrive.
 fn check_counts(
-    outline: &Outline,
+    outline: &GraphOutline,
     entry: Option<usize>,
     edges: &[(u32, u32)],
     jumps: &[(Option<usize>, usize)],

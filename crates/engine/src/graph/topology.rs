@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use crate::graph::adjacency::Adjacency;
 use crate::graph::liveness::Liveness;
 use crate::graph::node_set::{NodeIx, NodeSet};
-use crate::graph::weak_order::{Loop, WeakOrder};
+use crate::graph::weak_order::{LoopRange, WeakOrder};
 
 /// The shape of a graph.
 ///
@@ -147,7 +147,7 @@ impl Topology {
         let mut outside = Vec::new();
         // A range of the order that is fully searched.
         let position = self.position(node);
-        let mut done = Loop { first: position, last: position, parent: None };
+        let mut done = LoopRange { first: position, last: position, parent: None };
         let mut found = Vec::new();
         if self.order.headed_by(node).is_none() {
             found.push(node);

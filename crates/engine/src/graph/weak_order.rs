@@ -16,7 +16,7 @@ pub(crate) struct LoopIx(u32);
 
 /// A loop: a range of the order that starts with its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Loop {
+pub(crate) struct LoopRange {
     /// The position of the head, the first member.
     pub(crate) first: u32,
     /// The position of the last member.
@@ -30,7 +30,7 @@ pub(crate) struct Loop {
 pub(crate) struct WeakOrder {
     order: Box<[NodeIx]>,
     positions: Box<[u32]>,
-    loops: Vec<Loop>,
+    loops: Vec<LoopRange>,
     innermost: Box<[Option<LoopIx>]>,
 }
 
@@ -56,24 +56,24 @@ impl WeakOrder {
     }
 
     /// Returns the loop with an index.
-    pub(crate) fn loop_at(&self, index: LoopIx) -> Loop {
+    pub(crate) fn loop_at(&self, index: LoopIx) -> LoopRange {
         self.loops[index.0 as usize]
     }
 
     /// Returns the loop that the node heads. A node heads at most one loop, because a loop without its head splits into others.
-    pub(crate) fn headed_by(&self, node: NodeIx) -> Option<Loop> {
+    pub(crate) fn headed_by(&self, node: NodeIx) -> Option<LoopRange> {
         self.innermost(node).map(|l| self.loop_at(l)).filter(|l| l.first == self.position(node))
     }
 
     /// Returns whether the node is in the loop.
-    pub(crate) fn is_in(&self, node: NodeIx, within: Loop) -> bool {
+    pub(crate) fn is_in(&self, node: NodeIx, within: LoopRange) -> bool {
         (within.first..=within.last).contains(&self.position(node))
     }
 }
 
 /// A range of the order that is strongly connected or a single node, still to be split.
 #[derive(Clone, Copy)]
-struct Part {
+struct OrderPart {
     lo: usize,
     hi: usize,
     parent: Option<LoopIx>,
@@ -88,7 +88,7 @@ struct Builder<'a> {
     /// The visit order of a search from the entry, with children in the order of the edges.
     met: Vec<u32>,
     order: Vec<NodeIx>,
-    loops: Vec<Loop>,
+    loops: Vec<LoopRange>,
     innermost: Vec<Option<LoopIx>>,
     /// The part of each node: the number of the split that processes it.
     scope: Vec<u32>,
@@ -122,7 +122,7 @@ impl<'a> Builder<'a> {
 
     fn build(mut self) -> WeakOrder {
         let mut parts = Vec::new();
-        self.split(Part { lo: 0, hi: self.order.len(), parent: None }, self.entry, None, &mut parts);
+        self.split(OrderPart { lo: 0, hi: self.order.len(), parent: None }, self.entry, None, &mut parts);
         while let Some(part) = parts.pop() {
             let members = &self.order[part.lo..part.hi];
             let Some(&head) = members.iter().min_by_key(|node| self.met[node.as_usize()]) else { continue };
@@ -131,12 +131,12 @@ impl<'a> Builder<'a> {
                 continue;
             }
             let index = LoopIx(NodeIx::from_usize(self.loops.len()).get());
-            self.loops.push(Loop {
+            self.loops.push(LoopRange {
                 first: NodeIx::from_usize(part.lo).get(),
                 last: NodeIx::from_usize(part.hi - 1).get(),
                 parent: part.parent,
             });
-            let body = Part { parent: Some(index), ..part };
+            let body = OrderPart { parent: Some(index), ..part };
             self.split(body, head, Some(head), &mut parts);
             // The head reaches every member and no edge leads back to it, so it is the first part, alone.
             let alone = parts.pop();
@@ -161,7 +161,7 @@ impl<'a> Builder<'a> {
     ///
     /// This is Tarjan's algorithm. It completes parts last to first, so the range is filled from its end. Children are visited last to first, for
     /// siblings in the order of their edges.
-    fn split(&mut self, part: Part, root: NodeIx, without: Option<NodeIx>, parts: &mut Vec<Part>) {
+    fn split(&mut self, part: OrderPart, root: NodeIx, without: Option<NodeIx>, parts: &mut Vec<OrderPart>) {
         self.splits += 1;
         let members = self.order[part.lo..part.hi].to_vec();
         for node in &members {
@@ -204,7 +204,7 @@ impl<'a> Builder<'a> {
                             break;
                         }
                     }
-                    parts.push(Part { lo: end, hi, parent: part.parent });
+                    parts.push(OrderPart { lo: end, hi, parent: part.parent });
                 }
             }
         }

@@ -15,7 +15,7 @@ pub use super::done::NodeDone;
 use super::effect::Effect;
 use super::letter::LetterChange;
 use super::pause::{
-    ChildPolls, EditRecord, Expired, IdleRecord, MessageKey, QuestionRecord, Receiver, StepRecord,
+    ChildPolls, EditRecord, ExpiredRecord, IdleRecord, MessageKey, QuestionRecord, Receiver, StepRecord,
 };
 use super::prints::{ByNode, EdgeTargets, Prints};
 use crate::ask::{Answer, Resolution};
@@ -30,15 +30,15 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// The body of a record of any kind, and the full state if the record is a base.
 #[derive(Clone, Debug)]
-pub struct Body {
-    pub event: Event,
-    pub base: Option<Base>,
+pub struct RecordBody {
+    pub event: RecordEvent,
+    pub base: Option<RecordBase>,
 }
 
 /// The event of a record, by the record's kind.
 #[derive(Clone, Debug)]
-pub enum Event {
-    Start(Started),
+pub enum RecordEvent {
+    Start(StartRecord),
     Node(NodesDone),
     Attempt(AttemptFailed),
     Intent(Intent),
@@ -51,7 +51,7 @@ pub enum Event {
     Base,
 }
 
-impl Event {
+impl RecordEvent {
     /// Returns the state change in the record, if its kind has one.
     pub fn patch(&self) -> Option<&Patch> {
         match self {
@@ -64,7 +64,7 @@ impl Event {
 
 /// The full state of a run after a record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Base {
+pub struct RecordBase {
     /// The channels.
     pub state: Box<RawValue>,
     /// The rest of the run: frontier, counters, history.
@@ -79,12 +79,12 @@ pub struct Base {
 /// Without `each`, the plain tokens form one activation together, and each item forms its own. With `each`, every token forms its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Start {
+pub enum ActivationStart {
     Joined(NodeName),
     Each { each: NodeName },
 }
 
-impl Start {
+impl ActivationStart {
     pub(crate) fn node(&self) -> &NodeName {
         match self {
             Self::Joined(node) | Self::Each { each: node } => node,
@@ -97,7 +97,7 @@ impl Start {
 pub struct TokenChanges {
     /// The tokens that start. Absent in the usual case: every fired edge starts its target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start: Option<Vec<Start>>,
+    pub start: Option<Vec<ActivationStart>>,
     /// Nodes that reached their count, so that further tokens of this round are late.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spent: Vec<NodeName>,
@@ -108,7 +108,7 @@ pub struct TokenChanges {
 
 /// `Start`: the run starts; the input is the state of the record's base.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Started {
+pub struct StartRecord {
     /// The entry node.
     pub entry: NodeName,
     /// The fingerprint of each node of the graph.
@@ -126,7 +126,7 @@ pub struct Started {
     pub gates: Arc<BTreeSet<NodeName>>,
     /// The configuration of the run, which nodes read and cannot change.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    pub config: Option<Item>,
+    pub config: Option<FanOutItem>,
     /// The channels that views hide.
     #[serde(default, skip_serializing_if = "Secrets::is_empty")]
     pub secret: Secrets,
@@ -138,7 +138,7 @@ pub struct Started {
 /// A first message of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstMessage {
-    pub body: Item,
+    pub body: FanOutItem,
     pub at: Timestamp,
 }
 
@@ -183,7 +183,7 @@ fn is_one(value: &u32) -> bool {
 pub struct FiredEdge {
     pub to: NodeName,
     /// The items of a fan-out, one token each.
-    pub items: Option<Vec<Item>>,
+    pub items: Option<Vec<FanOutItem>>,
     /// Whether the graph has no such edge, because the run returns to a retry target.
     pub back: bool,
     /// The reason of a replan, if this is one.
@@ -210,7 +210,7 @@ impl FiredEdge {
 struct FiredFields {
     to: NodeName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    items: Option<Vec<Item>>,
+    items: Option<Vec<FanOutItem>>,
     #[serde(default, skip_serializing_if = "is_default")]
     back: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -230,8 +230,8 @@ impl Serialize for FiredEdge {
 impl<'de> Deserialize<'de> for FiredEdge {
     // By hand, because an untagged enum would lose the exact text of the items.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
+        struct FiredEdgeVisitor;
+        impl<'de> Visitor<'de> for FiredEdgeVisitor {
             type Value = FiredEdge;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a node's name, or an object with `to`")
@@ -245,27 +245,27 @@ impl<'de> Deserialize<'de> for FiredEdge {
                 Ok(FiredEdge { to, items, back, reason })
             }
         }
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(FiredEdgeVisitor)
     }
 }
 
 /// The item of a fan-out, as JSON text.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Item(pub Arc<RawValue>);
+pub struct FanOutItem(pub Arc<RawValue>);
 
-impl PartialEq for Item {
+impl PartialEq for FanOutItem {
     fn eq(&self, other: &Self) -> bool {
         self.0.get() == other.0.get()
     }
 }
 
-impl Eq for Item {}
+impl Eq for FanOutItem {}
 
 /// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum RunEnd {
     /// Every branch ended and every goal is met.
     Completed,
     /// The run failed for this reason.
@@ -310,7 +310,7 @@ pub enum StatusChange {
     Asked(QuestionRecord),
     /// A question expired without an answer.
     #[serde(rename = "expired")]
-    Expired(Expired),
+    Expired(ExpiredRecord),
     /// The run became idle: only a signal or a time moves it.
     #[serde(rename = "rested")]
     Rested(IdleRecord),
@@ -379,7 +379,7 @@ impl SignalKind {
     ///
     /// Returns the errors of [`Answer::checked`].
     pub fn answer(question: String, answer: Answer) -> crate::error::Result<Self> {
-        Ok(match answer.checked()? {
+        Ok(match answer.into_stored()? {
             Answer::Resolve(resolution) => Self::Respond { question, resolution },
             answer => Self::Answer { question, answer },
         })

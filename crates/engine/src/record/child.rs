@@ -90,7 +90,7 @@ impl ChildEnd {
 
 /// A child from the view of its activation.
 #[derive(Clone, Debug)]
-pub struct Child {
+pub struct ActivationChild {
     pub name: String,
     /// Number of starts, including the first.
     pub round: u32,
@@ -103,7 +103,7 @@ pub struct Child {
     again: bool,
 }
 
-impl Child {
+impl ActivationChild {
     /// Creates a child that is about to start.
     pub fn new(name: &str, round: u32, note: ChildNote) -> Self {
         Self { name: name.to_owned(), round, note, began: false, told: None, again: false }
@@ -134,7 +134,7 @@ impl Child {
     }
 
     /// Returns the name of the note before the start.
-    pub fn noted_name(&self) -> String {
+    pub fn note_name(&self) -> String {
         child(self.round, &self.name)
     }
 
@@ -142,8 +142,8 @@ impl Child {
         began(self.round, &self.name)
     }
 
-    pub fn told_name(&self) -> String {
-        told(self.round, &self.name)
+    pub fn end_note_name(&self) -> String {
+        end_note_name(self.round, &self.name)
     }
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn began(round: u32, name: &str) -> String {
 }
 
 /// Returns the name of the note about the end, and of the wait for it.
-pub(crate) fn told(round: u32, name: &str) -> String {
+pub(crate) fn end_note_name(round: u32, name: &str) -> String {
     format!("{TOLD}{round}.{name}")
 }
 
@@ -172,7 +172,7 @@ pub enum Note {
 }
 
 /// Parses the name of a note: its kind, its round, and the child's name. Returns `None` for any other name.
-pub fn note_of(text: &str) -> Option<(Note, u32, &str)> {
+pub fn parse_note_name(text: &str) -> Option<(Note, u32, &str)> {
     let all = [(Note::Child, CHILD), (Note::Began, BEGAN), (Note::Told, TOLD), (Note::Again, AGAIN)];
     all.into_iter().find_map(|(note, prefix)| split(text, prefix).map(|(round, name)| (note, round, name)))
 }
@@ -185,7 +185,7 @@ fn split<'a>(text: &'a str, prefix: &str) -> Option<(u32, &'a str)> {
 
 impl Memos {
     /// Lists the children of the activation by name, each with its last start.
-    pub fn children(&self) -> Vec<Child> {
+    pub fn children(&self) -> Vec<ActivationChild> {
         let mut found: BTreeMap<&str, (u32, ChildNote)> = BTreeMap::new();
         for (text, memo) in self.range(CHILD.to_owned()..).take_while(|(text, _)| text.starts_with(CHILD)) {
             let (Some((round, name)), Memo::Result(note)) = (split(text, CHILD), memo) else { continue };
@@ -197,13 +197,13 @@ impl Memos {
         found.into_iter().map(|(name, (round, note))| self.child_of(name, round, note)).collect()
     }
 
-    fn child_of(&self, name: &str, round: u32, note: ChildNote) -> Child {
-        Child {
+    fn child_of(&self, name: &str, round: u32, note: ChildNote) -> ActivationChild {
+        ActivationChild {
             name: name.to_owned(),
             round,
             note,
             began: self.contains_key(&began(round, name)),
-            told: match self.get(&told(round, name)) {
+            told: match self.get(&end_note_name(round, name)) {
                 Some(Memo::Result(end)) => Some(Arc::clone(end)),
                 _ => None,
             },
@@ -212,7 +212,7 @@ impl Memos {
     }
 
     /// Returns the child with this run id, from any of its starts.
-    pub(crate) fn child_that_is(&self, run: &RunId) -> Option<Child> {
+    pub(crate) fn child_that_is(&self, run: &RunId) -> Option<ActivationChild> {
         let notes = self.range(CHILD.to_owned()..).take_while(|(text, _)| text.starts_with(CHILD));
         let of = notes.filter_map(|(text, memo)| {
             let Memo::Result(note) = memo else { return None };
@@ -224,7 +224,7 @@ impl Memos {
     }
 
     /// Returns a child by its name, with its last start.
-    pub fn child(&self, name: &str) -> Option<Child> {
+    pub fn child(&self, name: &str) -> Option<ActivationChild> {
         if self.is_empty() {
             // Most activations that start a child have no notes yet, and must not pay for a name.
             return None;
@@ -277,8 +277,8 @@ impl Memos {
     }
 
     /// Drops the children that did not complete, because a fork starts its own. Detached runs stay started.
-    pub(crate) fn forget_children(&mut self) {
-        for Child { name, round, note, began, told, .. } in self.children() {
+    pub(crate) fn drop_unfinished_children(&mut self) {
+        for ActivationChild { name, round, note, began, told, .. } in self.children() {
             let stays = match note.bond {
                 ParentBond::Detached => began,
                 _ => told.as_deref().is_some_and(ChildEnd::is_good),
@@ -286,7 +286,7 @@ impl Memos {
             let is_of = |text: &str, prefix| split(text, prefix).is_some_and(|(_, of)| of == name);
             let is_last =
                 |text: &str, prefix| stays && split(text, prefix).is_some_and(|(at, _)| at == round);
-            self.forget_if(|text, _| {
+            self.remove_memos(|text, _| {
                 [CHILD, BEGAN, TOLD, AGAIN]
                     .into_iter()
                     .any(|prefix| is_of(text, prefix) && !is_last(text, prefix))

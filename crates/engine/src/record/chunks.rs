@@ -13,7 +13,7 @@ const STREAM: &str = "#stream";
 
 /// Consecutive chunks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Batch {
+pub struct ChunkSeries {
     /// The attempt of the activation that sent the chunks.
     pub attempt: u32,
     /// Number of earlier chunks since the start of the stream.

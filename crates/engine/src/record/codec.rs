@@ -5,42 +5,42 @@ use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::body::{Base, Body, Event, NodesDone};
+use super::body::{NodesDone, RecordBase, RecordBody, RecordEvent};
 use super::write;
 use super::{Record, RecordKind};
 use crate::compact::pool;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::state::text::on_desk;
-use crate::state::{Change as Folding, Patch};
+use crate::state::{FoldedChange as Folding, Patch};
 
 /// Extra capacity for an event next to a base: more than most events need.
 const EVENT: usize = 4 * 1024;
 
 #[derive(Serialize)]
-struct With<'a, T> {
+struct EventWithBase<'a, T> {
     #[serde(flatten)]
     event: &'a T,
     #[serde(skip_serializing_if = "Option::is_none")]
-    base: Option<&'a Base>,
+    base: Option<&'a RecordBase>,
 }
 
 /// Only the base of a body of any kind.
 #[derive(Deserialize)]
 struct BaseOf {
-    base: Option<Base>,
+    base: Option<RecordBase>,
 }
 
 /// The fields of a body of kind `Status` or `Signal` next to its base.
 #[derive(Serialize, Deserialize)]
-struct Change<T> {
+struct ChangeBody<T> {
     change: T,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Nothing {}
+struct EmptyEvent {}
 
-impl Event {
+impl RecordEvent {
     /// Returns the record kind of this event.
     pub fn kind(&self) -> RecordKind {
         match self {
@@ -64,7 +64,7 @@ impl Event {
 /// # Errors
 ///
 /// [`ErrorKind::Invalid`] if the body cannot be expressed in JSON. Values from users were checked before.
-pub fn encode(event: &Event, base: Option<&Base>) -> Result<Bytes> {
+pub fn encode(event: &RecordEvent, base: Option<&RecordBase>) -> Result<Bytes> {
     let refuse =
         |source| Error::new(ErrorKind::Invalid, "cannot encode the record as JSON").with_source(source);
     let Some(base) = base else {
@@ -76,24 +76,24 @@ pub fn encode(event: &Event, base: Option<&Base>) -> Result<Bytes> {
     Ok(body.into_boxed_slice().into())
 }
 
-fn fill(event: &Event, base: Option<&Base>, body: &mut Vec<u8>) -> serde_json::Result<()> {
+fn fill(event: &RecordEvent, base: Option<&RecordBase>, body: &mut Vec<u8>) -> serde_json::Result<()> {
     match event {
-        Event::Node(event) => write::nodes(event, base, body),
-        Event::Start(event) => with(event, base, body),
-        Event::Attempt(event) => with(event, base, body),
-        Event::Intent(event) => with(event, base, body),
-        Event::Step(event) => with(event, base, body),
-        Event::Edit(event) => with(event, base, body),
-        Event::Status(change) => with(&Change { change }, base, body),
-        Event::Signal(change) => with(&Change { change }, base, body),
-        Event::Claim(event) => with(event, base, body),
-        Event::Release(event) => with(event, base, body),
-        Event::Base => with(&Nothing {}, base, body),
+        RecordEvent::Node(event) => write::nodes(event, base, body),
+        RecordEvent::Start(event) => with(event, base, body),
+        RecordEvent::Attempt(event) => with(event, base, body),
+        RecordEvent::Intent(event) => with(event, base, body),
+        RecordEvent::Step(event) => with(event, base, body),
+        RecordEvent::Edit(event) => with(event, base, body),
+        RecordEvent::Status(change) => with(&ChangeBody { change }, base, body),
+        RecordEvent::Signal(change) => with(&ChangeBody { change }, base, body),
+        RecordEvent::Claim(event) => with(event, base, body),
+        RecordEvent::Release(event) => with(event, base, body),
+        RecordEvent::Base => with(&EmptyEvent {}, base, body),
     }
 }
 
-fn with<T: Serialize>(event: &T, base: Option<&Base>, body: &mut Vec<u8>) -> serde_json::Result<()> {
-    serde_json::to_writer(body, &With { event, base })
+fn with<T: Serialize>(event: &T, base: Option<&RecordBase>, body: &mut Vec<u8>) -> serde_json::Result<()> {
+    serde_json::to_writer(body, &EventWithBase { event, base })
 }
 
 /// Decodes the body of a record whose checksum was verified.
@@ -101,19 +101,19 @@ fn with<T: Serialize>(event: &T, base: Option<&Base>, body: &mut Vec<u8>) -> ser
 /// # Errors
 ///
 /// [`ErrorKind::Corrupt`], with run and record, if the body does not match its kind, or a base lacks its state.
-pub fn decode(run: &RunKey, record: &Record) -> Result<Body> {
+pub fn decode(run: &RunKey, record: &Record) -> Result<RecordBody> {
     let event = match record.header.kind {
-        RecordKind::Start => Event::Start(read(run, record)?),
-        RecordKind::Node => Event::Node(read(run, record)?),
-        RecordKind::Attempt => Event::Attempt(read(run, record)?),
-        RecordKind::Intent => Event::Intent(read(run, record)?),
-        RecordKind::Step => Event::Step(read(run, record)?),
-        RecordKind::Edit => Event::Edit(read(run, record)?),
-        RecordKind::Status => Event::Status(read::<Change<_>>(run, record)?.change),
-        RecordKind::Signal => Event::Signal(read::<Change<_>>(run, record)?.change),
-        RecordKind::Claim => Event::Claim(read(run, record)?),
-        RecordKind::Release => Event::Release(read(run, record)?),
-        RecordKind::Base => Event::Base,
+        RecordKind::Start => RecordEvent::Start(read(run, record)?),
+        RecordKind::Node => RecordEvent::Node(read(run, record)?),
+        RecordKind::Attempt => RecordEvent::Attempt(read(run, record)?),
+        RecordKind::Intent => RecordEvent::Intent(read(run, record)?),
+        RecordKind::Step => RecordEvent::Step(read(run, record)?),
+        RecordKind::Edit => RecordEvent::Edit(read(run, record)?),
+        RecordKind::Status => RecordEvent::Status(read::<ChangeBody<_>>(run, record)?.change),
+        RecordKind::Signal => RecordEvent::Signal(read::<ChangeBody<_>>(run, record)?.change),
+        RecordKind::Claim => RecordEvent::Claim(read(run, record)?),
+        RecordKind::Release => RecordEvent::Release(read(run, record)?),
+        RecordKind::Base => RecordEvent::Base,
         kind => {
             let message = format!("cannot read records of kind `{kind:?}`; upgrade this process");
             return Err(Error::new(ErrorKind::Unsupported, message)
@@ -122,7 +122,7 @@ pub fn decode(run: &RunKey, record: &Record) -> Result<Body> {
         }
     };
     let base = if record.header.base { Some(base(run, record)?) } else { None };
-    Ok(Body { event, base })
+    Ok(RecordBody { event, base })
 }
 
 /// Decodes the body of a record whose checksum was verified, for a fold. Returns the state change of nodes next to the event, whose own patch is
@@ -131,14 +131,14 @@ pub fn decode(run: &RunKey, record: &Record) -> Result<Body> {
 /// # Errors
 ///
 /// Returns the errors of [`decode`], and an error if the change is not a list of operations.
-pub(crate) fn decode_to_fold<'a>(run: &RunKey, record: &'a Record) -> Result<(Body, Vec<Folding<'a>>)> {
+pub(crate) fn decode_to_fold<'a>(run: &RunKey, record: &'a Record) -> Result<(RecordBody, Vec<Folding<'a>>)> {
     if record.header.kind != RecordKind::Node {
         return Ok((decode(run, record)?, Vec::new()));
     }
     let NodesDone { done, patch: changes } = read(run, record)?;
-    let event = Event::Node(NodesDone { done, patch: Patch::default() });
+    let event = RecordEvent::Node(NodesDone { done, patch: Patch::default() });
     let base = if record.header.base { Some(base(run, record)?) } else { None };
-    Ok((Body { event, base }, changes))
+    Ok((RecordBody { event, base }, changes))
 }
 
 /// Decodes only the base of a record.
@@ -146,7 +146,7 @@ pub(crate) fn decode_to_fold<'a>(run: &RunKey, record: &'a Record) -> Result<(Bo
 /// # Errors
 ///
 /// Returns the errors of [`decode`].
-pub fn base(run: &RunKey, record: &Record) -> Result<Base> {
+pub fn base(run: &RunKey, record: &Record) -> Result<RecordBase> {
     let body: BaseOf = read(run, record)?;
     body.base.ok_or_else(|| {
         Error::new(ErrorKind::Corrupt, "the record is a base without a state; restore the run from a backup")
@@ -162,15 +162,16 @@ pub fn base(run: &RunKey, record: &Record) -> Result<Base> {
 /// - [`ErrorKind::Unsupported`] if the body is in the envelope of an `EnvelopeStore` that this process does not use.
 /// - [`ErrorKind::Corrupt`] if the body is not UTF-8.
 pub fn text<'a>(run: &RunKey, record: &'a Record) -> Result<&'a str> {
-    std::str::from_utf8(&record.body).map_err(|source| broken(run, record, serde_json::Error::custom(source)))
+    std::str::from_utf8(&record.body)
+        .map_err(|source| damaged_record(run, record, serde_json::Error::custom(source)))
 }
 
 fn read<'a, T: Deserialize<'a>>(run: &RunKey, record: &'a Record) -> Result<T> {
     // Validates the whole text once. A reader of bytes would validate each string in it again.
-    serde_json::from_str(text(run, record)?).map_err(|source| broken(run, record, source))
+    serde_json::from_str(text(run, record)?).map_err(|source| damaged_record(run, record, source))
 }
 
-fn broken(run: &RunKey, record: &Record, source: serde_json::Error) -> Error {
+fn damaged_record(run: &RunKey, record: &Record, source: serde_json::Error) -> Error {
     let kind = record.header.kind;
     let (failed, message) = match record.body.first() {
         // The first byte of an `EnvelopeStore`'s envelope. No JSON starts with it.

@@ -8,7 +8,7 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::body::{End, FiredEdge, TokenChanges};
+use super::body::{FiredEdge, RunEnd, TokenChanges};
 use super::letter::OutboxRecord;
 use crate::compact::few::SmallVec;
 use crate::failure::Failure;
@@ -62,7 +62,7 @@ pub struct RareFields {
     /// Its notes next to the state.
     pub noted: NodeNotes,
     /// The end of the run, if the run ended with this activation.
-    pub end: Option<End>,
+    pub end: Option<RunEnd>,
 }
 
 /// The rare fields of an activation without any.
@@ -269,7 +269,7 @@ pub(super) struct Fields {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     reads: Vec<MemoryRead>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    end: Option<End>,
+    end: Option<RunEnd>,
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::codec::to_raw;
-use super::pause::Message;
-use crate::ask::{Answer, Request};
+use super::pause::MessageRecord;
+use crate::ask::{Answer, QuestionRequest};
 use crate::clock::Timestamp;
 use crate::error::Result;
 
@@ -22,7 +22,7 @@ pub enum Memo {
     /// The end of a timer, or of a wait for a message.
     Until(Timestamp),
     /// The message that was taken.
-    Message(Message),
+    Message(MessageRecord),
     /// No message arrived in time.
     Idle,
     /// A question and its outcome.
@@ -70,7 +70,7 @@ fn place_of(name: &str) -> Option<u64> {
 impl Memos {
     /// Lists the waits that ended while the activation had other work or waits, in the order of their ends. If only one wait can end, its end is
     /// not noted.
-    pub fn ended(&self) -> Vec<String> {
+    pub fn ended_waits(&self) -> Vec<String> {
         let noted = self.ends().filter_map(|(_, memo)| match memo {
             Memo::Result(of) => serde_json::from_str(of.get()).ok(),
             _ => None,
@@ -79,7 +79,7 @@ impl Memos {
     }
 
     /// Returns whether the end of any wait is noted.
-    pub fn say_order(&self) -> bool {
+    pub fn has_order(&self) -> bool {
         self.ends().next().is_some()
     }
 
@@ -106,14 +106,14 @@ impl Memos {
     }
 
     /// Drops the memo with this name, and the note of its end.
-    pub(crate) fn forget(&mut self, name: &str) {
+    pub(crate) fn remove_memo(&mut self, name: &str) {
         if self.contains_key(name) {
-            self.forget_if(|known, _| known == name);
+            self.remove_memos(|known, _| known == name);
         }
     }
 
     /// Drops all memos that match `gone`, and the notes of their ends.
-    pub(crate) fn forget_if(&mut self, gone: impl Fn(&str, &Memo) -> bool) {
+    pub(crate) fn remove_memos(&mut self, gone: impl Fn(&str, &Memo) -> bool) {
         if !self.iter().any(|(name, memo)| gone(name, memo)) {
             return;
         }
@@ -129,7 +129,7 @@ impl Memos {
 }
 
 /// Returns the note that the wait with this name ended.
-pub fn ended(name: &str) -> Result<Arc<RawValue>> {
+pub fn end_note(name: &str) -> Result<Arc<RawValue>> {
     Ok(to_raw(&name)?.into())
 }
 
@@ -142,7 +142,7 @@ impl From<BTreeMap<String, Memo>> for Memos {
 /// A question and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AskedQuestion {
-    pub ask: Request,
+    pub ask: QuestionRequest,
     #[serde(default, skip_serializing_if = "Reply::is_open")]
     pub reply: Reply,
 }
@@ -203,11 +203,11 @@ mod tests {
         let mut memos = Memos::default();
         for number in 0..count {
             let (place, name) = (memos.next_ended(), format!("step.{number}"));
-            memos.insert(place, Memo::Result(ended(&name).unwrap()));
+            memos.insert(place, Memo::Result(end_note(&name).unwrap()));
             memos.insert(name, Memo::Idle);
         }
-        assert!(memos.say_order());
-        let names = memos.ended();
+        assert!(memos.has_order());
+        let names = memos.ended_waits();
         assert_eq!(names.len() as u64, count);
         assert!(names.iter().enumerate().all(|(at, name)| *name == format!("step.{at}")));
         visits::take()

@@ -37,7 +37,7 @@ pub struct ParentLink {
 
 impl ParentLink {
     /// Returns the activation that started the run, and the run's name there, as `node@visit:name`.
-    pub fn way(&self) -> Option<String> {
+    pub fn path_segment(&self) -> Option<String> {
         let (rest, name) = self.start.rsplit_once(':')?;
         let (rest, visit) = rest.rsplit_once(':')?;
         // Names of nodes may contain colons, the life of a run cannot.

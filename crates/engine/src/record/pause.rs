@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::ask::Request;
+use crate::ask::QuestionRequest;
 use crate::clock::Timestamp;
 use crate::id::{Fingerprint, NodeName, Visit};
 use crate::record::RunStatus;
@@ -46,12 +46,12 @@ pub struct QuestionRecord {
     pub node: NodeName,
     pub visit: Visit,
     pub name: String,
-    pub ask: Request,
+    pub ask: QuestionRequest,
 }
 
 /// The deadline of a question has passed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Expired {
+pub struct ExpiredRecord {
     pub node: NodeName,
     pub visit: Visit,
     pub name: String,
@@ -124,7 +124,7 @@ pub struct MessageKey {
 
 /// A message that was sent to a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Message {
+pub struct MessageRecord {
     /// Number of earlier messages.
     pub number: u64,
     pub body: Arc<RawValue>,

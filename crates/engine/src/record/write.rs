@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::body::{Base, FiredEdge, NodesDone};
+use super::body::{FiredEdge, NodesDone, RecordBase};
 use super::done::{NodeDone, RareFields};
 use crate::id::NodeName;
 
@@ -14,7 +14,11 @@ use crate::id::NodeName;
 /// # Errors
 ///
 /// Returns the errors of serde for values that cannot be expressed in JSON. Values from users were checked before.
-pub(super) fn nodes(event: &NodesDone, base: Option<&Base>, out: &mut Vec<u8>) -> serde_json::Result<()> {
+pub(super) fn nodes(
+    event: &NodesDone,
+    base: Option<&RecordBase>,
+    out: &mut Vec<u8>,
+) -> serde_json::Result<()> {
     let NodesDone { done: all, patch } = event;
     out.extend_from_slice(b"{\"done\":[");
     for (at, done) in all.iter().enumerate() {

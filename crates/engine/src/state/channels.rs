@@ -7,7 +7,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::op::{Change, Op};
+use super::op::{FoldedChange, Op};
 use super::patch::{Patch, corrupt};
 use super::strict;
 use crate::error::{Error, ErrorKind, Result};
@@ -57,7 +57,7 @@ impl Channels {
     }
 
     /// Folds a decoded patch, like [`apply`](Self::apply).
-    pub(crate) fn fold(&mut self, changes: Vec<Change<'_>>) -> Result<()> {
+    pub(crate) fn fold(&mut self, changes: Vec<FoldedChange<'_>>) -> Result<()> {
         changes.into_iter().try_for_each(|change| self.fold_one(change))
     }
 
@@ -82,7 +82,7 @@ impl Channels {
     /// assert_eq!(state, before);
     /// # Ok::<(), ferrata_core::Error>(())
     /// ```
-    pub fn undoing(&self, patch: &Patch) -> Result<Vec<Op>> {
+    pub fn undo_ops(&self, patch: &Patch) -> Result<Vec<Op>> {
         let (mut whole, mut entries) = (Vec::new(), Vec::new());
         for op in patch.ops()? {
             let (channel, keys): (_, Vec<String>) = match op {
@@ -122,24 +122,24 @@ impl Channels {
         self.fold_one(op.into())
     }
 
-    fn fold_one(&mut self, change: Change<'_>) -> Result<()> {
+    fn fold_one(&mut self, change: FoldedChange<'_>) -> Result<()> {
         match change {
-            Change::Set(channel, value) => match self.0.get_mut(&*channel) {
+            FoldedChange::Set(channel, value) => match self.0.get_mut(&*channel) {
                 None => drop(self.0.insert(channel.into_owned(), value)),
                 Some(there) => *there = value,
             },
-            Change::Append(channel, items) => match self.0.get_mut(&*channel) {
+            FoldedChange::Append(channel, items) => match self.0.get_mut(&*channel) {
                 None => drop(self.0.insert(channel.into_owned(), Value::Array(items))),
                 Some(Value::Array(there)) => there.extend(items),
                 Some(other) => return Err(mismatch("append", "array", other, &channel)),
             },
-            Change::Merge(channel, entries) => match self.0.get_mut(&*channel) {
+            FoldedChange::Merge(channel, entries) => match self.0.get_mut(&*channel) {
                 None => drop(self.0.insert(channel.into_owned(), Value::Object(entries))),
                 Some(Value::Object(there)) => there.extend(entries),
                 Some(other) => return Err(mismatch("merge", "object", other, &channel)),
             },
-            Change::Remove(channel, keys) if keys.is_empty() => drop(self.0.remove(&*channel)),
-            Change::Remove(channel, keys) => match self.0.get_mut(&*channel) {
+            FoldedChange::Remove(channel, keys) if keys.is_empty() => drop(self.0.remove(&*channel)),
+            FoldedChange::Remove(channel, keys) => match self.0.get_mut(&*channel) {
                 None => {}
                 Some(Value::Object(there)) => {
                     for key in &keys {
@@ -260,7 +260,7 @@ mod tests {
         {
             let before = Channels::from_json(state).unwrap();
             let patch = Patch::from_json(patch).unwrap();
-            let (mut after, undo) = (before.clone(), before.undoing(&patch).unwrap());
+            let (mut after, undo) = (before.clone(), before.undo_ops(&patch).unwrap());
             let folded = after.apply(&patch);
             undo.into_iter().for_each(|op| after.apply_op(op).unwrap());
             assert_eq!(

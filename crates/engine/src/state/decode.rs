@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// Decodes a typed state. Errors about a secret channel do not show its value.
 pub(super) fn decode<S: DeserializeOwned>(channels: Channels, schema: &Schema) -> Result<S> {
     let mut at: Option<String> = None;
-    S::deserialize(Source { channels, at: &mut at }).map_err(|source| {
+    S::deserialize(ChannelSource { channels, at: &mut at }).map_err(|source| {
         if let Some(name) = at.as_deref().filter(|name| schema.is_secret(name)) {
             let message = format!(
                 "channel \"{name}\", which is secret, does not fit the type it is read as; keep its type, or migrate the run"
@@ -27,17 +27,17 @@ pub(super) fn decode<S: DeserializeOwned>(channels: Channels, schema: &Schema) -
     })
 }
 
-struct Source<'a> {
+struct ChannelSource<'a> {
     channels: Channels,
     /// The channel that is being decoded.
     at: &'a mut Option<String>,
 }
 
-impl<'de> Deserializer<'de> for Source<'_> {
+impl<'de> Deserializer<'de> for ChannelSource<'_> {
     type Error = serde_json::Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
-        visitor.visit_map(Access { rest: self.channels.into_iter(), value: None, at: self.at })
+        visitor.visit_map(ChannelAccess { rest: self.channels.into_iter(), value: None, at: self.at })
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
@@ -54,13 +54,13 @@ impl<'de> Deserializer<'de> for Source<'_> {
     }
 }
 
-struct Access<'a> {
+struct ChannelAccess<'a> {
     rest: std::collections::btree_map::IntoIter<String, Value>,
     value: Option<Value>,
     at: &'a mut Option<String>,
 }
 
-impl<'de> MapAccess<'de> for Access<'_> {
+impl<'de> MapAccess<'de> for ChannelAccess<'_> {
     type Error = serde_json::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Self::Error> {

@@ -35,7 +35,7 @@ pub use draft::Draft;
 pub use hand_in::HandIn;
 pub use noted::NodeNotes;
 pub use noted::{Artifact, MemoryRead};
-pub(crate) use op::Change;
+pub(crate) use op::FoldedChange;
 pub use op::Op;
 pub use patch::Patch;
 pub use reread::reread;

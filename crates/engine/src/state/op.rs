@@ -44,14 +44,14 @@ impl Op {
 /// An operation to be folded. Its channel name borrows from the text if it needs no unescaping.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Change<'a> {
+pub(crate) enum FoldedChange<'a> {
     Set(#[serde(borrow)] Cow<'a, str>, Value),
     Append(#[serde(borrow)] Cow<'a, str>, Vec<Value>),
     Merge(#[serde(borrow)] Cow<'a, str>, Map<String, Value>),
     Remove(#[serde(borrow)] Cow<'a, str>, Vec<String>),
 }
 
-impl From<Op> for Change<'_> {
+impl From<Op> for FoldedChange<'_> {
     fn from(op: Op) -> Self {
         match op {
             Op::Set(channel, value) => Self::Set(channel.into(), value),

@@ -9,24 +9,24 @@ use serde_json::value::RawValue;
 
 use super::op::Op;
 use super::strict;
-use super::text::Text;
+use super::text::JsonText;
 use crate::compact::few::SmallVec;
 use crate::error::Result;
 
 /// An operation with encoded values.
 #[derive(Clone)]
-pub(super) struct Part {
+pub(super) struct PatchPart {
     pub(super) channel: Cow<'static, str>,
-    pub(super) change: Change,
+    pub(super) change: EncodedChange,
 }
 
 #[derive(Clone)]
-pub(super) enum Change {
-    Set(Text),
+pub(super) enum EncodedChange {
+    Set(JsonText),
     /// Arrays with items to append in order.
-    Append(SmallVec<Text>),
+    Append(SmallVec<JsonText>),
     /// Objects to merge in order; later entries win.
-    Merge(SmallVec<Text>),
+    Merge(SmallVec<JsonText>),
     /// At least one key.
     RemoveKeys(Vec<String>),
     RemoveChannel,
@@ -42,14 +42,16 @@ enum RawOp<'a> {
     Remove(String, Vec<String>),
 }
 
-impl Part {
+impl PatchPart {
     pub(super) fn from_op(op: &Op) -> Result<Self> {
         let name = op.channel();
         let change = match op {
-            Op::Set(_, value) => Change::Set(strict::channel_to_text(name, value)?),
-            Op::Append(_, items) => Change::Append(SmallVec::One(strict::channel_to_text(name, items)?)),
-            Op::Merge(_, map) => Change::Merge(SmallVec::One(strict::channel_to_text(name, map)?)),
-            Op::Remove(_, keys) => Change::remove(keys.clone()),
+            Op::Set(_, value) => EncodedChange::Set(strict::channel_to_text(name, value)?),
+            Op::Append(_, items) => {
+                EncodedChange::Append(SmallVec::One(strict::channel_to_text(name, items)?))
+            }
+            Op::Merge(_, map) => EncodedChange::Merge(SmallVec::One(strict::channel_to_text(name, map)?)),
+            Op::Remove(_, keys) => EncodedChange::remove(keys.clone()),
         };
         Ok(Self { channel: name.to_owned().into(), change })
     }
@@ -59,9 +61,9 @@ impl Part {
     }
 
     /// Returns the operation in its stored form, with decodable values in the canonical spelling of records.
-    pub(super) fn checked(self) -> Result<Self> {
+    pub(super) fn into_stored(self) -> Result<Self> {
         let Self { channel, change } = self;
-        let checked = |chunks: SmallVec<Text>| -> Result<SmallVec<Text>> {
+        let checked = |chunks: SmallVec<JsonText>| -> Result<SmallVec<JsonText>> {
             let mut all = SmallVec::new();
             for chunk in chunks {
                 all.push(strict::channel_to_text(&channel, &chunk)?);
@@ -69,9 +71,9 @@ impl Part {
             Ok(all)
         };
         let change = match change {
-            Change::Set(value) => Change::Set(strict::channel_to_text(&channel, &value)?),
-            Change::Append(chunks) => Change::Append(checked(chunks)?),
-            Change::Merge(chunks) => Change::Merge(checked(chunks)?),
+            EncodedChange::Set(value) => EncodedChange::Set(strict::channel_to_text(&channel, &value)?),
+            EncodedChange::Append(chunks) => EncodedChange::Append(checked(chunks)?),
+            EncodedChange::Merge(chunks) => EncodedChange::Merge(checked(chunks)?),
             removal => removal,
         };
         Ok(Self { channel, change })
@@ -80,38 +82,38 @@ impl Part {
     fn parse(op: RawOp<'_>) -> serde_json::Result<Self> {
         let chunk = |value: &RawValue, open: char, what: &str| {
             if value.get().starts_with(open) {
-                return Ok(SmallVec::One(Text::from(value)));
+                return Ok(SmallVec::One(JsonText::from(value)));
             }
             Err(serde::de::Error::custom(what))
         };
         let (channel, change) = match op {
-            RawOp::Set(channel, value) => (channel, Change::Set(value.into())),
+            RawOp::Set(channel, value) => (channel, EncodedChange::Set(value.into())),
             RawOp::Append(channel, items) => {
-                (channel, Change::Append(chunk(items, '[', "append takes an array of items")?))
+                (channel, EncodedChange::Append(chunk(items, '[', "append takes an array of items")?))
             }
             RawOp::Merge(channel, map) => {
-                (channel, Change::Merge(chunk(map, '{', "merge takes an object of entries")?))
+                (channel, EncodedChange::Merge(chunk(map, '{', "merge takes an object of entries")?))
             }
-            RawOp::Remove(channel, keys) => (channel, Change::remove(keys)),
+            RawOp::Remove(channel, keys) => (channel, EncodedChange::remove(keys)),
         };
         Ok(Self { channel: channel.into(), change })
     }
 }
 
-impl std::fmt::Debug for Part {
+impl std::fmt::Debug for PatchPart {
     /// Shows the channel without payloads.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Part({:?})", self.channel)
     }
 }
 
-impl Part {
+impl PatchPart {
     /// Appends the output of [`Serialize`], without a scan of values that are already text.
     pub(super) fn write(&self, out: &mut Vec<u8>) -> serde_json::Result<()> {
         let (verb, value): (&[u8], _) = match &self.change {
-            Change::Set(value) => (b"{\"set\":[", value),
-            Change::Append(SmallVec::One(items)) => (b"{\"append\":[", items),
-            Change::Merge(SmallVec::One(entries)) => (b"{\"merge\":[", entries),
+            EncodedChange::Set(value) => (b"{\"set\":[", value),
+            EncodedChange::Append(SmallVec::One(items)) => (b"{\"append\":[", items),
+            EncodedChange::Merge(SmallVec::One(entries)) => (b"{\"merge\":[", entries),
             _ => return serde_json::to_writer(out, self),
         };
         out.extend_from_slice(verb);
@@ -129,15 +131,15 @@ impl Part {
     }
 }
 
-impl Change {
+impl EncodedChange {
     pub(super) fn remove(keys: Vec<String>) -> Self {
         if keys.is_empty() { Self::RemoveChannel } else { Self::RemoveKeys(keys) }
     }
 }
 
 /// Appends an operation, and drops the operations that it supersedes.
-pub(super) fn join(parts: &mut SmallVec<Part>, later: Part) {
-    if let Change::Set(_) | Change::RemoveChannel = later.change {
+pub(super) fn join(parts: &mut SmallVec<PatchPart>, later: PatchPart) {
+    if let EncodedChange::Set(_) | EncodedChange::RemoveChannel = later.change {
         parts.retain(|part| part.channel != later.channel);
         parts.push(later);
         return;
@@ -145,32 +147,32 @@ pub(super) fn join(parts: &mut SmallVec<Part>, later: Part) {
     // Only the last operation on a channel may absorb the next one, because their order matters.
     let last = parts.iter_mut().rev().find(|part| part.channel == later.channel);
     match (last.map(|part| &mut part.change), later.change) {
-        (Some(Change::Append(chunks)), Change::Append(more)) => {
+        (Some(EncodedChange::Append(chunks)), EncodedChange::Append(more)) => {
             more.into_iter().for_each(|chunk| chunks.push(chunk))
         }
-        (Some(Change::Merge(chunks)), Change::Merge(more)) => {
+        (Some(EncodedChange::Merge(chunks)), EncodedChange::Merge(more)) => {
             more.into_iter().for_each(|chunk| chunks.push(chunk))
         }
-        (Some(Change::RemoveKeys(keys)), Change::RemoveKeys(more)) => keys.extend(more),
-        (_, change) => parts.push(Part { channel: later.channel, change }),
+        (Some(EncodedChange::RemoveKeys(keys)), EncodedChange::RemoveKeys(more)) => keys.extend(more),
+        (_, change) => parts.push(PatchPart { channel: later.channel, change }),
     }
 }
 
-impl Serialize for Part {
+impl Serialize for PatchPart {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let name = &*self.channel;
         match &self.change {
-            Change::Set(value) => one(serializer, "set", name, value),
-            Change::Append(chunks) => match &**chunks {
+            EncodedChange::Set(value) => one(serializer, "set", name, value),
+            EncodedChange::Append(chunks) => match &**chunks {
                 [chunk] => one(serializer, "append", name, chunk),
-                chunks => one(serializer, "append", name, &Items(chunks)),
+                chunks => one(serializer, "append", name, &JoinedItems(chunks)),
             },
-            Change::Merge(chunks) => match &**chunks {
+            EncodedChange::Merge(chunks) => match &**chunks {
                 [chunk] => one(serializer, "merge", name, chunk),
-                chunks => one(serializer, "merge", name, &Entries(chunks)),
+                chunks => one(serializer, "merge", name, &JoinedEntries(chunks)),
             },
-            Change::RemoveKeys(keys) => one(serializer, "remove", name, keys),
-            Change::RemoveChannel => one(serializer, "remove", name, &[(); 0]),
+            EncodedChange::RemoveKeys(keys) => one(serializer, "remove", name, keys),
+            EncodedChange::RemoveChannel => one(serializer, "remove", name, &[(); 0]),
         }
     }
 }
@@ -185,9 +187,9 @@ fn one<S: Serializer, T: ?Sized + Serialize>(
     serializer.collect_map([(verb, (channel, value))])
 }
 
-struct Items<'a>(&'a [Text]);
+struct JoinedItems<'a>(&'a [JsonText]);
 
-impl Serialize for Items<'_> {
+impl Serialize for JoinedItems<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut all = serializer.serialize_seq(None)?;
         for chunk in self.0 {
@@ -199,9 +201,9 @@ impl Serialize for Items<'_> {
     }
 }
 
-struct Entries<'a>(&'a [Text]);
+struct JoinedEntries<'a>(&'a [JsonText]);
 
-impl Serialize for Entries<'_> {
+impl Serialize for JoinedEntries<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut all = BTreeMap::new();
         for chunk in self.0 {

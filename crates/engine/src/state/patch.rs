@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use super::op::Op;
-use super::parts::Part;
+use super::parts::PatchPart;
 use super::secret::{HIDDEN, Secrets};
 use crate::compact::few::SmallVec;
 use crate::error::{Error, ErrorKind, Result};
@@ -38,7 +38,7 @@ enum Repr {
     /// Text from a log or a caller, with unchecked values.
     Text(Arc<RawValue>),
     /// Checked values in the canonical spelling of records. They are joined to text on request, not at every merge.
-    Parts(SmallVec<Part>),
+    Parts(SmallVec<PatchPart>),
 }
 
 impl Default for Repr {
@@ -56,7 +56,7 @@ impl Patch {
     pub fn from_ops(ops: &[Op]) -> Result<Self> {
         let mut parts = SmallVec::new();
         for op in ops {
-            parts.push(Part::from_op(op)?);
+            parts.push(PatchPart::from_op(op)?);
         }
         Ok(Self::from_parts(parts))
     }
@@ -75,7 +75,7 @@ impl Patch {
         Self::from_ops(&ops)
     }
 
-    pub(super) fn from_parts(parts: SmallVec<Part>) -> Self {
+    pub(super) fn from_parts(parts: SmallVec<PatchPart>) -> Self {
         Self(Repr::Parts(parts))
     }
 
@@ -141,11 +141,11 @@ impl Patch {
     ///
     /// [`ErrorKind::Corrupt`] if the text is not a list of operations, [`ErrorKind::Invalid`] if a value in it cannot be stored.
     #[doc(hidden)]
-    pub fn checked(self) -> Result<Self> {
+    pub fn into_stored(self) -> Result<Self> {
         let Repr::Text(text) = &self.0 else { return Ok(self) };
         let mut parts = SmallVec::new();
-        for part in Part::parse_all(text.get()).map_err(corrupt)? {
-            parts.push(part.checked()?);
+        for part in PatchPart::parse_all(text.get()).map_err(corrupt)? {
+            parts.push(part.into_stored()?);
         }
         Ok(Self::from_parts(parts))
     }
@@ -187,13 +187,13 @@ impl Patch {
         Self::from_ops(&self.ops()?.into_iter().map(hidden).collect::<Vec<_>>())
     }
 
-    fn into_parts(self) -> Result<SmallVec<Part>> {
+    fn into_parts(self) -> Result<SmallVec<PatchPart>> {
         match self.0 {
             Repr::Parts(parts) => Ok(parts),
             Repr::Text(text) => {
                 let mut parts = SmallVec::new();
-                for part in Part::parse_all(text.get()).map_err(corrupt)? {
-                    let part = part.checked().map_err(|error| {
+                for part in PatchPart::parse_all(text.get()).map_err(corrupt)? {
+                    let part = part.into_stored().map_err(|error| {
                         let message = format!("not a patch: {}", error.message());
                         Error::new(ErrorKind::Corrupt, message).with_source(error)
                     })?;
@@ -205,7 +205,7 @@ impl Patch {
     }
 }
 
-fn render(parts: &[Part]) -> Result<Box<RawValue>> {
+fn render(parts: &[PatchPart]) -> Result<Box<RawValue>> {
     serde_json::value::to_raw_value(parts).map_err(corrupt)
 }
 

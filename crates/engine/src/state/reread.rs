@@ -23,7 +23,9 @@ pub fn reread<S: State>(text: &str, schema: &Schema) -> Result<S> {
     if given == again {
         return Ok(read);
     }
-    let differs = |(name, value): &(&String, &Value)| again.get(name).is_none_or(|read| !alike(value, read));
+    let differs = |(name, value): &(&String, &Value)| {
+        again.get(name).is_none_or(|read| !is_equal_unordered(value, read))
+    };
     let added = again.iter().find(|(name, _)| given.get(name).is_none());
     if let Some((name, _)) = given.iter().find(differs).or(added) {
         let message = format!(
@@ -36,7 +38,7 @@ pub fn reread<S: State>(text: &str, schema: &Schema) -> Result<S> {
 }
 
 /// Returns whether two values are equal, ignoring the order of items in sets.
-fn alike(one: &Value, other: &Value) -> bool {
+fn is_equal_unordered(one: &Value, other: &Value) -> bool {
     one == other || in_order(one) == in_order(other)
 }
 

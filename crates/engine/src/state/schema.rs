@@ -123,10 +123,10 @@ impl ChannelSpec {
 /// assert_eq!(schema.reducer("unheard"), &Reducer::Last);
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct Schema(Arc<Inner>);
+pub struct Schema(Arc<SchemaInner>);
 
 #[derive(PartialEq, Eq)]
-struct Inner {
+struct SchemaInner {
     version: u32,
     channels: Vec<ChannelSpec>,
     /// Positions in `channels`, sorted by name.
@@ -145,7 +145,7 @@ impl Schema {
         }
         let mut by_name: Vec<usize> = (0..kept.len()).collect();
         by_name.sort_by(|a, b| kept[*a].name.cmp(&kept[*b].name));
-        Self(Arc::new(Inner { version, channels: kept, by_name }))
+        Self(Arc::new(SchemaInner { version, channels: kept, by_name }))
     }
 
     /// Returns this schema with one more channel, or with another reducer for an existing channel.

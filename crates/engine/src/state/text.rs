@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 ///
 /// Like a `RawValue`, without the two copies of making a shared one.
 #[derive(Clone)]
-pub(crate) struct Text(Arc<str>);
+pub(crate) struct JsonText(Arc<str>);
 
 /// The buffer capacity to keep for the next value. A large value must not retain its memory permanently.
 const KEPT: usize = 16 * 1024;
@@ -33,7 +33,7 @@ pub(crate) fn on_desk<R>(work: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     result
 }
 
-impl Text {
+impl JsonText {
     /// Encodes a value.
     pub(super) fn of<T: ?Sized + Serialize>(value: &T) -> serde_json::Result<Self> {
         on_desk(|desk| {
@@ -47,20 +47,20 @@ impl Text {
     }
 }
 
-impl fmt::Debug for Text {
+impl fmt::Debug for JsonText {
     /// Shows the size without payloads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.0.len())
     }
 }
 
-impl From<&RawValue> for Text {
+impl From<&RawValue> for JsonText {
     fn from(text: &RawValue) -> Self {
         Self(text.get().into())
     }
 }
 
-impl Serialize for Text {
+impl Serialize for JsonText {
     /// Embeds the text, with one more scan. [`Patch::write`](super::Patch) is the fast path without the scan.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serde_json::from_str::<&RawValue>(&self.0).map_err(S::Error::custom)?.serialize(serializer)
@@ -80,7 +80,7 @@ mod tests {
             let inner = if self.0 == 0 {
                 "0".to_owned()
             } else {
-                Text::of(&Self(self.0 - 1)).unwrap().get().to_owned()
+                JsonText::of(&Self(self.0 - 1)).unwrap().get().to_owned()
             };
             (self.0, inner).serialize(serializer)
         }
@@ -88,12 +88,12 @@ mod tests {
 
     #[test]
     fn nested_encodings_use_separate_buffers() {
-        assert_eq!(Text::of(&Nested(2)).unwrap().get(), r#"[2,"[1,\"[0,\\\"0\\\"]\"]"]"#);
+        assert_eq!(JsonText::of(&Nested(2)).unwrap().get(), r#"[2,"[1,\"[0,\\\"0\\\"]\"]"]"#);
     }
 
     #[test]
     fn a_large_value_does_not_hold_its_memory() {
-        assert_eq!(Text::of(&"x".repeat(KEPT)).unwrap().get().len(), KEPT + 2);
+        assert_eq!(JsonText::of(&"x".repeat(KEPT)).unwrap().get().len(), KEPT + 2);
         let kept = on_desk(|desk| desk.capacity());
         assert!(kept <= KEPT, "the buffer keeps {kept} bytes");
     }
@@ -101,6 +101,6 @@ mod tests {
     #[test]
     fn failed_encoding_leaves_nothing_for_next_value() {
         strict::channel_to_text("c", &(1, f64::NAN)).unwrap_err();
-        assert_eq!(Text::of(&1).unwrap().get(), "1");
+        assert_eq!(JsonText::of(&1).unwrap().get(), "1");
     }
 }

@@ -37,7 +37,7 @@ pub struct Update<S: State> {
     sent: Option<Box<Result<Vec<SentOut>>>>,
     /// Notes of the attempt, if any.
     noted: Option<Box<NodeNotes>>,
-    change: Result<Option<Change<S>>>,
+    change: Result<Option<StateChange<S>>>,
     output: Result<Option<Arc<RawValue>>>,
     notes: Option<String>,
     /// Whether the update ends a conversation without a message.
@@ -56,7 +56,7 @@ impl<S: State> Update<S> {
 
     /// Creates an update from a typed one. The derive calls it from `From`.
     pub fn new(change: S::Update) -> Self {
-        Self { change: Ok(Some(Change::Own(change))), ..Self::default() }
+        Self { change: Ok(Some(StateChange::Own(change))), ..Self::default() }
     }
 
     /// Creates an update without changes.
@@ -82,7 +82,7 @@ impl<S: State> Update<S> {
 
     /// Returns whether the update ends a conversation without a message.
     #[doc(hidden)]
-    pub fn leaves(&self) -> bool {
+    pub fn ends_conversation(&self) -> bool {
         self.leaves
     }
 
@@ -131,13 +131,13 @@ impl<S: State> Update<S> {
     }
 
     #[doc(hidden)]
-    pub fn noted(&self) -> Option<&NodeNotes> {
+    pub fn node_notes(&self) -> Option<&NodeNotes> {
         self.noted.as_deref()
     }
 
     /// Returns the outbox messages.
     #[doc(hidden)]
-    pub fn sent(&self) -> &[SentOut] {
+    pub fn sent_messages(&self) -> &[SentOut] {
         match self.sent.as_deref() {
             Some(Ok(letters)) => letters,
             _ => &[],
@@ -173,13 +173,13 @@ impl<S: State> Update<S> {
 
     /// Converts the update to one of another state with `change`. Output and notes stay.
     #[doc(hidden)]
-    pub fn carried<O: State>(
+    pub fn map_change<O: State>(
         self,
         change: impl FnOnce(&S::Update) -> Result<Option<O::Update>>,
     ) -> Update<O> {
         let Self { sent, noted, change: own, output, notes, leaves } = self;
         let change = own.and_then(|own| own.map_or(Ok(None), |own| change(own.get())));
-        let change = change.map(|change| change.map(Change::Own));
+        let change = change.map(|change| change.map(StateChange::Own));
         Update { sent, noted, change, output, notes, leaves }
     }
 
@@ -211,19 +211,19 @@ impl<S: State> Update<S> {
     /// Returns the update in a form that another activation may reuse. Returns `None` if the update has more than a change, an output and notes, or
     /// has an error.
     #[doc(hidden)]
-    pub fn keep(&mut self) -> Option<KeptUpdate<S>> {
+    pub fn make_reusable(&mut self) -> Option<KeptUpdate<S>> {
         if self.sent.is_some() || self.noted.is_some() || self.leaves {
             return None;
         }
         let output = self.output.as_ref().ok()?.clone();
         let change = match mem::replace(&mut self.change, Ok(None)) {
-            Ok(change) => change.map(Change::shared),
+            Ok(change) => change.map(StateChange::shared),
             Err(error) => {
                 self.change = Err(error);
                 return None;
             }
         };
-        self.change = Ok(change.clone().map(Change::Shared));
+        self.change = Ok(change.clone().map(StateChange::Shared));
         Some(KeptUpdate { change, output, notes: self.notes.clone() })
     }
 }
@@ -240,7 +240,7 @@ pub struct KeptUpdate<S: State> {
 impl<S: State> KeptUpdate<S> {
     pub fn into_update(self) -> Update<S> {
         let Self { change, output, notes } = self;
-        let change = Ok(change.map(Change::Shared));
+        let change = Ok(change.map(StateChange::Shared));
         Update { change, output: Ok(output), notes, ..Update::none() }
     }
 }
@@ -252,12 +252,12 @@ impl<S: State> Clone for KeptUpdate<S> {
 }
 
 /// The typed change: owned by this activation, or shared with others.
-enum Change<S: State> {
+enum StateChange<S: State> {
     Own(S::Update),
     Shared(Arc<S::Update>),
 }
 
-impl<S: State> Change<S> {
+impl<S: State> StateChange<S> {
     fn get(&self) -> &S::Update {
         match self {
             Self::Own(change) => change,
@@ -273,7 +273,7 @@ impl<S: State> Change<S> {
     }
 }
 
-impl<S: State> fmt::Debug for Change<S> {
+impl<S: State> fmt::Debug for StateChange<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.get().fmt(f)
     }
@@ -373,7 +373,7 @@ impl<S: State> Default for Update<S> {
 
 impl<S: State> From<Draft<S>> for Update<S> {
     fn from(draft: Draft<S>) -> Self {
-        Self { change: draft.into_changes().map(|change| change.map(Change::Own)), ..Self::default() }
+        Self { change: draft.into_changes().map(|change| change.map(StateChange::Own)), ..Self::default() }
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::channel::ChannelId;
-use super::parts::{Change, Part};
+use super::parts::{EncodedChange, PatchPart};
 use super::patch::Patch;
 use super::strict;
 use crate::compact::few::SmallVec;
@@ -69,7 +69,7 @@ pub struct PatchWriter {
     recording: bool,
     /// Whether the writer collects channels.
     noting: bool,
-    parts: SmallVec<Part>,
+    parts: SmallVec<PatchPart>,
     touched: SmallVec<Touch>,
 }
 
@@ -107,7 +107,7 @@ impl PatchWriter {
     pub fn set<T: ?Sized + Serialize>(&mut self, channel: &ChannelId, value: &T, write: Write) -> Result<()> {
         self.put(channel, write, |name| {
             let text = strict::channel_to_text(name, value)?;
-            Ok((text.get().len(), Change::Set(text)))
+            Ok((text.get().len(), EncodedChange::Set(text)))
         })
     }
 
@@ -122,7 +122,7 @@ impl PatchWriter {
         }
         self.put(channel, Write::Reduced, |name| {
             let text = strict::channel_to_text(name, items)?;
-            Ok((text.get().len(), Change::Append(SmallVec::One(text))))
+            Ok((text.get().len(), EncodedChange::Append(SmallVec::One(text))))
         })
     }
 
@@ -140,8 +140,8 @@ impl PatchWriter {
             return Ok(());
         }
         self.put(channel, Write::Reduced, |name| {
-            let text = strict::channel_entries_to_text(name, &Entries(entries))?;
-            Ok((text.get().len(), Change::Merge(SmallVec::One(text))))
+            let text = strict::channel_entries_to_text(name, &MergedEntries(entries))?;
+            Ok((text.get().len(), EncodedChange::Merge(SmallVec::One(text))))
         })
     }
 
@@ -157,27 +157,27 @@ impl PatchWriter {
         self.put(channel, Write::Reduced, |name| {
             let keys: Vec<String> =
                 keys.iter().map(|key| strict::key_text(name, key)).collect::<Result<_>>()?;
-            Ok((keys.iter().map(|key| key.len() + 3).sum(), Change::RemoveKeys(keys)))
+            Ok((keys.iter().map(|key| key.len() + 3).sum(), EncodedChange::RemoveKeys(keys)))
         })
     }
 
     /// Removes the whole channel.
     pub fn remove_channel(&mut self, channel: &ChannelId) {
         // Removal encodes no value, so it cannot fail.
-        let _ = self.put(channel, Write::Overwritten, |_| Ok((0, Change::RemoveChannel)));
+        let _ = self.put(channel, Write::Overwritten, |_| Ok((0, EncodedChange::RemoveChannel)));
     }
 
     fn put(
         &mut self,
         channel: &ChannelId,
         write: Write,
-        encode: impl FnOnce(&str) -> Result<(usize, Change)>,
+        encode: impl FnOnce(&str) -> Result<(usize, EncodedChange)>,
     ) -> Result<()> {
         let mut bytes = 0;
         if self.recording {
             let (len, change) = encode(channel.name())?;
             bytes = len;
-            self.parts.push(Part { channel: channel.shared_name(), change });
+            self.parts.push(PatchPart { channel: channel.shared_name(), change });
         }
         if self.noting {
             self.touched.push(Touch { channel: channel.clone(), write, bytes });
@@ -229,9 +229,9 @@ impl PatchWriter {
 }
 
 /// Pairs as one JSON object.
-struct Entries<'a, K, V>(&'a [(K, V)]);
+struct MergedEntries<'a, K, V>(&'a [(K, V)]);
 
-impl<K: Serialize, V: Serialize> Serialize for Entries<'_, K, V> {
+impl<K: Serialize, V: Serialize> Serialize for MergedEntries<'_, K, V> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
     }

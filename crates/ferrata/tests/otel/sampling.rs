@@ -99,9 +99,9 @@ async fn start_in_transaction_has_start_span() {
     let runtime = Runtime::builder(store.clone()).trace_context(OpenTelemetry::new()).build().await.unwrap();
     let mut transaction = store.transaction().await.unwrap();
     let start = runtime.start(&graph(), Context::new()).id("r").trace_parent(SAMPLED);
-    let ticket = start.within(&mut *transaction).await.unwrap();
+    let ticket = start.in_transaction(&mut *transaction).await.unwrap();
     store.finish(transaction).await.unwrap();
-    ticket.follow().await.unwrap().completed().await.unwrap();
+    ticket.drive().await.unwrap().completed().await.unwrap();
     let spans = collected(&file);
     let of = |name: &str| spans.iter().find(|span| span.name == name && span.ended).unwrap();
     assert_eq!(of("ferrata.start").parent, "b7ad6b7169203331");

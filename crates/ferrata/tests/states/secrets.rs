@@ -2,7 +2,7 @@
 
 use ferrata::graph::Graph;
 use ferrata::node::NodeResult;
-use ferrata::runtime::{Diff, Recorded, RetentionPolicy, Runtime, WatchEventKind};
+use ferrata::runtime::{Diff, RecordedEvent, RetentionPolicy, Runtime, WatchEventKind};
 use ferrata::state::{Context, Draft, HIDDEN};
 use ferrata::store::MemoryStore;
 use ferrata::{ErrorKind, Position, RunKey, Seq, State};
@@ -59,7 +59,7 @@ async fn views(runtime: &Runtime, run: &RunKey) -> Vec<String> {
     let mut views = Vec::new();
     let head = runtime.head(run).await.unwrap().unwrap();
     for seq in (head.first.get()..=head.seq.get()).map(Seq::new) {
-        views.push(runtime.shown_at(run, seq).await.unwrap().to_string());
+        views.push(runtime.redacted_state_at(run, seq).await.unwrap().to_string());
         let mut checkpoint = runtime.checkpoint(run, seq).await.unwrap();
         views.push(format!("{checkpoint:?}"));
         checkpoint.hide_secrets();
@@ -67,7 +67,7 @@ async fn views(runtime: &Runtime, run: &RunKey) -> Vec<String> {
     }
     let at = async |seq: Seq| Value::from(runtime.channels_at(run, seq).await.unwrap());
     let (from, to) = (at(head.first).await, at(head.seq).await);
-    let diff = Diff::hiding(&from, &to, &runtime.secrets(run).await.unwrap());
+    let diff = Diff::redacted(&from, &to, &runtime.secrets(run).await.unwrap());
     views.extend([format!("{diff:?}"), serde_json::to_string(&diff).unwrap()]);
     views.push(format!("{:?}", Diff::between(&from, &to)));
     views.push(runtime.post_mortem(run).await.unwrap());
@@ -82,7 +82,7 @@ async fn views(runtime: &Runtime, run: &RunKey) -> Vec<String> {
         while let Some(event) = watch.next().await.unwrap() {
             told += usize::from(matches!(
                 event.what,
-                WatchEventKind::Recorded(Recorded::Value { .. } | Recorded::Update { .. })
+                WatchEventKind::Recorded(RecordedEvent::Value { .. } | RecordedEvent::Update { .. })
             ));
             views.extend([format!("{event:?}"), event.to_json().unwrap()]);
         }
@@ -106,13 +106,13 @@ async fn secret_appears_in_no_run_view() {
     let run = ended(runtime.start(&graph(), input()).await.unwrap()).await;
     let all = views(&runtime, &run).await.join("\n");
     assert!(all.contains(HIDDEN) && all.contains("ann"), "{all}");
-    let shown = runtime.shown_at(&run, Position::Latest).await.unwrap();
+    let shown = runtime.redacted_state_at(&run, Position::Latest).await.unwrap();
     assert_eq!(shown, json!({ "user": "ann", "pass word": HIDDEN, "codes": HIDDEN }));
     let edit = ferrata::Patch::from_ops(&[ferrata::state::Op::Set("codes".into(), json!([MARK]))]).unwrap();
     assert!(!format!("{edit:?} {:?}", edit.ops().unwrap()).contains(MARK));
     // A fork and what is left behind a prune know it from their base alone.
     let fork = runtime.fork(&run, Seq::new(0)).start_at("ask").edit(edit).await.unwrap();
-    assert!(!runtime.shown_at(&fork, Position::Latest).await.unwrap().to_string().contains(MARK));
+    assert!(!runtime.redacted_state_at(&fork, Position::Latest).await.unwrap().to_string().contains(MARK));
     let fork = ended(runtime.resume(&graph(), &fork).await.unwrap()).await;
     views(&runtime, &fork).await;
     let pruned = runtime.apply_retention(&fork, &RetentionPolicy::keep_all().keep_last(1)).await.unwrap();
@@ -142,7 +142,7 @@ async fn channel_becoming_secret_is_hidden_in_entire_run() {
     let before = Open { password: format!("{MARK}-1"), ..Open::default() };
     let run = ended(runtime.start(&open, before).await.unwrap()).await;
     assert!(runtime.secrets(&run).await.unwrap().is_empty());
-    assert!(runtime.shown_at(&run, Seq::new(0)).await.unwrap().to_string().contains(MARK));
+    assert!(runtime.redacted_state_at(&run, Seq::new(0)).await.unwrap().to_string().contains(MARK));
     runtime.retry(&run).await.unwrap();
     ended(runtime.resume(&graph(), &run).await.unwrap()).await;
     assert_eq!(runtime.secrets(&run).await.unwrap().iter().collect::<Vec<_>>(), ["codes", "pass word"]);

@@ -8,7 +8,7 @@ use ferrata_core::graph::RetryPolicy;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Outcome;
 use ferrata_flow::{Flow, FlowCallError, FlowContext, FlowError, FlowErrorKind, RuntimeFlowExt, flow};
-use ferrata_testing::{Script, World};
+use ferrata_testing::{ScriptedAnswers, World};
 
 use crate::effects::EffectLog;
 
@@ -136,7 +136,7 @@ async fn rejection_is_an_error() {
         Ok::<_, FlowError>(error.to_string())
     });
     let world = World::new();
-    let script = Script::new().answer("main", Answer::reject("too dear"));
+    let script = ScriptedAnswers::new().answer("main", Answer::reject("too dear"));
     let process = world.process_with(|builder| builder.answerer(script)).await.unwrap();
     let said = world.pass(process.call(&ship, ())).await.unwrap();
     assert!(said.contains("too dear"), "{said}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferrata_core::ask::Answer;
 use ferrata_core::runtime::Outcome;
 use ferrata_flow::{Flow, FlowContext, FlowError, flow};
-use ferrata_testing::{CrashTest, Script};
+use ferrata_testing::{CrashTest, ScriptedAnswers};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use serde::Serialize;
@@ -24,7 +24,7 @@ where
     let crashes = CrashTest::new(flow.graph().unwrap(), flow.input(&input).unwrap())
         .with_process(|builder| {
             let yes = || Answer::accept(true).unwrap();
-            builder.answerer(Script::new().answer("main", yes()).answer("main", yes()))
+            builder.answerer(ScriptedAnswers::new().answer("main", yes()).answer("main", yes()))
         })
         .run(async |case| {
             let Outcome::Completed(state) = &case.outcome else { panic!("{case:?}") };

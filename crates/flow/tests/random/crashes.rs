@@ -7,7 +7,7 @@ use ferrata_core::ask::Answer;
 use ferrata_core::record::RunStatus;
 use ferrata_core::runtime::Outcome;
 use ferrata_flow::{Flow, FlowCall, RuntimeFlowExt};
-use ferrata_testing::{Fault, Process, Script, World};
+use ferrata_testing::{Fault, Process, ScriptedAnswers, World};
 
 use crate::program::{Part, RunLog, SharedLog, child, program};
 use crate::rng::{Rng, seeds};
@@ -21,7 +21,7 @@ type Crash = (u64, Fault);
 
 async fn process(world: &World, flow: &Flow<(), String>) -> Process {
     let yes = || Answer::accept(true).unwrap();
-    let script = (0..20).fold(Script::new(), |script, _| script.answer("main", yes()));
+    let script = (0..20).fold(ScriptedAnswers::new(), |script, _| script.answer("main", yes()));
     let clock: Arc<dyn Clock> = Arc::new(world.clock().clone());
     let process = world.process_with(|builder| builder.answerer(script).resource(clock)).await.unwrap();
     process.serve(flow.graph().unwrap()).unwrap();

@@ -19,7 +19,7 @@ pub(super) async fn list(call: ApiCall, Path(name): Path<(String, String)>) -> R
     if !nodes.is_empty() {
         fork = fork.start_at(nodes);
     }
-    let repeats = fork.repeats().await?;
+    let repeats = fork.repeated_effects().await?;
     let mut by_node = BTreeMap::new();
     for one in &repeats {
         by_node.entry(&one.node).or_insert((one.effect, 0)).1 += 1;

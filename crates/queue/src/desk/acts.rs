@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ferrata_core::ask::Answer;
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Position, Runtime, queue_hold, queue_of};
+use ferrata_core::runtime::{Position, Runtime, queue_name, queue_pause_reason};
 use ferrata_core::store::RunHead;
 use ferrata_core::{Epoch, Error, ErrorKind, ExecutorId, Result, RunKey, Seq, Timestamp};
 use tokio::sync::mpsc::UnboundedSender;
@@ -72,7 +72,11 @@ impl DueAction {
                     Ok(()) | Err(ErrorKind::AlreadyExists) => note(QueueOp::Woken { id, question }),
                     // It is about to ask, or does not any more.
                     Err(ErrorKind::NotFound)
-                        if seen.for_longer(&id, held.at, runtime.pace().look.saturating_mul(WOKEN)) =>
+                        if seen.for_longer(
+                            &id,
+                            held.at,
+                            runtime.poll_intervals().look.saturating_mul(WOKEN),
+                        ) =>
                     {
                         let head = runtime.head(&held.run).await;
                         if head.is_ok_and(|head| !may_still_rest(&held, head.as_ref())) {
@@ -164,7 +168,7 @@ async fn start_granted_run(
         if now.record != head.id {
             return Err(Error::new(ErrorKind::Conflict, "the run has changed").with_run(&held.run));
         }
-        if now.paused != queue_of(&head.facts).map(queue_hold) {
+        if now.paused != queue_name(&head.facts).map(queue_pause_reason) {
             return Ok(BeginResult::Begun(FoundRun::of(&head)));
         }
     }
@@ -208,7 +212,7 @@ impl HolderWatch {
             let recorded = self.recorded_starts(&id, &held);
             // A later check retries unreadable runs.
             let Ok(head) = self.runtime.head(&held.run).await else { continue };
-            let woken = self.runtime.pace().look.saturating_mul(WOKEN);
+            let woken = self.runtime.poll_intervals().look.saturating_mul(WOKEN);
             let op = match held.kind {
                 SlotKind::Run => self.remove_over_starts(id, held, &recorded, head.as_ref()).await,
                 SlotKind::Node => is_slot_unused(&id, &held, head.as_ref(), woken, &self.seen)

@@ -97,7 +97,7 @@ impl QueueActor {
             cell: StateCell::new(run_of(name)?),
             ledger: None,
             clock: Arc::clone(runtime.clock()),
-            pace: runtime.pace(),
+            pace: runtime.poll_intervals(),
             executor: runtime.executor(),
             command_receiver: asked,
             commands,
@@ -151,7 +151,7 @@ impl QueueActor {
                 commands.push(command);
             }
             let Some(runtime) = weak.upgrade() else { return };
-            self.pace = runtime.pace();
+            self.pace = runtime.poll_intervals();
             is_look |= commands.iter().any(|command| matches!(command, QueueCommand::Look));
             // Poll even under load: without notices, polling is the only way to see other processes' changes.
             is_look |= self.clock.monotonic() >= due;

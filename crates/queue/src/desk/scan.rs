@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Position, Runtime, queue_hold, queue_of};
+use ferrata_core::runtime::{Position, Runtime, queue_name, queue_pause_reason};
 use ferrata_core::store::{Cursor, RunHead};
 use ferrata_core::{Epoch, RecordId, Result, RunKey, Timestamp};
 use tokio::sync::mpsc::UnboundedSender;
@@ -65,7 +65,7 @@ impl HeldScan {
         match page {
             Ok(page) => {
                 let (reply, missing) = oneshot::channel();
-                let held = page.items.into_iter().filter(|head| queue_of(&head.facts).is_some()).collect();
+                let held = page.items.into_iter().filter(|head| queue_name(&head.facts).is_some()).collect();
                 let _ = commands.send(QueueCommand::FindMissing { held, reply });
                 for head in missing.await.unwrap_or_default() {
                     self.enter_head(runtime, &head, commands).await;
@@ -115,12 +115,12 @@ impl HeldScan {
 
     /// Returns what a run asks for, if it is on hold for the queue.
     async fn find_hold(&self, runtime: &Runtime, head: &RunHead) -> Result<Option<SlotRequest>> {
-        let Some(start) = StartId::of(&head.facts).filter(|_| queue_of(&head.facts) == Some(&*self.queue))
+        let Some(start) = StartId::of(&head.facts).filter(|_| queue_name(&head.facts) == Some(&*self.queue))
         else {
             return Ok(None);
         };
         let now = runtime.checkpoint(&head.run, Position::Latest).await?;
-        let is_held = now.paused.is_some_and(|reason| reason.starts_with(&queue_hold(&self.queue)));
+        let is_held = now.paused.is_some_and(|reason| reason.starts_with(&queue_pause_reason(&self.queue)));
         if !is_held || now.status != RunStatus::Interrupted {
             return Ok(None);
         }

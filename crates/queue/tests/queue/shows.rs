@@ -1,7 +1,7 @@
 //! Where a wait shows while it lasts: in metrics, and to who watches the run.
 #![expect(clippy::unwrap_used, reason = "a failed helper is a failed test")]
 
-use ferrata_core::runtime::{Live, Recorded, Watch, WatchEventKind};
+use ferrata_core::runtime::{LiveEvent, RecordedEvent, Watch, WatchEventKind};
 use ferrata_core::state::Context;
 use ferrata_core::{Clock as _, ErrorKind, RunKey};
 use ferrata_queue::{RuntimeQueueExt, StartQueueExt};
@@ -58,11 +58,11 @@ async fn waits(mut watch: Watch) -> Vec<String> {
     let mut told = Vec::new();
     while let Some(event) = watch.next().await.unwrap() {
         match event.what {
-            WatchEventKind::Live(Live::Custom { name, payload, .. }) => {
+            WatchEventKind::Live(LiveEvent::Custom { name, payload, .. }) => {
                 told.push(format!("{name} {}", payload.get()))
             }
-            WatchEventKind::Recorded(Recorded::Paused { reason, .. }) => told.push(reason.to_string()),
-            WatchEventKind::Recorded(Recorded::Unpaused { .. }) => told.push("unpaused".to_owned()),
+            WatchEventKind::Recorded(RecordedEvent::Paused { reason, .. }) => told.push(reason.to_string()),
+            WatchEventKind::Recorded(RecordedEvent::Unpaused { .. }) => told.push("unpaused".to_owned()),
             _ => {}
         }
     }

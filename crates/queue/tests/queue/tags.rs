@@ -130,10 +130,10 @@ async fn tags_that_cannot_be_are_refused() {
         let refused = plain.queue("gpu").tags([tag]).declare().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid, "{tag:?}: {refused}");
         let refused =
-            plain.start(&graph, Context::new()).only_in([tag]).on_hold("not yet").await.unwrap_err();
+            plain.start(&graph, Context::new()).require_tags([tag]).on_hold("not yet").await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Invalid, "{tag:?}: {refused}");
     }
-    let others = plain.start(&graph, Context::new()).only_in(["gpu"]).await.unwrap_err();
+    let others = plain.start(&graph, Context::new()).require_tags(["gpu"]).await.unwrap_err();
     assert_eq!(others.kind(), ErrorKind::Unsupported, "{others}");
     let label = plain.start(&graph, Context::new()).label("ferrata.tags", "gpu").await.unwrap_err();
     assert!(label.to_string().contains("only_in"), "{label}");

@@ -69,8 +69,8 @@ pub(crate) async fn a_refused_entry_harms_no_other(stage: TestStage) {
     let results = store.append(vec![behind, add.clone(), unsealed, start.clone()]).await;
     let is_ok: Vec<_> = results.iter().map(Result::is_ok).collect();
     assert_eq!(is_ok, [false, true, false, true], "the good entries are written: {results:?}");
-    kept.took(&add);
-    begun.took(&start);
+    kept.note_append(&add);
+    begun.note_append(&start);
     for log in [&kept, &begun, &refused, &stage.log("unsealed")] {
         is_kept(&*store, log).await;
     }
@@ -102,8 +102,8 @@ pub(crate) async fn a_run_twice_in_a_batch_counts_once(stage: TestStage) {
     let mut old = stage.written("old", 1).await;
     let mut new = stage.log("new");
     let (add, start) = (old.next(1), new.next(1));
-    old.took(&add);
-    new.took(&start);
+    old.note_append(&add);
+    new.note_append(&start);
     let batch = vec![add, start, old.next(1), new.next(1), old.next(1)];
     let results = store.append(batch).await;
     assert_eq!(results.len(), 5, "one result for each entry: {results:?}");
@@ -166,7 +166,7 @@ pub(crate) async fn a_batch_of_two_hundred_runs_is_kept(stage: TestStage) {
         assert_eq!(results.len(), batch.len(), "one result for each entry");
         for ((log, entry), result) in logs.iter_mut().zip(&batch).zip(results) {
             ok(result, "an entry of a large batch");
-            log.took(entry);
+            log.note_append(entry);
         }
     }
     for log in &logs {

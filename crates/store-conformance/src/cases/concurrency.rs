@@ -56,7 +56,7 @@ pub(crate) async fn one_of_two_writers_wins(stage: TestStage) {
     let mut log = stage.written("r-1", 1).await;
     for round in 0..20 {
         let appends = vec![log.next(1 + round % 3), log.next(1)];
-        log.took(&one_wins(&stores, appends).await);
+        log.note_append(&one_wins(&stores, appends).await);
         is_kept_at_head(&*stores[round % 2], &log).await;
     }
     is_kept(&*stores[0], &log).await;
@@ -72,7 +72,7 @@ pub(crate) async fn one_of_many_starts_wins(stage: TestStage) {
         let winner = one_wins(&stores, appends).await;
         let facts = winner.facts.clone().expect("a start has facts");
         let mut log = stage.log(&run).with_facts(facts);
-        log.took(&winner);
+        log.note_append(&winner);
         for store in &stores {
             is_kept(&**store, &log).await;
         }
@@ -163,7 +163,7 @@ pub(crate) async fn appends_go_on_while_pruning(stage: TestStage) {
     };
     let (mut logs, firsts) = tokio::join!(together([write]), together([prune]));
     let mut log = logs.remove(0);
-    log.pruned(firsts[0], None);
+    log.note_pruned(firsts[0], None);
     is_kept(&*writer, &log).await;
 }
 
@@ -184,7 +184,7 @@ pub(crate) async fn a_purge_during_appends_ends_the_run(stage: TestStage) {
                     match append_one(&*writer, &append).await {
                         Ok(_) => {
                             assert!(!is_late, "an append to a run that was purged must not succeed");
-                            log.took(&append);
+                            log.note_append(&append);
                         }
                         Err(error) => {
                             assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
@@ -235,7 +235,7 @@ pub(crate) async fn of_an_append_and_a_purge_of_one_head_one_wins(stage: TestSta
         match (written.remove(0), purged.remove(0)) {
             (Ok(_), Err(refused)) => {
                 assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused:?}");
-                log.took(&append);
+                log.note_append(&append);
                 is_kept(&*purger, &log).await;
             }
             (Err(refused), Ok(purged)) => {

@@ -38,7 +38,7 @@ pub(crate) async fn an_append_after_another_record_of_that_number_is_a_conflict(
     let log = stage.written("r-1", 3).await;
     // Another line of events, as far as this one: same numbers, other ids.
     let mut other = stage.log("r-1");
-    other.took(&other.next(3));
+    other.note_append(&other.next(3));
     let append = other.next(1);
     assert_eq!(append.expected.map(|head| head.seq), log.head().map(|head| head.seq));
     is_a_conflict(&*store, &append, log.head(), "an append after a record that was never written").await;
@@ -50,7 +50,7 @@ pub(crate) async fn an_append_beyond_the_head_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let log = stage.written("r-1", 3).await;
     let mut ahead: Log = log.clone();
-    ahead.took(&ahead.next(2));
+    ahead.note_append(&ahead.next(2));
     is_a_conflict(&*store, &ahead.next(1), log.head(), "an append beyond the head").await;
     is_kept(&*store, &log).await;
 }
@@ -59,7 +59,7 @@ pub(crate) async fn an_append_beyond_the_head_is_a_conflict(stage: TestStage) {
 pub(crate) async fn an_append_to_a_missing_run_is_a_conflict(stage: TestStage) {
     let store = stage.store();
     let mut never = stage.log("r-1");
-    never.took(&never.next(3));
+    never.note_append(&never.next(3));
     is_a_conflict(&*store, &never.next(1), None, "an append to a run that does not exist").await;
     never.records.clear();
     is_kept(&*store, &never).await;

@@ -45,7 +45,7 @@ pub(crate) async fn bodies_are_kept_byte_for_byte(stage: TestStage) {
     for body in bodies {
         let entry = log.next_body(Bytes::copy_from_slice(body));
         appended(&*stage.store(), &entry).await;
-        log.took(&entry);
+        log.note_append(&entry);
     }
     is_kept(&*stage.store(), &log).await;
     for (record, body) in log.records[1..].iter().zip(bodies) {
@@ -68,7 +68,7 @@ pub(crate) async fn a_body_of_a_mebibyte_is_kept(stage: TestStage) {
     let mut log = stage.written("r-1", 1).await;
     let entry = log.next_body(body);
     appended(&*stage.store(), &entry).await;
-    log.took(&entry);
+    log.note_append(&entry);
     log.write(&*stage.store(), 1).await;
     is_kept(&*stage.store(), &log).await;
 }

@@ -131,8 +131,8 @@ async fn others_are_written_beside(stage: &TestStage, [a, log, b]: [&mut Log; 3]
             }
         }
     }
-    a.took(&batch[0]);
-    b.took(&batch[2]);
+    a.note_append(&batch[0]);
+    b.note_append(&batch[2]);
     others_go_on(stage, [a, b]).await;
 }
 

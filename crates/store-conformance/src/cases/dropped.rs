@@ -34,7 +34,7 @@ pub(crate) async fn a_dropped_append_is_done_or_not_done(stage: TestStage) {
         let ends = [log.head(), append.records.last().map(|record| record.header.head())];
         assert!(ends.contains(&head), "a dropped append is there whole or not at all: {head:?}");
         appended(&*store, &append).await;
-        log.took(&append);
+        log.note_append(&append);
         is_kept_at_head(&*store, &log).await;
     }
     is_kept(&*store, &log).await;
@@ -56,7 +56,7 @@ pub(crate) async fn a_dropped_start_is_done_or_not_done(stage: TestStage) {
             ok(result, "the same start again");
         }
         for (log, entry) in logs.iter_mut().zip(&batch) {
-            log.took(entry);
+            log.note_append(entry);
             is_kept(&*store, log).await;
         }
     }
@@ -71,7 +71,7 @@ pub(crate) async fn a_dropped_prune_can_be_called_again(stage: TestStage) {
         let cut = PruneCut { at: Seq::new(at), base: base.clone() };
         drop_after(polls, store.prune(&log.key, cut.clone())).await;
         ok(store.prune(&log.key, cut).await, "pruning again");
-        log.pruned(at, base);
+        log.note_pruned(at, base);
         is_kept(&*store, &log).await;
         log.write(&*store, 1).await;
         is_kept(&*store, &log).await;

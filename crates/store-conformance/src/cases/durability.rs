@@ -32,7 +32,7 @@ pub(crate) async fn a_repeat_after_reopening_is_ok(stage: TestStage) {
     let behind = log.next(1);
     let append = log.next(3);
     appended(&*stage.store(), &append).await;
-    log.took(&append);
+    log.note_append(&append);
     let stage = stage.reopen().await;
     appended(&*stage.store(), &append).await;
     is_a_conflict(&*stage.store(), &behind, log.head(), "an append behind the head, after reopening").await;
@@ -47,7 +47,7 @@ pub(crate) async fn what_was_removed_is_gone_after_reopening(stage: TestStage) {
     for (log, at, base) in [(0, 4, None), (1, 6, Some(base))] {
         let cut = PruneCut { at: Seq::new(at), base: base.clone() };
         ok(stage.store().prune(&logs[log].key, cut).await, "pruning");
-        logs[log].pruned(at, base);
+        logs[log].note_pruned(at, base);
     }
     ok(stage.store().purge(&logs[2].key, None).await, "purging");
     logs[2].records.clear();

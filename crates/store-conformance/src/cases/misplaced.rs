@@ -95,7 +95,7 @@ async fn changes_are_refused(store: &dyn CheckpointStore, log: &mut Log) {
     }
     let entry = log.next(1);
     match append_one(store, &entry).await {
-        Ok(_) => log.took(&entry),
+        Ok(_) => log.note_append(&entry),
         refused => drop(expect_refusal(refused, &kinds, &format!("an append to {run}"))),
     }
 }
@@ -136,7 +136,7 @@ pub(crate) async fn swapped_runs_harm_no_other_run(stage: TestStage) {
     let batch = vec![first.next(1), other.next(2)];
     let mut results = store.append(batch.clone()).await;
     ok(results.remove(1), "an entry beside that of a damaged run");
-    other.took(&batch[1]);
+    other.note_append(&batch[1]);
     is_kept(&*store, &other).await;
     let listed = every_run(&*store, &RunQuery::default(), Order::OldestFirst, 1).await;
     assert!(listed.contains(&other.run_head()), "{} is listed beside damaged runs", other.key);

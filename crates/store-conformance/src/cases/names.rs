@@ -128,7 +128,7 @@ async fn are_all_distinct(stage: &TestStage, keys: Vec<RunKey>) {
     let batch: Vec<_> = logs.iter().map(|log| log.next(1)).collect();
     for (log, entry) in logs.iter_mut().zip(&batch) {
         crate::stage::appended(&*store, entry).await;
-        log.took(entry);
+        log.note_append(entry);
     }
     for log in &mut logs {
         log.write(&*store, 2).await;
@@ -210,7 +210,7 @@ pub(crate) async fn the_same_run_id_in_two_tenants_is_two_runs(stage: TestStage)
 
     let cut = ferrata_store::PruneCut { at: ferrata_store::Seq::new(4), base: None };
     ok(store.prune(&acme.key, cut).await, "pruning the run of one tenant");
-    acme.pruned(4, None);
+    acme.note_pruned(4, None);
     umbrella.write(&*store, 1).await;
     is_kept(&*store, &acme).await;
     is_kept(&*store, &umbrella).await;

@@ -34,7 +34,7 @@ impl TwoLives {
     /// Ends the first life and begins the second, with so many records.
     fn begin_anew(&mut self, store: Store, count: usize) -> impl Future<Output = ()> + Send + 'static {
         let start = self.new.next(count);
-        self.new.took(&start);
+        self.new.note_append(&start);
         async move {
             ok(store.purge(&start.run, None).await, "ending the first life");
             appended(&*store, &start).await;
@@ -163,7 +163,7 @@ pub(crate) async fn readers_see_one_life_at_a_time(stage: TestStage) {
     for n in 0..stage.times(30, 10) {
         let mut life = stage.log("r-1").with_facts(facts("review", n as i64));
         let start = life.next(LENGTHS[n % LENGTHS.len()]);
-        life.took(&start);
+        life.note_append(&start);
         lives.push((life, start));
     }
     let (writer, starts) = (stage.store(), lives.iter().map(|(_, start)| start.clone()).collect::<Vec<_>>());
@@ -339,7 +339,7 @@ pub(crate) async fn a_prune_spares_the_next_life(stage: TestStage) {
             }
             let head = ok(store.head(&lives.new.key).await, "reading the head").expect("the second life");
             if !with_base && head.first > Seq::new(0) {
-                lives.new.pruned(at, None);
+                lives.new.note_pruned(at, None);
             }
             is_whole(store, &mut lives).await;
         })

@@ -16,7 +16,7 @@ async fn prune(store: &dyn CheckpointStore, run: &RunKey, at: u64, base: Option<
 async fn pruned(store: &dyn CheckpointStore, log: &mut Log, at: u64, base: Option<Record>) -> Removed {
     let what = format!("pruning {} at {at}", log.key);
     let pruned = ok(prune(store, &log.key, at, base.clone()).await, &what);
-    log.pruned(at, base);
+    log.note_pruned(at, base);
     pruned
 }
 
@@ -163,7 +163,7 @@ pub(crate) async fn appends_go_on_after_pruning(stage: TestStage) {
     pruned(&*store, &mut log, 8, None).await;
     is_a_conflict(&*store, &behind, log.head(), "an append after a record that was pruned").await;
     appended(&*store, &next).await;
-    log.took(&next);
+    log.note_append(&next);
     is_kept(&*store, &log).await;
 }
 

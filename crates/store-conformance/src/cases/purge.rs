@@ -55,7 +55,7 @@ pub(crate) async fn purging_says_what_it_removed(stage: TestStage) {
     let mut pruned = stage.written("r-2", 11).await;
     let cut = PruneCut { at: Seq::new(8), base: None };
     ok(stage.store().prune(&pruned.key, cut).await, "pruning");
-    pruned.pruned(8, None);
+    pruned.note_pruned(8, None);
     let expected = size(&pruned);
     assert_eq!(purged(&stage, &mut pruned).await, expected, "a log that was pruned");
 }
@@ -104,7 +104,7 @@ pub(crate) async fn a_purged_id_can_be_used_again(stage: TestStage) {
         if round == 1 {
             let cut = PruneCut { at: Seq::new(4), base: None };
             ok(store.prune(&log.key, cut).await, "pruning");
-            log.pruned(4, None);
+            log.note_pruned(4, None);
         }
         is_kept(&*store, &log).await;
         let heads = every_run(&*store, &RunQuery::default(), Order::OldestFirst, 10).await;
@@ -137,10 +137,10 @@ pub(crate) async fn a_start_of_the_old_life_is_refused_in_the_new(stage: TestSta
     let mut old = stage.log("r-1");
     let start = old.next(1);
     appended(&*store, &start).await;
-    old.took(&start);
+    old.note_append(&start);
     let more = old.next(1);
     appended(&*store, &more).await;
-    old.took(&more);
+    old.note_append(&more);
     purged(&stage, &mut old).await;
     let mut new = stage.log("r-1");
     new.write(&*store, 2).await;
@@ -173,9 +173,9 @@ pub(crate) async fn a_purge_that_expects_another_head_is_a_conflict(stage: TestS
     let behind = log.head();
     log.write(&*store, 2).await;
     let mut ahead = log.clone();
-    ahead.took(&ahead.next(1));
+    ahead.note_append(&ahead.next(1));
     let mut other = stage.log("r-1");
-    other.took(&other.next(4));
+    other.note_append(&other.next(4));
     assert_eq!(other.head().map(|head| head.seq), log.head().map(|head| head.seq));
     for (expected, what) in [(behind, "before"), (ahead.head(), "after"), (other.head(), "of the number of")]
     {
@@ -194,7 +194,7 @@ pub(crate) async fn a_purge_that_expects_the_head_removes_the_run(stage: TestSta
         let mut log = stage.written(name, 6).await;
         if cut > 0 {
             ok(store.prune(&log.key, PruneCut { at: Seq::new(cut), base: None }).await, "pruning");
-            log.pruned(cut, None);
+            log.note_pruned(cut, None);
         }
         let (expected, head) = (size(&log), log.head());
         assert_eq!(ok(store.purge(&log.key, head).await, "purging at the head"), expected);

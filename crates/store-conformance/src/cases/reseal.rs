@@ -53,7 +53,7 @@ pub(crate) async fn the_same_record_in_another_envelope_takes_its_place(stage: T
     is_kept(&*store, &log).await;
     let base = log.as_base(6);
     ok(store.prune(&log.key, PruneCut { at: Seq::new(6), base: Some(base.clone()) }).await, "pruning");
-    log.pruned(6, Some(base));
+    log.note_pruned(6, Some(base));
     // The oldest kept, which is a base by now, and the head.
     resealed(resealing, &mut log, &[6, 7, 13]).await;
     log.write(&*store, 2).await;
@@ -83,7 +83,7 @@ pub(crate) async fn what_is_another_record_by_now_is_passed_over(stage: TestStag
     let (gone, mut wrong, right) = (anew(&log, 3), anew(&log, 7), anew(&log, 9));
     wrong.header.id = gone.header.id;
     ok(store.prune(&log.key, PruneCut { at: Seq::new(4), base: None }).await, "pruning");
-    log.pruned(4, None);
+    log.note_pruned(4, None);
     let replaced = ok(resealing.reseal(&log.key, &[gone, wrong, right.clone()]).await, "some of each");
     assert_eq!(replaced, 1, "one of them is the record that is there");
     log.records[5] = right;

@@ -14,7 +14,7 @@ pub(crate) async fn a_repeated_append_is_ok_and_written_once(stage: TestStage) {
     for count in [1, 3, 6] {
         let append = log.next(count);
         appended(&*store, &append).await;
-        log.took(&append);
+        log.note_append(&append);
         for _ in 0..3 {
             appended(&*store, &append).await;
             is_kept(&*store, &log).await;
@@ -31,7 +31,7 @@ pub(crate) async fn a_repeated_start_is_ok_and_written_once(stage: TestStage) {
         let mut log = stage.log(run);
         let append = log.next(count);
         appended(&*store, &append).await;
-        log.took(&append);
+        log.note_append(&append);
         for _ in 0..2 {
             appended(&*store, &append).await;
             is_kept(&*store, &log).await;
@@ -46,7 +46,7 @@ pub(crate) async fn the_end_of_the_log_is_ok_however_it_is_cut(stage: TestStage)
     let append = log.next(4);
     appended(&*store, &append).await;
     let before = log.clone();
-    log.took(&append);
+    log.note_append(&append);
     for skipped in 1..4 {
         let mut part = before.clone();
         part.records.extend(append.records[..skipped].iter().cloned());
@@ -67,7 +67,7 @@ pub(crate) async fn a_repeat_after_a_later_append_is_a_conflict(stage: TestStage
     for count in [2, 3] {
         let append = log.next(count);
         appended(&*store, &append).await;
-        log.took(&append);
+        log.note_append(&append);
         log.write(&*store, 1).await;
         is_a_conflict(&*store, &append, log.head(), "a repeat after a later append").await;
         is_kept(&*store, &log).await;
@@ -80,7 +80,7 @@ pub(crate) async fn a_repeat_with_another_body_is_refused(stage: TestStage) {
     let mut log = stage.written("r-1", 1).await;
     let append = log.next(3);
     appended(&*store, &append).await;
-    log.took(&append);
+    log.note_append(&append);
     for place in 0..3 {
         let mut changed = append.clone();
         let record = &mut changed.records[place];
@@ -99,7 +99,7 @@ pub(crate) async fn a_repeat_with_another_header_is_refused(stage: TestStage) {
     let mut log = stage.written("r-1", 1).await;
     let append = log.next(2);
     appended(&*store, &append).await;
-    log.took(&append);
+    log.note_append(&append);
     for place in 0..2 {
         let mut changed = append.clone();
         changed.records[place].header.status = RunStatus::Completed;
@@ -115,7 +115,7 @@ pub(crate) async fn a_repeat_that_adds_a_record_is_a_conflict(stage: TestStage) 
     let mut log = stage.written("r-1", 1).await;
     let append = log.next(2);
     appended(&*store, &append).await;
-    log.took(&append);
+    log.note_append(&append);
     let mut longer = append.clone();
     longer.records.extend(log.next(1).records);
     is_a_conflict(&*store, &longer, log.head(), "a repeat that adds a record").await;
@@ -129,9 +129,9 @@ pub(crate) async fn a_repeat_after_pruning_is_ok(stage: TestStage) {
     let mut log = stage.written("r-1", 2).await;
     let append = log.next(4);
     appended(&*store, &append).await;
-    log.took(&append);
+    log.note_append(&append);
     ok(store.prune(&log.key, PruneCut { at: Seq::new(4), base: None }).await, "pruning at a base");
-    log.pruned(4, None);
+    log.note_pruned(4, None);
     appended(&*store, &append).await;
     is_kept(&*store, &log).await;
 
@@ -139,13 +139,13 @@ pub(crate) async fn a_repeat_after_pruning_is_ok(stage: TestStage) {
     let mut log = stage.written("r-2", 1).await;
     let append = log.next(2);
     appended(&*store, &append).await;
-    log.took(&append);
+    log.note_append(&append);
     let base = log.as_base(2);
     ok(
         store.prune(&log.key, PruneCut { at: Seq::new(2), base: Some(base.clone()) }).await,
         "pruning at the head",
     );
-    log.pruned(2, Some(base));
+    log.note_pruned(2, Some(base));
     appended(&*store, &append).await;
     is_kept(&*store, &log).await;
 }
@@ -167,7 +167,7 @@ pub(crate) async fn a_repeated_batch_settles_each_entry(stage: TestStage) {
         }
     }
     for (log, entry) in logs.iter_mut().zip(&batch) {
-        log.took(entry);
+        log.note_append(entry);
         is_kept(&*store, log).await;
     }
 }
@@ -179,7 +179,7 @@ pub(crate) async fn a_repeat_from_another_instance_is_ok(stage: TestStage) {
     for count in [1, 3] {
         let append = log.next(count);
         appended(&*store, &append).await;
-        log.took(&append);
+        log.note_append(&append);
         appended(&*other, &append).await;
         is_kept(&*store, &log).await;
         is_kept(&*other, &log).await;
@@ -201,7 +201,7 @@ pub(crate) async fn repeats_at_the_same_time_are_written_once(stage: TestStage) 
             async move { appended(&*store, &append).await }
         }))
         .await;
-        log.took(&append);
+        log.note_append(&append);
         is_kept(&*stores[0], &log).await;
     }
 }

@@ -1,6 +1,6 @@
 //! Setting up, and what a store says of itself.
 
-use ferrata_store::{Clock, ErrorKind, HeadRef, MOST_SAID, Order, RunQuery, SystemClock, within};
+use ferrata_store::{Clock, ErrorKind, HeadRef, MAX_TEXT_BYTES, Order, RunQuery, SystemClock, within};
 
 use crate::stage::{TestStage, every_run, is_kept, ok, together};
 
@@ -100,21 +100,21 @@ pub(crate) async fn what_is_said_is_heard_whole_and_in_order(stage: TestStage) {
         assert!(store.relay().is_none() && other.relay().is_none(), "a store that can say nothing never can");
         return;
     };
-    let long = relay.say(vec!["short".to_owned(), "x".repeat(MOST_SAID + 1)]).await;
+    let long = relay.publish(vec!["short".to_owned(), "x".repeat(MAX_TEXT_BYTES + 1)]).await;
     assert_eq!(long.expect_err("a text that is too long is refused").kind(), ErrorKind::TooLarge);
-    let nul = relay.say(vec!["short".to_owned(), "a\0b".to_owned()]).await;
+    let nul = relay.publish(vec!["short".to_owned(), "a\0b".to_owned()]).await;
     assert_eq!(nul.expect_err("a text with a NUL is refused").kind(), ErrorKind::Invalid);
-    let mut here = ok(relay.hear().await, "beginning to hear");
-    let mut there = ok(far.hear().await, "beginning to hear");
+    let mut here = ok(relay.listen().await, "beginning to hear");
+    let mut there = ok(far.listen().await, "beginning to hear");
     let clock = SystemClock::new();
     // No keys, no markup, nothing, and as long as may be.
-    let longest = "\u{fc}".repeat(MOST_SAID / 2 - 8);
+    let longest = "\u{fc}".repeat(MAX_TEXT_BYTES / 2 - 8);
     let odd = ["", "a/b c", "'; -- \" \\ $1 %s", "\u{1f6a2} {\"a\":\"\\n\"}\n\t\r\u{7f}", &*longest];
     let said = |round: u32| -> Vec<String> { odd.iter().map(|text| format!("{round}:{text}")).collect() };
     // A connection may be lost in the middle of it, but not again and again; and a busy machine may take its time.
     for (round, patience) in [(0, 50), (1, 400), (2, 3_200), (3, 15_000)] {
-        ok(relay.say(said(round)).await, "saying something");
-        ok(far.say(vec![format!("{round}:end")]).await, "saying something");
+        ok(relay.publish(said(round)).await, "saying something");
+        ok(far.publish(vec![format!("{round}:end")]).await, "saying something");
         let expected: Vec<String> = said(round).into_iter().chain([format!("{round}:end")]).collect();
         let mut is_whole = true;
         for heard in [&mut here, &mut there] {

@@ -89,7 +89,7 @@ impl StoryScene {
         };
         match committed {
             Ok(head) => {
-                log.took(&entry);
+                log.note_append(&entry);
                 assert_eq!(Some(head), log.head(), "{what} returns the new head");
             }
             Err(_) => {
@@ -149,7 +149,7 @@ pub(crate) async fn commit_keeps_rows_and_record(stage: TestStage) {
         assert_eq!(scene.table.rows().await, scene.kept, "no row is seen before the commit");
         let entry = log.next(3);
         let head = ok(transactions(&*store).commit(transaction, entry.clone()).await, "committing");
-        log.took(&entry);
+        log.note_append(&entry);
         assert_eq!(Some(head), log.head(), "the commit returns the new head");
         scene.kept.insert(row);
         assert_eq!(scene.table.rows().await, scene.kept, "the rows are there after the commit");
@@ -234,7 +234,7 @@ pub(crate) async fn unanswered_commit_keeps_rows_and_record(stage: TestStage) {
                 (first, row)
             }
         };
-        log.took(&entry);
+        log.note_append(&entry);
         is_kept_at_head(&*store, &log).await;
         scene.kept.insert(row);
         assert_eq!(scene.table.rows().await, scene.kept, "rows after a commit polled {polls} times");
@@ -286,9 +286,13 @@ pub(crate) async fn transient_errors_give_way(stage: TestStage) {
     let errors = transient.into_iter().map(|error| (error, true));
     for (error, is_transient) in errors.chain(permanent.into_iter().map(|error| (error, false))) {
         let what = error.to_string();
-        assert_eq!(transactions(&*store).gave_way(&*error), is_transient, "gave way: {what}");
+        assert_eq!(transactions(&*store).is_transient(&*error), is_transient, "gave way: {what}");
         let wrapped = WrappedError(error);
-        assert_eq!(transactions(&*store).gave_way(&wrapped), is_transient, "gave way, as a cause: {what}");
+        assert_eq!(
+            transactions(&*store).is_transient(&wrapped),
+            is_transient,
+            "gave way, as a cause: {what}"
+        );
     }
 }
 

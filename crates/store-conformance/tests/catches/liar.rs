@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers, Notice,
-    Notices, Page, Paged, PruneCut, Record, Relay, Removed, Resealing, Result, RunAppend, RunHead, RunId,
-    RunKey, RunQuery, Seq, TenantId, Texts, check_said,
+    Notices, Page, Paged, PruneCut, Record, Relay, RelayTexts, Removed, Resealing, Result, RunAppend,
+    RunHead, RunId, RunKey, RunQuery, Seq, TenantId, check_texts,
 };
 use tokio::sync::broadcast;
 
@@ -247,11 +247,11 @@ impl Resealing for Liar {
 
 #[async_trait::async_trait]
 impl Relay for Liar {
-    async fn say(&self, mut texts: Vec<String>) -> Result<()> {
+    async fn publish(&self, mut texts: Vec<String>) -> Result<()> {
         let said = self.shared.store.relay().unwrap();
         match self.shared.lie {
-            Lie::NeverSays => return check_said(&texts),
-            Lie::SaysAnything if check_said(&texts).is_err() => return Ok(()),
+            Lie::NeverSays => return check_texts(&texts),
+            Lie::SaysAnything if check_texts(&texts).is_err() => return Ok(()),
             Lie::SaysInAnyOrder => texts.reverse(),
             // Only the longest has so many bytes.
             Lie::CutsWhatItSays => {
@@ -259,10 +259,10 @@ impl Relay for Liar {
             }
             _ => {}
         }
-        said.say(texts).await
+        said.publish(texts).await
     }
 
-    async fn hear(&self) -> Result<Texts> {
-        self.shared.store.relay().unwrap().hear().await
+    async fn listen(&self) -> Result<RelayTexts> {
+        self.shared.store.relay().unwrap().listen().await
     }
 }

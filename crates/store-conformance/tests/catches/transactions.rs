@@ -136,7 +136,7 @@ impl Transactions for Liar {
         self.shared.ledger.append_in(connection, append).await
     }
 
-    fn gave_way(&self, error: &(dyn StdError + 'static)) -> bool {
-        self.shared.lie == Lie::GivesWayToAll || self.shared.ledger.gave_way(error)
+    fn is_transient(&self, error: &(dyn StdError + 'static)) -> bool {
+        self.shared.lie == Lie::GivesWayToAll || self.shared.ledger.is_transient(error)
     }
 }

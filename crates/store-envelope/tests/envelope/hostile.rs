@@ -103,7 +103,7 @@ async fn plaintext_is_refused_unless_allowed() {
             Record::seal(record.header.clone(), "{\"prose\":\"and more of it\"}".repeat(9).into()).unwrap();
     }
     compressing.append(vec![append.clone()]).await.remove(0).unwrap();
-    long.took(&append);
+    long.note_append(&append);
     assert_eq!(stored(&inner, &long.key).await[1].body[..3], [0xFE, 1, 1]);
     let strict = EnvelopeStore::new(inner.clone(), encrypting(&["k"]));
     let lax = EnvelopeStore::new(inner.clone(), encrypting(&["k"]).with_accept_plain(true));
@@ -169,7 +169,7 @@ async fn written_body_beyond_limit_is_readable() {
             let mut log = Log::new(RunId::new(format!("r{bytes}")).unwrap());
             let append = log.next_body(vec![b'1'; bytes]);
             store.append(vec![append.clone()]).await.remove(0).unwrap();
-            log.took(&append);
+            log.note_append(&append);
             assert_eq!(store.load(&log.key, At::Latest).await.unwrap().unwrap(), log.records, "{bytes}");
             assert_eq!(stored(&inner, &log.key).await[0].body.len() < bytes, is_compressed, "{bytes}");
         }

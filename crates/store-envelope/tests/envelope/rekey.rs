@@ -1,7 +1,7 @@
 //! Old keys go: what they encrypted is encrypted anew, and nothing that was said is lost.
 
-use ferrata_store::{At, CheckpointStore, ErrorKind, MemoryStore, Record, RunKey, TenantId, each_record};
-use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, RekeyOptions, Rekeyed, key_usage};
+use ferrata_store::{At, CheckpointStore, ErrorKind, MemoryStore, Record, RunKey, TenantId, for_each_record};
+use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore, RekeyOptions, RekeyReport, key_usage};
 use ferrata_testing::{Fault, FaultPlan, FaultStore, Log};
 use proptest::prelude::*;
 
@@ -14,8 +14,12 @@ fn log(tenant: &str, run: &str) -> Log {
 }
 
 /// Rekeys all runs, page by page of so many.
-async fn rekeyed<S: CheckpointStore>(store: &EnvelopeStore<S>, runs: u32, options: RekeyOptions) -> Rekeyed {
-    let mut all = Rekeyed::default();
+async fn rekeyed<S: CheckpointStore>(
+    store: &EnvelopeStore<S>,
+    runs: u32,
+    options: RekeyOptions,
+) -> RekeyReport {
+    let mut all = RekeyReport::default();
     let mut options = options.with_runs(runs);
     loop {
         let done = store.rekey(options.clone()).await.unwrap();
@@ -46,7 +50,7 @@ async fn records_of(store: &dyn CheckpointStore, run: &RunKey) -> Vec<Record> {
         records.push(record.clone());
         Ok(())
     };
-    assert!(each_record(store, &head, take).await.unwrap());
+    assert!(for_each_record(store, &head, take).await.unwrap());
     records.sort_by_key(|record| record.header.seq);
     records
 }

@@ -2,7 +2,7 @@
 
 use ferrata_store::{At, CheckpointStore, ErrorKind, MemoryStore, RunId};
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore};
-use ferrata_testing::{Fault, FaultPlan, FaultStore, Ledger, LedgerStore, Log};
+use ferrata_testing::{Fault, FaultPlan, FaultStore, LedgerDatabase, LedgerStore, Log};
 
 use super::{all, encrypting, shared};
 
@@ -37,7 +37,7 @@ async fn append_with_lost_reply_repeats_under_other_key() {
                 }
                 let again = before.append(vec![append.clone()]).await.remove(0);
                 assert_eq!(again.unwrap(), append.records.last().unwrap().header.head());
-                log.took(&append);
+                log.note_append(&append);
             }
             assert_eq!(inner.head(&log.key).await.unwrap().unwrap().seq.get(), 3);
         }
@@ -86,7 +86,8 @@ async fn record_committed_with_rows_is_encrypted() {
     let append = log.next(2);
     let transactions = store.transactions().unwrap();
     let mut transaction = transactions.begin(&append.run).await.unwrap();
-    let rows: &mut <Ledger as ferrata_store::Database>::Transaction = transaction.downcast_mut().unwrap();
+    let rows: &mut <LedgerDatabase as ferrata_store::Database>::Transaction =
+        transaction.downcast_mut().unwrap();
     rows.add("cash", 7);
     transactions.commit(transaction, append.clone()).await.unwrap();
     assert_eq!(inner.row("cash").await, 7);

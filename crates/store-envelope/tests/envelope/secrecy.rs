@@ -37,7 +37,7 @@ async fn inner_store_contains_no_plaintext() {
         for _ in 0..3 {
             let append = marked(&log, 3);
             store.append(vec![append.clone()]).await.remove(0).unwrap();
-            log.took(&append);
+            log.note_append(&append);
         }
         assert_eq!(store.load(&log.key, At::Latest).await.unwrap().unwrap().last(), log.records.last());
         // Who searches finds what is there.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ferrata_store::{
     At, CheckpointStore, MemoryStore, Page, Paged, PruneCut, Record, RecordHeader, Resealing, Result,
-    RunHead, RunId, RunKey, RunQuery, Seq, delegate, each_record,
+    RunHead, RunId, RunKey, RunQuery, Seq, delegate, for_each_record,
 };
 use ferrata_store_envelope::{EnvelopeOptions, EnvelopeStore};
 use ferrata_testing::Log;
@@ -110,7 +110,7 @@ impl World {
                 let kept = &log.records[usize::try_from(at - first).unwrap()];
                 let base = (!kept.header.base).then(|| log.as_base(at));
                 store.prune(&log.key, PruneCut { at: Seq::new(at), base: base.clone() }).await.unwrap();
-                log.pruned(at, base);
+                log.note_pruned(at, base);
             }
             7 if !runs.logs.is_empty() => {
                 let log = runs.logs.remove(which);
@@ -131,7 +131,7 @@ impl World {
                 let header: RecordHeader = append.records[0].header.clone();
                 append.records[0] = Record::seal(header, body).unwrap();
                 store.append(vec![append.clone()]).await.remove(0).unwrap();
-                fork.took(&append);
+                fork.note_append(&append);
                 runs.logs.push(fork);
             }
             _ => {}
@@ -150,7 +150,7 @@ impl World {
                 records.push(record.clone());
                 Ok(())
             };
-            assert!(each_record(&store, &head, take).await.unwrap(), "{}", log.key);
+            assert!(for_each_record(&store, &head, take).await.unwrap(), "{}", log.key);
             records.sort_by_key(|record| record.header.seq);
             assert_eq!(records, log.records, "{}", log.key);
         }

@@ -205,7 +205,7 @@ async fn unknown_key_does_not_evict_cached_keyring() {
     clock.advance(Duration::from_secs(1));
     let asking = tokio::spawn({
         let (cached, acme) = (Arc::clone(&cached), good.key.tenant.clone());
-        async move { cached.renewed(&acme).await.map(drop) }
+        async move { cached.refresh_keyring(&acme).await.map(drop) }
     });
     clock.until_sleepers(1).await;
     assert!(cached.keyring(&good.key.tenant).now_or_never().is_some_and(|ring| ring.is_ok()));

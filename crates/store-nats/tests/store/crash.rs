@@ -42,7 +42,7 @@ impl Process<'_> {
 
     async fn append(&mut self, log: &mut Log, append: RunAppend) {
         self.call(async |store| append_one(store, &append).await).await;
-        log.took(&append);
+        log.note_append(&append);
     }
 }
 
@@ -161,14 +161,14 @@ async fn append_to_silent_server_is_indeterminate_and_found() {
             assert_eq!(proxy.wait(1, PATIENCE).len(), 1);
         }
         surely(async || append_one(&store, &append).await).await.unwrap();
-        log.took(&append);
+        log.note_append(&append);
         server.suspend().unwrap();
         let append = log.next(2);
         assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate, "{name}");
         assert_eq!(kind(store.head(&log.key).await), ErrorKind::Unavailable, "{name}");
         server.resume().unwrap();
         surely(async || append_one(&store, &append).await).await.unwrap();
-        log.took(&append);
+        log.note_append(&append);
         is_kept(&log, &place.store()).await;
     }
 }
@@ -196,7 +196,7 @@ async fn every_call_to_silent_server_ends() {
     let others = async {
         assert_eq!(kind(store.load(&log.key, At::Latest).await), ErrorKind::Unavailable);
         assert_eq!(kind(store.runs(&RunQuery::default(), Page::first(10)).await), ErrorKind::Unavailable);
-        let said = store.relay().unwrap().say(vec!["text".to_owned()]).await;
+        let said = store.relay().unwrap().publish(vec!["text".to_owned()]).await;
         assert_eq!(kind(said), ErrorKind::Unavailable);
     };
     within(&clock, bound, others).await.expect("every call is answered");
@@ -237,13 +237,13 @@ async fn disconnected_process_does_not_claim_to_listen() {
     let place = Place::at(&server.url());
     let options = place.options().with_connect_timeout(Duration::from_millis(500));
     let (store, other) = (NatsStore::from_url(&proxy.url(&server.url()), options).unwrap(), place.store());
-    drop(surely(async || store.relay().unwrap().hear().await).await.unwrap());
+    drop(surely(async || store.relay().unwrap().listen().await).await.unwrap());
     proxy.refuse();
     proxy.cut(ConnectionCut::Reset);
-    assert_eq!(kind(store.relay().unwrap().hear().await), ErrorKind::Unavailable);
+    assert_eq!(kind(store.relay().unwrap().listen().await), ErrorKind::Unavailable);
     proxy.accept().unwrap();
-    let mut texts = surely(async || store.relay().unwrap().hear().await).await.unwrap();
-    other.relay().unwrap().say(vec!["text".to_owned()]).await.unwrap();
+    let mut texts = surely(async || store.relay().unwrap().listen().await).await.unwrap();
+    other.relay().unwrap().publish(vec!["text".to_owned()]).await.unwrap();
     assert_eq!(texts.next().await.unwrap().as_deref(), Some("text"));
 }
 
@@ -259,8 +259,8 @@ fn store_survives_runtime_of_first_call() {
     let mut log = log_of("r-1");
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let is_heard = async |text: &str| {
-        let mut texts = store.relay().unwrap().hear().await.unwrap();
-        place.store().relay().unwrap().say(vec![text.to_owned()]).await.unwrap();
+        let mut texts = store.relay().unwrap().listen().await.unwrap();
+        place.store().relay().unwrap().publish(vec![text.to_owned()]).await.unwrap();
         assert_eq!(texts.next().await.unwrap().as_deref(), Some(text));
     };
     let first = runtime();
@@ -268,7 +268,7 @@ fn store_survives_runtime_of_first_call() {
         store.setup().await.unwrap();
         let append = log.next(1);
         append_one(&store, &append).await.unwrap();
-        log.took(&append);
+        log.note_append(&append);
         is_heard("first").await;
     });
     drop(first);
@@ -276,7 +276,7 @@ fn store_survives_runtime_of_first_call() {
         // What is known of the run was read on the connection that is gone.
         let append = log.next(1);
         append_one(&store, &append).await.unwrap();
-        log.took(&append);
+        log.note_append(&append);
         store.setup().await.unwrap();
         is_heard("second").await;
         is_kept(&log, &store).await;

@@ -102,9 +102,9 @@ async fn wildcard_subscriber_does_not_disturb_notices() {
     let store = place.store_with(place.options().with_response_timeout(Duration::from_millis(500)));
     let other = place.store();
     surely(async || store.setup().await).await.unwrap();
-    let mut texts = store.relay().unwrap().hear().await.unwrap();
+    let mut texts = store.relay().unwrap().listen().await.unwrap();
     let mut notices = store.subscribe().unwrap();
-    other.relay().unwrap().say(vec!["text".to_owned()]).await.unwrap();
+    other.relay().unwrap().publish(vec!["text".to_owned()]).await.unwrap();
     assert_eq!(texts.next().await.unwrap().as_deref(), Some("text"));
     let mut log = log_of("r-1");
     log.write(&other, 1).await;
@@ -171,7 +171,7 @@ async fn slow_client_is_disconnected_without_partial_reads() {
     for _ in 0..24 {
         let append = large.next_body(vec![7; 900_000]);
         append_one(&store, &append).await.unwrap();
-        large.took(&append);
+        large.note_append(&append);
     }
     small.write(&store, 3).await;
     // Whether it keeps up is the machine's to say.
@@ -237,7 +237,7 @@ async fn server_without_space_refuses_until_space_returns() {
     let refused = loop {
         let append = log.next_body(vec![7; 10_000]);
         match append_one(&store, &append).await {
-            Ok(_) => log.took(&append),
+            Ok(_) => log.note_append(&append),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
                 assert!(error.to_string().contains("room"), "{error}");
@@ -252,7 +252,7 @@ async fn server_without_space_refuses_until_space_returns() {
     let deleted = api(&client, "STREAM.DELETE.OTHER", &json!({})).await;
     assert!(deleted["error"].is_null(), "{deleted}");
     surely(async || append_one(&store, &refused).await).await.unwrap();
-    log.took(&refused);
+    log.note_append(&refused);
     is_kept(&log, &place.store()).await;
     store.purge(&log.key, None).await.unwrap();
     log.records.clear();

@@ -21,7 +21,7 @@ pub(crate) async fn write(
     while !is_over.load(Ordering::Relaxed) {
         let append = log.next(1 + log.records.len() % 2);
         append_surely(&store, &append).await.unwrap();
-        log.took(&append);
+        log.note_append(&append);
         written.fetch_add(1, Ordering::Relaxed);
     }
     log

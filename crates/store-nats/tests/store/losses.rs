@@ -58,7 +58,7 @@ async fn append_to_lost_head_is_refused() {
     for (writer, log) in writers.iter().zip(&mut lost) {
         let append = log.next(1);
         surely(async || append_one(writer, &append).await).await.unwrap();
-        log.took(&append);
+        log.note_append(&append);
     }
     proxy.refuse();
     lose(&server);
@@ -68,7 +68,7 @@ async fn append_to_lost_head_is_refused() {
         for log in &mut kept {
             let append = log.next(1);
             surely(async || append_one(&other, &append).await).await.unwrap();
-            log.took(&append);
+            log.note_append(&append);
         }
         proxy.accept().unwrap();
     };

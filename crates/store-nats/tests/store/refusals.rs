@@ -73,7 +73,7 @@ async fn streams_of_other_versions_stay_untouched() {
     let mut log = log_of("r-1");
     let first = log.next(2);
     append_one(&store, &first).await.unwrap();
-    log.took(&first);
+    log.note_append(&first);
     let client = place.client().await;
     let info = format!("STREAM.INFO.{}", place.logs());
     let made = api(&client, &info, &Value::Null).await;
@@ -192,7 +192,7 @@ async fn full_stream_refuses_until_space_returns() {
     let refused: RunAppend = loop {
         let append = log.next_body(vec![7; 1_000]);
         match append_one(&store, &append).await {
-            Ok(_) => log.took(&append),
+            Ok(_) => log.note_append(&append),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
                 assert!(error.to_string().contains("the stream is full"), "{error}");
@@ -205,7 +205,7 @@ async fn full_stream_refuses_until_space_returns() {
     is_kept(&log, &place.store()).await;
     limit(-1).await;
     append_one(&store, &refused).await.unwrap();
-    log.took(&refused);
+    log.note_append(&refused);
     is_kept(&log, &place.store()).await;
     place.remove().await;
 }
@@ -221,7 +221,7 @@ async fn a_stream_that_was_deleted_acknowledges_nothing() {
     for _ in 0..2 {
         let append = log.next(1);
         append_one(&store, &append).await.unwrap();
-        log.took(&append);
+        log.note_append(&append);
     }
     let (late, again) = (log.next(1), log.next(1));
     place.remove().await;
@@ -236,7 +236,7 @@ async fn a_stream_that_was_deleted_acknowledges_nothing() {
     for _ in 0..2 {
         let append = new.next(1);
         append_one(&other, &append).await.unwrap();
-        new.took(&append);
+        new.note_append(&append);
     }
     for store in [&store, &place.store()] {
         let refused = surely(async || append_one(store, &again).await).await.unwrap_err();
@@ -258,13 +258,13 @@ async fn writer_of_deleted_stream_is_refused_by_next() {
     let mut log = log_of("r-1");
     let append = log.next(1);
     append_one(&store, &append).await.unwrap();
-    log.took(&append);
+    log.note_append(&append);
     place.remove().await;
     other.setup().await.unwrap();
     let mut new = log_of("r-1");
     let append = new.next(1);
     append_one(&other, &append).await.unwrap();
-    new.took(&append);
+    new.note_append(&append);
     let late = log.next(1);
     let refused = surely(async || append_one(&store, &late).await).await.unwrap_err();
     assert_eq!((refused.kind(), refused.actual_head()), (ErrorKind::Conflict, Some(new.head())));
@@ -319,7 +319,7 @@ async fn append_beyond_message_size_is_too_large() {
     is_kept(&log, &store).await;
     let append = log.next_body(vec![7; 15_000]);
     append_one(&store, &append).await.unwrap();
-    log.took(&append);
+    log.note_append(&append);
     is_kept(&log, &place.store()).await;
 }
 

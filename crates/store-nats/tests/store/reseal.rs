@@ -13,7 +13,7 @@ use crate::surely::{append_one, is_kept, log_of};
 async fn write(store: &NatsStore, log: &mut Log, count: usize) {
     let append = log.next(count);
     append_one(store, &append).await.unwrap();
-    log.took(&append);
+    log.note_append(&append);
 }
 
 /// Puts records in envelopes that have `more` bytes more.
@@ -88,7 +88,7 @@ async fn rekey_splits_records_over_several_messages() {
     for bytes in [15_000, 6_000, 3_000, 3_000, 15_000] {
         let append = log.next_body(vec![b'7'; bytes]);
         append_one(&store, &append).await.unwrap();
-        log.took(&append);
+        log.note_append(&append);
     }
     reseal(&store, &mut log, 0..=4, 100).await;
     assert_eq!(messages(&place, &log).await, [1, 2, 1, 1]);

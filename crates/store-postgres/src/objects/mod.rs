@@ -21,11 +21,11 @@ use object_store::{
 };
 use uuid::Uuid;
 
-use crate::db::{Db, Sql, query};
-use crate::error::StoreError;
+use crate::db::{PostgresDb, Sql, query};
+use crate::error::PostgresStoreError;
 use crate::names::Names;
 use crate::store::PostgresStore;
-use upload::Upload;
+use upload::ObjectUpload;
 
 /// The store's name in errors of the object store.
 const STORE: &str = "postgres";
@@ -128,7 +128,7 @@ pub struct PostgresObjects {
 }
 
 struct Inner {
-    db: Db,
+    db: PostgresDb,
     ids: RandomIds,
     write: Sql,
     copy: Sql,
@@ -151,7 +151,7 @@ impl PostgresStore {
 }
 
 impl PostgresObjects {
-    fn new(db: Db, names: &Names) -> Self {
+    fn new(db: PostgresDb, names: &Names) -> Self {
         let sql = |template: &str| -> Sql { names.fill(template).into() };
         let inner = Inner {
             db,
@@ -236,7 +236,7 @@ impl PostgresObjects {
     /// Writes and names a value.
     async fn put_whole(&self, path: &Path, body: &Bytes, before: NamePrecondition) -> Result<PutResult> {
         let tag = self.tag();
-        let mut upload = Upload::new(self.clone(), path.clone(), tag, before);
+        let mut upload = ObjectUpload::new(self.clone(), path.clone(), tag, before);
         for part in body.chunks(CHUNK * 32).map(|part| body.slice_ref(part)) {
             upload.put_part(part.into()).await?;
         }
@@ -284,7 +284,12 @@ impl ObjectStore for PostgresObjects {
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
         without(&options.attributes)?;
-        Ok(Box::new(Upload::new(self.clone(), location.clone(), self.tag(), NamePrecondition::Anything)))
+        Ok(Box::new(ObjectUpload::new(
+            self.clone(),
+            location.clone(),
+            self.tag(),
+            NamePrecondition::Anything,
+        )))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -301,7 +306,7 @@ impl ObjectStore for PostgresObjects {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.clone().listed(prefix, String::new())
+        self.clone().list_below(prefix, String::new())
     }
 
     fn list_with_offset(
@@ -309,7 +314,7 @@ impl ObjectStore for PostgresObjects {
         prefix: Option<&Path>,
         offset: &Path,
     ) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.clone().listed(prefix, offset.to_string())
+        self.clone().list_below(prefix, offset.to_string())
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
@@ -321,11 +326,11 @@ impl ObjectStore for PostgresObjects {
             CopyMode::Create => NamePrecondition::Nothing,
             CopyMode::Overwrite => NamePrecondition::Anything,
         };
-        let (found, source) = self.found(from).await?;
+        let (found, source) = self.find_object(from).await?;
         let tag = self.tag();
         let copy = query(&self.inner.copy).bind(tag).bind(source);
         self.inner.db.write(copy).await.map_err(|failed| fault(failed, "objects.copy", from))?;
-        let upload = Upload::written(self.clone(), to.clone(), tag, before, found.size);
+        let upload = ObjectUpload::written(self.clone(), to.clone(), tag, before, found.size);
         upload.finish().await.map(drop)
     }
 }
@@ -366,7 +371,7 @@ fn generic(message: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Erro
 }
 
 /// Converts a failure of the database into an error of the object store.
-fn fault(failed: StoreError, operation: &'static str, path: &Path) -> Error {
+fn fault(failed: PostgresStoreError, operation: &'static str, path: &Path) -> Error {
     let error: StoreFault = failed.into_error(operation);
     match error.kind() {
         // No rights, or no tables: the error tells.

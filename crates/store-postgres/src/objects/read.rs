@@ -49,7 +49,7 @@ fn meta(row: &PgRow) -> Result<(ObjectMeta, Uuid), Box<dyn std::error::Error + S
 }
 
 impl PostgresObjects {
-    pub(super) async fn found(&self, path: &Path) -> Result<(ObjectMeta, Uuid)> {
+    pub(super) async fn find_object(&self, path: &Path) -> Result<(ObjectMeta, Uuid)> {
         let make = || query(&self.inner.find).bind(path.as_ref().to_owned());
         let rows = self.inner.db.read(make).await.map_err(|failed| fault(failed, "objects.find", path))?;
         meta(rows.first().ok_or_else(|| missing(path))?).map_err(generic)
@@ -77,7 +77,7 @@ impl PostgresObjects {
     /// Reads the requested range. It reads the first part at once, so that a value replaced meanwhile is looked up again, and the rest on demand.
     pub(super) async fn get(&self, path: &Path, options: &GetOptions) -> Result<GetResult> {
         for _ in 0..TRIES {
-            let (meta, tag) = self.found(path).await?;
+            let (meta, tag) = self.find_object(path).await?;
             options.check_preconditions(&meta)?;
             let range = match &options.range {
                 Some(range) => range.as_range(meta.size).map_err(generic)?,
@@ -123,7 +123,7 @@ impl PostgresObjects {
     }
 
     /// Lists what is in a folder and below it, behind a name.
-    pub(super) fn listed(
+    pub(super) fn list_below(
         self,
         prefix: Option<&Path>,
         behind: String,
@@ -160,7 +160,7 @@ impl PostgresObjects {
         let root = Path::default();
         let folder = prefix.unwrap_or(&root);
         let (mut folders, mut objects) = (BTreeSet::new(), Vec::new());
-        let mut listed = self.clone().listed(prefix, String::new());
+        let mut listed = self.clone().list_below(prefix, String::new());
         while let Some(object) = listed.try_next().await? {
             let inner = {
                 let mut below = object.location.prefix_match(folder).into_iter().flatten();

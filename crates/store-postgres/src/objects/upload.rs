@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::{NamePrecondition, PostgresObjects};
 
 /// A value without a name. Dropping it leaves chunks for the [sweep](PostgresObjects::sweep).
-pub(super) struct Upload {
+pub(super) struct ObjectUpload {
     objects: PostgresObjects,
     path: Path,
     tag: Uuid,
@@ -21,7 +21,7 @@ pub(super) struct Upload {
     size: u64,
 }
 
-impl Upload {
+impl ObjectUpload {
     pub(super) fn new(objects: PostgresObjects, path: Path, tag: Uuid, before: NamePrecondition) -> Self {
         Self { objects, path, tag, before, size: 0 }
     }
@@ -51,7 +51,7 @@ impl Upload {
 }
 
 #[async_trait]
-impl MultipartUpload for Upload {
+impl MultipartUpload for ObjectUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let (objects, path, tag, start, body) =
             (self.objects.clone(), self.path.clone(), self.tag, self.size, Bytes::from(data));
@@ -68,7 +68,7 @@ impl MultipartUpload for Upload {
     }
 }
 
-impl fmt::Debug for Upload {
+impl fmt::Debug for ObjectUpload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Upload").field("path", &self.path).field("size", &self.size).finish_non_exhaustive()
     }

@@ -34,7 +34,7 @@ async fn next_version_migrates_tables_once() {
     let names = Names::new(&schema, "").unwrap();
     let options =
         PostgresOptions::default().with_schema(&schema).with_acquire_timeout(Duration::from_secs(60));
-    let db = Db::new(url.parse().unwrap(), options);
+    let db = PostgresDb::new(url.parse().unwrap(), options);
     run(&db, &names, SCRIPTS).await.unwrap();
     let mut connection = PgConnection::connect(&url).await.unwrap();
     connection.execute(sqlx::raw_sql(AssertSqlSafe(names.fill(FILL)))).await.unwrap();

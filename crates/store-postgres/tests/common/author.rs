@@ -34,7 +34,7 @@ impl Author {
         shape: impl Fn(&mut RecordHeader),
     ) -> RunAppend {
         let append = self.0.next_as(count, body, shape);
-        self.0.took(&append);
+        self.0.note_append(&append);
         append
     }
 }

@@ -187,7 +187,7 @@ async fn delayed_prune_spares_later_changes() {
     let mut transaction = pool.begin().await.unwrap();
     store.append_in(&mut transaction, grows.next(2)).await.unwrap();
     assert_eq!(pruned_after(&schema, &grows, transaction).await, 5);
-    grows.pruned(5, None);
+    grows.note_pruned(5, None);
     is_kept(&store, &grows).await;
 
     let mut transaction = pool.begin().await.unwrap();
@@ -198,7 +198,7 @@ async fn delayed_prune_spares_later_changes() {
     );
     transaction.execute(sqlx::raw_sql(AssertSqlSafe(further))).await.unwrap();
     assert_eq!(pruned_after(&schema, &cut, transaction).await, 0);
-    cut.pruned(10, None);
+    cut.note_pruned(10, None);
     is_kept(&store, &cut).await;
 
     let mut transaction = pool.begin().await.unwrap();

@@ -56,7 +56,7 @@ async fn a_prune_is_one_statement() {
         let base = (at % 5 != 0).then(|| author.as_base(at));
         let cut = PruneCut { at: Seq::new(at), base: base.clone() };
         assert_eq!(store.prune(&author.key, cut).await.unwrap().records, 1, "at {at}");
-        author.pruned(at, base);
+        author.note_pruned(at, base);
     }
     is_kept(&schema.store(), &author).await;
     let sql = "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE '%' || $1 || '%'";

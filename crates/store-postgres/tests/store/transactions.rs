@@ -260,8 +260,8 @@ async fn what_gave_way_is_told_from_what_failed() {
     {
         let raise = AssertSqlSafe(format!("DO $$ BEGIN RAISE EXCEPTION SQLSTATE '{code}'; END $$"));
         let error = connection.execute(sqlx::raw_sql(raise)).await.unwrap_err();
-        assert_eq!(store.gave_way(&error), gave_way, "{code}");
+        assert_eq!(store.is_transient(&error), gave_way, "{code}");
         let wrapped = ferrata_store::Error::new(ErrorKind::Invalid, "a cause").with_source(error);
-        assert_eq!(store.gave_way(&wrapped), gave_way, "{code}, as a cause");
+        assert_eq!(store.is_transient(&wrapped), gave_way, "{code}, as a cause");
     }
 }

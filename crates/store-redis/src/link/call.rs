@@ -22,7 +22,7 @@ impl Script {
 
 /// A command that is not sent yet. Cheap to copy: bodies are shared.
 #[derive(Clone)]
-pub(crate) struct Call {
+pub(crate) struct RedisCall {
     what: CommandKind,
     key: Bytes,
     /// Whether the command has the key, or it only says where to go.
@@ -40,7 +40,7 @@ enum CommandKind {
     Each(&'static Script, Arc<[Bytes]>),
 }
 
-impl Call {
+impl RedisCall {
     /// A command of these words, and then keys and arguments.
     pub(crate) fn plain(words: &'static [&'static str], key: Bytes) -> Self {
         Self::new(CommandKind::Plain(words), key)
@@ -122,7 +122,7 @@ const MOST_BYTES: usize = 1 << 20;
 
 /// Sorts calls into groups that are sent as one command each: calls of the same script whose keys lie `together`, or are in the
 /// same slot of a cluster. Every other call is a group of its own.
-pub(crate) fn joined(calls: &[Call], together: bool) -> Vec<Vec<usize>> {
+pub(crate) fn joined(calls: &[RedisCall], together: bool) -> Vec<Vec<usize>> {
     if calls.len() == 1 {
         return vec![vec![0]];
     }
@@ -149,7 +149,7 @@ pub(crate) fn joined(calls: &[Call], together: bool) -> Vec<Vec<usize>> {
 }
 
 /// Packs calls that were joined into a command; a script by its hash, or as a whole for a server that does not know it.
-pub(crate) fn cmd<'a>(calls: impl ExactSizeIterator<Item = &'a Call> + Clone, whole: bool) -> Cmd {
+pub(crate) fn cmd<'a>(calls: impl ExactSizeIterator<Item = &'a RedisCall> + Clone, whole: bool) -> Cmd {
     let size = calls.clone().map(|call| call.bytes() + 64).sum::<usize>() + 128;
     let parts = calls.clone().map(|call| call.args.len() + 1).sum::<usize>() + 8;
     let mut cmd = Cmd::with_capacity(parts, size);
@@ -184,13 +184,13 @@ mod tests {
     static ONE: LazyLock<Script> = LazyLock::new(|| Script::new("return 1"));
     static OTHER: LazyLock<Script> = LazyLock::new(|| Script::new("return 2"));
 
-    fn call(script: &'static Script, key: &str, bytes: usize) -> Call {
-        Call::each(script, &Arc::from(["both".into()]), key.to_owned().into()).arg(vec![b'x'; bytes])
+    fn call(script: &'static Script, key: &str, bytes: usize) -> RedisCall {
+        RedisCall::each(script, &Arc::from(["both".into()]), key.to_owned().into()).arg(vec![b'x'; bytes])
     }
 
     #[test]
     fn only_combinable_calls_are_joined() {
-        let plain = Call::plain(&["GET"], "{a}".into());
+        let plain = RedisCall::plain(&["GET"], "{a}".into());
         let calls = [
             call(&ONE, "{a}1", 1),
             plain,
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn call_group_exceeds_limit_only_for_single_call() {
-        let many: Vec<Call> = (0..MOST * 2 + 1).map(|n| call(&ONE, &n.to_string(), 1)).collect();
+        let many: Vec<RedisCall> = (0..MOST * 2 + 1).map(|n| call(&ONE, &n.to_string(), 1)).collect();
         let sizes: Vec<usize> = joined(&many, true).iter().map(Vec::len).collect();
         assert_eq!(sizes, [MOST, MOST, 1]);
         let (half, all) = (MOST_BYTES / 2, MOST_BYTES + 1);

@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 use redis::Value;
 
 use super::slots::{Address, SlotMap};
-use super::{Call, Link, Wait};
-use crate::error::StoreError;
+use super::{RedisCall, RedisLink, ReplicaWait};
+use crate::error::RedisStoreError;
 
 /// The maximum number of redirects of a call in a cluster, and of repeats after refusals that preceded its execution.
 ///
@@ -26,15 +26,15 @@ enum RedirectTarget {
     Asking(Address),
 }
 
-impl Link {
+impl RedisLink {
     /// Sends calls in rounds. The next round continues with the remaining calls, after at most one refresh of the map. So a thousand calls to a dead
     /// node cost no more attempts than one.
     pub(super) async fn many_in_cluster(
         &self,
-        calls: &[Call],
-        wait: Option<Wait>,
-    ) -> Vec<Result<Value, StoreError>> {
-        let mut results: Vec<Option<Result<Value, StoreError>>> = vec![None; calls.len()];
+        calls: &[RedisCall],
+        wait: Option<ReplicaWait>,
+    ) -> Vec<Result<Value, RedisStoreError>> {
+        let mut results: Vec<Option<Result<Value, RedisStoreError>>> = vec![None; calls.len()];
         let mut hops: Vec<(usize, RedirectTarget)> =
             (0..calls.len()).map(|at| (at, RedirectTarget::BySlot { not: None })).collect();
         for _ in 0..=REDIRECTIONS {
@@ -47,7 +47,7 @@ impl Link {
             for (replies, address, list) in join_all(sent).await {
                 for (at, reply) in list.into_iter().zip(replies) {
                     let hop = next_hop(&calls[at], &reply, &address);
-                    if matches!(reply, Err(StoreError::Unreachable { .. })) {
+                    if matches!(reply, Err(RedisStoreError::Unreachable { .. })) {
                         unreachable.push(address.clone());
                     }
                     is_map_old |= matches!(hop, Some(RedirectTarget::BySlot { .. } | RedirectTarget::To(_)));
@@ -63,13 +63,13 @@ impl Link {
                 hops.retain(|(_, hop)| !matches!(hop, RedirectTarget::BySlot { .. }));
             }
         }
-        let end = |result: Option<Result<Value, StoreError>>| match result {
+        let end = |result: Option<Result<Value, RedisStoreError>>| match result {
             // Not a cluster under a plain URL, but one at odds with itself.
-            Some(Err(StoreError::Refused { server, code, detail })) if code == "MOVED" => {
-                Err(StoreError::Refused { server, code: "ASK".to_owned(), detail })
+            Some(Err(RedisStoreError::Refused { server, code, detail })) if code == "MOVED" => {
+                Err(RedisStoreError::Refused { server, code: "ASK".to_owned(), detail })
             }
             Some(result) => result,
-            None => Err(StoreError::strange("no reply")),
+            None => Err(RedisStoreError::strange("no reply")),
         };
         results.into_iter().map(end).collect()
     }
@@ -77,9 +77,9 @@ impl Link {
     /// Sorts calls by where they go; those that can go nowhere have their result, the one before if there is one.
     async fn route(
         &self,
-        calls: &[Call],
+        calls: &[RedisCall],
         hops: Vec<(usize, RedirectTarget)>,
-        results: &mut [Option<Result<Value, StoreError>>],
+        results: &mut [Option<Result<Value, RedisStoreError>>],
     ) -> HashMap<(Address, bool), Vec<usize>> {
         let is_unknown = |(at, hop): &(usize, RedirectTarget)| {
             matches!(hop, RedirectTarget::BySlot { .. }) && self.map().server(calls[*at].slot()).is_none()
@@ -110,12 +110,12 @@ impl Link {
 
     async fn send(
         &self,
-        calls: &[Call],
+        calls: &[RedisCall],
         address: &Address,
         is_asking: bool,
         list: &[usize],
-        wait: Option<Wait>,
-    ) -> Vec<Result<Value, StoreError>> {
+        wait: Option<ReplicaWait>,
+    ) -> Vec<Result<Value, RedisStoreError>> {
         let node = match self.node(address) {
             Ok(node) => node,
             Err(fault) => return vec![Err(fault); list.len()],
@@ -123,7 +123,7 @@ impl Link {
         if is_asking {
             return join_all(list.iter().map(|at| node.run_asking(&calls[*at], wait))).await;
         }
-        let calls: Vec<Call> = list.iter().map(|at| calls[*at].clone()).collect();
+        let calls: Vec<RedisCall> = list.iter().map(|at| calls[*at].clone()).collect();
         node.run(&calls, false, wait).await
     }
 
@@ -132,7 +132,7 @@ impl Link {
     }
 
     /// Reads the slot map again, from the first server that answers; servers to avoid come last.
-    pub(super) async fn refresh(&self, avoid: &[Address]) -> Result<(), StoreError> {
+    pub(super) async fn refresh(&self, avoid: &[Address]) -> Result<(), RedisStoreError> {
         let before = self.map();
         let _refreshing = self.refreshing.lock().await;
         if !Arc::ptr_eq(&before, &self.map()) {
@@ -151,37 +151,43 @@ impl Link {
                         *self.slots.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
                         return Ok(());
                     }
-                    None => failed = Some(StoreError::strange("the reply to CLUSTER SLOTS cannot be read")),
+                    None => {
+                        failed = Some(RedisStoreError::strange("the reply to CLUSTER SLOTS cannot be read"))
+                    }
                 },
                 Err(fault) => failed = Some(fault),
             }
         }
-        Err(failed.unwrap_or_else(|| StoreError::strange("the cluster has no servers")))
+        Err(failed.unwrap_or_else(|| RedisStoreError::strange("the cluster has no servers")))
     }
 }
 
 /// Returns the next target of a call. Every refusal that leads to another target precedes the call's execution.
-fn next_hop(call: &Call, reply: &Result<Value, StoreError>, asked: &Address) -> Option<RedirectTarget> {
+fn next_hop(
+    call: &RedisCall,
+    reply: &Result<Value, RedisStoreError>,
+    asked: &Address,
+) -> Option<RedirectTarget> {
     match reply.as_ref().err()? {
-        StoreError::Refused { code, detail, .. } if code == "MOVED" => {
+        RedisStoreError::Refused { code, detail, .. } if code == "MOVED" => {
             redirection(detail.as_deref()?, asked).map(RedirectTarget::To)
         }
         // If only some keys of the slot have moved, the call would create the others again, which blocks the move.
-        StoreError::Refused { code, .. } if code == "ASK" && call.has_more_keys() => None,
-        StoreError::Refused { code, detail, .. } if code == "ASK" => {
+        RedisStoreError::Refused { code, .. } if code == "ASK" && call.has_more_keys() => None,
+        RedisStoreError::Refused { code, detail, .. } if code == "ASK" => {
             redirection(detail.as_deref()?, asked).map(RedirectTarget::Asking)
         }
         // The node became a replica, or is gone: another node may have its slots now.
-        StoreError::Refused { code, .. } if code == "READONLY" => {
+        RedisStoreError::Refused { code, .. } if code == "READONLY" => {
             Some(RedirectTarget::BySlot { not: Some(asked.clone()) })
         }
-        StoreError::Unreachable { .. } => Some(RedirectTarget::BySlot { not: Some(asked.clone()) }),
+        RedisStoreError::Unreachable { .. } => Some(RedirectTarget::BySlot { not: Some(asked.clone()) }),
         _ => None,
     }
 }
 
-fn unserved(slot: u16) -> StoreError {
-    StoreError::Refused {
+fn unserved(slot: u16) -> RedisStoreError {
+    RedisStoreError::Refused {
         server: "the cluster".to_owned(),
         code: "CLUSTERDOWN".to_owned(),
         detail: Some(format!("no master serves slot {slot}")),

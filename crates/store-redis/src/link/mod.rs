@@ -12,15 +12,15 @@ use std::time::Duration;
 use ferrata_store::{Clock, Error, ErrorKind, Result, SystemClock, within};
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, TlsCertificates, Value};
 
-pub(crate) use self::call::{Call, Script};
-pub(crate) use self::node::{Node, Wait};
+pub(crate) use self::call::{RedisCall, Script};
+pub(crate) use self::node::{RedisNode, ReplicaWait};
 pub(crate) use self::slots::slot;
 use self::slots::{Address, SlotMap};
-use crate::config::{RedisOptions, Target, address};
-use crate::error::StoreError;
+use crate::config::{RedisOptions, RedisTarget, address};
+use crate::error::RedisStoreError;
 
 /// The connections of one store.
-pub(crate) struct Link {
+pub(crate) struct RedisLink {
     template: ConnectionInfo,
     seeds: Vec<Address>,
     is_cluster: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Link {
     config: AsyncConnectionConfig,
     connect_timeout: Duration,
     clock: Arc<dyn Clock>,
-    nodes: Mutex<HashMap<Address, Arc<Node>>>,
+    nodes: Mutex<HashMap<Address, Arc<RedisNode>>>,
     slots: RwLock<Arc<SlotMap>>,
     // Set once it is known that one server has every key.
     together: OnceLock<()>,
@@ -36,10 +36,10 @@ pub(crate) struct Link {
     refreshing: tokio::sync::Mutex<()>,
 }
 
-impl Link {
+impl RedisLink {
     /// Prepares the way; nothing is sent.
-    pub(crate) fn new(target: Target, clock: Arc<dyn Clock>) -> Result<Self> {
-        let Target { seeds, is_cluster, options } = target;
+    pub(crate) fn new(target: RedisTarget, clock: Arc<dyn Clock>) -> Result<Self> {
+        let RedisTarget { seeds, is_cluster, options } = target;
         let RedisOptions { connect_timeout, response_timeout, root_certificates, .. } = options;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(connect_timeout))
@@ -85,7 +85,7 @@ impl Link {
     }
 
     /// Records that one server has every key.
-    pub(crate) fn found_together(&self) {
+    pub(crate) fn record_single_server(&self) {
         let _ = self.together.set(());
     }
 
@@ -94,7 +94,7 @@ impl Link {
         &self.seeds
     }
 
-    fn node(&self, address: &Address) -> Result<Arc<Node>, StoreError> {
+    fn node(&self, address: &Address) -> Result<Arc<RedisNode>, RedisStoreError> {
         // A panic leaves the map of connections valid.
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(node) = nodes.get(address) {
@@ -116,20 +116,24 @@ impl Link {
             _ => Client::open(info),
         };
         let name = format!("the Redis server {}:{}", address.0, address.1);
-        let client = client.map_err(|source| StoreError::Unreachable { server: name, source })?;
-        let node = Arc::new(Node::new(address, client, self.config.clone(), Arc::clone(&self.clock)));
+        let client = client.map_err(|source| RedisStoreError::Unreachable { server: name, source })?;
+        let node = Arc::new(RedisNode::new(address, client, self.config.clone(), Arc::clone(&self.clock)));
         nodes.insert(address.clone(), Arc::clone(&node));
         Ok(node)
     }
 
     /// Sends one call.
-    pub(crate) async fn call(&self, call: Call) -> Result<Value, StoreError> {
+    pub(crate) async fn call(&self, call: RedisCall) -> Result<Value, RedisStoreError> {
         let result = self.many(vec![call], None).await.pop();
-        result.unwrap_or_else(|| Err(StoreError::strange("no reply")))
+        result.unwrap_or_else(|| Err(RedisStoreError::strange("no reply")))
     }
 
     /// Sends calls, those of each server in one go and to all servers at once; returns their replies in order.
-    pub(crate) async fn many(&self, calls: Vec<Call>, wait: Option<Wait>) -> Vec<Result<Value, StoreError>> {
+    pub(crate) async fn many(
+        &self,
+        calls: Vec<RedisCall>,
+        wait: Option<ReplicaWait>,
+    ) -> Vec<Result<Value, RedisStoreError>> {
         if calls.is_empty() {
             return Vec::new();
         }
@@ -143,7 +147,7 @@ impl Link {
     }
 
     /// Sends calls to one server as if it had all keys together, to see whether it has.
-    pub(crate) async fn many_as_one(&self, calls: &[Call]) -> Vec<Result<Value, StoreError>> {
+    pub(crate) async fn many_as_one(&self, calls: &[RedisCall]) -> Vec<Result<Value, RedisStoreError>> {
         match self.node(&self.seeds[0]) {
             Ok(node) => node.run(calls, true, None).await,
             Err(fault) => vec![Err(fault); calls.len()],
@@ -151,7 +155,7 @@ impl Link {
     }
 
     /// Returns every server that holds keys.
-    pub(crate) async fn primaries(&self) -> Result<Vec<Arc<Node>>, StoreError> {
+    pub(crate) async fn primaries(&self) -> Result<Vec<Arc<RedisNode>>, RedisStoreError> {
         if !self.is_cluster {
             return Ok(vec![self.node(&self.seeds[0])?]);
         }
@@ -162,14 +166,18 @@ impl Link {
     /// Does one step of listening, which must not take longer than to connect.
     pub(crate) async fn in_time<T>(
         &self,
-        step: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let late = || StoreError::strange("the server does not answer whoever listens");
+        step: impl Future<Output = Result<T, RedisStoreError>>,
+    ) -> Result<T, RedisStoreError> {
+        let late = || RedisStoreError::strange("the server does not answer whoever listens");
         within(&SystemClock::new(), self.connect_timeout, step).await.unwrap_or_else(|| Err(late()))
     }
 
     /// Publishes texts on a channel; a server of a cluster forwards them to the others.
-    pub(crate) async fn say(&self, channel: &[u8], texts: &[String]) -> Result<(), StoreError> {
+    pub(crate) async fn publish_texts(
+        &self,
+        channel: &[u8],
+        texts: &[String],
+    ) -> Result<(), RedisStoreError> {
         let known = self.map().servers().first().filter(|_| self.is_cluster).cloned();
         let node = match known {
             Some(address) => self.node(&address)?,
@@ -185,9 +193,9 @@ impl Link {
     }
 
     /// Returns a server for a subscription: in a cluster every node forwards the messages of all nodes.
-    pub(crate) async fn listener(&self, attempt: usize) -> Result<Arc<Node>, StoreError> {
+    pub(crate) async fn listener(&self, attempt: usize) -> Result<Arc<RedisNode>, RedisStoreError> {
         let primaries = self.primaries().await?;
         let node = primaries.get(attempt % primaries.len().max(1));
-        node.cloned().ok_or_else(|| StoreError::strange("the cluster has no servers"))
+        node.cloned().ok_or_else(|| RedisStoreError::strange("the cluster has no servers"))
     }
 }

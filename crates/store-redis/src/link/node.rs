@@ -11,9 +11,9 @@ use redis::aio::{ConnectionLike as _, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, Value};
 use tokio::sync::Mutex;
 
-use super::call::{Call, cmd, joined};
+use super::call::{RedisCall, cmd, joined};
 use super::slots::Address;
-use crate::error::StoreError;
+use crate::error::RedisStoreError;
 
 /// The time that an unreachable server counts as unreachable without another attempt.
 ///
@@ -21,32 +21,32 @@ use crate::error::StoreError;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// One server.
-pub(crate) struct Node {
+pub(crate) struct RedisNode {
     /// The displayed name: host and port.
     pub(crate) name: String,
     client: Client,
     config: AsyncConnectionConfig,
     clock: Arc<dyn Clock>,
     // Held while connecting, so that calls that come meanwhile share the attempt.
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ConnectionState {
     connection: Option<MultiplexedConnection>,
     /// Counts connections, so that only the failed connection is dropped.
     generation: u64,
-    failed: Option<(Duration, StoreError)>,
+    failed: Option<(Duration, RedisStoreError)>,
 }
 
 /// The number of replicas that must have a connection's writes, and the timeout for them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wait {
+pub(crate) struct ReplicaWait {
     pub(crate) replicas: u32,
     pub(crate) timeout: Duration,
 }
 
-impl Node {
+impl RedisNode {
     pub(crate) fn new(
         address: &Address,
         client: Client,
@@ -63,14 +63,14 @@ impl Node {
     /// Calls that may be are joined, those on other slots only if the server has all keys `together`.
     pub(crate) async fn run(
         &self,
-        calls: &[Call],
+        calls: &[RedisCall],
         together: bool,
-        wait: Option<Wait>,
-    ) -> Vec<Result<Value, StoreError>> {
+        wait: Option<ReplicaWait>,
+    ) -> Vec<Result<Value, RedisStoreError>> {
         let groups = joined(calls, together);
         let (mut replies, unwaited) = self.run_once(calls, &groups, false, wait).await;
         let mut unwaited = vec![unwaited; groups.len()];
-        let is_lost = |group: &[usize], reply: &Result<Value, StoreError>| {
+        let is_lost = |group: &[usize], reply: &Result<Value, RedisStoreError>| {
             calls[group[0]].is_script() && reply.as_ref().is_err_and(|f| f.code() == Some("NOSCRIPT"))
         };
         let lost: Vec<usize> = (0..groups.len()).filter(|at| is_lost(&groups[*at], &replies[*at])).collect();
@@ -83,24 +83,24 @@ impl Node {
                 unwaited[at].clone_from(&fault);
             }
         }
-        let mut results: Vec<Option<Result<Value, StoreError>>> = vec![None; calls.len()];
+        let mut results: Vec<Option<Result<Value, RedisStoreError>>> = vec![None; calls.len()];
         for ((group, reply), unwaited) in groups.into_iter().zip(replies).zip(unwaited) {
             self.divide(calls, &group, reply, &mut results);
             for at in group {
                 results[at] = results[at].take().map(|result| waited(result, unwaited.as_ref()));
             }
         }
-        let missing = || Err(StoreError::strange("no reply"));
+        let missing = || Err(RedisStoreError::strange("no reply"));
         results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
     }
 
     /// Distributes a group's reply to its calls.
     fn divide(
         &self,
-        calls: &[Call],
+        calls: &[RedisCall],
         group: &[usize],
-        reply: Result<Value, StoreError>,
-        results: &mut [Option<Result<Value, StoreError>>],
+        reply: Result<Value, RedisStoreError>,
+        results: &mut [Option<Result<Value, RedisStoreError>>],
     ) {
         match reply {
             Ok(Value::Array(said)) if calls[group[0]].is_each() && said.len() == group.len() => {
@@ -112,7 +112,7 @@ impl Node {
                 group.iter().for_each(|at| results[*at] = Some(Ok(Value::Int(1))));
             }
             Ok(_) if calls[group[0]].is_each() => {
-                let strange = StoreError::strange("a reply that is not for each of the keys");
+                let strange = RedisStoreError::strange("a reply that is not for each of the keys");
                 group.iter().for_each(|at| results[*at] = Some(Err(strange.clone())));
             }
             reply => group.iter().for_each(|at| results[*at] = Some(reply.clone())),
@@ -120,24 +120,28 @@ impl Node {
     }
 
     /// Sends one call to a node that is just being given its keys.
-    pub(crate) async fn run_asking(&self, call: &Call, wait: Option<Wait>) -> Result<Value, StoreError> {
+    pub(crate) async fn run_asking(
+        &self,
+        call: &RedisCall,
+        wait: Option<ReplicaWait>,
+    ) -> Result<Value, RedisStoreError> {
         let commands = vec![redis::cmd("ASKING"), cmd([call].into_iter(), true)];
         let (mut replies, unwaited) = self.run_commands(commands, wait).await?;
-        let reply = replies.pop().unwrap_or_else(|| Err(StoreError::strange("no reply")));
+        let reply = replies.pop().unwrap_or_else(|| Err(RedisStoreError::strange("no reply")));
         let mut results = [None];
         self.divide(std::slice::from_ref(call), &[0], reply, &mut results);
         let [result] = results;
-        waited(result.unwrap_or_else(|| Err(StoreError::strange("no reply"))), unwaited.as_ref())
+        waited(result.unwrap_or_else(|| Err(RedisStoreError::strange("no reply"))), unwaited.as_ref())
     }
 
     /// Returns the reply to each group, and the error of executed calls if too few replicas have them.
     async fn run_once(
         &self,
-        calls: &[Call],
+        calls: &[RedisCall],
         groups: &[Vec<usize>],
         whole: bool,
-        wait: Option<Wait>,
-    ) -> (Vec<Result<Value, StoreError>>, Option<StoreError>) {
+        wait: Option<ReplicaWait>,
+    ) -> (Vec<Result<Value, RedisStoreError>>, Option<RedisStoreError>) {
         let commands = groups.iter().map(|group| cmd(group.iter().map(|at| &calls[*at]), whole)).collect();
         let done = self.run_commands(commands, wait).await;
         done.unwrap_or_else(|fault| (vec![Err(fault); groups.len()], None))
@@ -146,8 +150,8 @@ impl Node {
     async fn run_commands(
         &self,
         mut commands: Vec<Cmd>,
-        wait: Option<Wait>,
-    ) -> Result<(Vec<Result<Value, StoreError>>, Option<StoreError>), StoreError> {
+        wait: Option<ReplicaWait>,
+    ) -> Result<(Vec<Result<Value, RedisStoreError>>, Option<RedisStoreError>), RedisStoreError> {
         if let Some(wait) = wait {
             let mut wait_for = redis::cmd("WAIT");
             // Zero would wait without a limit.
@@ -159,23 +163,23 @@ impl Node {
         let results = replies.into_iter().map(|value| self.result(value)).collect();
         let unwaited = found.and_then(|(wanted, found)| match found.map(|value| self.result(value)) {
             Some(Ok(Value::Int(found))) if found >= i64::from(wanted) => None,
-            Some(Ok(Value::Int(found))) => Some(StoreError::Replicas { wanted, found }),
-            Some(Err(fault)) => Some(StoreError::Unwaited { why: fault.to_string() }),
-            _ => Some(StoreError::Unwaited { why: "the reply to WAIT is no number".to_owned() }),
+            Some(Ok(Value::Int(found))) => Some(RedisStoreError::Replicas { wanted, found }),
+            Some(Err(fault)) => Some(RedisStoreError::Unwaited { why: fault.to_string() }),
+            _ => Some(RedisStoreError::Unwaited { why: "the reply to WAIT is no number".to_owned() }),
         });
         Ok((results, unwaited))
     }
 
     /// Converts a refusal into an error.
-    pub(crate) fn result(&self, value: Value) -> Result<Value, StoreError> {
+    pub(crate) fn result(&self, value: Value) -> Result<Value, RedisStoreError> {
         match value {
-            Value::ServerError(error) => Err(StoreError::refused(&self.name, &error)),
+            Value::ServerError(error) => Err(RedisStoreError::refused(&self.name, &error)),
             value => Ok(value),
         }
     }
 
     /// Sends commands as they are; the replies may hold refusals.
-    pub(crate) async fn send(&self, commands: Vec<Cmd>) -> Result<Vec<Value>, StoreError> {
+    pub(crate) async fn send(&self, commands: Vec<Cmd>) -> Result<Vec<Value>, RedisStoreError> {
         let count = commands.len();
         let mut pipeline = Pipeline::with_capacity(count);
         for command in commands {
@@ -186,29 +190,29 @@ impl Node {
             Ok(replies) if replies.len() == count => {
                 // After a failover, the name of the server may lead to another one.
                 if replies.iter().any(is_of_replica) {
-                    self.give_up(generation).await;
+                    self.drop_connection(generation).await;
                 }
                 Ok(replies)
             }
             Ok(replies) => {
-                self.give_up(generation).await;
-                Err(StoreError::strange(format!("{} replies to {count} commands", replies.len())))
+                self.drop_connection(generation).await;
+                Err(RedisStoreError::strange(format!("{} replies to {count} commands", replies.len())))
             }
             Err(source) => {
                 // Also after a timeout: a connection whose replies are late would be late for every caller.
-                self.give_up(generation).await;
-                Err(StoreError::Lost { server: self.name.clone(), source })
+                self.drop_connection(generation).await;
+                Err(RedisStoreError::Lost { server: self.name.clone(), source })
             }
         }
     }
 
     /// Sends one command.
-    pub(crate) async fn ask(&self, command: Cmd) -> Result<Value, StoreError> {
+    pub(crate) async fn ask(&self, command: Cmd) -> Result<Value, RedisStoreError> {
         let reply = self.send(vec![command]).await?.pop().unwrap_or_default();
         self.result(reply)
     }
 
-    async fn connection(&self) -> Result<(MultiplexedConnection, u64), StoreError> {
+    async fn connection(&self) -> Result<(MultiplexedConnection, u64), RedisStoreError> {
         let mut state = self.state.lock().await;
         if let Some(connection) = &state.connection {
             return Ok((connection.clone(), state.generation));
@@ -225,14 +229,14 @@ impl Node {
                 Ok((connection, state.generation))
             }
             Err(source) => {
-                let fault = StoreError::connecting(&self.name, source);
+                let fault = RedisStoreError::connecting(&self.name, source);
                 state.failed = Some((self.clock.monotonic(), fault.clone()));
                 Err(fault)
             }
         }
     }
 
-    async fn give_up(&self, generation: u64) {
+    async fn drop_connection(&self, generation: u64) {
         let mut state = self.state.lock().await;
         if state.generation == generation {
             state.connection = None;
@@ -240,13 +244,16 @@ impl Node {
     }
 
     /// Opens a connection of its own for notices.
-    pub(crate) async fn subscribe(&self) -> Result<redis::aio::PubSub, StoreError> {
-        self.client.get_async_pubsub().await.map_err(|source| StoreError::connecting(&self.name, source))
+    pub(crate) async fn subscribe(&self) -> Result<redis::aio::PubSub, RedisStoreError> {
+        self.client.get_async_pubsub().await.map_err(|source| RedisStoreError::connecting(&self.name, source))
     }
 }
 
 /// Replaces the result of an executed call that lacks replicas; a refusal stays unchanged.
-fn waited(result: Result<Value, StoreError>, unwaited: Option<&StoreError>) -> Result<Value, StoreError> {
+fn waited(
+    result: Result<Value, RedisStoreError>,
+    unwaited: Option<&RedisStoreError>,
+) -> Result<Value, RedisStoreError> {
     match (result, unwaited) {
         (Ok(reply), Some(fault)) if !is_refusal(&reply) => Err(fault.clone()),
         (result, _) => result,

@@ -36,7 +36,7 @@ async fn begun(place: &Place, count: usize) -> (RedisStore, Vec<Log>) {
 async fn all_written(store: &RedisStore, authors: &mut [Log], batch: Vec<RunAppend>) {
     for ((author, append), result) in authors.iter_mut().zip(batch.clone()).zip(store.append(batch).await) {
         assert_eq!(result.unwrap(), append.records.last().unwrap().header.head());
-        author.took(&append);
+        author.note_append(&append);
     }
 }
 
@@ -90,7 +90,7 @@ async fn refused_entry_spares_other_runs_in_script() {
             0 | 8 => continue,
             4 => author.records.clone_from(&other.records),
             6 => author.records.clear(),
-            n if n % 2 == 1 => author.took(&append),
+            n if n % 2 == 1 => author.note_append(&append),
             _ => {}
         }
         is_kept(author, &store).await;
@@ -127,7 +127,7 @@ async fn repeated_batch_settles_lost_reply() {
         assert!(results.iter().all(in_doubt), "cut at {at:?}: {results:?}");
         for (author, append) in authors.iter_mut().zip(batch) {
             append_surely(&store, &append).await.unwrap();
-            author.took(&append);
+            author.note_append(&append);
         }
         all_kept(&store, &authors).await;
     }
@@ -150,7 +150,7 @@ async fn large_batch_is_split_to_unblock_server() {
     // More records than Lua takes values at once, in one append.
     let append = authors[0].next(1_700);
     append_one(&store, &append).await.unwrap();
-    authors[0].took(&append);
+    authors[0].note_append(&append);
     all_kept(&store, &authors[..12]).await;
 }
 
@@ -192,7 +192,7 @@ async fn only_runs_of_one_slot_go_together(cluster: &RedisCluster, place: &Place
     let results = store.append(batch.clone()).await;
     for (n, ((author, append), result)) in authors.iter_mut().zip(batch.drain(..)).zip(results).enumerate() {
         match result {
-            Ok(_) => author.took(&append),
+            Ok(_) => author.note_append(&append),
             Err(error) => {
                 assert_eq!((error.kind(), error.actual_head()), (ErrorKind::Conflict, Some(author.head())));
                 assert!(matches!(n, 1 | 3), "run {n} was refused");

@@ -156,7 +156,7 @@ async fn slots_that_move_under_load_lose_nothing() {
                     if count.is_multiple_of(3) { RunStatus::Interrupted } else { RunStatus::InProgress };
                 let append = author.next_as(1 + count % 2, b"", |header| header.status = status);
                 append_surely(&store, &append).await.unwrap();
-                author.took(&append);
+                author.note_append(&append);
             }
             author
         });
@@ -217,7 +217,7 @@ async fn migrating_index_loses_no_entry() {
         move_all(&mut from, &to, &slot).await;
         finish(&cluster, &mut to, &slot).await;
         append_surely(&store, &append).await.unwrap();
-        author.took(&append);
+        author.note_append(&append);
         is_kept(&author, &store).await;
     }
 }
@@ -243,7 +243,7 @@ async fn restarted_node_preserves_acknowledged_records() {
             while !over.load(Ordering::Relaxed) {
                 let append = author.next(1);
                 append_surely(&store, &append).await.unwrap();
-                author.took(&append);
+                author.note_append(&append);
             }
             author
         });
@@ -301,7 +301,7 @@ async fn a_node_that_hangs_is_waited_for_once() {
     hangs.resume().unwrap();
     for (author, append) in authors.iter_mut().zip(batch) {
         append_surely(&store, &append).await.unwrap();
-        author.took(&append);
+        author.note_append(&append);
     }
     for author in authors.iter().step_by(10) {
         is_kept(author, &store).await;
@@ -322,7 +322,7 @@ async fn record_is_acknowledged_after_replica_has_it() {
     let mut author = log_of("r-1");
     let append = author.next(1);
     append_surely(&store, &append).await.unwrap();
-    author.took(&append);
+    author.note_append(&append);
     let late = author.next(1);
     // What is acknowledged is there, without waiting.
     for _ in 0..20 {
@@ -339,7 +339,7 @@ async fn record_is_acknowledged_after_replica_has_it() {
     let hasty = place.store_with(place.options().with_replicas(1, Duration::from_millis(300)));
     // What the server refuses is not stored anywhere, and waits for no replica.
     let mut absent = log_of("r-2");
-    absent.took(&absent.next(1));
+    absent.note_append(&absent.next(1));
     let said = hasty.append(vec![late, absent.next(1), log_of("r-3").next(1)]).await;
     let said: Vec<_> = said.into_iter().map(kind).collect();
     assert_eq!(said, [ErrorKind::Conflict, ErrorKind::Conflict, ErrorKind::Indeterminate]);
@@ -366,7 +366,7 @@ async fn record_is_acknowledged_after_replica_has_it() {
     );
     replica.resume().unwrap();
     append_surely(&store, &append).await.unwrap();
-    author.took(&append);
+    author.note_append(&append);
     is_kept(&author, &store).await;
 }
 
@@ -386,7 +386,7 @@ async fn append_resent_with_script_waits_for_replicas() {
     let mut author = log_of("r-1");
     let append = author.next(1);
     append_surely(&store, &append).await.unwrap();
-    author.took(&append);
+    author.note_append(&append);
     replica.suspend().unwrap();
     let other = log_of("r-2").next(1);
     assert_eq!(kind(append_one(&store, &other).await), ErrorKind::Indeterminate, "behind the replica's back");
@@ -402,7 +402,7 @@ async fn append_resent_with_script_waits_for_replicas() {
     };
     let (said, ()) = tokio::join!(append_one(&store, &append), resumes);
     said.unwrap();
-    author.took(&append);
+    author.note_append(&append);
     is_kept(&author, &store).await;
 }
 
@@ -446,7 +446,7 @@ async fn a_failover_behind_a_name_is_followed() {
     let waits = place.store_with(place.options().with_replicas(1, Duration::from_secs(5)));
     let append = author.next(1);
     append_surely(&waits, &append).await.unwrap();
-    author.took(&append);
+    author.note_append(&append);
     to.store(after.port(), Ordering::Relaxed);
     second.ask::<()>(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
     first.ask::<()>(&["REPLICAOF", "127.0.0.1", &second_port]).await.unwrap();
@@ -455,7 +455,7 @@ async fn a_failover_behind_a_name_is_followed() {
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "nothing was written to wait for: {refused:?}");
     let written = within(&SystemClock::new(), Duration::from_secs(20), append_surely(&store, &append)).await;
     written.expect("the store stays with the replica").unwrap();
-    author.took(&append);
+    author.note_append(&append);
     is_kept(&author, &store).await;
 }
 

@@ -42,7 +42,7 @@ impl Process<'_> {
     async fn append(&mut self, author: &mut Log, count: usize, shape: impl Fn(&mut RecordHeader)) {
         let append = author.next_as(count, b"{\"k\":1}", shape);
         self.call(async |store| append_one(store, &append).await).await;
-        author.took(&append);
+        author.note_append(&append);
     }
 }
 
@@ -74,7 +74,7 @@ async fn story(process: &mut Process<'_>) -> Vec<Log> {
         process.call(async |store| store.append(batch.clone()).await.into_iter().collect::<Result<Vec<_>>>());
     heads.await;
     for (author, append) in [&mut run, &mut other].into_iter().zip(batch) {
-        author.took(&append);
+        author.note_append(&append);
     }
     process.call(async |store| store.purge(&other.key, None).await).await;
     other.records.clear();
@@ -232,7 +232,7 @@ async fn lost_acknowledgment_is_settled_by_record_id() {
         let last = append.records.last().map(|record| record.header.head());
         assert_eq!(head == last, written, "cut at {at:?}");
         append_surely(&store, &append).await.unwrap();
-        author.took(&append);
+        author.note_append(&append);
         is_kept(&author, &store).await;
     }
     // Somebody else goes on before the retry: then it is a conflict, and the records are there once.
@@ -240,7 +240,7 @@ async fn lost_acknowledgment_is_settled_by_record_id() {
     let id = mark(&append);
     proxy.arm(FaultTrigger::containing(id), ProxyFault { place: In::ReplyByte(0), act: FaultEffect::Reset });
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
-    author.took(&append);
+    author.note_append(&append);
     author.write(&place.store(), 1).await;
     let refused = append_surely(&store, &append).await.unwrap_err();
     assert_eq!((refused.kind(), refused.actual_head()), (ErrorKind::Conflict, Some(author.head())));
@@ -260,7 +260,7 @@ async fn hanging_server_is_indeterminate_after_timeout() {
     assert_eq!(kind(append_one(&store, &append).await), ErrorKind::Indeterminate);
     server.resume().unwrap();
     append_surely(&store, &append).await.unwrap();
-    author.took(&append);
+    author.note_append(&append);
     is_kept(&author, &store).await;
 }
 
@@ -283,7 +283,7 @@ async fn killed_server_under_load_preserves_acknowledged_records() {
                 while !over.load(Ordering::Relaxed) {
                     let append = author.next(1 + author.records.len() % 3);
                     append_surely(&store, &append).await.unwrap();
-                    author.took(&append);
+                    author.note_append(&append);
                 }
                 author
             })

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use crate::common::Place;
 use crate::common::author::eventually;
-use ferrata_store::{CheckpointStore, Relay, SystemClock, Texts, within};
+use ferrata_store::{CheckpointStore, Relay, RelayTexts, SystemClock, within};
 use ferrata_store_redis::RedisStore;
 use ferrata_test_servers::{
     FaultEffect, FaultPosition as In, FaultTrigger, Proxy, ProxyFault, RedisServer,
@@ -15,8 +15,8 @@ fn relay(store: &RedisStore) -> &dyn Relay {
 }
 
 /// Checks that what another process says is heard.
-async fn is_heard(mut texts: Texts, place: &Place) {
-    relay(&place.store()).say(vec!["word".to_owned()]).await.unwrap();
+async fn is_heard(mut texts: RelayTexts, place: &Place) {
+    relay(&place.store()).publish(vec!["word".to_owned()]).await.unwrap();
     let heard = within(&SystemClock::new(), Duration::from_secs(20), texts.next()).await;
     assert_eq!(heard.expect("nothing is heard").unwrap().as_deref(), Some("word"));
 }
@@ -31,12 +31,12 @@ fn who_listens_outlives_the_runtime_that_began_it() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     first.block_on(async {
-        let texts = relay(&store).hear().await.unwrap();
+        let texts = relay(&store).listen().await.unwrap();
         is_heard(texts, &place).await;
     });
     drop(first);
     runtime().block_on(async {
-        let texts = relay(&store).hear().await.unwrap();
+        let texts = relay(&store).listen().await.unwrap();
         is_heard(texts, &place).await;
     });
 }
@@ -57,10 +57,10 @@ async fn a_listener_on_a_silent_network_begins_anew() {
         FaultTrigger::Connection(1),
         ProxyFault { place: In::RequestByte(0), act: FaultEffect::Delay(Duration::MAX) },
     );
-    drop(relay(&store).hear().await);
-    eventually("a listener", async || relay(&store).hear().await.is_ok()).await;
+    drop(relay(&store).listen().await);
+    eventually("a listener", async || relay(&store).listen().await.is_ok()).await;
     assert_eq!(proxy.done().len(), 1, "the first connection was silent");
-    is_heard(relay(&store).hear().await.unwrap(), &place).await;
+    is_heard(relay(&store).listen().await.unwrap(), &place).await;
 }
 
 /// A network that lets nothing more pass and ends no connection is found out by asking, once nothing was heard for half a minute.
@@ -74,8 +74,8 @@ async fn listener_reconnects_after_network_silence() {
     let place = Place::at(&server.url(), false);
     let options = place.options().with_connect_timeout(Duration::from_millis(500));
     let store = RedisStore::from_url(&proxy.url(&server.url()), options).unwrap();
-    let mut texts = relay(&store).hear().await.unwrap();
-    relay(&place.store()).say(vec!["before".to_owned()]).await.unwrap();
+    let mut texts = relay(&store).listen().await.unwrap();
+    relay(&place.store()).publish(vec!["before".to_owned()]).await.unwrap();
     assert_eq!(texts.next().await.unwrap().as_deref(), Some("before"));
     let connections = proxy.connections();
     proxy.silence();
@@ -84,6 +84,6 @@ async fn listener_reconnects_after_network_silence() {
     tokio::time::advance(Duration::from_secs(31)).await;
     tokio::time::resume();
     eventually("another connection", async || proxy.connections() > connections).await;
-    drop(relay(&store).hear().await.unwrap());
+    drop(relay(&store).listen().await.unwrap());
     is_heard(texts, &place).await;
 }

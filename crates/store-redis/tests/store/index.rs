@@ -241,7 +241,7 @@ async fn announced_unwritten_start_is_unlisted_and_expires() {
     assert_eq!(size(&place, "all").await, 1, "somebody may be just about to write it");
     // So it is listed at once when the writer comes back.
     append_surely(&store, &append).await.unwrap();
-    author.took(&append);
+    author.note_append(&append);
     is_kept(&author, &patient).await;
 
     let other = log_of("r-2");

@@ -105,7 +105,7 @@ async fn a_hundred_appends_go_together() {
         // The server may answer the first while the last are still on their way, which the proxy takes for one more.
         assert!(requests <= 4 * most, "{requests} requests for a batch of a hundred {what}");
         for (author, append) in authors.iter_mut().zip(batch) {
-            author.took(&append);
+            author.note_append(&append);
         }
     }
     // The same as a hundred calls at once.
@@ -118,7 +118,7 @@ async fn a_hundred_appends_go_together() {
             for _ in 0..10 {
                 let append = author.next(1);
                 append_one(&store, &append).await.unwrap();
-                author.took(&append);
+                author.note_append(&append);
             }
             author
         });
@@ -203,7 +203,7 @@ async fn history_of_long_bodies_has_shorter_pages() {
     for _ in 0..30 {
         let append = author.next_as(1, vec![b'x'; 1 << 20], |_| {});
         append_one(&store, &append).await.unwrap();
-        author.took(&append);
+        author.note_append(&append);
     }
     for range in [HeaderRange::newest(1_000), HeaderRange::oldest(1_000)] {
         let answer = store.headers(&author.key, range).await.unwrap();
@@ -268,7 +268,7 @@ async fn a_step_takes_no_more_memory_than_promised() {
             for _ in 0..1_000 {
                 let append = author.next_as(1, vec![b'x'; size], shape);
                 append_one(&store, &append).await.unwrap();
-                author.took(&append);
+                author.note_append(&append);
             }
             let step = (memory(&place, &author).await - before) / 1_000 - i64::try_from(size).unwrap();
             println!("nodes of {node}: {step} bytes a step over a body of {size}; a new run takes {before}");

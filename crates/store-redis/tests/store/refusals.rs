@@ -55,7 +55,7 @@ async fn refused_while(url: &str, refuse: &[&str], accept: &[&str], kind: ErrorK
     is_kept(&author, &store).await;
     is_kept(&started, &store).await;
     append_surely(&store, &next).await.unwrap();
-    author.took(&next);
+    author.note_append(&next);
     is_kept(&author, &store).await;
 }
 
@@ -165,7 +165,7 @@ async fn a_server_that_reads_its_data_is_unavailable() {
     says(&append_one(&store, &next).await.unwrap_err(), ErrorKind::Unavailable, &["LOADING"]);
     let _server = restarting.await.unwrap();
     append_surely(&store, &next).await.unwrap();
-    author.took(&next);
+    author.note_append(&next);
     is_kept(&author, &store).await;
 }
 
@@ -186,7 +186,7 @@ async fn full_memory_loses_no_acknowledged_record() {
         for ((author, append), result) in authors.iter_mut().zip(batch.clone()).zip(store.append(batch).await)
         {
             match result {
-                Ok(_) => author.took(&append),
+                Ok(_) => author.note_append(&append),
                 Err(error) => {
                     says(&error, ErrorKind::Unavailable, &["OOM"]);
                     refused += 1;
@@ -320,7 +320,7 @@ async fn refused_replica_wait_is_indeterminate() {
     let mut author = log_of("r-1");
     let append = author.next(1);
     says(&append_one(&store, &append).await.unwrap_err(), ErrorKind::Indeterminate, &["NOPERM", "stored"]);
-    author.took(&append);
+    author.note_append(&append);
     is_kept(&author, &place.store()).await;
     says(&store.setup().await.unwrap_err(), ErrorKind::Invalid, &["NOPERM", "may not"]);
 }
@@ -499,7 +499,7 @@ async fn cluster_without_node_is_unavailable_until_it_returns() {
     let fresh = place.store();
     for (author, append) in authors.iter_mut().zip(appends) {
         append_surely(&store, &append).await.unwrap();
-        author.took(&append);
+        author.note_append(&append);
         is_kept(author, &fresh).await;
     }
 }

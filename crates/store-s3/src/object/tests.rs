@@ -39,9 +39,9 @@ fn tag() -> Tag {
     Tag::of(&record(0, b"").header)
 }
 
-fn written(start: u64, bodies: &[&[u8]]) -> (Head, Vec<Record>, Bytes) {
+fn written(start: u64, bodies: &[&[u8]]) -> (ObjectHead, Vec<Record>, Bytes) {
     let records: Vec<_> = bodies.iter().zip(start..).map(|(body, seq)| record(seq, body)).collect();
-    let head = Head::new(&records, tag(), 4, 100, None);
+    let head = ObjectHead::new(&records, tag(), 4, 100, None);
     let bytes = head.encode(PLACE, &records);
     (head, records, bytes)
 }
@@ -93,8 +93,11 @@ fn what_is_left_out_comes_back() {
     for from in 0..records.len() {
         for upto in from + 1..=records.len() {
             let part = &records[from..upto];
-            let (head, back) =
-                Head::decode_whole(PLACE, &Head::new(part, tag(), 0, 0, None).encode(PLACE, part)).unwrap();
+            let (head, back) = ObjectHead::decode_whole(
+                PLACE,
+                &ObjectHead::new(part, tag(), 0, 0, None).encode(PLACE, part),
+            )
+            .unwrap();
             assert_eq!(back, part, "{from} to {upto}");
             assert_eq!(head.log, tag());
         }
@@ -111,12 +114,16 @@ fn every_field_of_a_header_comes_back() {
         .map(|(header, seq)| RecordHeader { seq: Seq::new(seq), ..header })
         .map(|header| Record::seal(header, Bytes::from_static(b"x")).unwrap())
         .collect();
-    let (_, back) =
-        Head::decode_whole(PLACE, &Head::new(&records, tag(), 0, 0, None).encode(PLACE, &records)).unwrap();
+    let (_, back) = ObjectHead::decode_whole(
+        PLACE,
+        &ObjectHead::new(&records, tag(), 0, 0, None).encode(PLACE, &records),
+    )
+    .unwrap();
     assert_eq!(back, records);
     for pair in records.windows(2) {
         let (_, back) =
-            Head::decode_whole(PLACE, &Head::new(pair, tag(), 0, 0, None).encode(PLACE, pair)).unwrap();
+            ObjectHead::decode_whole(PLACE, &ObjectHead::new(pair, tag(), 0, 0, None).encode(PLACE, pair))
+                .unwrap();
         assert_eq!(back, pair);
     }
 }
@@ -140,10 +147,10 @@ fn facts_and_the_cut_come_back() {
     let facts =
         RunFacts::new(WorkflowName::new("w").unwrap(), "1", graph, graph, Timestamp::default()).unwrap();
     let records = [record(0, b"base")];
-    let mut head = Head::new(&records, tag(), 0, 0, Some(facts));
+    let mut head = ObjectHead::new(&records, tag(), 0, 0, Some(facts));
     head = head.with_records(&[]);
-    head.cut = Some(Cut { first: 9, object: 7, dropped: -5 });
-    let (found, at) = Head::decode(PLACE, &head.encode(PLACE, &[])).unwrap();
+    head.cut = Some(LogCut { first: 9, object: 7, dropped: -5 });
+    let (found, at) = ObjectHead::decode(PLACE, &head.encode(PLACE, &[])).unwrap();
     assert_eq!(found, head);
     assert_eq!((found.first(), found.end(), found.last()), (0, 0, None));
     assert_eq!(at, head.encode(PLACE, &[]).len());
@@ -154,7 +161,7 @@ fn object_cut_in_middle_keeps_position() {
     let (head, mut records, _) = written(5, &[b"a", b"b", b"c"]);
     records.drain(..2);
     let head = head.with_records(&records);
-    let (found, back) = Head::decode_whole(PLACE, &head.encode(PLACE, &records)).unwrap();
+    let (found, back) = ObjectHead::decode_whole(PLACE, &head.encode(PLACE, &records)).unwrap();
     assert_eq!((found.start, found.first(), found.end()), (5, 7, 8));
     assert_eq!(back, records);
     assert_eq!(found.bytes, 103, "what is counted in all does not change");
@@ -162,9 +169,9 @@ fn object_cut_in_middle_keeps_position() {
 
 #[test]
 fn marks_and_newer_objects_are_not_damage() {
-    assert_eq!(Head::decode(PLACE, GONE), Err(InvalidObject::Gone));
-    assert_eq!(Head::decode(PLACE, b"ferrata-s3 2 gone\n"), Err(InvalidObject::Newer(2)));
-    assert_eq!(Head::decode(PLACE, b"ferrata-s3 7 what is this\n?"), Err(InvalidObject::Newer(7)));
+    assert_eq!(ObjectHead::decode(PLACE, GONE), Err(InvalidObject::Gone));
+    assert_eq!(ObjectHead::decode(PLACE, b"ferrata-s3 2 gone\n"), Err(InvalidObject::Newer(2)));
+    assert_eq!(ObjectHead::decode(PLACE, b"ferrata-s3 7 what is this\n?"), Err(InvalidObject::Newer(7)));
     for bytes in [
         &b""[..],
         b"\n",
@@ -175,7 +182,7 @@ fn marks_and_newer_objects_are_not_damage() {
         b"PK\n",
         &[255; 99],
     ] {
-        assert!(matches!(Head::decode(PLACE, bytes), Err(InvalidObject::Damaged(_))), "{bytes:?}");
+        assert!(matches!(ObjectHead::decode(PLACE, bytes), Err(InvalidObject::Damaged(_))), "{bytes:?}");
     }
     let (head, mut records, _) = written(1, &[b"a"]);
     records[0].header.format = FORMAT + 1;
@@ -187,7 +194,10 @@ fn marks_and_newer_objects_are_not_damage() {
         json.len(),
         crc32c::crc32c(format!("{PLACE}{json}").as_bytes())
     );
-    assert_eq!(Head::decode(PLACE, bytes.as_bytes()), Err(InvalidObject::NewerRecord(u64::from(FORMAT) + 1)));
+    assert_eq!(
+        ObjectHead::decode(PLACE, bytes.as_bytes()),
+        Err(InvalidObject::NewerRecord(u64::from(FORMAT) + 1))
+    );
 }
 
 /// An object that lies under the key of another run, life or record, as one that was copied by hand does.
@@ -201,7 +211,7 @@ fn object_of_another_place_is_damage() {
         "",
     ] {
         let damaged = "its head is not what was written to this key".to_owned();
-        assert_eq!(Head::decode(place, &bytes), Err(InvalidObject::Damaged(damaged)), "{place}");
+        assert_eq!(ObjectHead::decode(place, &bytes), Err(InvalidObject::Damaged(damaged)), "{place}");
     }
 }
 
@@ -213,7 +223,7 @@ proptest! {
     ) {
         let bodies: Vec<&[u8]> = bodies.iter().map(Vec::as_slice).collect();
         let (head, records, bytes) = written(start, &bodies);
-        let (found, back) = Head::decode_whole(PLACE, &bytes).unwrap();
+        let (found, back) = ObjectHead::decode_whole(PLACE, &bytes).unwrap();
         prop_assert_eq!(&found, &head);
         prop_assert_eq!(&back, &records);
         prop_assert_eq!(found.headers().to_vec(), records.iter().map(|r| r.header.clone()).collect::<Vec<_>>());
@@ -227,10 +237,10 @@ proptest! {
         let (_, records, bytes) = written(3, &[b"first body", b"second"]);
         let mut damaged = bytes.to_vec();
         damaged[at.index(bytes.len())] ^= flip;
-        if let Ok((_, found)) = Head::decode_whole(PLACE, &damaged.into()) {
+        if let Ok((_, found)) = ObjectHead::decode_whole(PLACE, &damaged.into()) {
             let run = ferrata_store::RunId::new("r").unwrap().into();
             prop_assert!(found.iter().any(|record| record.verify(&run).is_err()) || found == records);
         }
-        prop_assert!(Head::decode_whole(PLACE, &bytes.slice(..cut.index(bytes.len()))).is_err());
+        prop_assert!(ObjectHead::decode_whole(PLACE, &bytes.slice(..cut.index(bytes.len()))).is_err());
     }
 }

@@ -36,7 +36,7 @@ async fn calls_cost_what_the_manual_says() {
     let mut step = async |what: &str, count: usize, status: RunStatus, expected: &[&str]| {
         let append = next_in(&log, count, status);
         append_to(&store, &append).await.unwrap();
-        log.took(&append);
+        log.note_append(&append);
         assert_eq!(kinds(&memory), expected, "{what}");
     };
     let go = RunStatus::InProgress;
@@ -60,7 +60,7 @@ async fn calls_cost_what_the_manual_says() {
     let fresh = Raw::on(&memory).store();
     let again = next_in(&log, 1, RunStatus::Completed);
     append_to(&fresh, &again).await.unwrap();
-    log.took(&again);
+    log.note_append(&again);
     assert_eq!(
         kinds(&memory),
         ["GET ferrata.json", "GET log", "LIST log", "PUT log"],
@@ -133,7 +133,7 @@ async fn batch_of_runs_shares_requests() {
             done.unwrap();
         }
         for (log, append) in logs.iter_mut().zip(&batch) {
-            log.took(append);
+            log.note_append(append);
         }
     }
     let kinds = kinds(&memory);
@@ -160,7 +160,7 @@ async fn step_adds_under_300_bytes_to_body() {
         let append = log.next(1);
         bodies += append.records[0].body.len() as u64;
         append_to(&store, &append).await.unwrap();
-        log.took(&append);
+        log.note_append(&append);
     }
     let beside = (memory.written_bytes() - before - bodies) / 50;
     assert!(beside < 300, "{beside} bytes");

@@ -160,11 +160,11 @@ async fn is_true(
         },
     }
     append_to(&fresh, append).await.unwrap_or_else(|e| panic!("{what}: the same again: {e:?}"));
-    author.took(append);
+    author.note_append(append);
     is_kept(&author, &fresh, what).await;
     let append = author.next(1);
     append_to(&scene.store, &append).await.unwrap_or_else(|e| panic!("{what}: going on: {e:?}"));
-    author.took(&append);
+    author.note_append(&append);
     is_kept(&author, &scene.store, what).await;
 }
 
@@ -274,10 +274,10 @@ async fn lost_append_reply_is_settled_after_later_append() {
     let look = scene.memory.hold_next(|asked| asked.path.contains("list-type"));
     let meanwhile = async {
         look.arrived().await;
-        author.took(&end);
+        author.note_append(&end);
         let signal = next_in(&author, 1, RunStatus::Completed);
         append_to(&scene.another(), &signal).await.unwrap();
-        author.took(&signal);
+        author.note_append(&signal);
         look.open();
     };
     let (said, ()) = tokio::join!(append_to(&scene.store, &end), meanwhile);
@@ -302,10 +302,10 @@ async fn repeated_dropped_append_is_settled_after_later_append() {
         () = look.arrived() => {}
     }
     scene.memory.no_plan();
-    author.took(&end);
+    author.note_append(&end);
     let signal = next_in(&author, 1, RunStatus::Completed);
     append_to(&scene.another(), &signal).await.unwrap();
-    author.took(&signal);
+    author.note_append(&signal);
     assert_eq!(append_to(&scene.store, &end).await.unwrap(), end.records[0].header.head());
     is_listed_for_good(&scene, &author, "after the same append again").await;
 }
@@ -322,12 +322,12 @@ async fn pruned_append_with_lost_reply_is_indeterminate() {
     let look = scene.memory.hold_next(|asked| asked.path.contains("list-type"));
     let meanwhile = async {
         look.arrived().await;
-        author.took(&append);
+        author.note_append(&append);
         let other = scene.another();
         author.write(&other, 1).await;
         let base = Some(author.as_base(4));
         other.prune(&author.key, PruneCut { at: Seq::new(4), base: base.clone() }).await.unwrap();
-        author.pruned(4, base);
+        author.note_pruned(4, base);
         look.open();
     };
     let (said, ()) = tokio::join!(append_to(&scene.store, &append), meanwhile);
@@ -424,7 +424,7 @@ async fn interrupted_prune_can_be_repeated() {
                     .prune(&author.key, cut.clone())
                     .await
                     .unwrap_or_else(|e| panic!("{what}: again: {e:?}"));
-                author.pruned(at, cut.base);
+                author.note_pruned(at, cut.base);
                 is_kept(&author, &fresh, &what).await;
                 author.write(&scene.store, 1).await;
                 is_kept(&author, &scene.store, &what).await;

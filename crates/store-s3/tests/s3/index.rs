@@ -29,7 +29,7 @@ async fn lost_index_is_rebuilt_from_logs() {
         if n % 2 == 0 {
             let end = next_in(&log, 1, RunStatus::Completed);
             append_to(&store, &end).await.unwrap();
-            log.took(&end);
+            log.note_append(&end);
         }
         logs.push(log);
     }
@@ -73,7 +73,7 @@ async fn stale_entries_are_passed_over_and_go() {
     // The run ends; its entry among the live goes at once, and the others when nobody can need them.
     let end = next_in(&log, 1, RunStatus::Completed);
     append_to(&store, &end).await.unwrap();
-    log.took(&end);
+    log.note_append(&end);
     memory.advance(Duration::from_secs(2 * 60 * 60));
     is_kept(&log, &store, "when they are old").await;
     assert_eq!(memory.keys(INDEX).len(), 1, "one run, one entry: {:?}", memory.keys(INDEX));
@@ -95,7 +95,7 @@ async fn run_changing_status_is_in_every_listing() {
             let status = [RunStatus::Failed, RunStatus::InProgress][n % 2];
             let append = next_in(&log, 1, status);
             append_to(&store, &append).await.unwrap();
-            log.took(&append);
+            log.note_append(&append);
         }
     };
     let reader = Raw::on(&memory).store();

@@ -67,7 +67,7 @@ async fn writer_delayed_past_prune_is_refused() {
             scene.other.prune(&log.key, PruneCut { at: Seq::new(8), base: None }).await.unwrap();
             scene.memory.advance(nap);
         }
-        log.pruned(8, None);
+        log.note_pruned(8, None);
         let what = format!("after a nap of {nap:?}");
         is_refused(&scene, &late, log.head(), &what).await;
         is_kept(&log, &scene.sleeper, &what).await;
@@ -136,7 +136,7 @@ async fn a_write_that_arrives_late_is_refused() {
         if is_purge {
             log.records.clear();
         } else {
-            log.pruned(4, None);
+            log.note_pruned(4, None);
         }
         let error = said.unwrap_err();
         if !is_purge && !nap.is_zero() {
@@ -182,7 +182,7 @@ async fn late_purge_ends_run_or_is_refused() {
             gate.open();
         };
         let (said, ()) = tokio::join!(scene.sleeper.purge(&key, expected), meanwhile);
-        log.pruned(8, None);
+        log.note_pruned(8, None);
         let what = format!("after a nap of {nap:?}, expects: {expects}, busy: {is_busy}: {said:?}");
         if expects {
             let error = said.expect_err(&what);
@@ -244,7 +244,7 @@ async fn a_start_that_arrives_late_is_not_lost() {
         let what = format!("after a nap of {nap:?}: {said:?}");
         let mut log = late.clone();
         match said {
-            Ok(_) => log.took(&start),
+            Ok(_) => log.note_append(&start),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{what}"),
         }
         is_kept(&log, &scene.other, &what).await;
@@ -374,12 +374,12 @@ async fn a_start_that_was_pruned_meanwhile_was_written() {
         let entry = scene.memory.hold_next(|asked| asked.method == "PUT" && asked.path.contains("/index/"));
         gate.open();
         entry.arrived().await;
-        log.took(&start);
+        log.note_append(&start);
         for _ in 0..5 {
             log.write(&scene.other, 1).await;
         }
         scene.other.prune(&log.key, PruneCut { at: Seq::new(4), base: None }).await.unwrap();
-        log.pruned(4, None);
+        log.note_pruned(4, None);
         entry.open();
     };
     let (said, ()) = tokio::join!(append_to(&scene.sleeper, &start), meanwhile);
@@ -409,7 +409,7 @@ async fn delayed_start_with_lost_reply_is_listed() {
     };
     let (said, ()) = tokio::join!(append_to(&scene.sleeper, &start), meanwhile);
     assert_eq!(said.unwrap(), start.records[0].header.head());
-    log.took(&start);
+    log.note_append(&start);
     is_kept(&log, &scene.other, "after the lost answer").await;
 }
 
@@ -426,7 +426,7 @@ async fn prune_inside_rechecked_write_preserves_records() {
         let look = scene.memory.hold_next(|asked| asked.method == "GET" && asked.path.contains(FIRST));
         let meanwhile = async {
             look.arrived().await;
-            log.took(&append);
+            log.note_append(&append);
             if beyond {
                 log.write(&scene.other, 1).await;
             }
@@ -434,7 +434,7 @@ async fn prune_inside_rechecked_write_preserves_records() {
             let base = Some(log.as_base(at));
             let cut = PruneCut { at: Seq::new(at), base: base.clone() };
             scene.other.prune(&log.key, cut).await.unwrap();
-            log.pruned(at, base);
+            log.note_pruned(at, base);
             look.open();
         };
         let (said, ()) = tokio::join!(append_to(&scene.sleeper, &append), meanwhile);

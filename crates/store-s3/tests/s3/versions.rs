@@ -43,7 +43,7 @@ async fn a_purge_leaves_no_version_of_a_run() {
     let mut log = written(&store, "r", &[1, 2, 4, 2]).await;
     let other = written(&store, "other", &[1, 1]).await;
     store.prune(&log.key, PruneCut { at: Seq::new(4), base: None }).await.unwrap();
-    log.pruned(4, None);
+    log.note_pruned(4, None);
     is_kept(&log, &store, "in a bucket with versions").await;
     assert_eq!(store.purge(&log.key, None).await.unwrap().records, 5);
     log.records.clear();

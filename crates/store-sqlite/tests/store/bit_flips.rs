@@ -66,7 +66,7 @@ async fn written() -> Written {
         if n == 6 {
             let entry = log.next_body(vec![b'x'; 3 * PAGE]);
             append(&store, entry.clone()).await.unwrap();
-            log.took(&entry);
+            log.note_append(&entry);
         }
         logs.insert(key, log);
     }
@@ -204,7 +204,7 @@ async fn changes(store: &SqliteStore, log: &Log, flip: &str) -> Option<Log> {
         // A commit that meets a damaged page may have been done or not.
         match grown.said(append(store, entry.clone()).await, &[ErrorKind::Indeterminate]) {
             Some(head) => {
-                log.took(&entry);
+                log.note_append(&entry);
                 grown.is(&Some(head), &log.head());
             }
             None => return None,

@@ -29,7 +29,7 @@ async fn written() -> (Vec<Log>, Vec<u8>, Vec<usize>) {
         log.write(&place.store, 6).await;
         let entry = log.next_body(vec![b'x'; 9_000]);
         append(&place.store, entry.clone()).await.unwrap();
-        log.took(&entry);
+        log.note_append(&entry);
         logs.push(log);
     }
     let copy = place.directory.path().join("copy.db");

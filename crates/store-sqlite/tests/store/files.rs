@@ -173,7 +173,7 @@ async fn full_database_refuses_until_space_returns() {
     let refused = loop {
         let entry = log.next_body(vec![b'x'; 10_000]);
         match append(&small, entry.clone()).await {
-            Ok(_) => log.took(&entry),
+            Ok(_) => log.note_append(&entry),
             Err(error) => break error,
         }
         assert!(log.records.len() < 50, "the bound of 200 KiB is not held");
@@ -198,7 +198,7 @@ async fn the_file_shrinks_when_runs_go() {
     let mut log = log("r");
     let entry = log.next_as(50, vec![b'x'; 20_000], |_| {});
     append(&place.store, entry.clone()).await.unwrap();
-    log.took(&entry);
+    log.note_append(&entry);
     let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
     execute(&mut place.connection().await, checkpoint).await;
     let full = fs::metadata(place.path()).unwrap().len();
@@ -219,7 +219,7 @@ async fn a_large_database_is_listed_and_pruned() {
         let mut log = log(&format!("r-{run}"));
         let entry = log.next_as(8, vec![b'x'; 64 << 10], |_| {});
         append(&place.store, entry.clone()).await.unwrap();
-        log.took(&entry);
+        log.note_append(&entry);
         // The bodies of 10 GB are not kept here.
         logs.push((log.key.clone(), log.head().unwrap(), log.as_base(7)));
     }
@@ -286,7 +286,7 @@ async fn removed_wal_loses_no_later_write() {
         let entry = log.next(1);
         if append(&place.store, entry.clone()).await.is_ok() {
             is_acknowledged = true;
-            log.took(&entry);
+            log.note_append(&entry);
         }
     }
     if is_acknowledged {

@@ -38,7 +38,7 @@ async fn write(place: &Place, logs: &mut [Log; 2], count: usize) -> Vec<Snapshot
         let log = &mut logs[number % 2];
         let entry = log.next_as(1 + number % 2, vec![b'x'; 500 + 4_000 * (number % 3)], |_| {});
         append(&place.store, entry.clone()).await.unwrap();
-        log.took(&entry);
+        log.note_append(&entry);
         all.push(snapshot(place, logs));
     }
     all

@@ -44,7 +44,7 @@ async fn read(folder: &Path) {
     };
     let mut written = log();
     let entry = written.next(3);
-    written.took(&entry);
+    written.note_append(&entry);
     for name in ["whole.db", "closed.db"] {
         let store = open(name);
         store.setup().await.unwrap();

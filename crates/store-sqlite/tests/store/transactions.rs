@@ -20,7 +20,7 @@ async fn work_and_record_commit_together_or_neither() {
         is_kept(&place.store, &log).await;
         execute(&mut mine, if commits { "COMMIT" } else { "ROLLBACK" }).await;
         if commits {
-            log.took(&entry);
+            log.note_append(&entry);
         }
         is_kept(&place.store, &log).await;
         log.write(&place.store, 1).await;
@@ -46,7 +46,7 @@ async fn a_conflict_within_a_transaction_writes_nothing() {
         assert_eq!(place.store.append_in(&mut mine, entry.clone()).await.unwrap().seq.get(), 2);
     }
     execute(&mut mine, "INSERT INTO booked VALUES (1); COMMIT").await;
-    log.took(&entry);
+    log.note_append(&entry);
     is_kept(&place.store, &log).await;
 }
 
@@ -67,7 +67,7 @@ async fn transaction_with_stale_read_is_unavailable() {
     execute(&mut mine, "ROLLBACK; BEGIN IMMEDIATE").await;
     place.store.append_in(&mut mine, entry.clone()).await.unwrap();
     execute(&mut mine, "COMMIT").await;
-    log.took(&entry);
+    log.note_append(&entry);
     is_kept(&place.store, &log).await;
     assert_eq!(append(&place.store, entry).await.unwrap(), log.head().unwrap(), "a repeat through the store");
     assert_eq!(place.store.purge(&log.key, log.head()).await.unwrap().records, 3);

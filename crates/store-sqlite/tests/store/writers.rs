@@ -62,7 +62,7 @@ async fn batch_size_has_no_limit() {
     let written = place.store.append(batch.clone()).await;
     assert_eq!(written.len(), batch.len());
     for (log, (entry, written)) in logs.iter_mut().zip(batch.iter().zip(written)) {
-        log.took(entry);
+        log.note_append(entry);
         assert_eq!(Some(written.unwrap()), log.head());
     }
     for log in logs.iter().step_by(1_999) {
@@ -125,7 +125,7 @@ async fn long_lock_makes_writes_unavailable() {
         execute(&mut other, "COMMIT").await;
     });
     written.unwrap();
-    log.took(&entry);
+    log.note_append(&entry);
     is_kept(&place.store, &log).await;
     log.write(&place.store, 1).await;
 }
@@ -161,7 +161,7 @@ async fn dropped_call_skips_next_generation() {
     for log in [&mut again, &mut anew] {
         let entry = log.next(5);
         place.store.append_in(&mut other, entry.clone()).await.unwrap();
-        log.took(&entry);
+        log.note_append(&entry);
     }
     execute(&mut other, "COMMIT").await;
     // The one writer comes to this after what it had to do before.
@@ -252,7 +252,7 @@ async fn dropped_caller_leaves_step_whole_or_absent() {
         dropped += usize::from(is_dropped.await);
         drop(first);
         append(&place.store, entry.clone()).await.unwrap();
-        log.took(&entry);
+        log.note_append(&entry);
     }
     assert!(dropped > 0, "none was dropped");
     is_kept(&place.store, &log).await;
@@ -276,11 +276,11 @@ async fn unpolled_writer_blocks_no_other() {
         let others = append(&place.store, entry.clone());
         let written = within(&SystemClock::new(), Duration::from_secs(20), others).await;
         written.expect("the caller that is not polled holds up the others").unwrap();
-        second.took(&entry);
+        second.note_append(&entry);
         if !is_done {
             waits.await.unwrap();
         }
-        first.took(&left);
+        first.note_append(&left);
         first.write(&place.store, 1).await;
     }
     for log in [&first, &second] {
@@ -415,7 +415,7 @@ async fn endless_readers_do_not_grow_wal_unboundedly() {
     for _ in 0..60 {
         let entry = log.next_body(vec![b'x'; 1 << 20]);
         append(&place.store, entry.clone()).await.unwrap();
-        log.took(&entry);
+        log.note_append(&entry);
         longest = longest.max(std::fs::metadata(place.log_path()).unwrap().len());
     }
     is_over.store(true, Ordering::Relaxed);

@@ -48,7 +48,7 @@ fn optional() -> impl Iterator<Item = (Field, u8)> + Clone {
 
 /// Why bytes are no header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum InvalidHeader {
     /// They are too short, too long, or hold what no header holds.
     Damaged,
     /// A newer version wrote them.
@@ -103,26 +103,26 @@ pub fn write(header: &RecordHeader, base: Seq) -> Option<Bytes> {
 /// # Errors
 ///
 /// [`Unreadable`], whatever the bytes are.
-pub fn read(bytes: &[u8]) -> Result<(RecordHeader, Seq), Unreadable> {
+pub fn read(bytes: &[u8]) -> Result<(RecordHeader, Seq), InvalidHeader> {
     read_up_to(bytes, FORMAT)
 }
 
 /// Reads a header of any format up to this one.
 #[doc(hidden)]
-pub fn read_up_to(bytes: &[u8], newest: u16) -> Result<(RecordHeader, Seq), Unreadable> {
-    let mut rest = Rest(bytes);
+pub fn read_up_to(bytes: &[u8], newest: u16) -> Result<(RecordHeader, Seq), InvalidHeader> {
+    let mut rest = UnreadBytes(bytes);
     let mut found = [const { None }; Field::ALL.len()];
-    rest.all(&BEGINNING, &mut found).ok_or(Unreadable::Damaged)?;
+    rest.all(&BEGINNING, &mut found).ok_or(InvalidHeader::Damaged)?;
     let [seq, format] = [Field::Seq, Field::Format].map(|field| match found[field as usize] {
         Some(Value::Number(number)) => number,
         _ => 0,
     });
     if format > u64::from(newest) {
-        return Err(Unreadable::Newer { seq, format });
+        return Err(InvalidHeader::Newer { seq, format });
     }
-    let base = rest.after_beginning(seq, &mut found).ok_or(Unreadable::Damaged)?;
+    let base = rest.after_beginning(seq, &mut found).ok_or(InvalidHeader::Damaged)?;
     let read = |field: Field| Ok(found[field as usize].take());
-    Ok((RecordHeader::from_fields(read, |_| Unreadable::Damaged)?, base))
+    Ok((RecordHeader::from_fields(read, |_| InvalidHeader::Damaged)?, base))
 }
 
 /// Seven bits of a number in each byte, the lowest first; the highest bit says that more follow.
@@ -150,9 +150,9 @@ fn put(out: &mut BytesMut, value: Value) {
 }
 
 /// The bytes left to read; `None` means that they are too short or malformed.
-struct Rest<'a>(&'a [u8]);
+struct UnreadBytes<'a>(&'a [u8]);
 
-impl<'a> Rest<'a> {
+impl<'a> UnreadBytes<'a> {
     fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (bytes, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;

@@ -77,7 +77,7 @@ impl<L: JsonLayout> JsonHeader<L> {
     }
 
     /// Says something else of a field, or nothing.
-    pub fn say(&mut self, field: Field, value: Option<Value>) {
+    pub fn set(&mut self, field: Field, value: Option<Value>) {
         self.said[field as usize] = value.map(Some);
     }
 
@@ -123,13 +123,13 @@ impl<L: JsonLayout> Serialize for JsonHeader<L> {
 
 impl<'de, L: JsonLayout> Deserialize<'de> for JsonHeader<L> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Object(PhantomData))
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
     }
 }
 
-struct Object<L>(PhantomData<L>);
+struct ObjectVisitor<L>(PhantomData<L>);
 
-impl<'de, L: JsonLayout> Visitor<'de> for Object<L> {
+impl<'de, L: JsonLayout> Visitor<'de> for ObjectVisitor<L> {
     type Value = JsonHeader<L>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -138,7 +138,7 @@ impl<'de, L: JsonLayout> Visitor<'de> for Object<L> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut said = [const { None }; COUNT];
-        while let Some(key) = map.next_key::<Text<'_>>()? {
+        while let Some(key) = map.next_key::<BorrowedText<'_>>()? {
             let Some(field) = Field::ALL.into_iter().find(|field| L::key(*field) == Some(&*key.0)) else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
@@ -154,7 +154,7 @@ impl<'de, L: JsonLayout> Visitor<'de> for Object<L> {
 
 /// Text that is borrowed where it can be.
 #[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+struct BorrowedText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Reads what a field holds.
 struct JsonField {

@@ -51,9 +51,9 @@ impl PartialOrd for Life {
 }
 
 /// The places that a run may stand in, of which one is not in progress.
-fn standing(place: u8) -> Standing {
+fn standing(place: u8) -> RunStanding {
     let status = if place == 2 { RunStatus::Completed } else { RunStatus::InProgress };
-    Standing { status, owner: None, wake_at: (place == 1).then(Timestamp::default) }
+    RunStanding { status, owner: None, wake_at: (place == 1).then(Timestamp::default) }
 }
 
 impl IndexEntry for Entry {
@@ -67,7 +67,7 @@ impl IndexEntry for Entry {
         Some(Seq::new(self.seq))
     }
 
-    fn holds(&self, other: &Standing) -> bool {
+    fn holds(&self, other: &RunStanding) -> bool {
         standing(self.place) == *other
     }
 }
@@ -200,11 +200,11 @@ impl World {
                 }
             }
             Step::Announce(head, entry) => {
-                if of(head, entry).announced().is_some() {
+                if of(head, entry).entry_before().is_some() {
                     world.take(entry);
                 }
                 if planted == Planted::LeftTooEarly
-                    && let Some(left) = of(head, entry).left(Outcome::Written)
+                    && let Some(left) = of(head, entry).stale_entry(AppendOutcome::Written)
                 {
                     world.give_up(&left.0);
                 }
@@ -217,18 +217,18 @@ impl World {
                 if is_next {
                     // Where the run stays where it stood, its entry is the one that it had.
                     let stands =
-                        if change.announced().is_some() { entry } else { head.map_or(entry, |h| h.2) };
+                        if change.entry_before().is_some() { entry } else { head.map_or(entry, |h| h.2) };
                     world.log = Some((entry.life, entry.seq, stands));
                 }
                 let outcome = match (in_doubt, is_next) {
-                    (true, _) if planted == Planted::DoubtGivesUp => Outcome::Refused,
-                    (true, _) => Outcome::Unknown,
-                    (false, true) => Outcome::Written,
-                    (false, false) => Outcome::Refused,
+                    (true, _) if planted == Planted::DoubtGivesUp => AppendOutcome::Refused,
+                    (true, _) => AppendOutcome::Unknown,
+                    (false, true) => AppendOutcome::Written,
+                    (false, false) => AppendOutcome::Refused,
                 };
                 match planted {
                     Planted::AnnouncedAfter if is_next => Step::LateAnnounce(entry),
-                    _ => Step::Tidy(change.left(outcome).map(|left| left.0)),
+                    _ => Step::Tidy(change.stale_entry(outcome).map(|left| left.0)),
                 }
             }
             Step::LateAnnounce(entry) => {
@@ -259,10 +259,10 @@ impl World {
                 let mut world = with(Reader::Idle(more));
                 let log = head.map(|(life, seq, at)| (life, Seq::new(seq), standing(at.place)));
                 let goes = match entry.check(log.as_ref().map(|(life, seq, at)| (life, *seq, at))) {
-                    Check::Stands => false,
-                    Check::Ahead => planted == Planted::AheadIsGivenUp,
-                    Check::Stale => true,
-                    Check::Unborn => match planted {
+                    EntryCheck::Stands => false,
+                    EntryCheck::Ahead => planted == Planted::AheadIsGivenUp,
+                    EntryCheck::Stale => true,
+                    EntryCheck::Unborn => match planted {
                         Planted::NoGrace => true,
                         Planted::AgedLate => !self.is_under_way(&entry),
                         _ => is_old,
@@ -287,8 +287,8 @@ impl PartialEq for Placed {
     }
 }
 
-fn of(head: Head, entry: Entry) -> Move<Placed> {
-    Move::new(head.map(|(_, _, before)| Placed(before)), Placed(entry))
+fn of(head: Head, entry: Entry) -> IndexMove<Placed> {
+    IndexMove::new(head.map(|(_, _, before)| Placed(before)), Placed(entry))
 }
 
 /// Visits every state; returns how many there are, or the first in which a run is not found.
@@ -332,11 +332,11 @@ fn entry_without_record_is_not_run() {
     let life = |before| Life { before: Some(before), first: 0 };
     let entry = Entry { life: life(2), seq: 5, place: 0, id: 0 };
     let check = |of: u8, seq: u64, place: u8| entry.check(Some((&life(of), Seq::new(seq), &standing(place))));
-    assert_eq!(entry.check(None), Check::Unborn);
-    assert_eq!(check(1, 9, 0), Check::Unborn, "the life before has not ended");
-    assert_eq!(check(3, 0, 0), Check::Stale, "a later life has begun");
-    assert_eq!((check(2, 4, 1), check(2, 4, 0)), (Check::Ahead, Check::Stands));
-    assert_eq!((check(2, 5, 1), check(2, 9, 0)), (Check::Stale, Check::Stands));
+    assert_eq!(entry.check(None), EntryCheck::Unborn);
+    assert_eq!(check(1, 9, 0), EntryCheck::Unborn, "the life before has not ended");
+    assert_eq!(check(3, 0, 0), EntryCheck::Stale, "a later life has begun");
+    assert_eq!((check(2, 4, 1), check(2, 4, 0)), (EntryCheck::Ahead, EntryCheck::Stands));
+    assert_eq!((check(2, 5, 1), check(2, 9, 0)), (EntryCheck::Stale, EntryCheck::Stands));
     let other = Life { before: None, first: 7 };
-    assert_eq!(entry.check(Some((&other, Seq::new(9), &standing(0)))), Check::Unborn);
+    assert_eq!(entry.check(Some((&other, Seq::new(9), &standing(0)))), EntryCheck::Unborn);
 }

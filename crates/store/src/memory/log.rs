@@ -13,7 +13,7 @@ use crate::{
 
 /// The log of one run.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct MemoryLog {
     pub(super) facts: RunFacts,
     /// The batch that last named this run: how a run that stands in a batch twice is noticed without a set of keys.
     pub(super) batch: u64,
@@ -25,7 +25,7 @@ pub(super) struct Log {
     bases: VecDeque<u64>,
 }
 
-impl Log {
+impl MemoryLog {
     pub(super) fn new(facts: RunFacts, batch: u64) -> Self {
         Self { facts, batch, first: 0, records: VecDeque::new(), bases: VecDeque::new() }
     }

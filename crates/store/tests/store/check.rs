@@ -21,7 +21,7 @@ fn second_entry_of_run_is_refused_alone() {
 fn log() -> Log {
     let mut log = Log::new(RunId::new("r").expect("a name"));
     let written = log.next(12);
-    log.took(&written);
+    log.note_append(&written);
     log
 }
 

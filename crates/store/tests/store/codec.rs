@@ -169,7 +169,7 @@ fn next_format_reads_both_and_this_one_refuses_it() {
         let (read, verified) = (binary::read(&bytes), record.verify(&run));
         if format == next {
             let (seq, format) = (header.seq.get(), next.into());
-            assert_eq!(read, Err(binary::Unreadable::Newer { seq, format }));
+            assert_eq!(read, Err(binary::InvalidHeader::Newer { seq, format }));
             assert_eq!(verified.unwrap_err().kind(), ErrorKind::Unsupported);
         } else {
             assert_eq!(read, Ok((header.clone(), header.seq)));

@@ -31,7 +31,7 @@ fn pages_of_all_heads_are_the_listing() {
         // Two of each time, so that the id decides, and given in no order.
         let run = RunKey::from(RunId::new(format!("r{}", n * 7 % 11)).unwrap());
         let mut log = Log::new(run).with_facts(facts(if n % 3 == 0 { "pay" } else { "ship" }, n / 2));
-        log.took(&log.next(1));
+        log.note_append(&log.next(1));
         log.run_head()
     };
     let heads: Vec<RunHead> = (0..11).map(head).collect();

@@ -128,29 +128,29 @@ impl FaultPlan {
     pub(super) fn fault(&self, operation: u64) -> Option<Fault> {
         self.faults.get(&operation).copied().or_else(|| {
             let (seed, odds) = self.chance?;
-            if draw(seed, Stream::Before, operation) < odds.before {
+            if draw(seed, FaultStream::Before, operation) < odds.before {
                 return Some(Fault::Before);
             }
-            (draw(seed, Stream::After, operation) < odds.after).then_some(Fault::After)
+            (draw(seed, FaultStream::After, operation) < odds.after).then_some(Fault::After)
         })
     }
 
     /// Returns whether the n-th reading call goes wrong.
     pub(super) fn fails_read(&self, read: u64) -> bool {
-        self.chance.is_some_and(|(seed, odds)| draw(seed, Stream::Read, read) < odds.read)
+        self.chance.is_some_and(|(seed, odds)| draw(seed, FaultStream::Read, read) < odds.read)
     }
 }
 
 /// Each kind of fault draws from numbers of its own, so that one more read does not change which writes fail.
 #[derive(Clone, Copy)]
-enum Stream {
+enum FaultStream {
     Before = 1,
     After = 2,
     Read = 3,
 }
 
 /// Draws a number in `0.0..1.0` that depends on nothing but seed, stream and position: concurrent callers cannot change it.
-fn draw(seed: u64, stream: Stream, position: u64) -> f64 {
+fn draw(seed: u64, stream: FaultStream, position: u64) -> f64 {
     // SplitMix64 (Steele, Lea, Flood 2014), used as a hash.
     let mix = |mut z: u64| {
         z = z.wrapping_add(0x9E37_79B9_7F4A_7C15);

@@ -15,5 +15,5 @@ pub use crash_test::{CrashCase, CrashTest};
 pub use golden::{assert_replays, verify_golden};
 pub use process::Process;
 pub use reread::check_reads_back;
-pub use script::Script;
+pub use script::ScriptedAnswers;
 pub use world::World;

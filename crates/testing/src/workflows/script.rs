@@ -36,11 +36,11 @@ use ferrata_core::ask::{Answer, Answerer, AnswererQuestion};
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Script {
+pub struct ScriptedAnswers {
     left: Arc<Mutex<BTreeMap<String, VecDeque<Answer>>>>,
 }
 
-impl Script {
+impl ScriptedAnswers {
     /// Creates a script without answers.
     pub fn new() -> Self {
         Self::default()
@@ -49,25 +49,25 @@ impl Script {
     /// Adds the answer to the next question of a node.
     #[must_use]
     pub fn answer(self, node: impl Into<String>, answer: Answer) -> Self {
-        self.left().entry(node.into()).or_default().push_back(answer);
+        self.lock_answers().entry(node.into()).or_default().push_back(answer);
         self
     }
 
     /// Returns whether the script has given every answer.
     pub fn is_over(&self) -> bool {
-        self.left().values().all(VecDeque::is_empty)
+        self.lock_answers().values().all(VecDeque::is_empty)
     }
 
-    fn left(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, VecDeque<Answer>>> {
+    fn lock_answers(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, VecDeque<Answer>>> {
         // No code panics while it owns this lock.
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[async_trait]
-impl Answerer for Script {
+impl Answerer for ScriptedAnswers {
     async fn answer(&self, asking: &AnswererQuestion) -> Option<Answer> {
-        self.left().get_mut(asking.question.node.as_str())?.pop_front()
+        self.lock_answers().get_mut(asking.question.node.as_str())?.pop_front()
     }
 
     fn name(&self) -> String {

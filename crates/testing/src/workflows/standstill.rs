@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use ferrata_core::record::RunStatus;
-use ferrata_core::runtime::{Runtime, is_spared};
+use ferrata_core::runtime::{Runtime, is_skipped_in_bulk};
 use ferrata_core::store::{CheckpointStore as _, Page, RunHead, RunQuery};
 use ferrata_core::{Clock as _, ExecutorId};
 
@@ -60,7 +60,7 @@ async fn stuck_runs(world: &World) -> Option<String> {
     loop {
         let listed = world.store().runs(&query, page.clone()).await.ok()?;
         // Skip queues and schedules: they are not runs of a test.
-        for head in listed.items.into_iter().filter(|head| !is_spared(head)) {
+        for head in listed.items.into_iter().filter(|head| !is_skipped_in_bulk(head)) {
             stuck.push((remedy(&runtimes, &head)?, head));
         }
         match listed.next {

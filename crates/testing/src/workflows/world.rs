@@ -64,10 +64,10 @@ const LOOK: Duration = Duration::from_secs(1_800);
 /// ```
 #[derive(Clone)]
 pub struct World {
-    shared: Arc<Shared>,
+    shared: Arc<WorldInner>,
 }
 
-struct Shared {
+struct WorldInner {
     clock: Arc<ManualClock>,
     ledger: LedgerStore,
     has_transactions: bool,
@@ -126,7 +126,7 @@ impl World {
         let clock = Arc::new(ManualClock::default());
         let runs = MemoryStore::with_clock(Arc::clone(&clock) as _);
         let ledger = LedgerStore::new().with_runs(runs);
-        let shared = Shared {
+        let shared = WorldInner {
             clock,
             ledger,
             has_transactions,

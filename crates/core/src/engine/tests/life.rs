@@ -16,10 +16,10 @@ use crate::graph::EdgeKind;
 use crate::graph::Join;
 use crate::graph::fired::{EdgeToken, FiredEdges};
 use crate::graph::node_set::NodeIx;
-use crate::graph::plan::Plan;
+use crate::graph::plan::GraphPlan;
 use crate::id::{Epoch, ExecutorId, RecordId, RunKey, Seq};
 use crate::record::body::{
-    AttemptFailed, ClaimRecord, Event, Intent, NodeDone, NodesDone, Signal, SignalKind, StatusChange,
+    AttemptFailed, ClaimRecord, Intent, NodeDone, NodesDone, RecordEvent, Signal, SignalKind, StatusChange,
     TokenChanges,
 };
 use crate::record::{FORMAT, Record, RecordHeader, RunStatus, codec};
@@ -27,10 +27,10 @@ use crate::state::Patch;
 
 /// The events, as read back from records, and the machine after each.
 pub(super) struct Life {
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<RecordEvent>,
     pub(super) moments: Vec<Machine>,
     machine: Machine,
-    plan: Arc<Plan>,
+    plan: Arc<GraphPlan>,
     /// Absorbed ends without a record.
     held: Vec<NodeDone>,
     /// The activations that the last event created.
@@ -46,12 +46,12 @@ pub(super) struct Life {
 }
 
 impl Life {
-    pub(super) fn live(plan: &Arc<Plan>, draw: &mut Draw) -> Self {
+    pub(super) fn live(plan: &Arc<GraphPlan>, draw: &mut Draw) -> Self {
         Self::live_revisiting(plan, draw, 0)
     }
 
     /// As above, with one in `revisits` tokens as a replan.
-    pub(super) fn live_revisiting(plan: &Arc<Plan>, draw: &mut Draw, revisits: usize) -> Self {
+    pub(super) fn live_revisiting(plan: &Arc<GraphPlan>, draw: &mut Draw, revisits: usize) -> Self {
         let mut life = Self {
             events: Vec::new(),
             moments: Vec::new(),
@@ -67,7 +67,7 @@ impl Life {
             replans: Replans::default(),
         };
         let entry = plan.node(plan.entry).name.clone();
-        life.note(Event::Start(crate::record::body::Started {
+        life.note(RecordEvent::Start(crate::record::body::StartRecord {
             entry,
             graph: Arc::clone(&plan.prints),
             life: Uuid::from_u128(7),
@@ -103,7 +103,7 @@ impl Life {
             let failed = self.machine.in_flight().get(&key).unwrap().failed + 1;
             let retry_at = Timestamp::from_unix_ms(5);
             let failure = Failure::new(FailureKind::Node, "once more");
-            return self.note(Event::Attempt(AttemptFailed {
+            return self.note(RecordEvent::Attempt(AttemptFailed {
                 node,
                 visit: key.1,
                 failed,
@@ -112,7 +112,7 @@ impl Life {
             }));
         }
         if draw.one_in(12) {
-            return self.note(Event::Intent(Intent { node, visit: key.1 }));
+            return self.note(RecordEvent::Intent(Intent { node, visit: key.1 }));
         }
         self.end(key, draw);
         if !draw.one_in(4) {
@@ -124,7 +124,7 @@ impl Life {
     fn end(&mut self, key: ActivationKey, draw: &mut Draw) {
         let channel = ["x", "y", "z"][draw.below(3)];
         let overwrites: &[&str] = if draw.one_in(6) { &[channel] } else { &[] };
-        let result = match self.machine.clash(key, overwrites) {
+        let result = match self.machine.find_clash(key, overwrites) {
             Some(failure) => Err(failure),
             None if draw.one_in(8) => Err(Failure::new(FailureKind::Node, "for good")),
             None => Ok(FiredEdges::These(self.choose(NodeIx::new(key.0), draw))),
@@ -187,7 +187,7 @@ impl Life {
                 }
                 _ => {
                     let revisit = self.revisits > 0 && draw.one_in(self.revisits);
-                    let reason = revisit.then(|| Arc::from(format!("reason {}", self.machine.tick())));
+                    let reason = revisit.then(|| Arc::from(format!("reason {}", self.machine.ended_count())));
                     fired.push(EdgeToken { reason, ..EdgeToken::once(edge) });
                 }
             }
@@ -201,10 +201,15 @@ impl Life {
         self.retried += self.machine.stopped_at().len();
         let what = SignalKind::Retry { settled: TokenChanges::default() };
         self.flush();
-        self.absorb(&Event::Signal(Signal { what, by: None, at: Timestamp::default(), of_parent: false }));
+        self.absorb(&RecordEvent::Signal(Signal {
+            what,
+            by: None,
+            at: Timestamp::default(),
+            of_parent: false,
+        }));
         let (settled, unmet) = self.machine.decide_starts();
         let executor = ExecutorId::from_uuid(Uuid::from_u128(9));
-        self.absorb(&Event::Claim(ClaimRecord {
+        self.absorb(&RecordEvent::Claim(ClaimRecord {
             executor,
             graph: None,
             edges: None,
@@ -212,19 +217,19 @@ impl Life {
             settled,
         }));
         if let Some(failure) = unmet.filter(|_| self.machine.in_flight().is_empty()) {
-            self.absorb(&Event::Status(StatusChange::Failed(failure)));
+            self.absorb(&RecordEvent::Status(StatusChange::Failed(failure)));
         }
         self.check();
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "callers make the event in place")]
-    fn note(&mut self, event: Event) {
+    fn note(&mut self, event: RecordEvent) {
         self.flush();
         self.absorb(&event);
         self.check();
     }
 
-    fn absorb(&mut self, event: &Event) {
+    fn absorb(&mut self, event: &RecordEvent) {
         self.fresh = self.machine.absorb(event).unwrap().to_vec();
         self.record(event);
     }
@@ -232,12 +237,12 @@ impl Life {
     fn flush(&mut self) {
         let done = std::mem::take(&mut self.held);
         if !done.is_empty() {
-            self.record(&Event::Node(NodesDone { done, patch: Patch::default() }));
+            self.record(&RecordEvent::Node(NodesDone { done, patch: Patch::default() }));
         }
     }
 
     /// Keeps the event as read back from its record.
-    fn record(&mut self, event: &Event) {
+    fn record(&mut self, event: &RecordEvent) {
         let run = RunKey::try_from("r").unwrap();
         let header = RecordHeader {
             format: FORMAT,
@@ -272,7 +277,7 @@ impl Life {
         }
         let visits: u64 = machine.nodes().iter().map(|node| u64::from(node.visits)).sum();
         assert_eq!(machine.started(), visits);
-        assert_eq!(machine.tick(), machine.history().len() as u64);
+        assert_eq!(machine.ended_count(), machine.history().len() as u64);
         if machine.status() == RunStatus::InProgress {
             assert!(
                 !machine.in_flight().is_empty(),
@@ -339,6 +344,6 @@ fn again(result: &Result<FiredEdges, Failure>) -> Result<FiredEdges, Failure> {
 
 /// Returns the record text of an end.
 fn text(done: &NodeDone) -> String {
-    let event = Event::Node(NodesDone { done: vec![done.clone()], patch: Patch::default() });
+    let event = RecordEvent::Node(NodesDone { done: vec![done.clone()], patch: Patch::default() });
     String::from_utf8(codec::encode(&event, None).unwrap().to_vec()).unwrap()
 }

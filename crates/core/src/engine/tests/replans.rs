@@ -12,11 +12,13 @@ use crate::engine::replan::{KEPT, REASON_BYTES};
 use crate::failure::{Failure, FailureKind};
 use crate::graph::fired::{EdgeToken, FiredEdges};
 use crate::graph::node_set::NodeIx;
-use crate::graph::plan::Plan;
+use crate::graph::plan::GraphPlan;
 use crate::graph::{EdgeKind, Graph, Join};
 use crate::id::Visit;
 use crate::record::RunStatus;
-use crate::record::body::{End, Event, NodeDone, NodesDone, Signal, SignalKind, Started, TokenChanges};
+use crate::record::body::{
+    NodeDone, NodesDone, RecordEvent, RunEnd, Signal, SignalKind, StartRecord, TokenChanges,
+};
 use crate::state::{Context, Patch};
 
 /// Maximum number of replans to a node by default.
@@ -31,7 +33,7 @@ pub(super) struct Replans {
 
 impl Replans {
     /// Counts the replans of a decision, and checks that the run continues only within the limits.
-    pub(super) fn check(&mut self, before: &Machine, plan: &Plan, done: &NodeDone) {
+    pub(super) fn check(&mut self, before: &Machine, plan: &GraphPlan, done: &NodeDone) {
         let mut over = false;
         for fired in done.fired.iter().filter(|fired| !done.dropped.contains(&fired.to)) {
             let Some(reason) = &fired.reason else { continue };
@@ -44,7 +46,7 @@ impl Replans {
         over |= self.counts.values().sum::<u32>() > MAX_REPLANS_TOTAL
             && done.fired.iter().any(|fired| fired.reason.is_some() && !done.dropped.contains(&fired.to));
         let failure = match &done.end {
-            Some(End::Failed(failure)) => Some(failure),
+            Some(RunEnd::Failed(failure)) => Some(failure),
             _ => None,
         };
         if over && before.status() == RunStatus::InProgress {
@@ -70,7 +72,7 @@ impl Replans {
 /// A run of a small graph, driven by hand.
 struct Run {
     machine: Machine,
-    plan: Arc<Plan>,
+    plan: Arc<GraphPlan>,
 }
 
 impl Run {
@@ -78,7 +80,7 @@ impl Run {
         let plan = Arc::clone(graph.plan());
         let mut machine = Machine::new(Some(Arc::clone(&plan)));
         let entry = plan.node(plan.entry).name.clone();
-        let started = Started {
+        let started = StartRecord {
             entry,
             graph: Arc::clone(&plan.prints),
             life: uuid::Uuid::from_u128(7),
@@ -89,7 +91,7 @@ impl Run {
             config: None,
             messages: Vec::new(),
         };
-        machine.absorb(&Event::Start(started)).unwrap();
+        machine.absorb(&RecordEvent::Start(started)).unwrap();
         Self { machine, plan }
     }
 
@@ -107,7 +109,7 @@ impl Run {
         let result = Ok(FiredEdges::These(fired.collect()));
         let done = self.machine.decide(ActivationEnd { key, result, overwrites: &[] }, |_| false);
         let patch = Patch::default();
-        self.machine.absorb(&Event::Node(NodesDone { done: vec![done.clone()], patch })).unwrap();
+        self.machine.absorb(&RecordEvent::Node(NodesDone { done: vec![done.clone()], patch })).unwrap();
         done
     }
 
@@ -123,7 +125,7 @@ impl Run {
     fn retry(&mut self) {
         let what = SignalKind::Retry { settled: TokenChanges::default() };
         self.machine
-            .absorb(&Event::Signal(Signal {
+            .absorb(&RecordEvent::Signal(Signal {
                 what,
                 by: None,
                 at: crate::clock::Timestamp::default(),
@@ -140,7 +142,7 @@ impl Run {
             secret: Default::default(),
             settled,
         };
-        self.machine.absorb(&Event::Claim(claim)).unwrap();
+        self.machine.absorb(&RecordEvent::Claim(claim)).unwrap();
     }
 }
 

@@ -56,7 +56,7 @@ impl<S: State> GraphBuilder<S> {
         R: GateResult + 'static,
     {
         self.gate_with(name, ask, move |state, answer: Result<A, DeclineReason>| match answer {
-            Ok(answer) => take(state, answer).taken(),
+            Ok(answer) => take(state, answer).into_result(),
             Err(declined) => Err(NodeError::new(declined)),
         })
     }
@@ -129,7 +129,7 @@ impl<S: State> GraphBuilder<S> {
             node.converses = true;
         }
         graph.route(name, targets, move |state, cx| {
-            let enough = turns.is_some_and(|most| cx.heard() >= most);
+            let enough = turns.is_some_and(|most| cx.message_count() >= most);
             if cx.is_left() || enough || over.as_ref().is_some_and(|over| over(state)) {
                 Route::all(next.clone())
             } else {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::GraphBuilder;
 use crate::graph::GraphIssue;
 use crate::graph::lens::Lens;
-use crate::graph::outline::Outline;
-use crate::graph::subgraph::{Subgraph, under};
+use crate::graph::outline::GraphOutline;
+use crate::graph::subgraph::{EmbeddedGraph, under};
 use crate::graph::typed::Graph;
 use crate::id::NodeName;
 use crate::node::{FnNode, NodeContext, NodeError};
@@ -62,13 +62,13 @@ impl<S: State> GraphBuilder<S> {
     pub fn subgraph<P: State>(mut self, name: impl Into<String>, graph: &Graph<P>, lens: Lens<S, P>) -> Self {
         let name = name.into();
         let outline = under(&name, graph.outline());
-        self.lost(&name, graph, &outline);
+        self.report_lost_settings(&name, graph, &outline);
         let path = format!("{name}/");
         let nodes = graph.behaviours().iter().map(|own| lens.behaviour(own, graph.schema(), &path)).collect();
         let holds = graph.predicates().iter().map(|holds| holds.as_ref().map(|holds| lens.predicate(holds)));
         let (predicates, edges_before) = (holds.collect(), self.outline.edges.len());
         let (channels, prefix) = (lens.channels(graph.schema()), lens.prefix().map(str::to_owned));
-        self.subgraphs.push(Subgraph {
+        self.subgraphs.push(EmbeddedGraph {
             name: name.clone(),
             edges_before,
             outline,
@@ -105,7 +105,7 @@ impl<S: State> GraphBuilder<S> {
 
     /// Reports subgraphs with overlapping key prefixes, because a change of one would remove keys of the other.
     pub(super) fn check_prefixes(&mut self) {
-        let named = |sub: &Subgraph<S>| sub.prefix.clone().map(|prefix| (prefix, sub.name.clone()));
+        let named = |sub: &EmbeddedGraph<S>| sub.prefix.clone().map(|prefix| (prefix, sub.name.clone()));
         let mut prefixes: Vec<(String, String)> = self.subgraphs.iter().filter_map(named).collect();
         // In sorted order, all strings with a prefix directly follow the prefix.
         prefixes.sort();
@@ -124,7 +124,7 @@ impl<S: State> GraphBuilder<S> {
     }
 
     /// Reports the settings that would be lost if the graph became a part of this one.
-    fn lost<P: State>(&mut self, name: &str, graph: &Graph<P>, outline: &Outline) {
+    fn report_lost_settings<P: State>(&mut self, name: &str, graph: &Graph<P>, outline: &GraphOutline) {
         let mut issue = |message: String| self.outline.issues.push(GraphIssue::node(name, message));
         for (set, what) in [
             (outline.deadline.is_some(), "deadline"),

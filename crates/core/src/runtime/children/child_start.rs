@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::end::look_at_end;
+use super::end::read_end_with_retries;
 use super::names::{ChildName, id_of_round};
-use super::orphan::look_after_start;
+use super::orphan::check_parent_after_start;
 use super::request::ChildHandle;
 use super::tries::ChildBackoff;
 use crate::error::{Error, ErrorKind, Result};
@@ -13,7 +13,7 @@ use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{RunId, RunKey};
 use crate::node::{EndWaiter, NodeContext, NotedChild};
 use crate::record::RunFacts;
-use crate::record::child::{Child, ChildEnd, ChildNote, ParentBond};
+use crate::record::child::{ActivationChild, ChildEnd, ChildNote, ParentBond};
 use crate::record::parent_link::{BOND, CHILD, ChildRef, DEPTH, PARENT, ParentLink, ROOT, child_id};
 use crate::runtime::requests::given::StartExtras;
 use crate::runtime::requests::resume::{ClaimOptions, resume};
@@ -47,7 +47,7 @@ impl<S: State> ChildSpec<S> {
     pub(super) async fn start(self) -> Result<ChildHandle<S>> {
         let mut started = self.begin_alone().await?;
         if started.child.begins() {
-            started.cx.note_began(&started.child).await?;
+            started.cx.record_child_start(&started.child).await?;
             started.child.began = true;
         }
         Ok(started)
@@ -57,10 +57,10 @@ impl<S: State> ChildSpec<S> {
     pub(super) async fn begin_alone(self) -> Result<ChildHandle<S>> {
         let (name, shared) = self.claim()?;
         let kept = match self.fresh(&shared, &name)? {
-            Some(note) => self.cx.note_child(&name, 1, note).await?,
-            None => self.keep(&shared, &name).await?,
+            Some(note) => self.cx.record_child(&name, 1, note).await?,
+            None => self.find_or_note(&shared, &name).await?,
         };
-        self.start_kept(&shared, kept).await
+        self.start_noted(&shared, kept).await
     }
 
     /// Starts the run once as a child of a group. `kept` is its note, if the group made it.
@@ -74,11 +74,11 @@ impl<S: State> ChildSpec<S> {
         let shared = self.shared()?;
         let kept = match kept {
             Some(kept) => kept,
-            None => self.keep(&shared, &name).await?,
+            None => self.find_or_note(&shared, &name).await?,
         };
         // Must not be earlier: the lookup of an older note requires that nothing else runs.
         let _starting = cx.at_work();
-        let started = self.start_kept(&shared, kept).await?;
+        let started = self.start_noted(&shared, kept).await?;
         cx.join_group(&group, &started.child, started.named.clone(), started.since.clone()).await?;
         Ok(started)
     }
@@ -98,14 +98,14 @@ impl<S: State> ChildSpec<S> {
             return Ok(None);
         }
         self.check_limits(shared)?;
-        let note = self.note(name, 1)?;
+        let note = self.build_note(name, 1)?;
         self.count_start(shared)?;
         self.cx.count_child();
         Ok(Some(note))
     }
 
     /// Starts the noted child, unless the note already has its result.
-    async fn start_kept(self, shared: &Arc<RuntimeInner>, mut kept: NotedChild) -> Result<ChildHandle<S>> {
+    async fn start_noted(self, shared: &Arc<RuntimeInner>, mut kept: NotedChild) -> Result<ChildHandle<S>> {
         let mut named = self.cx.child_ref(&kept.child);
         let mut since = None;
         if kept.child.told.is_none() {
@@ -141,10 +141,10 @@ impl<S: State> ChildSpec<S> {
     }
 
     /// Notes the next round of a child, under another id.
-    async fn restart(&self, shared: &RuntimeInner, known: &Child) -> Result<NotedChild> {
+    async fn restart(&self, shared: &RuntimeInner, known: &ActivationChild) -> Result<NotedChild> {
         let round = known.round + 1;
         self.count_start(shared)?;
-        self.cx.note_child(&known.name, round, self.note(&known.name, round)?).await
+        self.cx.record_child(&known.name, round, self.build_note(&known.name, round)?).await
     }
 
     fn shared(&self) -> Result<Arc<RuntimeInner>> {
@@ -152,11 +152,11 @@ impl<S: State> ChildSpec<S> {
     }
 
     /// Finds the child that an earlier attempt noted, or notes a new start.
-    async fn keep(&self, shared: &Arc<RuntimeInner>, name: &str) -> Result<NotedChild> {
+    async fn find_or_note(&self, shared: &Arc<RuntimeInner>, name: &str) -> Result<NotedChild> {
         let (cx, attempt) = (&self.cx, self.cx.attempt());
         let Some(known) = cx.known_child(name) else {
             // No other attempt can drop the note, so this attempt was left.
-            return Err(self.cx.left());
+            return Err(self.cx.not_driven_error());
         };
         if known.note.workflow != *self.graph.name()
             || (known.note.bond == ParentBond::Detached) != self.is_detached()
@@ -174,7 +174,7 @@ impl<S: State> ChildSpec<S> {
         // An earlier attempt started the child. If it failed, the next round starts.
         let is_over = match &known.told {
             Some(_) => true,
-            None => match self.look_at_end_of(shared, &known).await? {
+            None => match self.read_end_of(shared, &known).await? {
                 None | Some(ChildEnd::Completed { .. }) => false,
                 Some(ChildEnd::Gone) => known.began,
                 Some(_) => true,
@@ -184,21 +184,25 @@ impl<S: State> ChildSpec<S> {
             return self.restart(shared, &known).await;
         }
         let note = ChildNote { attempt, ..known.note };
-        let kept = cx.note_child(name, known.round + 1, note).await?;
+        let kept = cx.record_child(name, known.round + 1, note).await?;
         Ok(NotedChild { is_new: false, ..kept })
     }
 
     /// Reads the end of an earlier attempt's child. The read counts as work: an idle run would miss the child's notification.
-    async fn look_at_end_of(&self, shared: &Arc<RuntimeInner>, known: &Child) -> Result<Option<ChildEnd>> {
+    async fn read_end_of(
+        &self,
+        shared: &Arc<RuntimeInner>,
+        known: &ActivationChild,
+    ) -> Result<Option<ChildEnd>> {
         let _working = self.cx.at_work();
-        look_at_end(shared, &self.cx.child_ref(known)).await
+        read_end_with_retries(shared, &self.cx.child_ref(known)).await
     }
 
     fn is_detached(&self) -> bool {
         self.bond == ParentBond::Detached
     }
 
-    fn note(&self, name: &str, round: u32) -> Result<ChildNote> {
+    fn build_note(&self, name: &str, round: u32) -> Result<ChildNote> {
         let run = match &self.id {
             // Includes the parent's id, because a copy of the parent under another id has the same life.
             None => child_id(name, &format!("{}:{}:{round}", self.cx.run().run, self.cx.start_of(name)))?,
@@ -227,9 +231,11 @@ impl<S: State> ChildSpec<S> {
         if !is_new && let Some(head) = shared.store.head(run).await? {
             if named.is(&head.facts) {
                 // Rare and large, so boxed outside of each start.
-                return Box::pin(take_up(shared, &self.graph, head)).await.map(|()| ChildStartResult::Known);
+                return Box::pin(claim_child(shared, &self.graph, head))
+                    .await
+                    .map(|()| ChildStartResult::Known);
             }
-            return self.found(child, named, &head.facts);
+            return self.resolve_other_run(child, named, &head.facts);
         }
         if child.began {
             // The run existed and was purged. Its waiter reports that.
@@ -248,7 +254,7 @@ impl<S: State> ChildSpec<S> {
         let mut request = StartRequest::new(Arc::clone(shared), self.graph.clone(), self.input.clone())
             .id(&run.run)
             .tenant(&run.tenant)
-            .given(self.given.clone())
+            .with_extras(self.given.clone())
             .parent_labels(labels.map(|(key, value)| (key.to_owned(), value)));
         for (key, value) in &self.labels {
             request = request.label(key, value);
@@ -260,19 +266,19 @@ impl<S: State> ChildSpec<S> {
         let started = finish(async move {
             let (shared, _starting) = (at, starting);
             // Boxed like the body of a task: otherwise every waiter's future would contain it.
-            let is_here = Box::pin(request.carried_out()).await?.is_driven_here();
+            let is_here = Box::pin(request.execute()).await?.is_driven_here();
             // Until this point, the end of the activation in this process finds the child or waits for its start. If this process loses the parent,
             // its driver makes sure that the child is checked. Without a driver, start the check here.
             if shared.driver(&link.parent).is_none() {
-                look_after_start(&shared, &run, link);
+                check_parent_after_start(&shared, &run, link);
             }
             Ok(if is_here { ChildStartResult::Here(since) } else { ChildStartResult::Known })
         });
         match started.await {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 match shared.store.head(&named.run).await? {
-                    Some(head) => self.found(child, named, &head.facts),
-                    None => Err(taken(&named.run)),
+                    Some(head) => self.resolve_other_run(child, named, &head.facts),
+                    None => Err(id_taken_error(&named.run)),
                 }
             }
             started => started,
@@ -280,14 +286,19 @@ impl<S: State> ChildSpec<S> {
     }
 
     /// Decides how to continue if the run with the child's id is not the child.
-    fn found(&self, child: &Child, named: &ChildRef, facts: &RunFacts) -> Result<ChildStartResult> {
+    fn resolve_other_run(
+        &self,
+        child: &ActivationChild,
+        named: &ChildRef,
+        facts: &RunFacts,
+    ) -> Result<ChildStartResult> {
         // A detached run of a fork's source stays started. If a started child's id belongs to another run, the child was purged, and its waiter
         // reports that.
         let is_settled = child.began && self.is_detached();
         if !is_settled && self.id.is_none() && named.is_of_copy(facts) {
             return Ok(ChildStartResult::OfCopy);
         }
-        if child.began { Ok(ChildStartResult::Known) } else { Err(taken(&named.run)) }
+        if child.began { Ok(ChildStartResult::Known) } else { Err(id_taken_error(&named.run)) }
     }
 }
 
@@ -302,14 +313,14 @@ enum ChildStartResult {
 }
 
 /// Returns the error for a child id that belongs to another run.
-fn taken(run: &RunKey) -> Error {
+fn id_taken_error(run: &RunKey) -> Error {
     let message =
         "another run, which this activation did not start, has this id; give the child another id, or none";
     Error::new(ErrorKind::AlreadyExists, message).with_run(run)
 }
 
 /// Claims a child without a driver.
-async fn take_up<S: State>(shared: &Arc<RuntimeInner>, graph: &Graph<S>, head: RunHead) -> Result<()> {
+async fn claim_child<S: State>(shared: &Arc<RuntimeInner>, graph: &Graph<S>, head: RunHead) -> Result<()> {
     let run = head.run.clone();
     if head.status.is_finished() || shared.driver(&run).is_some() || shared.admission.is_waiting(&run) {
         return Ok(());

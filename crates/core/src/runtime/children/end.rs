@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::hold::let_go_on;
-use super::tell::{SendCondition, tell};
+use super::hold::unpause_child;
+use super::tell::{SendCondition, send_signal};
 use super::tries::{ChildBackoff, next, rarest};
 use crate::clock::Timestamp;
 use crate::engine::fold::fold;
@@ -67,7 +67,7 @@ pub(super) enum ChildStand {
 /// # Errors
 ///
 /// Returns store errors, and the errors of [`fold`].
-pub(super) async fn stand_of(shared: &RuntimeInner, child: &ChildRef) -> Result<ChildStand> {
+pub(super) async fn read_child_state(shared: &RuntimeInner, child: &ChildRef) -> Result<ChildStand> {
     let run = &child.run;
     let gone = || Ok(ChildStand::Ended(ChildEnd::Gone));
     match shared.store.head(run).await? {
@@ -90,7 +90,7 @@ pub(super) async fn stand_of(shared: &RuntimeInner, child: &ChildRef) -> Result<
 ///
 /// Returns the errors of [`stand_of`].
 pub(super) async fn end_of(shared: &RuntimeInner, child: &ChildRef) -> Result<Option<ChildEnd>> {
-    Ok(match stand_of(shared, child).await? {
+    Ok(match read_child_state(shared, child).await? {
         ChildStand::Active => None,
         ChildStand::Ended(end) => Some(end),
         ChildStand::OfCopy => Some(ChildEnd::Gone),
@@ -102,7 +102,10 @@ pub(super) async fn end_of(shared: &RuntimeInner, child: &ChildRef) -> Result<Op
 /// # Errors
 ///
 /// Returns the errors of [`ChildBackoff::failed`].
-pub(super) async fn look_at_end(shared: &RuntimeInner, child: &ChildRef) -> Result<Option<ChildEnd>> {
+pub(super) async fn read_end_with_retries(
+    shared: &RuntimeInner,
+    child: &ChildRef,
+) -> Result<Option<ChildEnd>> {
     let mut tries = ChildBackoff::of(shared, &child.run);
     loop {
         let looked = match end_of(shared, child).await {
@@ -146,7 +149,7 @@ pub(crate) async fn await_end(
                     // Rare and large, so boxed outside of each wait.
                     if let Some(parent) = was_paused
                         && let Err(error) =
-                            Box::pin(let_go_on(shared, child, SendCondition::Owned(parent))).await
+                            Box::pin(unpause_child(shared, child, SendCondition::Owned(parent))).await
                     {
                         tracing::debug!(%run, %error, "cannot unpause a child; will retry");
                     }
@@ -156,7 +159,7 @@ pub(crate) async fn await_end(
         }
         tokio::select! {
             biased;
-            ended = waiter.ended() => if let Some(end) = ended {
+            ended = waiter.wait_for_end() => if let Some(end) = ended {
                 return end;
             },
             () = shared.clock.sleep(pause) => pause = next(pause, shared),
@@ -207,14 +210,14 @@ pub(crate) async fn cancel(
     parent: SendCondition<'_>,
     reason: &str,
 ) {
-    if tell_to_stop(shared, child, parent, reason).await {
+    if record_cancel(shared, child, parent, reason).await {
         await_end(shared, child, None, None).await;
     }
 }
 
 /// Records a cancellation in the log of a child unless it has ended. Retries after a store error. Returns whether the child exists, so that the
 /// caller can wait for its end.
-pub(crate) async fn tell_to_stop(
+pub(crate) async fn record_cancel(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,
     parent: SendCondition<'_>,
@@ -254,18 +257,18 @@ pub(super) async fn cancel_once(
     parent: SendCondition<'_>,
     reason: &str,
 ) -> Result<()> {
-    tell(shared, child, parent, SignalKind::Cancel { reason: reason.to_owned() }).await
+    send_signal(shared, child, parent, SignalKind::Cancel { reason: reason.to_owned() }).await
 }
 
 /// Cancels the children that end with an activation after its last attempt, and waits for their ends, at most for the grace of a cancelled run.
 /// Returns `None` if there are none.
 pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Send + 'static> {
     // Most activations have no children and must not pay for this.
-    if scope.memos.is_empty() && scope.started.is_empty() {
+    if scope.memos.is_empty() && scope.started_children.is_empty() {
         return None;
     }
     let before = if scope.memos.is_empty() { Vec::new() } else { scope.memos.children() };
-    let open = scope.started.open_with(&before);
+    let open = scope.started_children.open_with(&before);
     if open.is_empty() {
         return None;
     }
@@ -296,7 +299,7 @@ pub(super) async fn close(
         let reason = Arc::clone(&reason);
         telling.spawn(async move {
             let _turn = turns.acquire().await;
-            tell_to_stop(&shared, &child, SendCondition::Owned(&parent), &reason).await.then_some(child)
+            record_cancel(&shared, &child, SendCondition::Owned(&parent), &reason).await.then_some(child)
         });
     }
     let mut ending = JoinSet::new();

@@ -40,19 +40,19 @@ pub enum ChildError {
 #[derive(Clone, Debug)]
 pub struct ChildFailure {
     failure: Failure,
-    causes: Option<Box<Cause>>,
+    causes: Option<Box<ChildCause>>,
 }
 
 /// A cause, with its own cause.
 #[derive(Clone, Debug)]
-struct Cause {
+struct ChildCause {
     text: String,
     next: Option<Box<Self>>,
 }
 
 impl ChildFailure {
     pub(crate) fn new(failure: Failure) -> Self {
-        let chain = |next, text: &String| Some(Box::new(Cause { text: text.clone(), next }));
+        let chain = |next, text: &String| Some(Box::new(ChildCause { text: text.clone(), next }));
         let causes = failure.causes.iter().rev().fold(None, chain);
         Self { failure, causes }
     }
@@ -75,13 +75,13 @@ impl StdError for ChildFailure {
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for ChildCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl StdError for Cause {
+impl StdError for ChildCause {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.next.as_deref().map(|cause| cause as _)
     }

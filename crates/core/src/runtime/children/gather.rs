@@ -78,7 +78,7 @@ impl<S: State, I: Iterator<Item = ChildSpec<S>>> ChildGather<S, I> {
     fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<ChildResults<S>> {
         let mut came = Vec::new();
         loop {
-            let noted = self.note_more(&mut came) | self.poll_notes(task, &mut came);
+            let noted = self.note_next(&mut came) | self.poll_notes(task, &mut came);
             let moved = self.poll_starts(task, &mut came) | self.poll_ends(task, &mut came);
             if !came.is_empty() || (self.going == 0 && !noted) {
                 return Poll::Ready(came);
@@ -90,7 +90,7 @@ impl<S: State, I: Iterator<Item = ChildSpec<S>>> ChildGather<S, I> {
     }
 
     /// Notes further children up to the maximum, unless notes are being recorded. Returns whether there were any.
-    fn note_more(&mut self, came: &mut ChildResults<S>) -> bool {
+    fn note_next(&mut self, came: &mut ChildResults<S>) -> bool {
         if self.noting.is_some() {
             return false;
         }
@@ -116,7 +116,7 @@ impl<S: State, I: Iterator<Item = ChildSpec<S>>> ChildGather<S, I> {
         }
         if !notes.is_empty() {
             let cx = self.cx.clone();
-            self.noting = Some(Box::pin(async move { cx.note_children(notes).await }));
+            self.noting = Some(Box::pin(async move { cx.record_children(notes).await }));
         }
         any
     }
@@ -151,7 +151,7 @@ impl<S: State, I: Iterator<Item = ChildSpec<S>>> ChildGather<S, I> {
         while let Poll::Ready(Some((index, started))) = self.starting.poll_next_unpin(task) {
             any = true;
             match started {
-                Ok(child) => drop(self.open.insert(child.told_name(), (index, child))),
+                Ok(child) => drop(self.open.insert(child.end_note_name(), (index, child))),
                 Err(error) => {
                     self.going -= 1;
                     came.push((index, Err(error.into())));
@@ -168,7 +168,7 @@ impl<S: State, I: Iterator<Item = ChildSpec<S>>> ChildGather<S, I> {
         let (cx, group) = (&self.cx, &self.group);
         let ends = self.ends.get_or_insert_with(|| {
             let (cx, group, enough) = (cx.clone(), group.clone(), self.enough);
-            Box::pin(async move { cx.ends(&group, enough).await })
+            Box::pin(async move { cx.wait_group_ends(&group, enough).await })
         });
         let Poll::Ready(ended) = ends.as_mut().poll(task) else { return false };
         self.ends = None;
@@ -177,7 +177,7 @@ impl<S: State, I: Iterator<Item = ChildSpec<S>>> ChildGather<S, I> {
                 for (name, end) in ended {
                     if let Some((index, child)) = self.open.remove(&name) {
                         self.going -= 1;
-                        came.push((index, child.hear(&end)));
+                        came.push((index, child.take_end(&end)));
                     }
                 }
             }

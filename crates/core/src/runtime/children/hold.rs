@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::tell::{SendCondition, tell};
+use super::tell::{SendCondition, send_signal};
 use super::tries::ChildBackoff;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
@@ -14,7 +14,7 @@ use crate::runtime::shared::RuntimeInner;
 
 /// Pauses a child with its parent, or ends that pause. Returns when the change is durable or unnecessary: the child has ended, was purged, is in
 /// that state already, or the parent has another owner. After a store error, retries with growing delays.
-pub(crate) async fn hold(shared: &Arc<RuntimeInner>, child: &ChildRef, parent: &RunScope, pause: bool) {
+pub(crate) async fn set_pause(shared: &Arc<RuntimeInner>, child: &ChildRef, parent: &RunScope, pause: bool) {
     let mut tries = ChildBackoff::of(shared, &child.run);
     while let Err(error) = hold_once(shared, child, SendCondition::Owned(parent), pause).await {
         if let Err(error) = tries.failed(error).await {
@@ -43,7 +43,7 @@ pub(super) async fn hold_once(
         false => SignalKind::Unpause,
     };
     use ErrorKind::{Fenced, NotFound, WrongStatus};
-    match tell(shared, child, parent, what).await {
+    match send_signal(shared, child, parent, what).await {
         Err(error) if matches!(error.kind(), WrongStatus | NotFound | Fenced) => Ok(()),
         told => told,
     }
@@ -54,7 +54,7 @@ pub(super) async fn hold_once(
 /// # Errors
 ///
 /// Returns store errors.
-pub(super) async fn let_go_on(
+pub(super) async fn unpause_child(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,
     parent: SendCondition<'_>,

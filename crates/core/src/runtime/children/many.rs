@@ -323,6 +323,6 @@ impl NodeContext {
     /// Returns an error if the run was left.
     pub(in crate::runtime) fn shared(&self) -> Result<Arc<RuntimeInner>> {
         let shared = self.host().runtime.upgrade().and_then(|host| host.downcast::<RuntimeInner>().ok());
-        shared.ok_or_else(|| self.left())
+        shared.ok_or_else(|| self.not_driven_error())
     }
 }

@@ -22,12 +22,14 @@ mod tries;
 
 use std::time::Duration;
 
-pub(crate) use end::{TOLD_AT_ONCE, await_end, await_in_time, closing, end_as, next_deadline, tell_to_stop};
+pub(crate) use end::{TOLD_AT_ONCE, await_end, await_in_time, closing, end_as, next_deadline, record_cancel};
 pub use error::{ChildError, ChildFailure};
-pub(crate) use hold::hold;
+pub(crate) use hold::set_pause;
 pub use many::ChildrenRequest;
-pub(crate) use notify::{look, look_after_rest, notify_parent, notify_parent_after_signal, wake};
-pub(crate) use orphan::{is_wanted, look_after_start};
+pub(crate) use notify::{
+    check_children_of_idle, notify_parent, notify_parent_after_signal, poll_children, wake,
+};
+pub(crate) use orphan::{check_parent_after_start, is_wanted};
 pub use request::{ChildHandle, ChildRequest, OnParentEnd, SpawnRequest};
 pub(crate) use starts::ChildStarts;
 pub(crate) use tell::SendCondition;

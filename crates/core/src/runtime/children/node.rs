@@ -83,7 +83,7 @@ impl<S: State> GraphBuilder<S> {
         R: GateResult + 'static,
     {
         self.child_with(name, graph, input, move |state, _cx, came: Result<C, ChildError>| match came {
-            Ok(child) => update(state, child).taken(),
+            Ok(child) => update(state, child).into_result(),
             Err(error) => Err(NodeError::new(error)),
         })
     }
@@ -136,7 +136,7 @@ where
         if let Err(ChildError::Refused(error)) = came {
             return Err(error.into());
         }
-        (self.update)(&mut state, &cx, came).taken()?;
+        (self.update)(&mut state, &cx, came).into_result()?;
         Ok(state.into())
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::end::{ChildStand, OVERDUE, cancel_once, end_of, next_deadline, stand_of};
-use super::hold::let_go_on;
+use super::end::{ChildStand, OVERDUE, cancel_once, end_of, next_deadline, read_child_state};
+use super::hold::unpause_child;
 use super::pause;
 use super::tell::SendCondition;
 use crate::clock::Timestamp;
@@ -14,11 +14,11 @@ use crate::engine::machine::Machine;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
 use crate::record::RunStatus;
-use crate::record::body::{Event, ReleaseRecord};
-use crate::record::child::{Child, ChildEnd, ParentBond};
+use crate::record::body::{RecordEvent, ReleaseRecord};
+use crate::record::child::{ActivationChild, ChildEnd, ParentBond};
 use crate::record::parent_link::{ChildRef, ParentLink, parent_link};
 use crate::record::pause::{ActivationNote, ChildPolls, StepRecord};
-use crate::runtime::fleet::hand_over::hand_over;
+use crate::runtime::fleet::hand_over::claim_after_write;
 use crate::runtime::requests::amend::{RunWriter, WriterRole, amend};
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
@@ -46,7 +46,7 @@ pub(crate) fn notify_parent(
 
 /// Checks the children of a run that just became idle. A process that saw a child end before the idle record was durable left the notification to
 /// the run's driver, which had stopped checking. Notifies the first ended child; the claimer of the run finds the others.
-pub(crate) fn look_after_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, children: Vec<ChildRef>) {
+pub(crate) fn check_children_of_idle(shared: &Arc<RuntimeInner>, parent: &RunKey, children: Vec<ChildRef>) {
     let (shared, parent) = (Arc::clone(shared), parent.clone());
     spawn(async move {
         for child in children {
@@ -80,13 +80,13 @@ pub(crate) fn notify_parent_after_signal(shared: &Arc<RuntimeInner>, tip: &RunWr
 
 /// Records the end of a child in the log of an idle parent, and lets any process claim the parent.
 async fn notify_at_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, child: &ChildRef) {
-    if let Err(error) = note_at_rest(shared, parent, child).await {
+    if let Err(error) = record_child_end(shared, parent, child).await {
         let run = &child.run;
         tracing::debug!(%run, %parent, %error, "could not notify the parent of a finished child; the parent will poll");
     }
 }
 
-async fn note_at_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, child: &ChildRef) -> Result<()> {
+async fn record_child_end(shared: &Arc<RuntimeInner>, parent: &RunKey, child: &ChildRef) -> Result<()> {
     let Some(head) = shared.store.head(parent).await? else { return Ok(()) };
     let rests = head.status == RunStatus::InProgress && head.owner.is_none() && head.wake_at.is_some();
     if !rests {
@@ -96,14 +96,14 @@ async fn note_at_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, child: &Child
     let Some(end) = end_of(shared, child).await? else { return Ok(()) };
     let noted = amend(shared, parent, WriterRole::Beside, |tip| {
         let machine = &tip.folded.machine;
-        if machine.looks().is_none() || tip.folded.last.owner.is_some() {
+        if machine.child_polls().is_none() || tip.folded.last.owner.is_some() {
             return Ok(Vec::new());
         }
-        let waits = |(key, known): &(ActivationKey, Child)| {
+        let waits = |(key, known): &(ActivationKey, ActivationChild)| {
             known.is_open() && machine.child_ref(parent, *key, known) == *child
         };
         let waiting: Vec<_> = machine.children().filter(waits).collect();
-        let events = waiting.iter().map(|(key, known)| told(machine, *key, known, &end));
+        let events = waiting.iter().map(|(key, known)| end_event(machine, *key, known, &end));
         let mut events = events.collect::<Result<Vec<_>>>()?;
         if !events.is_empty() {
             events.push(wake());
@@ -112,7 +112,7 @@ async fn note_at_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, child: &Child
     })
     .await?;
     if let Some(tip) = noted {
-        hand_over(shared, tip);
+        claim_after_write(shared, tip);
     }
     Ok(())
 }
@@ -123,10 +123,10 @@ async fn note_at_rest(shared: &Arc<RuntimeInner>, parent: &RunKey, child: &Child
 /// # Errors
 ///
 /// Returns store errors. [`ErrorKind::Conflict`] if another writer was first.
-pub(crate) async fn look(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Result<bool> {
+pub(crate) async fn poll_children(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Result<bool> {
     let now = shared.clock.now();
     let machine = &tip.folded.machine;
-    let Some(ChildPolls { count, timer }) = machine.looks() else { return Ok(false) };
+    let Some(ChildPolls { count, timer }) = machine.child_polls() else { return Ok(false) };
     if timer.is_some_and(|timer| timer <= now) || machine.cancel().is_some() {
         return Ok(false);
     }
@@ -134,10 +134,10 @@ pub(crate) async fn look(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Res
     let mut events = Vec::new();
     for (key, child) in &open {
         let named = machine.child_ref(&tip.log.run, *key, child);
-        match stand_of(shared, &named).await? {
+        match read_child_state(shared, &named).await? {
             // The node starts its own child.
             ChildStand::OfCopy => return Ok(false),
-            ChildStand::Ended(end) => events.push(told(machine, *key, child, &end)?),
+            ChildStand::Ended(end) => events.push(end_event(machine, *key, child, &end)?),
             // The end is reported like any other.
             ChildStand::Active if child.note.deadline.is_some_and(|deadline| deadline <= now) => {
                 match cancel_once(shared, &named, SendCondition::Always, OVERDUE).await {
@@ -147,7 +147,7 @@ pub(crate) async fn look(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Res
             }
             ChildStand::Active if machine.was_paused() => {
                 let at = SendCondition::At(&tip.log.run, tip.folded.last.head());
-                let_go_on(shared, &named, at).await?;
+                unpause_child(shared, &named, at).await?;
             }
             ChildStand::Active => {}
         }
@@ -165,19 +165,32 @@ pub(crate) async fn look(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Res
 }
 
 /// Returns the record of a child's end.
-fn told(machine: &Machine, (node, visit): ActivationKey, child: &Child, end: &ChildEnd) -> Result<Event> {
+fn end_event(
+    machine: &Machine,
+    (node, visit): ActivationKey,
+    child: &ActivationChild,
+    end: &ChildEnd,
+) -> Result<RecordEvent> {
     let what = ActivationNote::Result(end.to_raw()?);
-    let (node, name) = (machine.name(node).clone(), child.told_name());
-    Ok(Event::Step(StepRecord { node, visit, name, what, first: false }))
+    let (node, name) = (machine.name(node).clone(), child.end_note_name());
+    Ok(RecordEvent::Step(StepRecord { node, visit, name, what, first: false }))
 }
 
 /// Returns the record that lets any process claim an idle run.
-pub(crate) fn wake() -> Event {
+pub(crate) fn wake() -> RecordEvent {
     released("a child has ended", None, None)
 }
 
-fn released(reason: &str, wake: Option<Timestamp>, looks: Option<ChildPolls>) -> Event {
+fn released(reason: &str, wake: Option<Timestamp>, looks: Option<ChildPolls>) -> RecordEvent {
     let reason = reason.to_owned();
     let (begun, receivers) = (Vec::new(), Vec::new());
-    Event::Release(ReleaseRecord { reason, wake, receiving: false, begun, receivers, looks, orderly: false })
+    RecordEvent::Release(ReleaseRecord {
+        reason,
+        wake,
+        receiving: false,
+        begun,
+        receivers,
+        looks,
+        orderly: false,
+    })
 }

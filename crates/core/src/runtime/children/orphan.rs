@@ -9,7 +9,7 @@ use super::hold::hold_once;
 use super::tell::SendCondition;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
-use crate::past::family::{Parent, parent_of};
+use crate::past::family::{ParentRelation, parent_of};
 use crate::record::RunFacts;
 use crate::record::child::ParentBond;
 use crate::record::parent_link::{ChildRef, ParentLink, parent_link};
@@ -41,7 +41,7 @@ pub(crate) async fn is_wanted(shared: &Arc<RuntimeInner>, run: &RunKey, facts: &
 
 /// Checks a child that this process started and whose parent this process does not drive. The parent may have ended, or continued without the
 /// child. The check repeats until the parent's log shows that the child is known or not wanted.
-pub(crate) fn look_after_start(shared: &Arc<RuntimeInner>, run: &RunKey, link: ParentLink) {
+pub(crate) fn check_parent_after_start(shared: &Arc<RuntimeInner>, run: &RunKey, link: ParentLink) {
     if link.bond != ParentBond::Cancel {
         return;
     }
@@ -49,7 +49,7 @@ pub(crate) fn look_after_start(shared: &Arc<RuntimeInner>, run: &RunKey, link: P
     spawn(async move {
         let mut pause = shared.limits.poll;
         loop {
-            match look_once(&shared, &run, &link).await {
+            match check_parent(&shared, &run, &link).await {
                 Ok(ParentState::No { decided: false }) => {}
                 Ok(_) => return,
                 Err(error) => {
@@ -62,7 +62,7 @@ pub(crate) fn look_after_start(shared: &Arc<RuntimeInner>, run: &RunKey, link: P
     });
 }
 
-async fn look_once(shared: &Arc<RuntimeInner>, run: &RunKey, link: &ParentLink) -> Result<ParentState> {
+async fn check_parent(shared: &Arc<RuntimeInner>, run: &RunKey, link: &ParentLink) -> Result<ParentState> {
     let is_there = shared.store.head(run).await?.is_some();
     cancel_orphan(shared, run, link, is_there).await
 }
@@ -77,20 +77,20 @@ async fn cancel_orphan(
 ) -> Result<ParentState> {
     let child = ChildRef::of(run, link);
     let reason = match parent_of(&*shared.store, run, link).await? {
-        Parent::Waits { began, paused } => {
+        ParentRelation::Waits { began, paused } => {
             if paused && !began {
                 // The parent may have become idle before the run existed, so the pause may have missed it.
                 hold_once(shared, &child, SendCondition::Always, true).await?;
             }
             return Ok(ParentState::No { decided: began });
         }
-        Parent::Unknown | Parent::Told => return Ok(ParentState::No { decided: true }),
+        ParentRelation::Unknown | ParentRelation::Told => return Ok(ParentState::No { decided: true }),
         // The process that starts the run checks the parent, too.
         _ if !is_there => return Ok(ParentState::No { decided: true }),
-        Parent::Gone => format!("its parent {} was purged", link.parent),
-        Parent::Completed => format!("its parent {} is completed", link.parent),
-        Parent::Cancelled => format!("its parent {} was cancelled", link.parent),
-        Parent::WentOn => format!("its parent {} no longer waits for this run", link.parent),
+        ParentRelation::Gone => format!("its parent {} was purged", link.parent),
+        ParentRelation::Completed => format!("its parent {} is completed", link.parent),
+        ParentRelation::Cancelled => format!("its parent {} was cancelled", link.parent),
+        ParentRelation::WentOn => format!("its parent {} no longer waits for this run", link.parent),
     };
     match cancel_once(shared, &child, SendCondition::Always, &reason).await {
         Ok(()) => Ok(ParentState::Told),

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::{RunId, RunKey};
 use crate::node::{EndWaiter, NodeContext};
-use crate::record::child::{Child, ChildEnd, ParentBond};
+use crate::record::child::{ActivationChild, ChildEnd, ParentBond};
 use crate::record::parent_link::ChildRef;
 use crate::state::{Channels, State};
 
@@ -173,7 +173,7 @@ impl<S: State> fmt::Debug for SpawnRequest<S> {
 pub struct ChildHandle<S: State> {
     pub(super) cx: NodeContext,
     pub(super) graph: Graph<S>,
-    pub(super) child: Child,
+    pub(super) child: ActivationChild,
     /// The child's identity in its parent's log.
     pub(super) named: ChildRef,
     /// A wait for the child's end, registered before its start in this process.
@@ -212,13 +212,13 @@ impl<S: State> ChildHandle<S> {
     }
 
     /// Returns the name of the wait for the child's end.
-    pub(super) fn told_name(&self) -> String {
-        self.child.told_name()
+    pub(super) fn end_note_name(&self) -> String {
+        self.child.end_note_name()
     }
 
     /// Converts the child's end into its result.
-    pub(super) fn hear(&self, end: &Arc<RawValue>) -> Result<S, ChildError> {
-        self.cx.heard(&self.child, end);
+    pub(super) fn take_end(&self, end: &Arc<RawValue>) -> Result<S, ChildError> {
+        self.cx.mark_end_known(&self.child, end);
         self.read(end)
     }
 

@@ -31,7 +31,7 @@ pub(crate) enum SendCondition<'a> {
 /// # Errors
 ///
 /// [`ErrorKind::NotFound`] if there is no such child, [`ErrorKind::Fenced`] if the parent's state changed. Also the errors of a signal.
-pub(super) async fn tell(
+pub(super) async fn send_signal(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,
     parent: SendCondition<'_>,
@@ -71,15 +71,15 @@ impl WritePrecondition for IsOurs<'_> {
 
 /// Checks that this process still owns a run as it did at the claim: the log says so, and no claimer could have claimed the run meanwhile.
 async fn check_owner(shared: &RuntimeInner, run: &RunScope) -> Result<()> {
-    let (term, _) = shared.heartbeat.present()?;
-    let gaps = shared.heartbeat.sure(term).await?;
+    let (term, _) = shared.heartbeat.check_alive()?;
+    let gaps = shared.heartbeat.wait_until_certain(term).await?;
     let head = shared.store.head(&run.key).await?;
     if head.is_none_or(|head| (head.epoch, head.owner) != (run.epoch, Some(shared.executor))) {
         let message =
             "another process has claimed the run; that process manages the children of its activations";
         return Err(Error::new(ErrorKind::Fenced, message).with_run(&run.key));
     }
-    if shared.heartbeat.certain(term) != Some(gaps) {
+    if shared.heartbeat.late_count_if_certain(term) != Some(gaps) {
         let message = "this process was suspended while it checked the owner of the run; retry";
         return Err(Error::new(ErrorKind::Unavailable, message).with_run(&run.key));
     }

@@ -10,7 +10,7 @@ use tracing::{Instrument as _, Span};
 
 use super::Committer;
 use super::queue::{AppendQueue, PendingAppend};
-use super::sending::gone;
+use super::sending::lost_task_error;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::HeadRef;
 use crate::panics::panic_text;
@@ -50,21 +50,21 @@ impl CommitLane {
     }
 
     /// Returns whether this process may count as dead. In that state it sends no append as an owner.
-    fn is_in_doubt(&self, term: Option<u64>) -> bool {
-        term.is_some_and(|term| self.committer.0.heartbeat.certain(term).is_none())
+    fn may_be_dead(&self, term: Option<u64>) -> bool {
+        term.is_some_and(|term| self.committer.0.heartbeat.late_count_if_certain(term).is_none())
     }
 
     /// Sends one append, and ends. A refused, indeterminate or held append goes the usual way.
-    pub(super) async fn alone(self, append: RunAppend, term: Option<u64>) -> Result<HeadRef> {
+    pub(super) async fn send_alone(self, append: RunAppend, term: Option<u64>) -> Result<HeadRef> {
         let origin = spans::origin();
-        let sent = match self.is_in_doubt(term) {
+        let sent = match self.may_be_dead(term) {
             true => None,
             false => Some(self.send(vec![append.clone()], std::iter::once(&origin)).await),
         };
         let (results, counted) = sent.map_or((None, 1), |(results, counted)| (Some(results), counted));
         let opens = self.lock().answered_alone(counted);
         self.begin_lane_if(opens);
-        let result = results.and_then(|results| each(results, std::iter::once(&append)).pop());
+        let result = results.and_then(|results| split_results(results, std::iter::once(&append)).pop());
         if let Some(Ok(head)) = result {
             return Ok(head);
         }
@@ -74,7 +74,7 @@ impl CommitLane {
             None => self.committer.enqueue(submission),
         }
         drop(self);
-        answer.await.unwrap_or_else(|_| Err(gone()))
+        answer.await.unwrap_or_else(|_| Err(lost_task_error()))
     }
 
     /// Sends batches until no append waits.
@@ -97,8 +97,8 @@ impl CommitLane {
             let appends = batch.iter().map(|submission| submission.append.clone()).collect();
             let (results, counted) =
                 self.send(appends, batch.iter().map(|submission| &submission.origin)).await;
-            self.lock().answered(counted);
-            let results = each(results, batch.iter().map(|submission| &submission.append));
+            self.lock().count_answered(counted);
+            let results = split_results(results, batch.iter().map(|submission| &submission.append));
             for (submission, result) in batch.into_iter().zip(results) {
                 self.committer.answer(submission, result);
             }
@@ -107,13 +107,13 @@ impl CommitLane {
 
     /// Holds back the appends of owners while this process may count as dead.
     fn hold_back(&self, mut batch: Vec<PendingAppend>) -> Vec<PendingAppend> {
-        let held: Vec<_> = batch.extract_if(.., |submission| self.is_in_doubt(submission.term)).collect();
+        let held: Vec<_> = batch.extract_if(.., |submission| self.may_be_dead(submission.term)).collect();
         // With nothing to send, the lane takes the next batch.
         self.lock().hold_back(held.len(), batch.is_empty());
         for submission in held {
             let committer = self.committer.clone();
             spawn(async move {
-                match committer.0.heartbeat.sure(submission.term.unwrap_or_default()).await {
+                match committer.0.heartbeat.wait_until_certain(submission.term.unwrap_or_default()).await {
                     Ok(_) => committer.enqueue(submission),
                     Err(error) if submission.in_doubt => {
                         let message = "the reply to an append was lost and the append cannot be repeated, so its outcome is unknown; read \
@@ -180,7 +180,7 @@ impl CommitLane {
 }
 
 /// Returns the result of each run of a batch.
-fn each<'a>(
+fn split_results<'a>(
     results: Result<Vec<Result<HeadRef>>>,
     batch: impl ExactSizeIterator<Item = &'a RunAppend>,
 ) -> Vec<Result<HeadRef>> {

@@ -46,9 +46,9 @@ impl RetryBudget {
 
 /// Sends appends to one store. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Committer(Arc<Parts>);
+pub(crate) struct Committer(Arc<CommitterInner>);
 
-struct Parts {
+struct CommitterInner {
     store: Arc<dyn CheckpointStore>,
     clock: Arc<dyn Clock>,
     heartbeat: Arc<HeartbeatMonitor>,
@@ -66,7 +66,7 @@ impl Committer {
         budget: RetryBudget,
     ) -> Self {
         let (queues, meter) = (Mutex::default(), CommitterMeter::new());
-        Self(Arc::new(Parts { store, clock, heartbeat, budget, queues, meter }))
+        Self(Arc::new(CommitterInner { store, clock, heartbeat, budget, queues, meter }))
     }
 
     /// Submits the records of one run. The answer arrives when they are durable, refused, or the retries are used up.
@@ -77,11 +77,11 @@ impl Committer {
         self.0.meter.queued();
         if lane.opens_alone() {
             self.0.meter.batched(1);
-            return AppendHandle::here(lane.alone(append, term));
+            return AppendHandle::inline(lane.send_alone(append, term));
         }
         let (submission, answer) = PendingAppend::new(append, term, spans::origin());
         lane.enqueue(submission);
-        AppendHandle::there(answer)
+        AppendHandle::submitted(answer)
     }
 
     /// Appends the records of one run, as [`begin`](Self::begin), and waits for the result.

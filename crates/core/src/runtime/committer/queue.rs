@@ -67,11 +67,11 @@ impl AppendQueue {
     /// Appends a submission. Returns whether a lane must take it.
     pub(super) fn push(&mut self, submission: PendingAppend) -> bool {
         self.waiting.push_back(submission);
-        self.opens()
+        self.open_lane()
     }
 
     /// Returns whether the waiting appends leave next to the pending ones. If so, a lane must take them.
-    fn opens(&mut self) -> bool {
+    fn open_lane(&mut self) -> bool {
         let enough = self.waiting.len() * self.lanes >= self.sent;
         let opens = enough && !self.taking && self.lanes < LANES;
         if opens {
@@ -132,7 +132,7 @@ impl AppendQueue {
             self.lanes -= 1;
             return (batch, false);
         }
-        let opens = full && self.opens();
+        let opens = full && self.open_lane();
         (batch, opens)
     }
 
@@ -143,7 +143,7 @@ impl AppendQueue {
     }
 
     /// Records an answered batch. Its lane takes the next one.
-    pub(super) fn answered(&mut self, counted: usize) {
+    pub(super) fn count_answered(&mut self, counted: usize) {
         self.sent -= counted;
         self.taking = true;
     }
@@ -152,13 +152,13 @@ impl AppendQueue {
     pub(super) fn answered_alone(&mut self, counted: usize) -> bool {
         self.sent -= counted;
         self.lanes -= 1;
-        !self.waiting.is_empty() && self.opens()
+        !self.waiting.is_empty() && self.open_lane()
     }
 
     /// Stops counting a slow batch as pending, so that others can leave. Returns whether a lane must take them.
     pub(super) fn count_out(&mut self, slow: usize) -> bool {
         self.sent -= slow;
-        !self.waiting.is_empty() && self.opens()
+        !self.waiting.is_empty() && self.open_lane()
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
         let (batch, opens) = queue.take();
         assert_eq!((batch.len(), opens), (1, false));
         assert!(!queue.answered_alone(1), "nothing waits");
-        queue.answered(1);
+        queue.count_answered(1);
         assert!(queue.take().0.is_empty());
         assert!(queue.opens_alone(), "both lanes have ended");
     }
@@ -223,7 +223,7 @@ mod tests {
         let mut queue = AppendQueue::default();
         assert!(queue.push(submission("a")) && !queue.push(submission("b")) && !queue.opens_alone());
         assert_eq!(queue.take().0.len(), 2);
-        queue.answered(2);
+        queue.count_answered(2);
         assert!(queue.has_crowd() && !queue.opens_alone(), "those who were told come along");
         assert!(!queue.push(submission("c")));
     }

@@ -25,11 +25,11 @@ enum AppendPath {
 }
 
 impl AppendHandle {
-    pub(super) fn here(append: impl Future<Output = Result<HeadRef>> + Send + 'static) -> Self {
+    pub(super) fn inline(append: impl Future<Output = Result<HeadRef>> + Send + 'static) -> Self {
         Self(AppendPath::Here(Box::pin(append)))
     }
 
-    pub(super) fn there(answer: oneshot::Receiver<Result<HeadRef>>) -> Self {
+    pub(super) fn submitted(answer: oneshot::Receiver<Result<HeadRef>>) -> Self {
         Self(AppendPath::There(answer))
     }
 
@@ -38,7 +38,7 @@ impl AppendHandle {
         let AppendPath::There(answer) = &mut self.0 else { return None };
         let answer = match answer.try_recv() {
             Err(oneshot::error::TryRecvError::Empty) => return None,
-            Err(oneshot::error::TryRecvError::Closed) => Err(gone()),
+            Err(oneshot::error::TryRecvError::Closed) => Err(lost_task_error()),
             Ok(answer) => answer,
         };
         self.0 = AppendPath::Over;
@@ -64,7 +64,7 @@ impl AppendHandle {
         let answer = match &mut self.0 {
             AppendPath::Here(append) => append.as_mut().poll(cx),
             AppendPath::There(answer) => {
-                Pin::new(answer).poll(cx).map(|answer| answer.unwrap_or_else(|_| Err(gone())))
+                Pin::new(answer).poll(cx).map(|answer| answer.unwrap_or_else(|_| Err(lost_task_error())))
             }
             AppendPath::Over => Poll::Pending,
         };
@@ -75,7 +75,7 @@ impl AppendHandle {
     }
 
     /// Detaches the append into a task, because the waiter is about to do other work.
-    pub(crate) fn leave(&mut self) {
+    pub(crate) fn detach(&mut self) {
         self.0 = match std::mem::replace(&mut self.0, AppendPath::Over) {
             AppendPath::Here(append) => {
                 let (reply, answer) = oneshot::channel();
@@ -98,6 +98,6 @@ impl Drop for AppendHandle {
 }
 
 /// Returns the error for an append task that ended without an answer, as when tokio's runtime ends.
-pub(super) fn gone() -> Error {
+pub(super) fn lost_task_error() -> Error {
     Error::new(ErrorKind::Indeterminate, "the append was dropped before its reply; resume the run")
 }

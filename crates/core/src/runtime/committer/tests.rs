@@ -86,7 +86,7 @@ async fn task_finishes_append_of_busy_caller() {
     let world = World::new();
     let mut sending = world.committer.begin(first("a"), None);
     assert!(sending.try_here().is_none());
-    sending.leave();
+    sending.detach();
     world.gate.add_permits(1);
     assert!(world.has("a").await, "nothing of the caller was polled");
     assert!(sending.answer().await.is_ok());
@@ -127,11 +127,11 @@ async fn overtaken(cut: Option<u64>) -> Result<HeadRef> {
     let mut log = Log::new(RunId::new("a").unwrap());
     let start = log.next(1);
     assert!(world.committer.begin(start.clone(), None).answer().await.is_ok());
-    log.took(&start);
+    log.note_append(&start);
     let append = log.next(1);
     world.store.plan(1, Fault::After);
     let mut later = log.clone();
-    later.took(&append);
+    later.note_append(&append);
     let store = Arc::clone(&world.store);
     world.store.before(2, async move {
         later.write(store.inner(), 1).await;

@@ -42,7 +42,7 @@ impl<S: State> RunDriver<S> {
     /// # Errors
     ///
     /// Returns the failure itself if checkpoints are held back without a bound: the log then lacks the data for a rebuild.
-    pub(super) async fn mend(&mut self, failed: FailedApply) -> Result<()> {
+    pub(super) async fn rebuild_state(&mut self, failed: FailedApply) -> Result<()> {
         let FailedApply { key, origin, failure, took } = failed;
         if !self.journal.keeps_ends() {
             let message = format!(
@@ -57,7 +57,7 @@ impl<S: State> RunDriver<S> {
         }
         self.rebase().await?;
         if origin.leads_to(&self.machine, key) {
-            self.line.remove_ready(key);
+            self.ready_queue.remove_ready(key);
             self.apply_fact(PendingEvent {
                 key,
                 what: PendingEventKind::Ended { result: Err(failure), took },
@@ -91,21 +91,22 @@ impl<S: State> RunDriver<S> {
             let state = Arc::make_mut(&mut self.state);
             catch_unwind(AssertUnwindSafe(|| update.apply(state, &mut writer)))
                 .map_err(|panic| caught("a reducer of the state", &*panic))?
-                .map_err(|error| Failure::of(FailureKind::Update, &error))?;
+                .map_err(|error| Failure::from_error(FailureKind::Update, &error))?;
         }
         let (patch, touched) = writer.close();
-        let letters = update.sent().iter().map(|letter| letter.payload.get().len() + letter.topic.len());
-        let sent = letters.sum::<usize>() + update.noted().map_or(0, NodeNotes::bytes);
+        let letters =
+            update.sent_messages().iter().map(|letter| letter.payload.get().len() + letter.topic.len());
+        let sent = letters.sum::<usize>() + update.node_notes().map_or(0, NodeNotes::bytes);
         self.check_size(&touched, update.output(), sent)?;
         let name = &self.plan.node(index).name;
         let replans = self.machine.replan_counts();
         let cx = RouteContext::new(name, key.1, update.output())
             .with_replans(&replans)
-            .with_left(self.machine.node(key.0).left, update.leaves());
+            .with_left(self.machine.node(key.0).left, update.ends_conversation());
         let (graph, state) = (&self.graph, &self.state);
         let fired = catch_unwind(AssertUnwindSafe(|| graph.fires(index, state, &cx)))
             .map_err(|panic| caught("a route or a condition", &*panic))?
-            .map_err(|error| Failure::of(FailureKind::Route, &error))?;
+            .map_err(|error| Failure::from_error(FailureKind::Route, &error))?;
         let overwritten = touched.iter().filter(|touch| touch.write == Write::Overwritten);
         let overwrites = if alone {
             Vec::new()

@@ -14,10 +14,10 @@ pub(super) type AnswererResult = (Id, (String, Option<(Answer, String)>));
 
 /// The questions that the answerer is working on, and its pending answers. Absent until the first question.
 #[derive(Default)]
-pub(super) struct AnswererTasks(Option<Box<Work>>);
+pub(super) struct AnswererTasks(Option<Box<AnswererWork>>);
 
 #[derive(Default)]
-struct Work {
+struct AnswererWork {
     /// Each question with the abort handle of its task.
     posed: HashMap<String, AbortHandle>,
     answering: JoinSet<(String, Option<(Answer, String)>)>,
@@ -29,7 +29,7 @@ impl AnswererTasks {
         if open.is_empty() && self.0.is_none() {
             return;
         }
-        let Work { posed, answering } = &mut **self.0.get_or_insert_default();
+        let AnswererWork { posed, answering } = &mut **self.0.get_or_insert_default();
         posed.retain(|id, task| {
             let stays = open.iter().any(|question| question.id == *id);
             if !stays {
@@ -75,7 +75,7 @@ impl AnswererTasks {
     }
 
     /// Allows the question to be posed again in the next turn.
-    pub(super) fn forget(&mut self, question: &str) {
+    pub(super) fn allow_again(&mut self, question: &str) {
         if let Some(work) = &mut self.0 {
             work.posed.remove(question);
         }

@@ -12,7 +12,7 @@ use crate::graph::node_set::NodeIx;
 use crate::graph::{Effect, NodeCheckpoint};
 use crate::id::{Epoch, ExecutorId, RunKey};
 use crate::node::Ownership;
-use crate::record::body::{Event, Intent};
+use crate::record::body::{Intent, RecordEvent};
 use crate::runtime::fleet::heartbeat::HeartbeatMonitor;
 use crate::runtime::shared::RuntimeInner;
 use crate::state::State;
@@ -45,7 +45,7 @@ struct RunOwnership {
 
 impl Ownership for RunOwnership {
     fn is_certain(&self) -> bool {
-        self.heartbeat.certain(self.term) == Some(self.gaps.load(Ordering::Relaxed))
+        self.heartbeat.late_count_if_certain(self.term) == Some(self.gaps.load(Ordering::Relaxed))
     }
 
     fn confirm(self: Arc<Self>) -> Pin<Box<dyn Future<Output = bool> + Send>> {
@@ -53,7 +53,7 @@ impl Ownership for RunOwnership {
             let mut pause = FIRST_PAUSE;
             loop {
                 // The driver also learns of the loss, and drops the attempt.
-                let Ok(gaps) = self.heartbeat.sure(self.term).await else { return false };
+                let Ok(gaps) = self.heartbeat.wait_until_certain(self.term).await else { return false };
                 let Some(shared) = self.shared.upgrade() else { return false };
                 let Some((epoch, owner)) = self.owner else {
                     self.gaps.store(gaps, Ordering::Relaxed);
@@ -100,12 +100,12 @@ impl<S: State> RunDriver<S> {
             {
                 let name = self.plan.node(NodeIx::new(key.0)).name.clone();
                 let intent = Intent { node: name.clone(), visit: key.1 };
-                self.note(&Event::Intent(intent), Some((name, key.1)), false)?;
+                self.write_event(&RecordEvent::Intent(intent), Some((name, key.1)), false)?;
             }
             _ => {}
         }
         let Some(seq) = self.journal.on_its_way() else { return Ok(BarrierState::Open) };
-        self.line.hold_back(seq, key);
+        self.ready_queue.hold_back(seq, key);
         Ok(BarrierState::Waits)
     }
 
@@ -129,12 +129,12 @@ impl<S: State> RunDriver<S> {
         let (mut tries, mut pause) = (LOOKS, FIRST_PAUSE);
         loop {
             let term = self.registration.term;
-            let gaps = match self.shared.heartbeat.certain(term) {
+            let gaps = match self.shared.heartbeat.late_count_if_certain(term) {
                 Some(gaps) => gaps,
                 None => self
                     .shared
                     .heartbeat
-                    .sure(term)
+                    .wait_until_certain(term)
                     .await
                     .map_err(|error| error.with_run(self.journal.run()))?,
             };

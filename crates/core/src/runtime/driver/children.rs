@@ -16,12 +16,12 @@ use crate::engine::frontier::ActivationKey;
 use crate::error::Result;
 use crate::id::RunKey;
 use crate::node::{ChildWait, EndWaiter, RunScope};
-use crate::record::child::Child;
+use crate::record::child::ActivationChild;
 use crate::record::codec::to_raw;
 use crate::record::parent_link::{ChildRef, ParentLink};
 use crate::record::pause::{ActivationNote, ChildPolls};
 use crate::runtime::children::{
-    FIRST_LOOK, SendCondition, TOLD_AT_ONCE, await_end, await_in_time, end_as, next_deadline, tell_to_stop,
+    FIRST_LOOK, SendCondition, TOLD_AT_ONCE, await_end, await_in_time, end_as, next_deadline, record_cancel,
 };
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::caught;
@@ -114,7 +114,7 @@ impl ChildTasks {
                 let _turn = turns.acquire().await;
                 let run = child.run.clone();
                 let told =
-                    Box::pin(async { tell_to_stop(&shared, &child, SendCondition::Always, &reason).await });
+                    Box::pin(async { record_cancel(&shared, &child, SendCondition::Always, &reason).await });
                 // A panic of the store is logged. A process that polls the idle child cancels it then.
                 let is_told = caught(&run, told).await.unwrap_or(false);
                 ChildEvent::Told(is_told.then_some(child))
@@ -123,7 +123,7 @@ impl ChildTasks {
     }
 
     /// Handles a sent cancellation, and waits for the child's end.
-    fn told(&mut self, shared: &Arc<RuntimeInner>, child: Option<ChildRef>) {
+    fn record_cancel_sent(&mut self, shared: &Arc<RuntimeInner>, child: Option<ChildRef>) {
         self.telling -= 1;
         if let Some(child) = child {
             self.stopping += 1;
@@ -186,11 +186,11 @@ impl<S: State> RunDriver<S> {
         let ChildWait { began, child, deadline, since } = wait;
         let memos = self.machine.in_flight().get(&key).map(|activation| &activation.memos);
         if let Some(began) = began.filter(|began| !memos.is_some_and(|memos| memos.contains_key(began))) {
-            self.note_step(key, &began, ActivationNote::Result(to_raw(&true)?.into()), false)?;
+            self.write_note(key, &began, ActivationNote::Result(to_raw(&true)?.into()), false)?;
         }
         if !is_told {
             let terms = (deadline, self.machine.was_paused().then(|| Arc::clone(&self.scope)));
-            self.waiters.children().watch(&self.shared, key, name, child, terms, since);
+            self.waits.children().watch(&self.shared, key, name, child, terms, since);
         }
         Ok(())
     }
@@ -199,27 +199,27 @@ impl<S: State> RunDriver<S> {
     pub(super) fn absorb_child_event(&mut self, event: ChildEvent) -> Result<()> {
         match event {
             ChildEvent::Told(child) => {
-                self.waiters.children().told(&self.shared, child);
+                self.waits.children().record_cancel_sent(&self.shared, child);
                 Ok(())
             }
             ChildEvent::Stopped => {
-                self.waiters.children().stopping -= 1;
+                self.waits.children().stopping -= 1;
                 Ok(())
             }
             ChildEvent::Held(child) => {
-                self.waiters.children().holds.done(&child);
+                self.waits.children().holds.done(&child);
                 Ok(())
             }
             ChildEvent::End(key, name, end) => {
-                let children = self.waiters.children();
+                let children = self.waits.children();
                 children.watched.remove(&(key, name.clone()));
                 children.idle = None;
                 let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
                 // The log of a failed run gets no more notes: the retry reads the child again.
                 if !activation.memos.contains_key(&name) && !self.machine.status().is_finished() {
-                    self.note_step(key, &name, ActivationNote::Result(end), false)?;
+                    self.write_note(key, &name, ActivationNote::Result(end), false)?;
                 }
-                self.waiters.told(key, &name);
+                self.waits.mark_end_noted(key, &name);
                 Ok(())
             }
         }
@@ -237,9 +237,9 @@ impl<S: State> RunDriver<S> {
 
     /// Lists the children that end with the run and whose start no durable record confirms, with their parent links. If another process owns the
     /// run by now, it may not know them.
-    pub(crate) fn children_in_doubt(&self) -> Vec<(RunKey, ParentLink)> {
+    pub(crate) fn unconfirmed_children(&self) -> Vec<(RunKey, ParentLink)> {
         let parent = self.journal.run();
-        let is_doubted = |key: ActivationKey, child: &Child| {
+        let is_doubted = |key: ActivationKey, child: &ActivationChild| {
             child.ends_with_parent() && !(child.began && self.journal.is_noted(key, &child.began_name()))
         };
         let doubted = self.machine.all_children().filter(|(key, child)| is_doubted(*key, child));
@@ -260,14 +260,14 @@ impl<S: State> RunDriver<S> {
             .filter(|(_, child)| child.ends_with_parent())
             .map(|(key, child)| self.machine.child_ref(run, key, &child))
             .collect();
-        open.into_iter().for_each(|child| self.waiters.children().stop(&self.shared, child, reason));
+        open.into_iter().for_each(|child| self.waits.children().stop(&self.shared, child, reason));
         let now = self.shared.clock.monotonic();
-        self.waiters.known_children().map_or(StopProgress::Done, |children| children.stop_progress(now))
+        self.waits.known_children().map_or(StopProgress::Done, |children| children.stop_progress(now))
     }
 
     /// Lists the children that the idle run waits for.
     pub(crate) fn awaited_at_rest(&self) -> Vec<ChildRef> {
-        if self.machine.looks().is_none() {
+        if self.machine.child_polls().is_none() {
             return Vec::new();
         }
         let run = self.journal.run();
@@ -280,17 +280,17 @@ impl<S: State> RunDriver<S> {
         let (timer, clock) = (self.next_time(), &self.shared.clock);
         let most = self.shared.limits.release_after;
         let (now, wall) = (clock.monotonic(), clock.now());
-        let since = *self.waiters.children().idle.get_or_insert(now);
+        let since = *self.waits.children().idle.get_or_insert(now);
         let is_near = timer.is_some_and(|at| at.since(wall) <= most);
         if !self.shared.is_closing() && (is_near || now.saturating_sub(since) < most) {
             return Ok(false);
         }
-        self.release_until_look("it waits for its children")?;
+        self.release_until_poll("it waits for its children")?;
         Ok(true)
     }
 
     /// Releases a run that waits for children until the first poll, or until an earlier timer.
-    pub(super) fn release_until_look(&mut self, reason: &str) -> Result<()> {
+    pub(super) fn release_until_poll(&mut self, reason: &str) -> Result<()> {
         let (timer, now) = (self.next_time(), self.shared.clock.now());
         let times = [timer, next_deadline(&self.machine, now)];
         let wake = times.into_iter().flatten().fold(now.plus(FIRST_LOOK), Timestamp::min);

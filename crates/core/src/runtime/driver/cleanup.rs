@@ -32,7 +32,7 @@ impl<S: State> RunDriver<S> {
     /// all of its attempts clean up.
     pub(super) fn begin_cleanup(&mut self) -> bool {
         let machine = &self.machine;
-        self.is_cleaning_up() && self.line.abort_before_cleanup(|key| machine.requires_cleanup_of(key))
+        self.is_cleaning_up() && self.ready_queue.abort_before_cleanup(|key| machine.requires_cleanup_of(key))
     }
 
     /// Notes which activations need a cleanup, before the run becomes idle: a process without the graph may cancel it then.
@@ -42,14 +42,15 @@ impl<S: State> RunDriver<S> {
         }
         let is_new = |key: &ActivationKey| {
             let is_noted = |activation: &Activation| activation.memos.require_cleanup();
-            let is_needed = self.line.running(*key).is_none_or(|running| running.scope().cleanup.is_needed());
+            let is_needed =
+                self.ready_queue.running(*key).is_none_or(|running| running.scope().cleanup.is_needed());
             is_needed
                 && self.machine.requires_cleanup_of(*key)
                 && !self.machine.in_flight().get(key).is_some_and(is_noted)
         };
         let keys: Vec<_> = self.machine.in_flight().keys().copied().filter(is_new).collect();
         for key in keys {
-            self.note_step(key, CLEANUP, ActivationNote::Result(to_raw(&true)?.into()), false)?;
+            self.write_note(key, CLEANUP, ActivationNote::Result(to_raw(&true)?.into()), false)?;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::past::Verdict;
 use crate::record::Failure;
-use crate::record::body::{AttemptFailed, Event};
+use crate::record::body::{AttemptFailed, RecordEvent};
 use crate::record::letter::OutboxRecord;
 use crate::runtime::attempt::{AttemptEnd, EndedAttempt};
 use crate::runtime::event::Event as RunEventKind;
@@ -26,19 +26,22 @@ impl<S: State> RunDriver<S> {
     /// Handles the end of an attempt up to the first wait. [`settle_end`](Self::settle_end) does the rest.
     ///
     /// Not one function that waits: the end would then be part of the idle driver's future, which is as large as the largest future that it awaits.
-    pub(super) fn ended(&mut self, (by, end, took): EndedAttempt<S>) -> Result<Option<Box<EndWithin<S>>>> {
+    pub(super) fn handle_end(
+        &mut self,
+        (by, end, took): EndedAttempt<S>,
+    ) -> Result<Option<Box<EndWithin<S>>>> {
         let key = by.activation;
         if matches!(end, AttemptEnd::Failed { .. }) {
             // Handle the attempt's commands before its end, and before the commands of a further attempt.
             self.take_commands()?;
         }
-        let running = self.line.remove_running(key);
-        self.waiters.forget(key);
+        let running = self.ready_queue.remove_running(key);
+        self.waits.forget_activation(key);
         let (mut handed_in, mut gave_way, mut not_begun) = (None, false, false);
         let told = match &running {
             Some(running) if running.is_broken() => {
                 // The attempt ended just before it was broken off. None of its work was written.
-                self.line.push_again(key);
+                self.ready_queue.push_again(key);
                 return Ok(None);
             }
             Some(running) => {
@@ -47,10 +50,10 @@ impl<S: State> RunDriver<S> {
                 not_begun = scope.transactions.was_not_begun();
                 scope.run.cancelled.get().is_some()
             }
-            None => self.stopping.has_told(),
+            None => self.stopping.has_notified(),
         };
         let is_failed = matches!(end, AttemptEnd::Failed { fatal: false, .. });
-        let anew = gave_way && is_failed && !told && self.begins_anew(key, not_begun);
+        let anew = gave_way && is_failed && !told && self.restart_for_transaction(key, not_begun);
         let Some(activation) = self.machine.in_flight().get(&key) else {
             // After a write conflict, the activation no longer follows from the log.
             return Ok(None);
@@ -58,7 +61,7 @@ impl<S: State> RunDriver<S> {
         let cleans_up = running.as_ref().is_some_and(|running| running.scope().cleanup.is_cleanup());
         if self.machine.cancel().is_some() && self.machine.requires_cleanup_of(key) && !cleans_up {
             // The cancellation is earlier in the log than this end.
-            self.line.push_again(key);
+            self.ready_queue.push_again(key);
             return Ok(None);
         }
         let failed = activation.failed + 1;
@@ -68,9 +71,11 @@ impl<S: State> RunDriver<S> {
             {
                 return Ok(Some(Box::new(EndWithin { key, update, took, handed_in })));
             }
-            AttemptEnd::NotBegun => self.line.push_again(key),
+            AttemptEnd::NotBegun => self.ready_queue.push_again(key),
             AttemptEnd::Done(update) => _ = self.apply_end(key, Ok(update), took, false)?,
-            AttemptEnd::Failed { failure, unfinished: true, .. } if told => self.broken_off(key, failure)?,
+            AttemptEnd::Failed { failure, unfinished: true, .. } if told => {
+                self.handle_abort(key, failure)?
+            }
             AttemptEnd::Failed { .. } if anew => {}
             AttemptEnd::Failed { failure, fatal, retry_after, .. } => {
                 drop(handed_in);
@@ -92,22 +97,22 @@ impl<S: State> RunDriver<S> {
 
     /// Returns the delay before the next attempt of an activation. It is the same after a resume and differs between runs.
     pub(super) fn retry_delay(&self, key: ActivationKey, failed: u32) -> Duration {
-        let (high, low) = self.machine.life().as_u64_pair();
+        let (high, low) = self.machine.generation().as_u64_pair();
         let seed = (u64::from(key.0) << 32 | u64::from(key.1.get())) ^ high ^ low;
         self.plan.node(NodeIx::new(key.0)).retry.delay(failed, seed)
     }
 
     /// Handles the rest of an attempt's end.
-    pub(super) async fn settle_end(&mut self, within: Option<Box<EndWithin<S>>>) -> Result<()> {
+    pub(super) async fn finish_end(&mut self, within: Option<Box<EndWithin<S>>>) -> Result<()> {
         if let Some(within) = within {
             Box::pin(self.end_within(*within)).await?;
         }
         if let Some(failed) = self.failed_apply.take() {
             // Rare and large, so boxed like every such future that a driver awaits.
-            Box::pin(self.mend(*failed)).await?;
+            Box::pin(self.rebuild_state(*failed)).await?;
         }
         if let (None, Some(durable)) = (self.journal.on_its_way(), self.journal.durable()) {
-            self.line.pass_barriers(durable.seq);
+            self.ready_queue.pass_barriers(durable.seq);
         }
         Ok(())
     }
@@ -116,7 +121,7 @@ impl<S: State> RunDriver<S> {
     ///
     /// The activation stays in flight. A cancelled run ignores it. The claimer of a released run starts it again, or asks about its outcome. A
     /// failed run may be retried while this process drives it, so its doubt is recorded at once.
-    fn broken_off(&mut self, key: ActivationKey, failure: Failure) -> Result<()> {
+    fn handle_abort(&mut self, key: ActivationKey, failure: Failure) -> Result<()> {
         let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
         let failure = failure.with_node(&self.plan.node(NodeIx::new(key.0)).name);
         let ends = self.machine.cancel().is_some() || self.stopping.has_grace();
@@ -126,7 +131,7 @@ impl<S: State> RunDriver<S> {
             true if !ends => (activation.failed + 1, None),
             _ => {
                 if !self.is_stopping() {
-                    self.line.push_again(key);
+                    self.ready_queue.push_again(key);
                 }
                 return Ok(());
             }
@@ -150,9 +155,10 @@ impl<S: State> RunDriver<S> {
                 };
                 self.registration.meter.attempt_failed(&node, failure.kind);
                 let origin = ActivationOrigin::of(&self.machine, key);
-                let seq = self.note(&Event::Attempt(event), Some((node.clone(), visit)), false)?;
+                let seq =
+                    self.write_event(&RecordEvent::Attempt(event), Some((node.clone(), visit)), false)?;
                 if let Some(at) = at {
-                    self.line.wait_until(at, key);
+                    self.ready_queue.wait_until(at, key);
                 }
                 self.emit(|| match delay {
                     Some(_) => {
@@ -169,9 +175,9 @@ impl<S: State> RunDriver<S> {
             }
             PendingEventKind::Ended { result, took } => self.apply_end(key, result, took, false).map(|_| ()),
             PendingEventKind::Noted { name, what, first } => {
-                self.note_step(key, &name, what, first).map(|_| ())
+                self.write_note(key, &name, what, first).map(|_| ())
             }
-            PendingEventKind::Asked { name, ask } => self.note_asked(key, &name, ask).map(|_| ()),
+            PendingEventKind::Asked { name, ask } => self.write_question(key, &name, ask).map(|_| ()),
         }
     }
 
@@ -194,7 +200,7 @@ impl<S: State> RunDriver<S> {
                     return Ok(applied);
                 }
                 let overwrites: Vec<&str> = applied.overwrites.iter().map(String::as_str).collect();
-                match self.machine.clash(key, &overwrites) {
+                match self.machine.find_clash(key, &overwrites) {
                     Some(failure) => Err(failure),
                     None => Ok(applied),
                 }
@@ -234,7 +240,7 @@ impl<S: State> RunDriver<S> {
             }
         }
         if let (None, Ok(update)) = (&failed, &result)
-            && !update.sent().is_empty()
+            && !update.sent_messages().is_empty()
         {
             let at = self.shared.clock.now();
             let sent = |letter: &SentOut| OutboxRecord {
@@ -242,24 +248,24 @@ impl<S: State> RunDriver<S> {
                 payload: Arc::clone(&letter.payload),
                 at,
             };
-            done.letters = update.sent().iter().map(sent).collect();
+            done.letters = update.sent_messages().iter().map(sent).collect();
         }
         if let (None, Ok(update)) = (&failed, &result) {
-            if let Some(noted) = update.noted() {
+            if let Some(noted) = update.node_notes() {
                 done.noted = noted.clone();
             }
-            if update.leaves() {
+            if update.ends_conversation() {
                 done.left = true;
             }
         }
         let sends = !done.letters.is_empty();
         let status = self.machine.status();
-        self.line.forget(key);
+        self.ready_queue.drop_input_state(key);
         let keeps = self.journal.keeps_ends() && !(within && failed.is_none());
         let origin =
             if keeps { ActivationOrigin::of(&self.machine, key) } else { ActivationOrigin::default() };
         for &fresh in self.machine.absorb_end(&done)? {
-            self.line.push(fresh, &self.state);
+            self.ready_queue.push(fresh, &self.state);
         }
         let (node, visit) = (done.node.clone(), done.visit);
         let (completed, untold) = (failed.is_none(), within && failed.is_none());
@@ -294,7 +300,7 @@ impl<S: State> RunDriver<S> {
         // Without a record, the process's death would lose the sent messages.
         let must = within || node.effect == Effect::External || sends && !self.journal.encodes_patches();
         let checkpoint = node.checkpoint;
-        self.hold(done, patch, checkpoint, must)?;
+        self.hold_end(done, patch, checkpoint, must)?;
         if !untold {
             self.announce(status);
         }

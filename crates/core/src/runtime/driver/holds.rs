@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::RunDriver;
 use super::children::{ChildEvent, ChildTasks};
-use crate::record::child::Child;
+use crate::record::child::ActivationChild;
 use crate::record::parent_link::ChildRef;
-use crate::runtime::children::hold;
+use crate::runtime::children::set_pause;
 use crate::state::State;
 
 /// The pause state that each child knows.
@@ -33,13 +33,13 @@ impl<S: State> RunDriver<S> {
     /// not become idle.
     ///
     /// A child without a recorded start gets its signal once no node runs, because no node can start it any more.
-    pub(super) fn settle_holds(&mut self, is_at_work: bool) -> bool {
+    pub(super) fn sync_child_pauses(&mut self, is_at_work: bool) -> bool {
         let pause = self.machine.paused().is_some();
         let is_concerned = pause || self.machine.was_paused();
         if !is_concerned || self.machine.cancel().is_some() || self.machine.status().is_finished() {
             return false;
         }
-        let ChildTasks { holds, tasks, .. } = self.waiters.children();
+        let ChildTasks { holds, tasks, .. } = self.waits.children();
         if !pause && holds.all_go_on {
             return false;
         }
@@ -51,7 +51,7 @@ impl<S: State> RunDriver<S> {
         let bound = self.machine.children().filter(|(_, child)| child.ends_with_parent());
         let told: Vec<_> = bound
             .filter(|(_, child)| child.began || !(pause && is_at_work))
-            .map(|(key, child): (_, Child)| (self.machine.child_ref(run, key, &child), child.began))
+            .map(|(key, child): (_, ActivationChild)| (self.machine.child_ref(run, key, &child), child.began))
             .filter(|start| holds.told.get(start) != Some(&pause))
             .collect();
         for (child, began) in told {
@@ -59,7 +59,7 @@ impl<S: State> RunDriver<S> {
             holds.busy.insert(child.clone());
             let (shared, parent) = (Arc::clone(&self.shared), Arc::clone(&self.scope));
             tasks.spawn(async move {
-                hold(&shared, &child, &parent, pause).await;
+                set_pause(&shared, &child, &parent, pause).await;
                 ChildEvent::Held(child)
             });
         }

@@ -38,17 +38,19 @@ impl<S: State> RunDriver<S> {
     pub(super) fn resolve(&mut self, resolution: Resolution) -> Result<Update<S>, Failure> {
         match resolution.into_change()? {
             None => Ok(Update::none()),
-            Some(patch) => self.supplied(&patch).map_err(|error| Failure::of(FailureKind::Update, &error)),
+            Some(patch) => self
+                .update_from_patch(&patch)
+                .map_err(|error| Failure::from_error(FailureKind::Update, &error)),
         }
     }
 
     /// Converts a patch from an answer into an update.
-    fn supplied(&self, patch: &Patch) -> Result<Update<S>> {
-        Ok(Update::new(S::diff(&self.state, self.patched(patch)?)?))
+    fn update_from_patch(&self, patch: &Patch) -> Result<Update<S>> {
+        Ok(Update::new(S::diff(&self.state, self.state_after_patch(patch)?)?))
     }
 
     /// Returns the state after a patch.
-    pub(super) fn patched(&self, patch: &Patch) -> Result<S> {
+    pub(super) fn state_after_patch(&self, patch: &Patch) -> Result<S> {
         let mut channels = Channels::from_json(self.state.to_channels_json()?.get())?;
         channels.apply(patch)?;
         S::from_channels(channels, self.graph.schema())

@@ -20,9 +20,9 @@ use crate::node::{
     AttemptCleanup, AttemptKey, AttemptTransactions, AttemptWaits, NodeContext, NodeScope, RunScope,
     StartedChildren,
 };
-use crate::record::body::{Event, StatusChange};
+use crate::record::body::{RecordEvent, StatusChange};
 use crate::record::{Failure, FailureKind};
-use crate::runtime::attempt::Attempt;
+use crate::runtime::attempt::AttemptFuture;
 use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Draft, State};
 use crate::telemetry::spans;
@@ -33,19 +33,19 @@ impl<S: State> RunDriver<S> {
         if self.is_stopping() || !self.room() {
             return Ok(false);
         }
-        if self.stopping.has_told() {
+        if self.stopping.has_notified() {
             // New attempts get a scope without a stop signal.
-            let cancelled = self.stopping.tell_anew();
+            let cancelled = self.stopping.renew_stop_signal();
             self.scope = Arc::new(RunScope { cancelled, ..RunScope::clone(&self.scope) });
         }
-        if let Some(key) = self.line.next_passed() {
+        if let Some(key) = self.ready_queue.next_passed() {
             if self.machine.in_flight().contains_key(&key) && self.may_start(key) {
                 self.launch(key).await?;
             }
             return Ok(true);
         }
         let plan = &self.plan;
-        let Some(key) = self.line.next_ready(|node| plan.most_running(node)) else { return Ok(false) };
+        let Some(key) = self.ready_queue.next_ready(|node| plan.most_running(node)) else { return Ok(false) };
         let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(true) };
         if activation.in_doubt || !self.may_start(key) {
             return Ok(true);
@@ -57,14 +57,14 @@ impl<S: State> RunDriver<S> {
                 what: PendingEventKind::Ended { result, took: Duration::ZERO },
             })?;
             // Its routes may have failed, as after an attempt.
-            self.settle_end(None).await?;
+            self.finish_end(None).await?;
             return Ok(true);
         }
         if self.machine.is_held(key) {
             return Ok(true);
         }
         if let Some(at) = activation.retry_at.filter(|at| *at > self.shared.clock.now()) {
-            self.line.wait_until(at, key);
+            self.ready_queue.wait_until(at, key);
             return Ok(true);
         }
         if self.agreed(key)? && matches!(self.barrier(key)?, BarrierState::Open) {
@@ -76,7 +76,7 @@ impl<S: State> RunDriver<S> {
     /// Starts an attempt: inline if no other activation could run meanwhile, otherwise as its own task.
     async fn launch(&mut self, key: ActivationKey) -> Result<()> {
         let index = NodeIx::new(key.0);
-        self.journal.leave();
+        self.journal.detach_append();
         let external = self.plan.node(index).effect == Effect::External;
         if external && !Box::pin(self.may_act()).await? {
             return Ok(());
@@ -88,20 +88,20 @@ impl<S: State> RunDriver<S> {
             node: self.plan.node(index).name.clone(),
             visit: key.1,
             attempt,
-            heard: key.1.get().saturating_sub(self.machine.node(key.0).left + 1),
+            message_count: key.1.get().saturating_sub(self.machine.node(key.0).left + 1),
             item: activation.item.clone(),
             inputs: self.inputs(key),
-            attempt_key: AttemptKey { activation: key, way: self.line.next_way() },
+            attempt_key: AttemptKey { activation: key, way: self.ready_queue.next_way() },
             memos: activation.memos.clone(),
             waits: AttemptWaits::default(),
             time_limit: self.plan.node(index).timeout,
-            started: StartedChildren::default(),
+            started_children: StartedChildren::default(),
             effect: self.plan.node(index).effect,
             transactions: AttemptTransactions::default(),
-            left: Mutex::default(),
-            lacks: AtomicBool::new(false),
+            outputs: Mutex::default(),
+            lacks_resource: AtomicBool::new(false),
             ownership: external.then(|| self.ownership()),
-            not_begun: AtomicBool::new(false),
+            is_not_begun: AtomicBool::new(false),
             cleanup: AttemptCleanup::new(self.machine.cancel().is_some()),
         };
         let scope = Arc::new(scope);
@@ -109,7 +109,7 @@ impl<S: State> RunDriver<S> {
         let plan = self.plan.node(index);
         // Keep the input state only if another attempt may follow.
         let is_last = plan.retry.attempts() == 1 && plan.effect != Effect::Transactional && !external;
-        let state = self.line.state_of(key, is_last);
+        let state = self.ready_queue.state_of(key, is_last);
         let state = state.unwrap_or_else(|| Arc::clone(&self.state));
         let bounds = (plan.retry.attempts(), plan.timeout);
         let mut work = self.graph.begin(index, NodeContext::new(Arc::clone(&scope)), Draft::new(state));
@@ -120,17 +120,17 @@ impl<S: State> RunDriver<S> {
         // The record and the subscribers need the duration.
         let timed = self.journal.encodes_patches() || self.shared.has_subscribers();
         let meter = self.registration.meter.attempt(&scope.node);
-        let mut attempt = Attempt::new(work, bounds, Arc::clone(&scope), timed, meter);
-        if self.line.is_idle() {
+        let mut attempt = AttemptFuture::new(work, bounds, Arc::clone(&scope), timed, meter);
+        if self.ready_queue.is_idle() {
             // Poll once inline: work that does not wait needs no task.
             let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut attempt).poll(cx))).await;
             if let Poll::Ready(ended) = first {
-                let within = self.ended(ended)?;
-                return self.settle_end(within).await;
+                let within = self.handle_end(ended)?;
+                return self.finish_end(within).await;
             }
         }
         let origin = ActivationOrigin::of(&self.machine, key);
-        self.line.run(external, scope, origin, attempt);
+        self.ready_queue.run(external, scope, origin, attempt);
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl<S: State> RunDriver<S> {
     /// Fails the run by its deadline after its children were cancelled, because no retry would wait for them.
     pub(super) fn exceed_deadline(&mut self) -> Result<()> {
         self.stopping.exceed();
-        self.line.abort_repeatable();
+        self.ready_queue.abort_repeatable();
         let reason = format!("its parent {} exceeded its deadline", self.journal.run());
         if self.stop_children(&reason) != StopProgress::Done {
             return Ok(());
@@ -150,11 +150,11 @@ impl<S: State> RunDriver<S> {
         let after = self.plan.deadline.unwrap_or_default();
         let failure =
             Failure::new(FailureKind::Deadline, format!("the run exceeded its deadline of {after:?}"));
-        self.note(&Event::Status(StatusChange::Failed(failure)), None, false).map(|_| ())
+        self.write_event(&RecordEvent::Status(StatusChange::Failed(failure)), None, false).map(|_| ())
     }
 
     /// Returns the error for an active run that nothing can move: a bug in the machine, never a user error.
-    pub(super) fn stuck(&self) -> Error {
+    pub(super) fn stuck_error(&self) -> Error {
         let waiting: Vec<_> =
             self.machine.tokens().keys().map(|&node| self.machine.name(node).to_string()).collect();
         let message = format!(

@@ -24,13 +24,13 @@ pub(super) struct OutboxSend {
 }
 
 impl<S: State> RunDriver<S> {
-    fn sent(&self) -> u64 {
-        self.machine.letters().map_or(0, |letters| letters.sent())
+    fn sent_count(&self) -> u64 {
+        self.machine.letters().map_or(0, |letters| letters.sent_count())
     }
 
     /// Remembers which record contains the absorbed messages.
-    pub(super) fn note_sent(&mut self) {
-        let sent = self.sent();
+    pub(super) fn mark_sent_messages(&mut self) {
+        let sent = self.sent_count();
         let noted = self.journal.sending.as_ref().map_or(0, |sending| sending.noted);
         if sent > noted
             && let Some(seq) = self.journal.holding_all()
@@ -42,7 +42,7 @@ impl<S: State> RunDriver<S> {
     }
 
     /// Hands over the messages of records that became durable.
-    pub(super) fn hand_in_durable(&mut self, durable: Seq) {
+    pub(super) fn deliver_durable(&mut self, durable: Seq) {
         let Some(sending) = &mut self.journal.sending else { return };
         let mut to = None;
         while let Some((_, sent)) = sending.written.front().copied().filter(|(seq, _)| *seq <= durable) {
@@ -50,25 +50,25 @@ impl<S: State> RunDriver<S> {
             to = Some(sent);
         }
         if let Some(to) = to {
-            post::hand_in(&self.shared, self.journal.run(), &self.machine, to);
+            post::queue_messages(&self.shared, self.journal.run(), &self.machine, to);
         }
     }
 
     /// Hands over all messages of the log after the machine was rebuilt from it.
-    pub(super) fn hand_in_all(&mut self) {
-        let sent = self.sent();
+    pub(super) fn deliver_all(&mut self) {
+        let sent = self.sent_count();
         if sent > 0 || self.journal.sending.is_some() {
             let sending = self.journal.sending.get_or_insert_default();
             sending.noted = sent;
             sending.written.clear();
         }
         if self.machine.is_delivering() {
-            post::hand_in(&self.shared, self.journal.run(), &self.machine, sent);
+            post::queue_messages(&self.shared, self.journal.run(), &self.machine, sent);
         }
     }
 
     /// Returns the number of the last rejected message, if an operator retries rejected messages.
-    pub(super) fn put_aside(&self, what: &SignalKind) -> Option<u64> {
+    pub(super) fn last_rejected(&self, what: &SignalKind) -> Option<u64> {
         let SignalKind::Letters { change, .. } = what else { return None };
         let letters = self.machine.letters().filter(|_| matches!(**change, LetterChange::Retry { .. }))?;
         letters.waiting().iter().rfind(|letter| letter.dead).map(|letter| letter.number)

@@ -21,15 +21,15 @@ use crate::state::State;
 /// A running attempt.
 pub(super) struct RunningAttempt {
     task: AbortHandle,
-    external: bool,
+    is_external: bool,
     /// The inputs of the attempt.
     origin: ActivationOrigin,
     /// Shows whether the attempt only waits.
     scope: Arc<NodeScope>,
     /// Whether the attempt was broken off to start again. Its later commands are ignored.
-    broken: bool,
+    is_broken_off: bool,
     /// The waits that ended next to others in earlier attempts, each with its position in the order.
-    ended: BTreeMap<String, usize>,
+    ended_waits: BTreeMap<String, usize>,
 }
 
 impl RunningAttempt {
@@ -38,17 +38,17 @@ impl RunningAttempt {
     }
 
     pub(super) fn is_broken(&self) -> bool {
-        self.broken
+        self.is_broken_off
     }
 
     /// Returns the position of a wait among the waits that ended in earlier attempts.
     pub(super) fn place_of(&self, name: &str) -> Option<usize> {
-        self.ended.get(name).copied()
+        self.ended_waits.get(name).copied()
     }
 
     /// Forgets that a wait ended before this attempt: the wait is open again and may end differently.
-    pub(super) fn ends_anew(&mut self, name: &str) {
-        self.ended.remove(name);
+    pub(super) fn reopen_wait(&mut self, name: &str) {
+        self.ended_waits.remove(name);
     }
 }
 
@@ -57,20 +57,20 @@ pub(super) struct ReadyQueue<S: State> {
     /// Activations to start, in order.
     ready: VecDeque<ActivationKey>,
     /// The input state of each activation.
-    given: FewMap<ActivationKey, Arc<S>>,
+    input_states: FewMap<ActivationKey, Arc<S>>,
     /// Activations of bounded nodes that wait for a free slot of their node.
-    held: BTreeMap<Local, VecDeque<ActivationKey>>,
+    waiting_for_slot: BTreeMap<Local, VecDeque<ActivationKey>>,
     /// Activations that start once a record is durable.
-    waiting: VecDeque<(Seq, ActivationKey)>,
+    waiting_for_record: VecDeque<(Seq, ActivationKey)>,
     /// Activations that passed their barrier.
     passed: VecDeque<ActivationKey>,
     /// Activations that wait for their next attempt.
-    timers: BTreeSet<(Timestamp, ActivationKey)>,
+    retry_times: BTreeSet<(Timestamp, ActivationKey)>,
     running: FewMap<ActivationKey, RunningAttempt>,
     /// Number of running attempts of each node. A scan for each activation of a bounded node would be too slow.
-    going: Vec<usize>,
+    running_counts: Vec<usize>,
     /// A number that grows with each attempt and each restart from the log.
-    way: u64,
+    attempt_number: u64,
     /// Activations whose attempts were aborted at a restart, each with the first attempt number that counts again.
     left_behind: BTreeMap<ActivationKey, u64>,
     tasks: JoinSet<EndedAttempt<S>>,
@@ -81,14 +81,14 @@ impl<S: State> Default for ReadyQueue<S> {
         Self {
             // Mostly one activation: a list that grows by itself starts with room for four.
             ready: VecDeque::with_capacity(1),
-            given: FewMap::default(),
-            held: BTreeMap::new(),
-            waiting: VecDeque::new(),
+            input_states: FewMap::default(),
+            waiting_for_slot: BTreeMap::new(),
+            waiting_for_record: VecDeque::new(),
             passed: VecDeque::new(),
-            timers: BTreeSet::new(),
+            retry_times: BTreeSet::new(),
             running: FewMap::default(),
-            going: Vec::new(),
-            way: 0,
+            running_counts: Vec::new(),
+            attempt_number: 0,
             left_behind: BTreeMap::new(),
             tasks: JoinSet::new(),
         }
@@ -99,7 +99,7 @@ impl<S: State> Default for ReadyQueue<S> {
 impl<S: State> ReadyQueue<S> {
     /// Appends an activation that starts from this state.
     pub(super) fn push(&mut self, key: ActivationKey, state: &Arc<S>) {
-        self.given.insert(key, Arc::clone(state));
+        self.input_states.insert(key, Arc::clone(state));
         self.ready.push_back(key);
     }
 
@@ -116,11 +116,11 @@ impl<S: State> ReadyQueue<S> {
         is_bounded: impl Fn(Local) -> bool,
     ) {
         self.ready.clear();
-        self.held.clear();
-        self.waiting.clear();
+        self.waiting_for_slot.clear();
+        self.waiting_for_record.clear();
         self.passed.clear();
-        self.timers.clear();
-        self.given.retain(|key, _| self.running.contains_key(key));
+        self.retry_times.clear();
+        self.input_states.retain(|key, _| self.running.contains_key(key));
         let in_flight = machine.in_flight();
         let mut idle: Vec<_> =
             in_flight.keys().copied().filter(|key| !self.running.contains_key(key)).collect();
@@ -142,12 +142,12 @@ impl<S: State> ReadyQueue<S> {
         now: Timestamp,
         is_bounded: impl Fn(Local) -> bool,
     ) {
-        self.way += 1;
+        self.attempt_number += 1;
         self.running.retain(|key, running| {
             let follows = running.origin.leads_to(machine, *key);
             if !follows {
                 running.task.abort();
-                self.left_behind.insert(*key, self.way);
+                self.left_behind.insert(*key, self.attempt_number);
             }
             follows
         });
@@ -157,8 +157,8 @@ impl<S: State> ReadyQueue<S> {
 
     /// Returns the unique number of the attempt that starts next.
     pub(super) fn next_way(&mut self) -> u64 {
-        self.way += 1;
-        self.way
+        self.attempt_number += 1;
+        self.attempt_number
     }
 
     /// Returns whether an attempt no longer followed from the log. Its activation may follow again, with other inputs, so the attempt's commands
@@ -174,28 +174,29 @@ impl<S: State> ReadyQueue<S> {
 
     /// Takes the next ready activation whose node runs fewer than `most` attempts.
     pub(super) fn next_ready(&mut self, most: impl Fn(Local) -> Option<NonZeroU32>) -> Option<ActivationKey> {
-        let has_room =
-            |line: &Self, node| most(node).is_none_or(|most| line.going(node) < most.get() as usize);
+        let has_room = |line: &Self, node| {
+            most(node).is_none_or(|most| line.count_running_or_held(node) < most.get() as usize)
+        };
         while let Some(key) = self.ready.pop_front() {
             if has_room(self, key.0) {
                 return Some(key);
             }
-            self.held.entry(key.0).or_default().push_back(key);
+            self.waiting_for_slot.entry(key.0).or_default().push_back(key);
         }
-        let node = self.held.keys().copied().find(|&node| has_room(self, node))?;
-        let held = self.held.get_mut(&node)?;
+        let node = self.waiting_for_slot.keys().copied().find(|&node| has_room(self, node))?;
+        let held = self.waiting_for_slot.get_mut(&node)?;
         let key = held.pop_front();
         if held.is_empty() {
-            self.held.remove(&node);
+            self.waiting_for_slot.remove(&node);
         }
         key
     }
 
     /// Counts the activations of a node that run, or that will run once a record is durable.
-    fn going(&self, node: Local) -> usize {
-        let waiting = self.waiting.iter().map(|(_, key)| key);
+    fn count_running_or_held(&self, node: Local) -> usize {
+        let waiting = self.waiting_for_record.iter().map(|(_, key)| key);
         let comes = waiting.chain(&self.passed).filter(|key| key.0 == node).count();
-        comes + self.going.get(node as usize).copied().unwrap_or_default()
+        comes + self.running_counts.get(node as usize).copied().unwrap_or_default()
     }
 
     /// Returns the next ready activation.
@@ -206,53 +207,53 @@ impl<S: State> ReadyQueue<S> {
     /// Removes a ready activation.
     pub(super) fn remove_ready(&mut self, key: ActivationKey) {
         self.ready.retain(|ready| *ready != key);
-        self.held.values_mut().for_each(|held| held.retain(|held| *held != key));
+        self.waiting_for_slot.values_mut().for_each(|held| held.retain(|held| *held != key));
     }
 
     /// Drops the input state of an ended activation.
-    pub(super) fn forget(&mut self, key: ActivationKey) {
-        self.given.remove(&key);
+    pub(super) fn drop_input_state(&mut self, key: ActivationKey) {
+        self.input_states.remove(&key);
     }
 
     /// Returns the input state of an activation, and keeps it if further attempts may follow.
     pub(super) fn state_of(&mut self, key: ActivationKey, is_last: bool) -> Option<Arc<S>> {
-        if is_last { self.given.remove(&key) } else { self.given.get(&key).cloned() }
+        if is_last { self.input_states.remove(&key) } else { self.input_states.get(&key).cloned() }
     }
 
     /// Holds an activation back until this record is durable.
     pub(super) fn hold_back(&mut self, seq: Seq, key: ActivationKey) {
-        self.waiting.push_back((seq, key));
+        self.waiting_for_record.push_back((seq, key));
     }
 
     /// Releases the activations whose records became durable.
     pub(super) fn pass_barriers(&mut self, durable: Seq) {
-        while let Some(&(_, key)) = self.waiting.front().filter(|(seq, _)| *seq <= durable) {
-            self.waiting.pop_front();
+        while let Some(&(_, key)) = self.waiting_for_record.front().filter(|(seq, _)| *seq <= durable) {
+            self.waiting_for_record.pop_front();
             self.passed.push_back(key);
         }
     }
 
     /// Schedules the next attempt of an activation.
     pub(super) fn wait_until(&mut self, at: Timestamp, key: ActivationKey) {
-        self.timers.insert((at, key));
+        self.retry_times.insert((at, key));
     }
 
     /// Returns the time of the next scheduled attempt.
     pub(super) fn next_time(&self) -> Option<Timestamp> {
-        self.timers.first().map(|&(at, _)| at)
+        self.retry_times.first().map(|&(at, _)| at)
     }
 
     /// Appends the activations whose next attempt is due.
     pub(super) fn push_due(&mut self, now: Timestamp) {
-        while let Some(&(_, key)) = self.timers.first().filter(|(at, _)| *at <= now) {
-            self.timers.pop_first();
+        while let Some(&(_, key)) = self.retry_times.first().filter(|(at, _)| *at <= now) {
+            self.retry_times.pop_first();
             self.ready.push_back(key);
         }
     }
 
     /// Returns whether no activation is ready or behind a barrier.
     pub(super) fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.passed.is_empty() && self.waiting.is_empty()
+        self.ready.is_empty() && self.passed.is_empty() && self.waiting_for_record.is_empty()
     }
 
     /// Returns whether no other activation runs or could start.
@@ -273,19 +274,26 @@ impl<S: State> ReadyQueue<S> {
     ) {
         let by = scope.attempt_key;
         let task = self.tasks.spawn(attempt);
-        let ended = scope.memos.ended().into_iter().enumerate().map(|(at, name)| (name, at)).collect();
-        let running = RunningAttempt { task, external, origin, scope, broken: false, ended };
+        let ended = scope.memos.ended_waits().into_iter().enumerate().map(|(at, name)| (name, at)).collect();
+        let running = RunningAttempt {
+            task,
+            is_external: external,
+            origin,
+            scope,
+            is_broken_off: false,
+            ended_waits: ended,
+        };
         if self.running.insert(by.activation, running).is_none() {
-            *self.going_of(by.activation.0) += 1;
+            *self.running_count_mut(by.activation.0) += 1;
         }
     }
 
-    fn going_of(&mut self, node: Local) -> &mut usize {
+    fn running_count_mut(&mut self, node: Local) -> &mut usize {
         let node = node as usize;
-        if self.going.len() <= node {
-            self.going.resize(node + 1, 0);
+        if self.running_counts.len() <= node {
+            self.running_counts.resize(node + 1, 0);
         }
-        &mut self.going[node]
+        &mut self.running_counts[node]
     }
 
     /// Waits for the next attempt to end. Returns `None` if none runs, and an error if it was aborted. Skips the end of an attempt that [had
@@ -304,15 +312,15 @@ impl<S: State> ReadyQueue<S> {
     /// Removes an ended attempt.
     pub(super) fn remove_running(&mut self, key: ActivationKey) -> Option<RunningAttempt> {
         let running = self.running.remove(&key)?;
-        *self.going_of(key.0) -= 1;
+        *self.running_count_mut(key.0) -= 1;
         Some(running)
     }
 
     /// Counts the running attempts of each node.
     fn count_running(&mut self) {
-        self.going.fill(0);
+        self.running_counts.fill(0);
         let nodes: Vec<Local> = self.running.keys().map(|key| key.0).collect();
-        nodes.into_iter().for_each(|node| *self.going_of(node) += 1);
+        nodes.into_iter().for_each(|node| *self.running_count_mut(node) += 1);
     }
 
     pub(super) fn running(&self, key: ActivationKey) -> Option<&RunningAttempt> {
@@ -334,8 +342,8 @@ impl<S: State> ReadyQueue<S> {
         match self.running.get(&key) {
             Some(running) => awaits && running.scope.waits.is_parked(),
             None => {
-                let is_held = self.held.get(&key.0).is_some_and(|held| held.contains(&key));
-                is_held || self.timers.iter().any(|(_, timed)| *timed == key)
+                let is_held = self.waiting_for_slot.get(&key.0).is_some_and(|held| held.contains(&key));
+                is_held || self.retry_times.iter().any(|(_, timed)| *timed == key)
             }
         }
     }
@@ -348,7 +356,7 @@ impl<S: State> ReadyQueue<S> {
     /// Aborts an attempt, which starts again once it has ended.
     pub(super) fn break_off(&mut self, key: ActivationKey) {
         if let Some(running) = self.running.get_mut(&key) {
-            running.broken = true;
+            running.is_broken_off = true;
             running.task.abort();
         }
     }
@@ -359,8 +367,8 @@ impl<S: State> ReadyQueue<S> {
     }
 
     /// Returns the activation of an attempt that was broken off and has ended.
-    pub(super) fn broken(&self, task: tokio::task::Id) -> Option<ActivationKey> {
-        let gone = |running: &RunningAttempt| running.broken && running.task.id() == task;
+    pub(super) fn broken_activation(&self, task: tokio::task::Id) -> Option<ActivationKey> {
+        let gone = |running: &RunningAttempt| running.is_broken_off && running.task.id() == task;
         self.running.iter().find(|(_, running)| gone(running)).map(|(&key, _)| key)
     }
 
@@ -387,10 +395,10 @@ impl<S: State> ReadyQueue<S> {
     /// Aborts every attempt that may be repeated.
     pub(super) fn abort_repeatable(&mut self) {
         self.running.retain(|_, running| {
-            if !running.external {
+            if !running.is_external {
                 running.task.abort();
             }
-            running.external
+            running.is_external
         });
         self.count_running();
     }

@@ -14,7 +14,7 @@ use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::id::{HeadRef, Seq};
 use crate::record::Record;
-use crate::record::body::{Event, Intent, ReleaseRecord};
+use crate::record::body::{Intent, RecordEvent, ReleaseRecord};
 use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::requests::amend::ConflictRetries;
 use crate::state::State;
@@ -45,8 +45,8 @@ impl<S: State> RunDriver<S> {
 
     /// Releases the run at the store's last record, and records the attempts that had started and must not be repeated. Returns why the driver
     /// stops.
-    pub(super) async fn leave(&mut self, folded: ReplayedRun, lost: DataLoss) -> Error {
-        let begun = self.begun();
+    pub(super) async fn release_after_loss(&mut self, folded: ReplayedRun, lost: DataLoss) -> Error {
+        let begun = self.started_activations();
         self.break_transaction();
         match self.try_leave(folded, &begun).await {
             Err(error) => error,
@@ -72,8 +72,8 @@ impl<S: State> RunDriver<S> {
                 Some(folded) => folded,
                 None => self.load_ours().await?.0,
             };
-            self.stand_on(now)?.for_each(drop);
-            let unsaid = |key: &&ActivationKey| !is_said(&self.machine, **key);
+            self.replace_run(now)?.for_each(drop);
+            let unsaid = |key: &&ActivationKey| !is_recorded_as_started(&self.machine, **key);
             let intent =
                 |key: &ActivationKey| Intent { node: self.machine.name(key.0).clone(), visit: key.1 };
             let begun = begun.iter().filter(unsaid).map(intent).collect();
@@ -90,21 +90,23 @@ impl<S: State> RunDriver<S> {
             if self.machine.status() != crate::record::RunStatus::InProgress && released.begun.is_empty() {
                 return Ok(());
             }
-            self.note(&Event::Release(released), None, true)?;
+            self.write_event(&RecordEvent::Release(released), None, true)?;
             match self.acknowledged().await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Conflict => races.lost(self.journal.run()).await?,
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    races.count_conflict(self.journal.run()).await?
+                }
                 Err(error) => return Err(error.with_run(self.journal.run())),
             }
         }
     }
 
     /// Lists the activations that must not be repeated and have started, as this process knows them.
-    fn begun(&self) -> BTreeSet<ActivationKey> {
+    fn started_activations(&self) -> BTreeSet<ActivationKey> {
         let ended = self.machine.history().iter().map(|ended| (ended.node, ended.visit));
         // An intent that is not durable starts no attempt.
         let has_begun = |key: ActivationKey, activation: &Activation| {
-            self.line.running(key).is_some() || activation.in_doubt
+            self.ready_queue.running(key).is_some() || activation.in_doubt
         };
         let going = self.machine.in_flight().iter().filter(|&(&key, activation)| has_begun(key, activation));
         let all = ended.chain(going.map(|(&key, _)| key));
@@ -117,7 +119,7 @@ impl<S: State> RunDriver<S> {
 }
 
 /// Returns whether the log shows that the activation has started.
-fn is_said(machine: &Machine, key: ActivationKey) -> bool {
+fn is_recorded_as_started(machine: &Machine, key: ActivationKey) -> bool {
     machine.history().iter().any(|ended| (ended.node, ended.visit) == key)
         || machine.has_begun(&key)
         || machine.in_flight().get(&key).is_some_and(|activation| activation.intent)

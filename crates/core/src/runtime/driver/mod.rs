@@ -52,10 +52,10 @@ use crate::compact::once::OnceSender;
 use crate::compact::queue::Receiver;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::plan::Plan;
+use crate::graph::plan::GraphPlan;
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{HeadRef, RunKey, Seq};
-use crate::node::{AttemptKey, Command, RunScope};
+use crate::node::{AttemptKey, DriverRequest, RunScope};
 use crate::past::retention;
 use crate::record::RunStatus;
 use crate::record::pause::ActivationNote;
@@ -76,15 +76,15 @@ pub(crate) enum DriverExit {
 pub(crate) struct RunDriver<S: State> {
     shared: Arc<RuntimeInner>,
     graph: Graph<S>,
-    plan: Arc<Plan>,
+    plan: Arc<GraphPlan>,
     scope: Arc<RunScope>,
     machine: Machine,
     state: Arc<S>,
     journal: RecordBuffer<S>,
-    line: ReadyQueue<S>,
-    waiters: WaitRegistry,
-    asks: AnswererTasks,
-    commands: Receiver<Command>,
+    ready_queue: ReadyQueue<S>,
+    waits: WaitRegistry,
+    answerer_tasks: AnswererTasks,
+    commands: Receiver<DriverRequest>,
     registration: DriverRegistration,
     stopping: StopDeadlines,
     /// An update that failed after it had changed the live state.
@@ -98,7 +98,7 @@ impl<S: State> RunDriver<S> {
         graph: Graph<S>,
         policy: CheckpointPolicy,
         mut registration: DriverRegistration,
-        (scope, commands, cancelled): (Arc<RunScope>, Receiver<Command>, OnceSender<()>),
+        (scope, commands, cancelled): (Arc<RunScope>, Receiver<DriverRequest>, OnceSender<()>),
         parts: DriverInput<S>,
     ) -> Self {
         let DriverInput { machine, state, log, outbox, first, facts } = parts;
@@ -117,9 +117,9 @@ impl<S: State> RunDriver<S> {
             machine,
             state,
             journal,
-            line,
-            waiters: WaitRegistry::default(),
-            asks: AnswererTasks::default(),
+            ready_queue: line,
+            waits: WaitRegistry::default(),
+            answerer_tasks: AnswererTasks::default(),
             commands,
             registration,
             stopping,
@@ -130,7 +130,7 @@ impl<S: State> RunDriver<S> {
 
     /// Returns the claim, and the life of the run, that the driver drives.
     pub(crate) fn tenure(&self) -> ClaimId {
-        ClaimId { life: self.machine.life(), epoch: self.journal.epoch() }
+        ClaimId { life: self.machine.generation(), epoch: self.journal.epoch() }
     }
 
     pub(crate) fn shared(&self) -> &RuntimeInner {
@@ -171,7 +171,7 @@ impl<S: State> RunDriver<S> {
     /// On return, even with an error, every acknowledged record is durable.
     pub(crate) async fn run(&mut self) -> Result<DriverExit> {
         // The caller releases the run.
-        self.registration.owe(None);
+        self.registration.expect_claim(None);
         let result = loop {
             match self.drive().await {
                 Err(error) if self.journal.has_dropped() => {
@@ -187,8 +187,8 @@ impl<S: State> RunDriver<S> {
             self.registration.left.ended_at =
                 Some(self.journal.durable().map_or(Seq::new(0), |head| head.seq));
         }
-        self.stopping.tell();
-        self.line.abort_all();
+        self.stopping.notify_nodes();
+        self.ready_queue.abort_all();
         let closed = |_| {
             Error::new(ErrorKind::Closed, "this process no longer drives the run")
                 .with_run(self.journal.run())
@@ -199,13 +199,13 @@ impl<S: State> RunDriver<S> {
     }
 
     async fn drive(&mut self) -> Result<DriverExit> {
-        self.hand_in_all();
+        self.deliver_all();
         loop {
             let told = self.shared.registry.stop();
             if told.term != self.registration.term {
                 return Err(self.shared.heartbeat.fenced().with_run(self.journal.run()));
             }
-            if let Some(lost) = self.stopping.take_lost() {
+            if let Some(lost) = self.stopping.take_stop_error() {
                 return Err(lost);
             }
             if let RuntimePhase::Ending(grace) = told.phase {
@@ -216,7 +216,7 @@ impl<S: State> RunDriver<S> {
             }
             self.step().await?;
             self.pose();
-            if let Some(stopped) = self.come_to_rest().await? {
+            if let Some(stopped) = self.try_become_idle().await? {
                 return Ok(stopped);
             }
             let next = self.wait().await?;
@@ -246,7 +246,7 @@ impl<S: State> RunDriver<S> {
             }
             self.turn += 1;
             if self.turn.is_multiple_of(TURN) {
-                self.journal.leave();
+                self.journal.detach_append();
                 tokio::task::yield_now().await;
                 self.take_commands()?;
                 while let Some(control) = self.registration.control.try_recv() {
@@ -260,13 +260,13 @@ impl<S: State> RunDriver<S> {
             // Must follow the commands above: nothing else wakes the driver for them.
             self.commit_steps().await?;
             self.grant_transaction()?;
-            self.offer()?;
+            self.deliver_ready()?;
             if self.launch_next().await? {
                 continue;
             }
-            if !self.line.is_idle() {
+            if !self.ready_queue.is_idle() {
                 // Ends that arrive meanwhile leave together.
-                self.journal.leave();
+                self.journal.detach_append();
                 return Ok(());
             }
             // If the driver is otherwise idle, it sends inline: many stores answer at once.
@@ -284,36 +284,40 @@ impl<S: State> RunDriver<S> {
 
     /// Returns whether an attempt still belongs to an activation of the run.
     fn follows(&self, by: AttemptKey) -> bool {
-        self.machine.in_flight().contains_key(&by.activation) && !self.line.has_left(by)
+        self.machine.in_flight().contains_key(&by.activation) && !self.ready_queue.has_left(by)
     }
 
-    fn command(&mut self, command: Command) -> Result<()> {
+    fn command(&mut self, command: DriverRequest) -> Result<()> {
         match command {
-            Command::Checkpoint(reply) => {
+            DriverRequest::Checkpoint(reply) => {
                 if let Err(error) = self.flush(true) {
                     // The caller must not rely on a record that does not exist.
                     drop(reply.send(Err(error.clone())));
                     return Err(error);
                 }
                 match self.journal.on_its_way() {
-                    Some(seq) => self.journal.owe(seq, DurableReply::Done(reply)),
+                    Some(seq) => self.journal.defer_reply(seq, DurableReply::Done(reply)),
                     None => drop(reply.send(Ok(()))),
                 }
             }
             // After a write conflict, the attempt no longer follows and its work is dropped.
-            Command::Chunks { by, .. } | Command::Wish { by, .. } | Command::Transaction { by, .. }
+            DriverRequest::Chunks { by, .. }
+            | DriverRequest::Wish { by, .. }
+            | DriverRequest::Transaction { by, .. }
                 if !self.follows(by) => {}
             // The attempt has ended. Its successor's commands come next.
-            Command::Chunks { by, .. } if !self.line.runs(by) => {}
-            Command::Chunks { by, name, text, taken } => {
-                self.note_step(by.activation, &name, ActivationNote::Result(text.into()), false)?;
-                taken.give_back();
+            DriverRequest::Chunks { by, .. } if !self.ready_queue.runs(by) => {}
+            DriverRequest::Chunks { by, name, text, taken } => {
+                self.write_note(by.activation, &name, ActivationNote::Result(text.into()), false)?;
+                taken.return_permit();
             }
-            Command::Wish { by, name, wish, reply } => self.wish(by.activation, name, wish, reply)?,
-            Command::Transaction { by, reply } => self.await_transaction(by.activation, reply),
-            Command::TransactionOver(number) => self.transaction_over(number),
+            DriverRequest::Wish { by, name, wish, reply } => {
+                self.handle_request(by.activation, name, wish, reply)?
+            }
+            DriverRequest::Transaction { by, reply } => self.await_transaction(by.activation, reply),
+            DriverRequest::TransactionOver(number) => self.transaction_over(number),
             // The next turn checks it.
-            Command::Parked(key) => self.waiters.stir(key),
+            DriverRequest::Parked(key) => self.waits.mark_dirty(key),
         }
         Ok(())
     }
@@ -330,7 +334,7 @@ impl<S: State> RunDriver<S> {
             DriverCommand::Stop => Ok(()),
             DriverCommand::Release => {
                 self.stopping.end_within(Duration::ZERO);
-                self.line.abort_all();
+                self.ready_queue.abort_all();
                 Ok(())
             }
             DriverCommand::Signal { signal, reply } if self.is_deferred(&signal) => {
@@ -373,11 +377,11 @@ impl<S: State> RunDriver<S> {
         match answer {
             Ok(head) => {
                 self.emit(|| RunEventKind::Durable { seq: head.seq });
-                for ExpiredQuestion { key, name } in self.journal.pay(head.seq) {
-                    self.waiters.expired(key, &name);
+                for ExpiredQuestion { key, name } in self.journal.release_durable(head.seq) {
+                    self.waits.expired(key, &name);
                 }
-                self.line.pass_barriers(head.seq);
-                self.hand_in_durable(head.seq);
+                self.ready_queue.pass_barriers(head.seq);
+                self.deliver_durable(head.seq);
                 self.keep_small(head.seq);
                 Ok(())
             }
@@ -404,7 +408,7 @@ impl<S: State> RunDriver<S> {
 
     /// Acts on expired times: due retries, the deadline, the end of a grace, other processes' signals.
     async fn on_timer(&mut self) -> Result<()> {
-        self.line.push_due(self.shared.clock.now());
+        self.ready_queue.push_due(self.shared.clock.now());
         if self.is_overdue() {
             // The next turn checks it before any new start, as after a claim.
             return Ok(());
@@ -412,7 +416,7 @@ impl<S: State> RunDriver<S> {
         if self.stopping.end_grace() {
             match self.is_cleaning_up() {
                 true => _ = self.begin_cleanup(),
-                false => self.line.abort_all(),
+                false => self.ready_queue.abort_all(),
             }
         }
         Box::pin(self.check_head(None)).await
@@ -422,10 +426,11 @@ impl<S: State> RunDriver<S> {
     fn next_wake(&self, now: Duration) -> Duration {
         let wall = self.shared.clock.now();
         let is_stopping = self.is_stopping();
-        let rings = self.waiters.next_wake().filter(|_| !is_stopping);
-        let times = [self.line.next_time(), rings].map(|at| at.map(|at| now.saturating_add(at.since(wall))));
+        let rings = self.waits.next_wake().filter(|_| !is_stopping);
+        let times =
+            [self.ready_queue.next_time(), rings].map(|at| at.map(|at| now.saturating_add(at.since(wall))));
         let ends = is_stopping || self.machine.cancel().is_some();
-        let stops = [self.stopping.next_wake(ends), self.waiters.end_of_stopping(now)];
+        let stops = [self.stopping.next_wake(ends), self.waits.end_of_stopping(now)];
         times.into_iter().chain(stops).flatten().min().unwrap_or(Duration::MAX)
     }
 
@@ -444,7 +449,9 @@ impl<S: State> RunDriver<S> {
 
     /// Returns whether the run's concurrency has a free slot.
     fn room(&self) -> bool {
-        self.plan.concurrency.is_none_or(|most: NonZeroU32| (most.get() as usize) > self.line.working())
+        self.plan
+            .concurrency
+            .is_none_or(|most: NonZeroU32| (most.get() as usize) > self.ready_queue.working())
     }
 
     /// Notifies subscribers, if there are any.

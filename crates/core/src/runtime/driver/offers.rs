@@ -19,10 +19,10 @@ use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::id::Seq;
 use crate::node::{NodeReply, ReplySender};
-use crate::record::body::{Event, StatusChange};
+use crate::record::body::{RecordEvent, StatusChange};
 use crate::record::child::ChildEnd;
-use crate::record::memo::{Memo, Memos, Reply, ended};
-use crate::record::pause::{ActivationNote, Expired};
+use crate::record::memo::{Memo, Memos, Reply, end_note};
+use crate::record::pause::{ActivationNote, ExpiredRecord};
 use crate::state::State;
 
 /// The order among deliveries that could end a wait.
@@ -63,9 +63,9 @@ enum DeliveryKind {
 
 impl<S: State> RunDriver<S> {
     /// Delivers results to the nodes that wait for them.
-    pub(super) fn offer(&mut self) -> Result<()> {
-        if !self.is_stopping() && self.waiters.next_wake().is_some() {
-            self.ring(self.shared.clock.now())?;
+    pub(super) fn deliver_ready(&mut self) -> Result<()> {
+        if !self.is_stopping() && self.waits.next_wake().is_some() {
+            self.fire_timers(self.shared.clock.now())?;
         }
         let mut crowded = Vec::new();
         let mut seen = None;
@@ -75,9 +75,9 @@ impl<S: State> RunDriver<S> {
                 && let Some((key, order)) = self.first_receiver()
                 && seen.replace(order) != Some(order)
             {
-                self.waiters.stir(key);
+                self.waits.mark_dirty(key);
             }
-            let stirred = self.waiters.drain_stirred();
+            let stirred = self.waits.drain_dirty();
             if stirred.is_empty() {
                 break;
             }
@@ -91,12 +91,12 @@ impl<S: State> RunDriver<S> {
             offers.sort_by_key(|offer| (offer.turn, offer.order));
             for offer in offers {
                 match self.has_place(&offer) {
-                    true => self.hand(offer)?,
+                    true => self.deliver(offer)?,
                     false => crowded.push(offer.key),
                 }
             }
         }
-        crowded.into_iter().for_each(|key| self.waiters.stir(key));
+        crowded.into_iter().for_each(|key| self.waits.mark_dirty(key));
         Ok(())
     }
 
@@ -104,25 +104,26 @@ impl<S: State> RunDriver<S> {
     /// activation that waited before is about to wait again.
     fn first_receiver(&self) -> Option<(ActivationKey, u64)> {
         let before = self.machine.receivers();
-        let first = self.waiters.first_receiver(before)?;
+        let first = self.waits.first_receiver(before)?;
         let is_first = |(key, name): &&(ActivationKey, String)| {
-            self.waiters.order_of(*key, name).is_none_or(|order| order != first.1)
+            self.waits.order_of(*key, name).is_none_or(|order| order != first.1)
         };
         let comes = |(key, name): &(ActivationKey, String)| {
             let Some(activation) = self.machine.in_flight().get(key) else { return false };
             let waits = matches!(activation.memos.get(name), None | Some(Memo::Until(_)));
-            waits && self.line.running(*key).is_none_or(|running| !running.scope().waits.is_quiet())
+            waits && self.ready_queue.running(*key).is_none_or(|running| !running.scope().waits.is_quiet())
         };
         (!before.iter().take_while(is_first).any(comes)).then_some(first)
     }
 
     /// Returns whether `concurrency` allows the activation to continue and no earlier one is in line.
     fn has_place(&self, offer: &PendingDelivery) -> bool {
-        let parked = self.line.running(offer.key).is_some_and(|running| running.scope().waits.is_parked());
+        let parked =
+            self.ready_queue.running(offer.key).is_some_and(|running| running.scope().waits.is_parked());
         if self.plan.concurrency.is_none() || !parked {
             return true;
         }
-        let first = self.line.first_ready().and_then(|key| self.machine.in_flight().get(key));
+        let first = self.ready_queue.first_ready().and_then(|key| self.machine.in_flight().get(key));
         let before = first.and_then(|activation| activation.retry_at);
         let waits = matches!((offer.turn, before), (DeliveryPriority::Due(at), Some(before)) if before < at);
         self.room() && !waits
@@ -134,14 +135,15 @@ impl<S: State> RunDriver<S> {
         let now = self.shared.clock.now();
         let keys: Vec<_> = self.machine.in_flight().keys().copied().collect();
         keys.into_iter().any(|key| {
-            let is_quiet = self.line.running(key).is_none_or(|running| running.scope().waits.is_quiet());
+            let is_quiet =
+                self.ready_queue.running(key).is_none_or(|running| running.scope().waits.is_quiet());
             !is_quiet || self.next_of(key, now, false).is_some()
         })
     }
 
     /// Returns the next delivery to an activation, if it has read the previous one. A `stopping` activation receives no new events.
     fn next_of(&mut self, key: ActivationKey, now: Timestamp, stopping: bool) -> Option<PendingDelivery> {
-        let running = self.line.running(key)?;
+        let running = self.ready_queue.running(key)?;
         if !running.scope().waits.is_quiet() {
             return None;
         }
@@ -150,8 +152,8 @@ impl<S: State> RunDriver<S> {
         let inbox = self.machine.inbox().front().map(|message| message.at);
         let first = inbox.and_then(|_| self.first_receiver()).map(|(_, order)| order);
         let mut next: Option<PendingDelivery> = None;
-        let groups = self.waiters.ended(key);
-        for waiter in self.waiters.of(key) {
+        let groups = self.waits.ended_groups(key);
+        for waiter in self.waits.of(key) {
             let again = running.place_of(&waiter.name);
             let inbox = inbox.filter(|_| first == Some(waiter.order));
             let end = match waiter.what {
@@ -171,9 +173,9 @@ impl<S: State> RunDriver<S> {
     }
 
     /// Delivers a result to an activation.
-    fn hand(&mut self, offer: PendingDelivery) -> Result<()> {
+    fn deliver(&mut self, offer: PendingDelivery) -> Result<()> {
         let PendingDelivery { key, name, what, .. } = offer;
-        let Some(mut waiter) = self.waiters.remove(key, &name) else { return Ok(()) };
+        let Some(mut waiter) = self.waits.remove(key, &name) else { return Ok(()) };
         // A rival wait might have ended instead, so the order must be recorded.
         let first = waiter.reply.waits().has_rivals();
         let strong = matches!(waiter.what, WaitsFor::Record(..));
@@ -182,11 +184,11 @@ impl<S: State> RunDriver<S> {
             DeliveryKind::Known { given, seq, placed } if placed || !first => (seq, given),
             DeliveryKind::Known { given, .. } => {
                 let Some(activation) = self.machine.in_flight().get(&key) else { return Ok(()) };
-                let (place, of) = (activation.memos.next_ended(), ended(&name)?);
-                (Some(self.note_step(key, &place, ActivationNote::Result(of), false)?), given)
+                let (place, of) = (activation.memos.next_ended(), end_note(&name)?);
+                (Some(self.write_note(key, &place, ActivationNote::Result(of), false)?), given)
             }
             DeliveryKind::Ends { names, placed } => {
-                self.waiters.handed(key, &name, &names);
+                self.waits.mark_delivered(key, &name, &names);
                 // The next end might have been enough instead.
                 let first = first || matches!(waiter.what, WaitsFor::Ends { enough: true });
                 let ends = self.place_ends(key, names, first, placed)?;
@@ -194,17 +196,17 @@ impl<S: State> RunDriver<S> {
             }
             DeliveryKind::Message => {
                 let Some(message) = self.machine.inbox().front().cloned() else { return Ok(()) };
-                let seq = self.note_step(key, &name, ActivationNote::Took(message.number), first)?;
+                let seq = self.write_note(key, &name, ActivationNote::Took(message.number), first)?;
                 (Some(seq), NodeReply::Message(message))
             }
             DeliveryKind::Idle => {
-                (Some(self.note_step(key, &name, ActivationNote::Idle, first)?), NodeReply::Idle)
+                (Some(self.write_note(key, &name, ActivationNote::Idle, first)?), NodeReply::Idle)
             }
             DeliveryKind::Pending => return Ok(()),
         };
-        self.give(key, seq, waiter.reply, given, strong);
+        self.send_reply(key, seq, waiter.reply, given, strong);
         // The activation's other waits are checked after it has read this delivery, even if it has other work then.
-        self.waiters.stir(key);
+        self.waits.mark_dirty(key);
         Ok(())
     }
 
@@ -225,8 +227,8 @@ impl<S: State> RunDriver<S> {
             let Some(Memo::Result(end)) = memos.get(&name) else { continue };
             let end = Arc::clone(end);
             if !placed && (first || !ChildEnd::is_good(&end)) {
-                let (place, of) = (memos.next_ended(), ended(&name)?);
-                self.note_step(key, &place, ActivationNote::Result(of), false)?;
+                let (place, of) = (memos.next_ended(), end_note(&name)?);
+                self.write_note(key, &place, ActivationNote::Result(of), false)?;
             }
             ends.push((name, end));
         }
@@ -234,7 +236,7 @@ impl<S: State> RunDriver<S> {
     }
 
     /// Delivers a reply. If `strong`, or if the node's effect requires it, waits until the record is durable.
-    fn give(
+    fn send_reply(
         &mut self,
         key: ActivationKey,
         seq: Option<Seq>,
@@ -245,26 +247,26 @@ impl<S: State> RunDriver<S> {
         let weak =
             !strong && matches!(self.plan.node(NodeIx::new(key.0)).effect, Effect::Pure | Effect::Read);
         match seq.filter(|&seq| !weak && !self.journal.is_durable(seq)) {
-            Some(seq) => self.journal.owe(seq, DurableReply::Given { reply, given }),
+            Some(seq) => self.journal.defer_reply(seq, DurableReply::Given { reply, given }),
             None => reply.send(Ok(given)),
         }
     }
 
     /// Checks the waits whose time has come, and records expired questions.
-    fn ring(&mut self, now: Timestamp) -> Result<()> {
-        while let Some((at, key, name)) = self.waiters.next_due(now) {
-            self.waiters.stir(key);
+    fn fire_timers(&mut self, now: Timestamp) -> Result<()> {
+        while let Some((at, key, name)) = self.waits.next_due(now) {
+            self.waits.mark_dirty(key);
             let memo = self.machine.in_flight().get(&key).and_then(|activation| activation.memos.get(&name));
             let open = matches!(memo, Some(Memo::Asked(asked)) if asked.reply.is_open());
-            if !open || !self.waiters.of(key).iter().any(|waiter| waiter.name == name) {
+            if !open || !self.waits.of(key).iter().any(|waiter| waiter.name == name) {
                 continue;
             }
             let node = self.machine.name(key.0).clone();
-            let expired = Expired { node, visit: key.1, name: name.clone(), at };
+            let expired = ExpiredRecord { node, visit: key.1, name: name.clone(), at };
             // No node may act on the expiry before it is recorded: until then, an answer may arrive.
-            let seq = self.note(&Event::Status(StatusChange::Expired(expired)), None, false)?;
-            self.waiters.await_expiry(key, &name);
-            self.journal.owe(seq, DurableReply::Expiry(ExpiredQuestion { key, name }));
+            let seq = self.write_event(&RecordEvent::Status(StatusChange::Expired(expired)), None, false)?;
+            self.waits.await_expiry(key, &name);
+            self.journal.defer_reply(seq, DurableReply::Expiry(ExpiredQuestion { key, name }));
         }
         Ok(())
     }

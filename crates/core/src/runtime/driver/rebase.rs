@@ -30,14 +30,14 @@ impl<S: State> RunDriver<S> {
         let run = self.journal.run().clone();
         let (folded, lost) = self.load_ours().await?;
         if let Some(lost) = lost {
-            return Err(Box::pin(self.leave(folded, lost)).await);
+            return Err(Box::pin(self.release_after_loss(folded, lost)).await);
         }
         if !self.journal.can_restart() {
             let message = "another writer wrote to the run while checkpoints were held back; resume it from the last checkpoint";
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
         }
         let found = folded.last.seq;
-        let facts = self.stand_on(folded)?;
+        let facts = self.replace_run(folded)?;
         // Re-created facts were counted before.
         let meter = self.registration.meter.pause();
         for (origin, fact) in facts {
@@ -57,12 +57,12 @@ impl<S: State> RunDriver<S> {
             return Err(Error::new(ErrorKind::Conflict, message).with_run(&run));
         }
         self.flush(false)?;
-        self.journal.owe_again();
+        self.journal.defer_again();
         let is_bounded = |node| self.plan.most_running(node).is_some();
-        self.line.restart((&self.machine, &self.state), self.shared.clock.now(), is_bounded);
+        self.ready_queue.restart((&self.machine, &self.state), self.shared.clock.now(), is_bounded);
         self.reap_transaction();
-        let line = &self.line;
-        self.waiters.restart(self.journal.last().unwrap_or(found), |key| line.running(key).is_some());
+        let line = &self.ready_queue;
+        self.waits.restart(self.journal.last().unwrap_or(found), |key| line.running(key).is_some());
         Ok(())
     }
 
@@ -82,10 +82,10 @@ impl<S: State> RunDriver<S> {
         // Attempts that must not be repeated have ended, and the log shows only their intents. The run may be retried while this process drives it.
         let begun = |activation: &Activation| activation.intent && !activation.in_doubt;
         let going = self.machine.in_flight().iter().filter(|(_, activation)| begun(activation));
-        let ended = going.filter(|&(&key, _)| self.line.running(key).is_none());
+        let ended = going.filter(|&(&key, _)| self.ready_queue.running(key).is_none());
         let doubts: Vec<_> = ended.map(|(&key, activation)| (key, activation.failed + 1)).collect();
         for (key, failed) in doubts {
-            let failure = Failure::of(FailureKind::Update, error).with_node(self.machine.name(key.0));
+            let failure = Failure::from_error(FailureKind::Update, error).with_node(self.machine.name(key.0));
             self.apply_fact(PendingEvent {
                 key,
                 what: PendingEventKind::Retry { failed, failure, at: None },
@@ -103,7 +103,7 @@ impl<S: State> RunDriver<S> {
         })?;
         let folded = fold(&run, &records, Some(&self.plan))?;
         let last = &folded.last;
-        if folded.machine.life() != self.machine.life() {
+        if folded.machine.generation() != self.machine.generation() {
             let message =
                 "the run was purged and started again while this process drove it; the purged run stopped";
             return Err(Error::new(ErrorKind::Fenced, message).with_run(&run).with_seq(last.seq));
@@ -123,7 +123,7 @@ impl<S: State> RunDriver<S> {
 
     /// Replaces the driver's run with the run in the log. Returns the facts that no acknowledged record holds, each with the inputs of its
     /// activation.
-    pub(super) fn stand_on(
+    pub(super) fn replace_run(
         &mut self,
         folded: ReplayedRun,
     ) -> Result<impl Iterator<Item = (ActivationOrigin, PendingEvent<S>)> + use<S>> {
@@ -131,7 +131,7 @@ impl<S: State> RunDriver<S> {
             S::from_channels(self.graph.migrated(&folded.channels, folded.version)?, self.graph.schema())?;
         let facts = self.journal.restart(&folded);
         (self.machine, self.state) = (folded.machine, Arc::new(state));
-        self.hand_in_all();
+        self.deliver_all();
         Ok(facts)
     }
 

@@ -5,21 +5,21 @@ use crate::error::Result;
 use crate::graph::NodeCheckpoint;
 use crate::id::{NodeName, Seq, Visit};
 use crate::record::RunStatus;
-use crate::record::body::{Event, NodeDone};
+use crate::record::body::{NodeDone, RecordEvent};
 use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::log::RecordOptions;
 use crate::state::{Patch, State};
 
 impl<S: State> RunDriver<S> {
     /// Holds an absorbed end, and writes the held records if the policy asks for it.
-    pub(super) fn hold(
+    pub(super) fn hold_end(
         &mut self,
         done: NodeDone,
         patch: Patch,
         checkpoint: NodeCheckpoint,
         must: bool,
     ) -> Result<()> {
-        let due = self.journal.hold(done, patch, checkpoint)?;
+        let due = self.journal.hold_end(done, patch, checkpoint)?;
         let after = matches!(checkpoint, NodeCheckpoint::After | NodeCheckpoint::Both);
         if must || due || after || self.journal.writes_status(self.machine.status()) {
             // A declared checkpoint is written, even if no record was written before.
@@ -31,14 +31,14 @@ impl<S: State> RunDriver<S> {
     /// Writes the held records. `whole` forces a checkpoint even if no record was ever written.
     pub(super) fn flush(&mut self, whole: bool) -> Result<()> {
         self.journal.flush(whole, &mut self.machine, &self.state)?;
-        self.note_sent();
+        self.mark_sent_messages();
         Ok(())
     }
 
     /// Absorbs an event and writes it, after all held records.
-    pub(super) fn note(
+    pub(super) fn write_event(
         &mut self,
-        event: &Event,
+        event: &RecordEvent,
         node: Option<(NodeName, Visit)>,
         release: bool,
     ) -> Result<Seq> {
@@ -50,7 +50,7 @@ impl<S: State> RunDriver<S> {
         let wake_at = match event {
             // If this process dies, other processes claim the run when the time comes, not earlier. A sleeping node may have other work, and an
             // activation that stops the run waits for no attempt.
-            Event::Attempt(attempt) if is_alone && !is_to_stop => {
+            RecordEvent::Attempt(attempt) if is_alone && !is_to_stop => {
                 let deadline = self.stopping.deadline_at();
                 attempt.retry_at.map(|at| deadline.map_or(at, |deadline| at.min(deadline)))
             }

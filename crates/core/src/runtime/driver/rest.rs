@@ -6,34 +6,36 @@ use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::error::{ErrorKind, Result};
 use crate::record::RunStatus;
-use crate::record::body::{Event, ReleaseRecord, StatusChange};
+use crate::record::body::{RecordEvent, ReleaseRecord, StatusChange};
 use crate::record::pause::{ChildPolls, IdleRecord, Receiver};
 use crate::state::State;
 
 impl<S: State> RunDriver<S> {
     /// Makes the run idle if nothing can move it. Returns why the driver stops, if it does.
-    pub(super) async fn come_to_rest(&mut self) -> Result<Option<DriverExit>> {
+    pub(super) async fn try_become_idle(&mut self) -> Result<Option<DriverExit>> {
         if self.machine.cancel().is_some() && self.machine.status() == RunStatus::InProgress {
-            self.line.note_cancel();
+            self.ready_queue.note_cancel();
             self.stopping.cancel_within(self.shared.limits.cancel_grace);
         }
         if self.machine.status().is_finished() {
             // Attempts that must not be repeated finish and are recorded. Others are not awaited.
-            self.stopping.tell();
-            self.line.abort_repeatable();
+            self.stopping.notify_nodes();
+            self.ready_queue.abort_repeatable();
         }
-        let is_at_work = self.line.is_at_work(|key| self.waiters.waits(key));
-        let settling = self.settle_holds(is_at_work);
+        let is_at_work = self.ready_queue.is_at_work(|key| self.waits.waits(key));
+        let settling = self.sync_child_pauses(is_at_work);
         if is_at_work {
             return Ok(None);
         }
         let stopping = self.is_stopping();
-        let none_in_line = self.line.is_empty();
+        let none_in_line = self.ready_queue.is_empty();
         if !(stopping || none_in_line) {
             return Ok(None);
         }
         if self.machine.status() == RunStatus::InProgress {
-            let idle = self.asks.is_idle() && self.journal.owes_nothing() && self.commands.is_empty();
+            let idle = self.answerer_tasks.is_idle()
+                && self.journal.has_no_deferred_reply()
+                && self.commands.is_empty();
             if !(stopping || idle) {
                 return Ok(None);
             }
@@ -69,7 +71,7 @@ impl<S: State> RunDriver<S> {
                     StopProgress::Waiting if !self.stopping.is_shutdown_over() => return Ok(None),
                     StopProgress::Waiting | StopProgress::Done => {}
                 }
-                self.note(&Event::Status(StatusChange::Cancelled), None, false)?;
+                self.write_event(&RecordEvent::Status(StatusChange::Cancelled), None, false)?;
             } else if settling && !self.stopping.has_grace() {
                 // A parent that becomes idle while paused has paused its children. Otherwise it has unpaused them.
                 return Ok(None);
@@ -78,12 +80,12 @@ impl<S: State> RunDriver<S> {
                 return Box::pin(self.drain()).await.map(|settled| settled.then_some(DriverExit::Released));
             } else if self.machine.paused().is_some() {
                 let status = RunStatus::Interrupted;
-                let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());
-                self.rest(IdleRecord { status, receiving, wake: None, receivers })?;
+                let (receiving, receivers) = (self.waits.is_receiving(), self.receivers());
+                self.write_idle(IdleRecord { status, receiving, wake: None, receivers })?;
             } else if self.stopping.has_grace() {
                 self.flush(false)?;
                 if self.journal.has_begun() {
-                    self.let_go(none_in_line)?;
+                    self.release_for_shutdown(none_in_line)?;
                 }
                 return Box::pin(self.drain()).await.map(|settled| settled.then_some(DriverExit::Released));
             } else if self.stopping.is_exceeding() || !self.fall_asleep()? {
@@ -106,10 +108,10 @@ impl<S: State> RunDriver<S> {
             self.stopping.meet_deadline();
             return Ok(false);
         }
-        if self.waiters.is_for_child() {
+        if self.waits.is_for_child() {
             return self.rest_on_children();
         }
-        let timed = self.line.next_time().is_some() || self.waiters.is_sleeping();
+        let timed = self.ready_queue.next_time().is_some() || self.waits.is_sleeping();
         if let (true, Some(at)) = (timed, wake) {
             let near = at.since(self.shared.clock.now()) <= self.shared.limits.release_after;
             if near && !self.shared.is_closing() {
@@ -118,36 +120,36 @@ impl<S: State> RunDriver<S> {
             self.release("only time moves the run", wake, None)?;
             return Ok(true);
         }
-        let (asked, receiving) = (!self.machine.posed().is_empty(), self.waiters.is_receiving());
+        let (asked, receiving) = (!self.machine.posed().is_empty(), self.waits.is_receiving());
         if !(asked || receiving) {
-            return Err(self.stuck());
+            return Err(self.stuck_error());
         }
         let status = if asked { RunStatus::Interrupted } else { RunStatus::AwaitingInput };
-        self.rest(IdleRecord { status, receiving, wake, receivers: self.receivers() })?;
+        self.write_idle(IdleRecord { status, receiving, wake, receivers: self.receivers() })?;
         Ok(true)
     }
 
     /// Releases a run whose runtime ends: until an event moves it if all activations wait, otherwise for an immediate claim.
-    fn let_go(&mut self, none_in_line: bool) -> Result<()> {
+    fn release_for_shutdown(&mut self, none_in_line: bool) -> Result<()> {
         let reason = match self.shared.is_closing() {
             true => "the runtime was shut down",
             false => "another graph serves the workflow",
         };
-        let waits = |key: &ActivationKey| self.line.waits(*key, self.waiters.waits(*key));
+        let waits = |key: &ActivationKey| self.ready_queue.waits(*key, self.waits.waits(*key));
         // Broken-off activations are not in the ready queue.
         let all_wait = none_in_line && self.machine.in_flight().keys().all(waits);
         if !all_wait || self.has_news() {
             return self.release(reason, None, None);
         }
-        if self.waiters.is_for_child() {
-            return self.release_until_look(reason);
+        if self.waits.is_for_child() {
+            return self.release_until_poll(reason);
         }
         self.release(reason, self.next_time(), None)
     }
 
     /// Lists the waits for a message, the longest first. A single wait is omitted, because it takes the next message.
     fn receivers(&self) -> Vec<Receiver> {
-        let waiting = self.waiters.receivers();
+        let waiting = self.waits.receivers();
         if waiting.len() < 2 {
             return Vec::new();
         }
@@ -160,18 +162,18 @@ impl<S: State> RunDriver<S> {
     pub(super) fn next_time(&self) -> Option<Timestamp> {
         // A cancelled run has no deadline.
         let deadline = self.stopping.deadline_at().filter(|_| self.machine.cancel().is_none());
-        let times = [self.line.next_time(), self.waiters.next_time(), deadline];
+        let times = [self.ready_queue.next_time(), self.waits.next_time(), deadline];
         times.into_iter().flatten().min()
     }
 
     /// Records that the run is idle, under every policy, together with held records. A wait that a caller sees is then in the log for other
     /// processes.
-    fn rest(&mut self, rested: IdleRecord) -> Result<()> {
+    fn write_idle(&mut self, rested: IdleRecord) -> Result<()> {
         self.note_cleanups()?;
         let plain = !rested.receiving && rested.wake.is_none() && rested.status == RunStatus::Interrupted;
         let event =
-            Event::Status(if plain { StatusChange::Interrupted } else { StatusChange::Rested(rested) });
-        self.note(&event, None, false).map(|_| ())
+            RecordEvent::Status(if plain { StatusChange::Interrupted } else { StatusChange::Rested(rested) });
+        self.write_event(&event, None, false).map(|_| ())
     }
 
     pub(super) fn release(
@@ -181,11 +183,11 @@ impl<S: State> RunDriver<S> {
         looks: Option<ChildPolls>,
     ) -> Result<()> {
         self.note_cleanups()?;
-        let (receiving, receivers) = (self.waiters.is_receiving(), self.receivers());
+        let (receiving, receivers) = (self.waits.is_receiving(), self.receivers());
         let (reason, orderly) = (reason.into(), self.stopping.is_ending());
         let released =
             ReleaseRecord { reason, wake, receiving, receivers, begun: Vec::new(), looks, orderly };
-        self.note(&Event::Release(released), None, true).map(|_| ())
+        self.write_event(&RecordEvent::Release(released), None, true).map(|_| ())
     }
 
     /// Waits until all records are acknowledged. Returns false after a write conflict, when the run must be checked again.

@@ -11,13 +11,13 @@ use crate::engine::fold::{check_signal, full_id};
 use crate::error::{Error, ErrorKind, Result};
 use crate::past::questions;
 use crate::record::RunStatus;
-use crate::record::body::{Event, Signal, SignalKind};
+use crate::record::body::{RecordEvent, Signal, SignalKind};
 use crate::record::pause::EditRecord;
 use crate::runtime::inbox::check_room;
 use crate::runtime::log::check_size;
 use crate::runtime::post;
 use crate::runtime::requests::amend::ConflictRetries;
-use crate::runtime::requests::edit::misfit;
+use crate::runtime::requests::edit::caller_error;
 use crate::runtime::requests::signal::{at_work, revives};
 use crate::runtime::requests::system::hold_for_queue;
 use crate::state::{Patch, State};
@@ -30,7 +30,7 @@ impl<S: State> RunDriver<S> {
         }
         match self.machine.was_sent(&signal.what) {
             // Its record may be pending: before it is durable, the sender must not get a reply.
-            Ok(true) => return self.said().await,
+            Ok(true) => return self.wait_durable().await,
             Ok(false) => {}
             Err(error) => return Ok(Err(error.with_run(self.journal.run()))),
         }
@@ -42,20 +42,20 @@ impl<S: State> RunDriver<S> {
             return Ok(Err(error.with_run(self.journal.run())));
         }
         self.break_transaction();
-        let aside = self.put_aside(&signal.what);
+        let aside = self.last_rejected(&signal.what);
         // The run failed and a node is still finishing: activations of the retry wait for a slot.
         let hold = match revives(&signal.what) {
             true => hold_for_queue(&self.machine, Some(&self.scope.facts), self.shared.clock.now()),
             false => Vec::new(),
         };
-        self.note(&Event::Signal(signal), None, false)?;
+        self.write_event(&RecordEvent::Signal(signal), None, false)?;
         // The run becomes idle when no node runs.
-        for event in hold.iter().filter(|event| matches!(event, Event::Signal(_))) {
-            self.note(event, None, false)?;
+        for event in hold.iter().filter(|event| matches!(event, RecordEvent::Signal(_))) {
+            self.write_event(event, None, false)?;
         }
-        let said = self.said().await?;
+        let said = self.wait_durable().await?;
         if let (Ok(()), Some(to)) = (&said, aside) {
-            post::hand_in(&self.shared, self.journal.run(), &self.machine, to);
+            post::queue_messages(&self.shared, self.journal.run(), &self.machine, to);
         }
         Ok(said)
     }
@@ -68,9 +68,9 @@ impl<S: State> RunDriver<S> {
             let message = format!("the run is {status}; its state is final");
             return Ok(Err(Error::new(ErrorKind::WrongStatus, message).with_run(&run)));
         }
-        let state = match self.patched(&patch) {
+        let state = match self.state_after_patch(&patch) {
             Ok(state) => state,
-            Err(error) => return Ok(Err(misfit(error).with_run(&run))),
+            Err(error) => return Ok(Err(caller_error(error).with_run(&run))),
         };
         let text = state.to_channels_json()?;
         if let Err(error) = check_size(&text, self.shared.limits.max_body) {
@@ -80,12 +80,12 @@ impl<S: State> RunDriver<S> {
         // In the log, held records belong before the edit, as in the state.
         self.flush(true)?;
         self.state = Arc::new(state);
-        self.note(&Event::Edit(EditRecord { patch, by }), None, false)?;
-        self.said().await
+        self.write_event(&RecordEvent::Edit(EditRecord { patch, by }), None, false)?;
+        self.wait_durable().await
     }
 
     /// Waits until the signal is durable, so that a conflict shows before anything relies on it.
-    async fn said(&mut self) -> Result<Result<()>> {
+    async fn wait_durable(&mut self) -> Result<Result<()>> {
         while self.journal.pending() > 0 {
             match self.acknowledged().await {
                 Err(error) if error.kind() == ErrorKind::Conflict => {
@@ -95,17 +95,17 @@ impl<S: State> RunDriver<S> {
                 }
                 // The signaller gets an unknown outcome; the driver stops with the error itself.
                 Err(error) if error.kind() == ErrorKind::Fenced => {
-                    let in_doubt = in_doubt(&error).with_run(self.journal.run());
-                    self.stopping.lose(error.with_run(self.journal.run()));
+                    let in_doubt = unknown_outcome_error(&error).with_run(self.journal.run());
+                    self.stopping.set_stop_error(error.with_run(self.journal.run()));
                     return Ok(Err(in_doubt));
                 }
                 answer => self.acknowledge(answer).await?,
             }
         }
         let is_bounded = |node| self.plan.most_running(node).is_some();
-        self.line.push_all((&self.machine, &self.state), self.shared.clock.now(), is_bounded);
+        self.ready_queue.push_all((&self.machine, &self.state), self.shared.clock.now(), is_bounded);
         let in_flight = self.machine.in_flight();
-        self.waiters.refresh(|key| in_flight.contains_key(&key));
+        self.waits.refresh(|key| in_flight.contains_key(&key));
         Ok(Ok(()))
     }
 
@@ -114,17 +114,17 @@ impl<S: State> RunDriver<S> {
         let Some(answerer) = &self.shared.services.answerer else { return };
         let mut open = questions(&self.machine);
         open.retain(|question| question.kind != QuestionKind::Doubt);
-        self.asks.pose(self.journal.run(), answerer, open);
+        self.answerer_tasks.pose(self.journal.run(), answerer, open);
     }
 
     /// Handles an answer of the answerer.
-    pub(super) async fn answered(
+    pub(super) async fn handle_answer(
         &mut self,
         task: Id,
         question: String,
         answer: Option<(Answer, String)>,
     ) -> Result<()> {
-        let is_current = self.asks.is_current(task, &question);
+        let is_current = self.answerer_tasks.is_current(task, &question);
         let Some((answer, by)) = answer.filter(|_| is_current) else { return Ok(()) };
         let what = match SignalKind::answer(question.clone(), answer) {
             Ok(what) => what,
@@ -139,8 +139,8 @@ impl<S: State> RunDriver<S> {
             match self.signal(signal.clone()).await? {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Conflict => {
-                    self.journal.leave();
-                    if races.lost(self.journal.run()).await.is_err() {
+                    self.journal.detach_append();
+                    if races.count_conflict(self.journal.run()).await.is_err() {
                         break;
                     }
                 }
@@ -151,7 +151,7 @@ impl<S: State> RunDriver<S> {
             }
         }
         // The next turn poses the question again.
-        self.asks.forget(&question);
+        self.answerer_tasks.allow_again(&question);
         Ok(())
     }
 
@@ -173,7 +173,7 @@ pub(super) fn reply_to_signaller(said: Result<Result<()>>, reply: oneshot::Sende
 
 /// Returns the error for a signaller whose record was pending when the process lost the run. If the signaller repeated the signal to the next
 /// owner, that owner could refuse it because of the pending record.
-fn in_doubt(error: &Error) -> Error {
+fn unknown_outcome_error(error: &Error) -> Error {
     let message = format!(
         "the process lost the run during the write, so its outcome is unknown; read the run before you repeat the call ({})",
         error.message()

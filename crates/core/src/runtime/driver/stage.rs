@@ -18,7 +18,7 @@ use crate::node::{
     StartedChildren,
 };
 use crate::record::RunFacts;
-use crate::record::body::{Event, NodeDone, NodesDone, Started};
+use crate::record::body::{NodeDone, NodesDone, RecordEvent, StartRecord};
 use crate::record::memo::Memos;
 use crate::state::{Context, Patch};
 use ferrata_testing::ManualClock;
@@ -51,9 +51,9 @@ pub(super) fn graph() -> Graph<Context> {
         .unwrap()
 }
 
-pub(super) fn started(graph: &Graph<Context>) -> Event {
+pub(super) fn started(graph: &Graph<Context>) -> RecordEvent {
     let plan = graph.plan();
-    Event::Start(Started {
+    RecordEvent::Start(StartRecord {
         entry: plan.node(plan.entry).name.clone(),
         graph: Arc::clone(&plan.prints),
         life: Uuid::from_u128(7),
@@ -86,7 +86,7 @@ pub(super) fn forked(machine: &Machine) -> NodeDone {
 pub(super) fn in_flight(graph: &Graph<Context>) -> Machine {
     let mut machine = machine(graph);
     let done = vec![forked(&machine)];
-    machine.absorb(&Event::Node(NodesDone { done, patch: Patch::default() })).unwrap();
+    machine.absorb(&RecordEvent::Node(NodesDone { done, patch: Patch::default() })).unwrap();
     machine
 }
 
@@ -114,20 +114,20 @@ pub(super) fn scope(activation: ActivationKey) -> Arc<NodeScope> {
         node: name("n"),
         visit: activation.1,
         attempt: 1,
-        heard: 0,
+        message_count: 0,
         item: None,
         inputs: Inputs::default(),
         attempt_key: AttemptKey { activation, way: 0 },
         memos: Memos::default(),
         waits: AttemptWaits::default(),
         time_limit: None,
-        started: StartedChildren::default(),
+        started_children: StartedChildren::default(),
         effect: Effect::default(),
         transactions: AttemptTransactions::default(),
-        left: Default::default(),
-        lacks: AtomicBool::new(false),
+        outputs: Default::default(),
+        lacks_resource: AtomicBool::new(false),
         ownership: None,
-        not_begun: AtomicBool::new(false),
+        is_not_begun: AtomicBool::new(false),
         cleanup: crate::node::AttemptCleanup::default(),
     })
 }

@@ -11,7 +11,7 @@ use crate::error::Error;
 pub(super) struct StopDeadlines {
     clock: Arc<dyn Clock>,
     /// Tells running nodes to stop.
-    cancelled: OnceSender<()>,
+    stop_signal: OnceSender<()>,
     /// Deadline of the run, by the monotonic clock.
     deadline: Option<Duration>,
     /// The same deadline by the wall clock, for other processes.
@@ -21,11 +21,11 @@ pub(super) struct StopDeadlines {
     /// Whether the driver has acted on the end of that grace.
     has_ended_grace: bool,
     /// Whether the runtime ends.
-    ending: bool,
+    is_ending: bool,
     /// Whether the run is about to fail by its deadline.
-    exceeding: bool,
+    is_exceeding: bool,
     /// Why the run is lost, if the store refused a record that a signaller waited for.
-    lost: Option<Error>,
+    stop_error: Option<Error>,
 }
 
 impl StopDeadlines {
@@ -38,57 +38,57 @@ impl StopDeadlines {
     ) -> Self {
         let left = deadline.map(|after| after.saturating_sub(clock.now().since(created)));
         Self {
-            cancelled,
+            stop_signal: cancelled,
             deadline: left.map(|left| clock.monotonic().saturating_add(left)),
             deadline_at: deadline.map(|after| created.plus(after)),
             grace: None,
             has_ended_grace: false,
-            ending: false,
-            exceeding: false,
-            lost: None,
+            is_ending: false,
+            is_exceeding: false,
+            stop_error: None,
             clock,
         }
     }
 
     /// Makes the next turn stop the driver with this error.
-    pub(super) fn lose(&mut self, why: Error) {
-        self.lost = Some(why);
+    pub(super) fn set_stop_error(&mut self, why: Error) {
+        self.stop_error = Some(why);
     }
 
-    pub(super) fn take_lost(&mut self) -> Option<Error> {
-        self.lost.take()
+    pub(super) fn take_stop_error(&mut self) -> Option<Error> {
+        self.stop_error.take()
     }
 
     /// Tells running nodes to stop.
-    pub(super) fn tell(&self) {
-        self.cancelled.send(());
+    pub(super) fn notify_nodes(&self) {
+        self.stop_signal.send(());
     }
 
-    pub(super) fn has_told(&self) -> bool {
-        self.cancelled.is_sent()
+    pub(super) fn has_notified(&self) -> bool {
+        self.stop_signal.is_sent()
     }
 
     /// Returns a new stop signal for nodes. Earlier nodes got one when the run failed, and the run was retried since.
-    pub(super) fn tell_anew(&mut self) -> OnceReceiver<()> {
+    pub(super) fn renew_stop_signal(&mut self) -> OnceReceiver<()> {
         let (sender, cancelled) = once();
-        self.cancelled = sender;
+        self.stop_signal = sender;
         cancelled
     }
 
     /// Gives running nodes this grace. Never extends an earlier one.
     pub(super) fn end_within(&mut self, grace: Duration) {
-        if !std::mem::replace(&mut self.ending, true) {
+        if !std::mem::replace(&mut self.is_ending, true) {
             let end = self.clock.monotonic().saturating_add(grace);
             self.grace = Some(self.grace.map_or(end, |before| before.min(end)));
             self.has_ended_grace = false;
-            self.tell();
+            self.notify_nodes();
         }
     }
 
     /// Gives the running nodes of a cancelled run this grace, unless they have one.
     pub(super) fn cancel_within(&mut self, grace: Duration) {
         if self.grace.is_none() {
-            self.tell();
+            self.notify_nodes();
             self.grace = Some(self.clock.monotonic().saturating_add(grace));
         }
     }
@@ -109,23 +109,23 @@ impl StopDeadlines {
 
     /// Returns whether the runtime ends.
     pub(super) fn is_ending(&self) -> bool {
-        self.ending
+        self.is_ending
     }
 
     /// Returns whether the grace of an ending runtime is over.
     pub(super) fn is_shutdown_over(&self) -> bool {
-        self.ending && self.is_grace_over()
+        self.is_ending && self.is_grace_over()
     }
 
     /// Starts to fail the run by its deadline: no activation starts from now on.
     pub(super) fn exceed(&mut self) {
-        if !std::mem::replace(&mut self.exceeding, true) {
-            self.tell();
+        if !std::mem::replace(&mut self.is_exceeding, true) {
+            self.notify_nodes();
         }
     }
 
     pub(super) fn is_exceeding(&self) -> bool {
-        self.exceeding
+        self.is_exceeding
     }
 
     pub(super) fn is_deadline_over(&self) -> bool {
@@ -166,7 +166,7 @@ mod tests {
         let clock = ManualClock::new(Timestamp::from_unix_ms(1_000_000));
         let mut stopping = stopping(&clock, None);
         stopping.cancel_within(Duration::from_secs(5));
-        assert!(stopping.has_told() && stopping.has_grace() && !stopping.is_grace_over());
+        assert!(stopping.has_notified() && stopping.has_grace() && !stopping.is_grace_over());
         stopping.cancel_within(Duration::from_secs(60));
         stopping.end_within(Duration::from_secs(60));
         clock.advance(Duration::from_secs(5));
@@ -204,10 +204,10 @@ mod tests {
     fn nodes_after_a_retry_are_told_anew() {
         let clock = ManualClock::new(Timestamp::from_unix_ms(1_000_000));
         let mut stopping = stopping(&clock, None);
-        stopping.tell();
-        let told = stopping.tell_anew();
-        assert!(!stopping.has_told() && told.get().is_none());
-        stopping.tell();
+        stopping.notify_nodes();
+        let told = stopping.renew_stop_signal();
+        assert!(!stopping.has_notified() && told.get().is_none());
+        stopping.notify_nodes();
         assert!(told.get().is_some());
     }
 }

@@ -27,7 +27,7 @@ use crate::graph::{Effect, Graph};
 use crate::id::HeadRef;
 use crate::node::{HandedIn, ReplySender, TransactionGrant, TransactionLease};
 use crate::past::Verdict;
-use crate::record::body::Event;
+use crate::record::body::RecordEvent;
 use crate::record::pause::{ActivationNote, StepRecord};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::event::Event as RunEventKind;
@@ -87,17 +87,17 @@ pub(crate) fn check_transactions<S: State>(shared: &RuntimeInner, graph: &Graph<
 /// The order of transactions.
 impl<S: State> RunDriver<S> {
     pub(super) fn await_transaction(&mut self, key: ActivationKey, reply: oneshot::Sender<TransactionGrant>) {
-        self.waiters.transactions.get_or_insert_default().waiting.push_back((key, reply));
+        self.waits.transactions.get_or_insert_default().waiting.push_back((key, reply));
     }
 
     /// Returns whether a transaction is open.
     pub(super) fn has_transaction(&self) -> bool {
-        self.waiters.transactions.as_ref().is_some_and(|transactions| transactions.open.is_some())
+        self.waits.transactions.as_ref().is_some_and(|transactions| transactions.open.is_some())
     }
 
     /// Lets the next transaction start, if none is open and no append is pending.
     pub(super) fn grant_transaction(&mut self) -> Result<()> {
-        let Some(transactions) = &mut self.waiters.transactions else { return Ok(()) };
+        let Some(transactions) = &mut self.waits.transactions else { return Ok(()) };
         if transactions.open.is_some() {
             return Ok(());
         }
@@ -113,8 +113,8 @@ impl<S: State> RunDriver<S> {
                 return Ok(());
             }
         }
-        self.journal.outbox().hold();
-        let Some(transactions) = self.waiters.transactions.as_mut().filter(|_| !self.journal.is_sending())
+        self.journal.outbox().suspend();
+        let Some(transactions) = self.waits.transactions.as_mut().filter(|_| !self.journal.is_sending())
         else {
             return Ok(());
         };
@@ -129,7 +129,7 @@ impl<S: State> RunDriver<S> {
 
     /// Ends a turn. Records of the meantime are sent before the next turn.
     pub(super) fn transaction_over(&mut self, number: u64) {
-        let Some(transactions) = &mut self.waiters.transactions else { return };
+        let Some(transactions) = &mut self.waits.transactions else { return };
         if transactions.open.take_if(|(_, open)| *open == number).is_some() {
             self.journal.outbox().release();
         }
@@ -137,37 +137,37 @@ impl<S: State> RunDriver<S> {
 
     /// Breaks off the open transaction before the driver waits for the store. The node starts again.
     pub(super) fn break_transaction(&mut self) {
-        let Some(transactions) = &mut self.waiters.transactions else { return };
+        let Some(transactions) = &mut self.waits.transactions else { return };
         if let Some((key, _)) = transactions.open.take() {
-            self.line.break_off(key);
+            self.ready_queue.break_off(key);
         }
         self.journal.outbox().release();
     }
 
     /// Ends the turn of an attempt that no longer runs.
     pub(super) fn reap_transaction(&mut self) {
-        let Some(transactions) = &mut self.waiters.transactions else { return };
-        if transactions.open.take_if(|(key, _)| self.line.running(*key).is_none()).is_some() {
+        let Some(transactions) = &mut self.waits.transactions else { return };
+        if transactions.open.take_if(|(key, _)| self.ready_queue.running(*key).is_none()).is_some() {
             self.journal.outbox().release();
         }
     }
 
     /// Makes an attempt ready again after it was broken off and has ended.
-    pub(super) fn begin_broken_anew(&mut self, task: Id) {
-        let Some(key) = self.line.broken(task) else { return };
-        self.line.remove_running(key);
-        self.waiters.forget(key);
+    pub(super) fn restart_broken(&mut self, task: Id) {
+        let Some(key) = self.ready_queue.broken_activation(task) else { return };
+        self.ready_queue.remove_running(key);
+        self.waits.forget_activation(key);
         if self.machine.in_flight().contains_key(&key) {
-            self.line.push_again(key);
+            self.ready_queue.push_again(key);
         }
     }
 
     /// Restarts an activation because of another transaction, or because no transaction could start. Returns false if the first happened too often.
     /// The second is no fault of the node: a store that stays away ends the heartbeat, and with it the run in this process.
-    pub(super) fn begins_anew(&mut self, key: ActivationKey, not_begun: bool) -> bool {
+    pub(super) fn restart_for_transaction(&mut self, key: ActivationKey, not_begun: bool) -> bool {
         match self.next_beginning(key, not_begun) {
             Some(at) => {
-                self.line.wait_until(at, key);
+                self.ready_queue.wait_until(at, key);
                 true
             }
             None => false,
@@ -175,7 +175,7 @@ impl<S: State> RunDriver<S> {
     }
 
     fn next_beginning(&mut self, key: ActivationKey, not_begun: bool) -> Option<Timestamp> {
-        let all = self.waiters.transactions.get_or_insert_default().anew.entry(key).or_default();
+        let all = self.waits.transactions.get_or_insert_default().anew.entry(key).or_default();
         let begun = if not_begun { &mut all.not_begun } else { &mut all.gave_way };
         *begun = begun.saturating_add(1);
         let delay = FIRST_DELAY.saturating_mul(1 << (*begun - 1).min(10));
@@ -212,9 +212,9 @@ impl<S: State> RunDriver<S> {
         let HandedIn { transaction, lease } = *handed_in;
         let number = lease.number;
         let is_open = |open: &TransactionQueue| open.open == Some((key, number));
-        if !self.waiters.transactions.as_deref().is_some_and(is_open) {
+        if !self.waits.transactions.as_deref().is_some_and(is_open) {
             // The attempt was broken off, and its end arrived first.
-            self.line.push_again(key);
+            self.ready_queue.push_again(key);
             return Ok(());
         }
         let (status, verdict) = (self.machine.status(), update.output().and_then(Verdict::of));
@@ -228,11 +228,11 @@ impl<S: State> RunDriver<S> {
             return Ok(());
         }
         let committed = self.commit(transaction).await;
-        let committed = self.journal.outbox().answered(committed);
+        let committed = self.journal.outbox().handle_answer(committed);
         self.transaction_over(number);
         match committed {
             Ok(head) => {
-                if let Some(transactions) = &mut self.waiters.transactions {
+                if let Some(transactions) = &mut self.waits.transactions {
                     transactions.anew.remove(&key);
                 }
                 let (node, visit) = (self.machine.name(key.0).clone(), key.1);
@@ -246,12 +246,12 @@ impl<S: State> RunDriver<S> {
     }
 
     pub(super) fn await_commit(&mut self, step: StepCommit) {
-        self.waiters.transactions.get_or_insert_default().steps.push_back(step);
+        self.waits.transactions.get_or_insert_default().steps.push_back(step);
     }
 
     /// Commits the steps that ran in transactions, with their results.
     pub(super) async fn commit_steps(&mut self) -> Result<()> {
-        while let Some(step) = self.waiters.transactions.as_mut().and_then(|all| all.steps.pop_front()) {
+        while let Some(step) = self.waits.transactions.as_mut().and_then(|all| all.steps.pop_front()) {
             Box::pin(self.commit_step(step)).await?;
         }
         Ok(())
@@ -261,7 +261,7 @@ impl<S: State> RunDriver<S> {
         let StepCommit { key, name, text, handed_in, reply } = step;
         let HandedIn { transaction, lease } = *handed_in;
         let number = lease.number;
-        let is_open = self.waiters.transactions.as_ref().is_some_and(|all| all.open == Some((key, number)));
+        let is_open = self.waits.transactions.as_ref().is_some_and(|all| all.open == Some((key, number)));
         if !is_open || !self.machine.in_flight().contains_key(&key) {
             // The attempt was broken off or no longer follows, so it is dropped.
             return Ok(());
@@ -274,20 +274,20 @@ impl<S: State> RunDriver<S> {
         let node = self.machine.name(key.0).clone();
         let what = ActivationNote::Result(text.into());
         let stepped = StepRecord { node: node.clone(), visit: key.1, name: name.clone(), what, first };
-        let seq = self.note(&Event::Step(stepped), Some((node, key.1)), false)?;
+        let seq = self.write_event(&RecordEvent::Step(stepped), Some((node, key.1)), false)?;
         let committed = self.commit(transaction).await;
-        let committed = self.journal.outbox().answered(committed);
+        let committed = self.journal.outbox().handle_answer(committed);
         self.transaction_over(number);
         match committed {
             Ok(head) => {
                 self.acknowledge(Ok(head)).await?;
-                self.waiters.add(key, name, WaitsFor::Step(Some((seq, first))), None, reply);
+                self.waits.add(key, name, WaitsFor::Step(Some((seq, first))), None, reply);
                 Ok(())
             }
             Err(error) => {
                 self.return_to_log(&error).await?;
                 if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Unavailable)
-                    && let Some(running) = self.line.running(key)
+                    && let Some(running) = self.ready_queue.running(key)
                 {
                     running.scope().transactions.give_way();
                 }
@@ -341,13 +341,13 @@ impl<S: State> RunDriver<S> {
             return Ok(());
         }
         let at = if error.kind() == Unavailable { self.next_beginning(key, false) } else { None };
-        self.line.remove_ready(key);
+        self.ready_queue.remove_ready(key);
         if let Some(at) = at {
-            self.line.wait_until(at, key);
+            self.ready_queue.wait_until(at, key);
             return Ok(());
         }
         let node = self.plan.node(NodeIx::new(key.0));
-        let failure = Failure::of(FailureKind::Update, &error).with_node(&node.name);
+        let failure = Failure::from_error(FailureKind::Update, &error).with_node(&node.name);
         let failed = self.machine.in_flight().get(&key).map_or(1, |activation| activation.failed + 1);
         // `Invalid` covers constraint violations at the commit and errors of the node in its transaction: the next attempt may succeed. A record
         // that is too large stays too large.

@@ -14,7 +14,7 @@ use crate::runtime::shared::DriverCommand;
 use crate::state::State;
 
 /// The remaining work of an event.
-pub(super) enum Next<S: State> {
+pub(super) enum NextWork<S: State> {
     /// The store has answered an append.
     Acknowledge(Result<HeadRef>),
     /// An attempt has ended.
@@ -31,65 +31,65 @@ pub(super) enum Next<S: State> {
 
 impl<S: State> RunDriver<S> {
     /// Waits for the next event, and handles it up to the first wait.
-    pub(super) async fn wait(&mut self) -> Result<Next<S>> {
+    pub(super) async fn wait(&mut self) -> Result<NextWork<S>> {
         let clock = Arc::clone(&self.shared.clock);
         let now = clock.monotonic();
         let wake = self.next_wake(now).min(now.saturating_add(self.shared.poll()));
         let sleep = clock.sleep(wake.saturating_sub(now));
         tokio::select! {
             biased;
-            answer = self.journal.acknowledged() => Ok(Next::Acknowledge(answer)),
-            Some(ended) = self.line.next_end() => match ended {
-                Ok(ended) => self.ended(ended).map(Next::Settle),
+            answer = self.journal.acknowledged() => Ok(NextWork::Acknowledge(answer)),
+            Some(ended) = self.ready_queue.next_end() => match ended {
+                Ok(ended) => self.handle_end(ended).map(NextWork::Settle),
                 // Aborted on purpose: the task of a node catches its panics.
                 Err(gone) => {
-                    self.begin_broken_anew(gone.id());
-                    Ok(Next::Turn)
+                    self.restart_broken(gone.id());
+                    Ok(NextWork::Turn)
                 }
             },
-            Some(answered) = self.asks.next_answer() => Ok(match answered {
-                Ok(answered) => Next::Answer(Box::new(answered)),
+            Some(answered) = self.answerer_tasks.next_answer() => Ok(match answered {
+                Ok(answered) => NextWork::Answer(Box::new(answered)),
                 // Another answer came first.
-                Err(error) if error.is_cancelled() => Next::Turn,
+                Err(error) if error.is_cancelled() => NextWork::Turn,
                 Err(error) => {
                     tracing::error!(run = %self.journal.run(), %error, "the answerer panicked; its question stays open");
-                    Next::Turn
+                    NextWork::Turn
                 }
             }),
-            Some(event) = self.waiters.next_of_child() => {
+            Some(event) = self.waits.next_of_child() => {
                 let mut next = Some(event);
                 while let Some(event) = next {
                     // If a check panicked, for example in a store, the next owner repeats it.
                     if let Ok(event) = event {
                         self.absorb_child_event(event)?;
                     }
-                    next = self.waiters.children().try_next();
+                    next = self.waits.children().try_next();
                 }
-                Ok(Next::Turn)
+                Ok(NextWork::Turn)
             }
             command = self.commands.recv() => {
                 self.command(command)?;
                 // Consider concurrent commands of other attempts together.
                 self.take_commands()?;
-                Ok(Next::Turn)
+                Ok(NextWork::Turn)
             }
-            control = self.registration.control.recv() => Ok(Next::Control(control)),
-            () = sleep => Ok(Next::Time),
+            control = self.registration.control.recv() => Ok(NextWork::Control(control)),
+            () = sleep => Ok(NextWork::Time),
         }
     }
 
     /// Does the remaining work of an event.
-    pub(super) async fn follow(&mut self, next: Next<S>) -> Result<()> {
+    pub(super) async fn follow(&mut self, next: NextWork<S>) -> Result<()> {
         match next {
-            Next::Acknowledge(answer) => self.acknowledge(answer).await,
-            Next::Settle(within) => self.settle_end(within).await,
-            Next::Answer(answered) => {
+            NextWork::Acknowledge(answer) => self.acknowledge(answer).await,
+            NextWork::Settle(within) => self.finish_end(within).await,
+            NextWork::Answer(answered) => {
                 let (task, (question, answer)) = *answered;
-                Box::pin(self.answered(task, question, answer)).await
+                Box::pin(self.handle_answer(task, question, answer)).await
             }
-            Next::Control(control) => Box::pin(self.control(control)).await,
-            Next::Time => self.on_timer().await,
-            Next::Turn => Ok(()),
+            NextWork::Control(control) => Box::pin(self.control(control)).await,
+            NextWork::Time => self.on_timer().await,
+            NextWork::Turn => Ok(()),
         }
     }
 }

@@ -16,9 +16,9 @@ pub(super) struct WaitRegistry {
     /// The times at which the driver must check a wait.
     times: BTreeSet<(Timestamp, ActivationKey, String)>,
     /// Number of waits so far. The longest wait is served first.
-    count: u64,
+    wait_count: u64,
     /// Activations with a wait that may have ended.
-    stirred: BTreeSet<ActivationKey>,
+    dirty: BTreeSet<ActivationKey>,
     /// The watched children of these waits. Absent before the first child.
     pub(super) children: Option<Box<ChildTasks>>,
     /// The order of transactions. Absent before the first request.
@@ -129,30 +129,30 @@ impl WaitRegistry {
         let group = self.groups.entry((key, group)).or_default();
         if is_told {
             group.ended.push(name);
-            self.stir(key);
+            self.mark_dirty(key);
         } else {
             group.going.insert(name);
         }
     }
 
     /// Records that a child's end is noted.
-    pub(super) fn told(&mut self, key: ActivationKey, name: &str) {
+    pub(super) fn mark_end_noted(&mut self, key: ActivationKey, name: &str) {
         let groups = self.groups.range_mut((key, String::new())..).take_while(|((of, _), _)| *of == key);
         for (_, group) in groups {
             group.ended.extend(group.going.take(name));
         }
-        self.stir(key);
+        self.mark_dirty(key);
     }
 
     /// Lists the groups of an activation with ended children, and those children in the order of their ends.
-    pub(super) fn ended(&self, key: ActivationKey) -> BTreeMap<String, Vec<String>> {
+    pub(super) fn ended_groups(&self, key: ActivationKey) -> BTreeMap<String, Vec<String>> {
         let groups = self.groups.range((key, String::new())..).take_while(|((of, _), _)| *of == key);
         let ended = groups.filter(|(_, group)| !group.ended.is_empty());
         ended.map(|((_, name), group)| (name.clone(), group.ended.clone())).collect()
     }
 
     /// Records that these ends of a group were delivered.
-    pub(super) fn handed(&mut self, key: ActivationKey, group: &str, names: &[String]) {
+    pub(super) fn mark_delivered(&mut self, key: ActivationKey, group: &str, names: &[String]) {
         if let Some(group) = self.groups.get_mut(&(key, group.to_owned())) {
             let handed: BTreeSet<&String> = names.iter().collect();
             group.ended.retain(|name| !handed.contains(name));
@@ -186,10 +186,10 @@ impl WaitRegistry {
         if let Some(until) = until {
             self.times.insert((until, key, name.clone()));
         }
-        self.count += 1;
-        let waiter = NodeWait { name, order: self.count, what, until, reply };
+        self.wait_count += 1;
+        let waiter = NodeWait { name, order: self.wait_count, what, until, reply };
         self.by_activation.entry(key).or_default().push(waiter);
-        self.stirred.insert(key);
+        self.dirty.insert(key);
     }
 
     /// Removes a wait that ends.
@@ -214,7 +214,7 @@ impl WaitRegistry {
     /// Records that the expiry of a question is durable.
     pub(super) fn expired(&mut self, key: ActivationKey, name: &str) {
         self.set(key, name, WaitsFor::Answer);
-        self.stir(key);
+        self.mark_dirty(key);
     }
 
     fn set(&mut self, key: ActivationKey, name: &str, what: WaitsFor) {
@@ -250,23 +250,23 @@ impl WaitRegistry {
     }
 
     /// Marks an activation for a check.
-    pub(super) fn stir(&mut self, key: ActivationKey) {
+    pub(super) fn mark_dirty(&mut self, key: ActivationKey) {
         if self.by_activation.contains_key(&key) {
-            self.stirred.insert(key);
+            self.dirty.insert(key);
         }
     }
 
     /// Marks every waiting activation for a check.
-    pub(super) fn stir_all(&mut self) {
-        self.stirred.extend(self.by_activation.keys().copied());
+    pub(super) fn mark_all_dirty(&mut self) {
+        self.dirty.extend(self.by_activation.keys().copied());
     }
 
-    pub(super) fn drain_stirred(&mut self) -> BTreeSet<ActivationKey> {
-        std::mem::take(&mut self.stirred)
+    pub(super) fn drain_dirty(&mut self) -> BTreeSet<ActivationKey> {
+        std::mem::take(&mut self.dirty)
     }
 
     /// Forgets an ended activation.
-    pub(super) fn forget(&mut self, key: ActivationKey) {
+    pub(super) fn forget_activation(&mut self, key: ActivationKey) {
         self.groups.retain(|(of, _), _| *of != key);
         let Some(all) = self.by_activation.remove(&key) else { return };
         for waiter in &all {
@@ -276,15 +276,15 @@ impl WaitRegistry {
         }
         if all.iter().any(|waiter| waiter.what == WaitsFor::Message) {
             // Another wait is now the longest.
-            self.stir_all();
+            self.mark_all_dirty();
         }
     }
 
     /// Forgets the activations that no longer follow, and checks the others again.
     pub(super) fn refresh(&mut self, follows: impl Fn(ActivationKey) -> bool) {
         let gone: Vec<_> = self.by_activation.keys().copied().filter(|&key| !follows(key)).collect();
-        gone.into_iter().for_each(|key| self.forget(key));
-        self.stir_all();
+        gone.into_iter().for_each(|key| self.forget_activation(key));
+        self.mark_all_dirty();
     }
 
     /// Restarts from the log. `last` is the last record, including re-created ones.

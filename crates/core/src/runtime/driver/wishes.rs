@@ -9,7 +9,7 @@ use super::journal::facts::{PendingEvent, PendingEventKind};
 use super::origin::ActivationOrigin;
 use super::transactions::StepCommit;
 use super::waiters::WaitsFor;
-use crate::ask::{Answer, OnDeadline, Request};
+use crate::ask::{Answer, OnDeadline, QuestionRequest};
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::questions::BEFORE;
@@ -18,7 +18,7 @@ use crate::graph::Effect;
 use crate::graph::node_set::NodeIx;
 use crate::id::Seq;
 use crate::node::{NodeReply, NodeRequest, ReplySender};
-use crate::record::body::{Event, StatusChange};
+use crate::record::body::{RecordEvent, StatusChange};
 use crate::record::codec::to_raw;
 use crate::record::memo::{Memo, Reply};
 use crate::record::pause::{ActivationNote, QuestionRecord, StepRecord};
@@ -28,7 +28,7 @@ use crate::state::State;
 
 impl<S: State> RunDriver<S> {
     /// Handles a command of a node.
-    pub(super) fn wish(
+    pub(super) fn handle_request(
         &mut self,
         key: ActivationKey,
         name: String,
@@ -50,21 +50,21 @@ impl<S: State> RunDriver<S> {
             return Ok(());
         }
         match wish {
-            NodeRequest::Keep(text) => self.keep(key, name, text, reply),
+            NodeRequest::Keep(text) => self.record_result(key, name, text, reply),
             NodeRequest::Commit(text, handed_in) => {
                 self.await_commit(StepCommit { key, name, text, handed_in, reply });
                 Ok(())
             }
             NodeRequest::Record(text) => {
                 let first = reply.waits().has_rivals();
-                let seq = self.note_step(key, &name, ActivationNote::Result(text.into()), first)?;
-                self.waiters.add(key, name, WaitsFor::Record(seq, first), None, reply);
+                let seq = self.write_note(key, &name, ActivationNote::Result(text.into()), first)?;
+                self.waits.add(key, name, WaitsFor::Record(seq, first), None, reply);
                 Ok(())
             }
             NodeRequest::RecordAll(all) => {
                 let first = reply.waits().has_rivals();
-                match self.note_all(key, all, first)? {
-                    Some(seq) => self.waiters.add(key, name, WaitsFor::Record(seq, first), None, reply),
+                match self.write_notes(key, all, first)? {
+                    Some(seq) => self.waits.add(key, name, WaitsFor::Record(seq, first), None, reply),
                     None => reply.send(Ok(NodeReply::Done)),
                 }
                 Ok(())
@@ -72,28 +72,28 @@ impl<S: State> RunDriver<S> {
             NodeRequest::Join { group, wait } => {
                 let is_told = memo.is_some();
                 self.await_child(key, &name, *wait, is_told)?;
-                self.waiters.join_group(key, group, name, is_told);
+                self.waits.join_group(key, group, name, is_told);
                 reply.send(Ok(NodeReply::Done));
                 Ok(())
             }
             NodeRequest::Ends { enough } => {
-                self.waiters.add(key, name, WaitsFor::Ends { enough }, None, reply);
+                self.waits.add(key, name, WaitsFor::Ends { enough }, None, reply);
                 Ok(())
             }
             NodeRequest::Mark => {
                 if memo.is_none() {
-                    self.note_step(key, &name, ActivationNote::Result(to_raw(&true)?.into()), false)?;
+                    self.write_note(key, &name, ActivationNote::Result(to_raw(&true)?.into()), false)?;
                 }
                 reply.send(Ok(NodeReply::Done));
                 Ok(())
             }
             NodeRequest::Child(wait) => {
                 self.await_child(key, &name, *wait, memo.is_some())?;
-                self.waiters.add(key, name, WaitsFor::Child, None, reply);
+                self.waits.add(key, name, WaitsFor::Child, None, reply);
                 Ok(())
             }
             NodeRequest::Recall => {
-                self.waiters.add(key, name, WaitsFor::Step(None), None, reply);
+                self.waits.add(key, name, WaitsFor::Step(None), None, reply);
                 Ok(())
             }
             NodeRequest::Until(moment) => self.wait_until(key, name, memo.as_ref(), moment, reply),
@@ -103,31 +103,31 @@ impl<S: State> RunDriver<S> {
                 tracing::warn!(run = %self.journal.run(), %node, message, why, "cannot read a message; it is rejected");
                 let event = RunEventKind::MessageRefused { node, visit: key.1, message, why: why.clone() };
                 self.emit(|| event);
-                self.note_step(key, &name, ActivationNote::Refused { message, why }, false)?;
-                self.ends_anew(key, &name);
+                self.write_note(key, &name, ActivationNote::Refused { message, why }, false)?;
+                self.reopen_wait(key, &name);
                 self.wait_message(key, name, None, patience, reply)
             }
             NodeRequest::Ask(request) => self.wait_answer(key, &name, memo.as_ref(), request, reply),
             NodeRequest::AskAgain { problem, by_default } => {
                 let Some(Memo::Asked(asked)) = memo else { return Ok(()) };
-                let mut request = Request { problem: Some(problem), ..asked.ask.clone() };
+                let mut request = QuestionRequest { problem: Some(problem), ..asked.ask.clone() };
                 if by_default {
                     request.on_deadline = OnDeadline::Tell;
                 }
-                self.ends_anew(key, &name);
+                self.reopen_wait(key, &name);
                 self.wait_answer(key, &name, None, request, reply)
             }
         }
     }
 
     /// Forgets that a wait ended before this attempt: it is open again and may end differently.
-    fn ends_anew(&mut self, key: ActivationKey, name: &str) {
-        if let Some(running) = self.line.running_mut(key) {
-            running.ends_anew(name);
+    fn reopen_wait(&mut self, key: ActivationKey, name: &str) {
+        if let Some(running) = self.ready_queue.running_mut(key) {
+            running.reopen_wait(name);
         }
     }
 
-    fn keep(
+    fn record_result(
         &mut self,
         key: ActivationKey,
         name: String,
@@ -139,8 +139,8 @@ impl<S: State> RunDriver<S> {
             return Ok(());
         }
         let first = reply.waits().has_rivals();
-        let seq = self.note_step(key, &name, ActivationNote::Result(text.into()), first)?;
-        self.waiters.add(key, name, WaitsFor::Step(Some((seq, first))), None, reply);
+        let seq = self.write_note(key, &name, ActivationNote::Result(text.into()), first)?;
+        self.waits.add(key, name, WaitsFor::Step(Some((seq, first))), None, reply);
         Ok(())
     }
 
@@ -168,11 +168,11 @@ impl<S: State> RunDriver<S> {
         let until = match memo {
             Some(Memo::Until(until)) => *until,
             _ => {
-                self.note_step(key, &name, ActivationNote::Until(moment), false)?;
+                self.write_note(key, &name, ActivationNote::Until(moment), false)?;
                 moment
             }
         };
-        self.waiters.add(key, name, WaitsFor::Time, Some(until), reply);
+        self.waits.add(key, name, WaitsFor::Time, Some(until), reply);
         Ok(())
     }
 
@@ -191,14 +191,14 @@ impl<S: State> RunDriver<S> {
                 let until = patience.map(|patience| self.shared.clock.now().plus(patience));
                 // If a message is there, no wait is registered.
                 if let Some(until) =
-                    until.filter(|_| self.machine.inbox().is_empty() || self.waiters.is_receiving())
+                    until.filter(|_| self.machine.inbox().is_empty() || self.waits.is_receiving())
                 {
-                    self.note_step(key, &name, ActivationNote::Until(until), false)?;
+                    self.write_note(key, &name, ActivationNote::Until(until), false)?;
                 }
                 until
             }
         };
-        self.waiters.add(key, name, WaitsFor::Message, until, reply);
+        self.waits.add(key, name, WaitsFor::Message, until, reply);
         Ok(())
     }
 
@@ -207,7 +207,7 @@ impl<S: State> RunDriver<S> {
         key: ActivationKey,
         name: &str,
         memo: Option<&Memo>,
-        request: Request,
+        request: QuestionRequest,
         reply: ReplySender,
     ) -> Result<()> {
         let deadline = match memo {
@@ -223,11 +223,11 @@ impl<S: State> RunDriver<S> {
             }
             None => {
                 let deadline = request.deadline;
-                self.note_asked(key, name, request)?;
+                self.write_question(key, name, request)?;
                 deadline
             }
         };
-        self.waiters.add(key, name.to_owned(), WaitsFor::Answer, deadline, reply);
+        self.waits.add(key, name.to_owned(), WaitsFor::Answer, deadline, reply);
         Ok(())
     }
 
@@ -240,7 +240,7 @@ impl<S: State> RunDriver<S> {
         let reply = match memo {
             Some(Memo::Asked(asked)) => asked.reply.clone(),
             _ => {
-                self.note_asked(key, BEFORE, Request::plain())?;
+                self.write_question(key, BEFORE, QuestionRequest::plain())?;
                 Reply::Open
             }
         };
@@ -260,7 +260,7 @@ impl<S: State> RunDriver<S> {
     }
 
     /// Notes a result. `first` states whether other work or waits of the activation might have ended instead.
-    pub(super) fn note_step(
+    pub(super) fn write_note(
         &mut self,
         key: ActivationKey,
         name: &str,
@@ -271,13 +271,13 @@ impl<S: State> RunDriver<S> {
         let fact = PendingEventKind::Noted { name: name.to_owned(), what: what.clone(), first };
         let origin = ActivationOrigin::of(&self.machine, key);
         let step = StepRecord { node: node.clone(), visit: key.1, name: name.to_owned(), what, first };
-        let seq = self.note(&Event::Step(step), Some((node, key.1)), false)?;
+        let seq = self.write_event(&RecordEvent::Step(step), Some((node, key.1)), false)?;
         self.journal.remember(PendingEvent { key, what: fact }, origin, Some(seq));
         Ok(seq)
     }
 
     /// Notes several results, which leave together. Returns the last record, or `None` if there is nothing to note.
-    fn note_all(
+    fn write_notes(
         &mut self,
         key: ActivationKey,
         all: Vec<(String, Box<RawValue>)>,
@@ -286,23 +286,31 @@ impl<S: State> RunDriver<S> {
         let mut last = None;
         self.journal.gather(true);
         for (name, text) in all {
-            last = Some(self.note_step(key, &name, ActivationNote::Result(text.into()), first)?);
+            last = Some(self.write_note(key, &name, ActivationNote::Result(text.into()), first)?);
         }
         self.journal.gather(false);
         Ok(last)
     }
 
-    pub(super) fn note_asked(&mut self, key: ActivationKey, name: &str, ask: Request) -> Result<Seq> {
+    pub(super) fn write_question(
+        &mut self,
+        key: ActivationKey,
+        name: &str,
+        ask: QuestionRequest,
+    ) -> Result<Seq> {
         let node = self.machine.name(key.0).clone();
         let fact = PendingEventKind::Asked { name: name.to_owned(), ask: ask.clone() };
         let origin = ActivationOrigin::of(&self.machine, key);
         let asking = QuestionRecord { node: node.clone(), visit: key.1, name: name.to_owned(), ask };
-        let seq =
-            self.note(&Event::Status(StatusChange::Asked(asking)), Some((node.clone(), key.1)), false)?;
+        let seq = self.write_event(
+            &RecordEvent::Status(StatusChange::Asked(asking)),
+            Some((node.clone(), key.1)),
+            false,
+        )?;
         self.journal.remember(PendingEvent { key, what: fact }, origin, Some(seq));
         let (visit, name) = (key.1, name.to_owned());
-        if !self.asks.is_empty() {
-            self.asks.withdraw(&format!("{node}@{visit}:{name}"));
+        if !self.answerer_tasks.is_empty() {
+            self.answerer_tasks.withdraw(&format!("{node}@{visit}:{name}"));
         }
         self.emit(|| RunEventKind::Asked { node, visit, name });
         Ok(seq)

@@ -82,11 +82,11 @@ impl RunLimits {
 type Key = (TenantId, Vec<Option<String>>);
 
 /// Waiting runs in the order of their age.
-type Line = BTreeMap<(Timestamp, RunKey), Go>;
+type AdmissionQueue = BTreeMap<(Timestamp, RunKey), RunStarter>;
 
 /// The counters to which a run belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Kind {
+struct RunCounters {
     key: Key,
     workflow: WorkflowName,
 }
@@ -94,28 +94,28 @@ struct Kind {
 type AdmittedRun = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Continues a run that has capacity now. It owns the runtime, which therefore lives as long as a run is in line.
-pub(crate) type Go = Box<dyn FnOnce(RunPermit) -> AdmittedRun + Send>;
+pub(crate) type RunStarter = Box<dyn FnOnce(RunPermit) -> AdmittedRun + Send>;
 
 /// Admits runs as long as there is capacity.
 pub(crate) struct AdmissionControl {
     limits: RunLimits,
-    state: Mutex<State>,
+    state: Mutex<AdmissionState>,
     /// Notified when there may be capacity for a run in line.
     bell: Notify,
     meter: QueueMeter,
 }
 
 #[derive(Default)]
-struct State {
+struct AdmissionState {
     runs: usize,
     workflows: HashMap<WorkflowName, usize>,
     tenants: HashMap<TenantId, usize>,
     labels: HashMap<(usize, String), usize>,
     /// The waiting runs: by key, then workflow, then age.
-    line: BTreeMap<Key, BTreeMap<WorkflowName, Line>>,
+    line: BTreeMap<Key, BTreeMap<WorkflowName, AdmissionQueue>>,
     waiting: HashSet<RunKey>,
     /// Listeners for the admission of a run in line; dropped if it leaves without.
-    told: HashMap<RunKey, Vec<oneshot::Sender<()>>>,
+    admission_listeners: HashMap<RunKey, Vec<oneshot::Sender<()>>>,
     /// The key of the last admission.
     last: Option<Key>,
     is_closed: bool,
@@ -124,15 +124,15 @@ struct State {
 /// Capacity for one run, until the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct RunPermit {
-    _room: Option<Arc<Room>>,
+    _room: Option<Arc<RoomGuard>>,
 }
 
-struct Room {
+struct RoomGuard {
     admission: Arc<AdmissionControl>,
-    kind: Kind,
+    kind: RunCounters,
 }
 
-impl Drop for Room {
+impl Drop for RoomGuard {
     fn drop(&mut self) {
         self.admission.lock().count(&self.kind, |count| *count = count.saturating_sub(1));
         self.admission.bell.notify_one();
@@ -144,14 +144,14 @@ impl AdmissionControl {
         Arc::new(Self { limits, state: Mutex::default(), bell: Notify::new(), meter: QueueMeter::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AdmissionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kind(&self, run: &RunKey, facts: &RunFacts) -> Kind {
+    fn kind(&self, run: &RunKey, facts: &RunFacts) -> RunCounters {
         let value = |label: &String| facts.labels.get(label).map(ToOwned::to_owned);
         let labels = self.limits.labels.keys().map(value).collect();
-        Kind { key: (run.tenant.clone(), labels), workflow: facts.workflow.clone() }
+        RunCounters { key: (run.tenant.clone(), labels), workflow: facts.workflow.clone() }
     }
 
     /// Returns whether there are any limits.
@@ -166,7 +166,7 @@ impl AdmissionControl {
         }
         let kind = self.kind(run, facts);
         self.lock().count(&kind, |count| *count += 1);
-        RunPermit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) }
+        RunPermit { _room: Some(Arc::new(RoomGuard { admission: Arc::clone(self), kind })) }
     }
 
     /// Reserves capacity if there is any, and no run waits for it.
@@ -182,24 +182,24 @@ impl AdmissionControl {
         }
         state.count(&kind, |count| *count += 1);
         drop(state);
-        Some(RunPermit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) })
+        Some(RunPermit { _room: Some(Arc::new(RoomGuard { admission: Arc::clone(self), kind })) })
     }
 
     /// Puts a run in line. A run that is in line already keeps its position.
-    pub(crate) fn line_up(&self, run: &RunKey, facts: &RunFacts, go: Go) {
-        self.line_up_or_hear(run, facts, go, None);
+    pub(crate) fn line_up(&self, run: &RunKey, facts: &RunFacts, go: RunStarter) {
+        self.enqueue_or_listen(run, facts, go, None);
     }
 
     /// Puts a run in line like [`line_up`](Self::line_up). If the run is in line already, returns false, and notifies the caller on its
     /// admission.
-    fn line_up_or_hear(
+    fn enqueue_or_listen(
         &self,
         run: &RunKey,
         facts: &RunFacts,
-        go: Go,
+        go: RunStarter,
         told: Option<oneshot::Sender<()>>,
     ) -> bool {
-        let Kind { key, workflow } = self.kind(run, facts);
+        let RunCounters { key, workflow } = self.kind(run, facts);
         let mut state = self.lock();
         if state.is_closed {
             drop(state);
@@ -212,7 +212,7 @@ impl AdmissionControl {
             let line = state.line.entry(key).or_default().entry(workflow).or_default();
             line.insert((facts.created, run.clone()), go);
         } else if let Some(told) = told {
-            state.told.entry(run.clone()).or_default().push(told);
+            state.admission_listeners.entry(run.clone()).or_default().push(told);
         }
         self.meter.set(state.waiting.len());
         drop(state);
@@ -226,14 +226,14 @@ impl AdmissionControl {
     }
 
     /// Removes a run from the line.
-    pub(crate) fn leave(&self, run: &RunKey, facts: &RunFacts) {
+    pub(crate) fn remove_waiting(&self, run: &RunKey, facts: &RunFacts) {
         if !self.is_limited() {
             return;
         }
         let kind = self.kind(run, facts);
         let mut state = self.lock();
         let gone = state.waiting.remove(run).then(|| state.remove(&kind, &(facts.created, run.clone())));
-        state.told.remove(run);
+        state.admission_listeners.remove(run);
         self.meter.set(state.waiting.len());
         drop(state);
         // Drop outside the lock: the drop notifies a handle, which may check the line.
@@ -251,7 +251,7 @@ impl AdmissionControl {
             let mut state = self.lock();
             state.is_closed = true;
             state.waiting.clear();
-            state.told.clear();
+            state.admission_listeners.clear();
             self.meter.set(0);
             std::mem::take(&mut state.line)
         };
@@ -260,30 +260,30 @@ impl AdmissionControl {
     }
 
     /// Waits until there may be capacity.
-    pub(crate) async fn rung(&self) {
+    pub(crate) async fn wait_for_capacity(&self) {
         self.bell.notified().await;
     }
 
     /// Removes the next admissible run from the line, and reserves its capacity.
-    pub(crate) fn pop(self: &Arc<Self>) -> Option<(Go, RunPermit)> {
+    pub(crate) fn pop(self: &Arc<Self>) -> Option<(RunStarter, RunPermit)> {
         let mut state = self.lock();
         let (kind, place) = state.next(&self.limits)?;
         state.last = Some(kind.key.clone());
         let go = state.remove(&kind, &place)?;
         state.waiting.remove(&place.1);
-        let told = state.told.remove(&place.1).unwrap_or_default();
+        let told = state.admission_listeners.remove(&place.1).unwrap_or_default();
         self.meter.set(state.waiting.len());
         state.count(&kind, |count| *count += 1);
         drop(state);
         // The listener may be gone.
         told.into_iter().for_each(|told| _ = told.send(()));
-        Some((go, RunPermit { _room: Some(Arc::new(Room { admission: Arc::clone(self), kind })) }))
+        Some((go, RunPermit { _room: Some(Arc::new(RoomGuard { admission: Arc::clone(self), kind })) }))
     }
 }
 
-impl State {
+impl AdmissionState {
     /// Removes the entry at a position from the line.
-    fn remove(&mut self, kind: &Kind, place: &(Timestamp, RunKey)) -> Option<Go> {
+    fn remove(&mut self, kind: &RunCounters, place: &(Timestamp, RunKey)) -> Option<RunStarter> {
         let lines = self.line.get_mut(&kind.key)?;
         let line = lines.get_mut(&kind.workflow)?;
         let go = line.remove(place)?;
@@ -296,7 +296,7 @@ impl State {
         Some(go)
     }
 
-    fn count(&mut self, kind: &Kind, change: impl Fn(&mut usize)) {
+    fn count(&mut self, kind: &RunCounters, change: impl Fn(&mut usize)) {
         change(&mut self.runs);
         let tenant = kind.key.0.clone();
         change(self.workflows.entry(kind.workflow.clone()).or_default());
@@ -315,7 +315,7 @@ impl State {
         }
     }
 
-    fn has_room(&self, limits: &RunLimits, kind: &Kind) -> bool {
+    fn has_room(&self, limits: &RunLimits, kind: &RunCounters) -> bool {
         let below = |most: Option<usize>, count: usize| most.is_none_or(|most| count < most);
         let count = |count: Option<&usize>| count.copied().unwrap_or_default();
         below(limits.runs, self.runs)
@@ -331,7 +331,7 @@ impl State {
     }
 
     /// Returns the next run: of the keys after the last one, the first with capacity; of its runs, the oldest with capacity.
-    fn next(&self, limits: &RunLimits) -> Option<(Kind, (Timestamp, RunKey))> {
+    fn next(&self, limits: &RunLimits) -> Option<(RunCounters, (Timestamp, RunKey))> {
         if limits.runs.is_some_and(|most| self.runs >= most) {
             return None;
         }
@@ -341,7 +341,7 @@ impl State {
         // Without a last key, the first round covers all keys.
         let sooner = self.last.is_some().then(|| self.line.range::<Key, _>((Bound::Unbounded, until)));
         later.chain(sooner.into_iter().flatten()).find_map(|(key, lines)| {
-            let kind = |workflow: &WorkflowName| Kind { key: key.clone(), workflow: workflow.clone() };
+            let kind = |workflow: &WorkflowName| RunCounters { key: key.clone(), workflow: workflow.clone() };
             lines
                 .iter()
                 .map(|(workflow, line)| (kind(workflow), line))
@@ -370,12 +370,12 @@ pub(crate) async fn room(
 ) -> Result<AdmissionResult> {
     let (sender, permit) = oneshot::channel();
     let (told, hears) = oneshot::channel();
-    let go: Go = Box::new(move |permit| {
+    let go: RunStarter = Box::new(move |permit| {
         // If the receiver is gone, the drop frees the capacity.
         drop(sender.send(permit));
         Box::pin(std::future::ready(()))
     });
-    if !shared.admission.line_up_or_hear(run, facts, go, Some(told)) {
+    if !shared.admission.enqueue_or_listen(run, facts, go, Some(told)) {
         return Ok(hears.await.map_or(AdmissionResult::Left, |()| AdmissionResult::Had));
     }
     permit.await.map(AdmissionResult::Room).map_err(|_| RuntimeInner::closed(run))

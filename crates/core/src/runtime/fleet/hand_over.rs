@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::sweep::{go, line_up};
+use super::sweep::{claim_one, line_up};
 use crate::id::Seq;
 use crate::record::{RunFacts, RunStatus};
 use crate::runtime::requests::amend::RunWriter;
@@ -12,22 +12,22 @@ use crate::runtime::tasks::spawn;
 use crate::store::{RunFilter, RunHead};
 
 /// Claims a run after a signal, if it has no owner and this process serves its workflow. It works in its own task, with the options of a sweep.
-pub(crate) fn hand_over(shared: &Arc<RuntimeInner>, tip: RunWriter) {
+pub(crate) fn claim_after_write(shared: &Arc<RuntimeInner>, tip: RunWriter) {
     let last = &tip.folded.last;
     if last.owner.is_some() {
         // The owner will see the signal. If it is dead, a sweep finds the run.
-        return shared.recovery.ring();
+        return shared.recovery.notify_work();
     }
     let is_due = last.wake_at.is_none_or(|at| at <= shared.clock.now());
     if last.status == RunStatus::InProgress && is_due && shared.recovery.serves_any() {
         let shared = Arc::clone(shared);
-        spawn(async move { take_up(&shared, tip).await });
+        spawn(async move { claim_run(&shared, tip).await });
     }
 }
 
-async fn take_up(shared: &Arc<RuntimeInner>, tip: RunWriter) {
+async fn claim_run(shared: &Arc<RuntimeInner>, tip: RunWriter) {
     let run = tip.log.run.clone();
-    let Some(facts) = facts(shared, &tip).await else { return shared.recovery.ring() };
+    let Some(facts) = facts(shared, &tip).await else { return shared.recovery.notify_work() };
     let (limits, filter, now) = (&shared.limits, RunFilter::Orphaned, shared.clock.now());
     let Some(claimer) = shared.recovery.claimer(&facts.workflow) else { return };
     if shared.services.tags.lacking(&facts).is_some() {
@@ -37,7 +37,7 @@ async fn take_up(shared: &Arc<RuntimeInner>, tip: RunWriter) {
     if shared.is_closing()
         || shared.decided(&run).await
         || shared.admission.is_waiting(&run)
-        || shared.recovery.rests(&run, filter, now)
+        || shared.recovery.should_skip(&run, filter, now)
     {
         return;
     }
@@ -46,7 +46,7 @@ async fn take_up(shared: &Arc<RuntimeInner>, tip: RunWriter) {
     }
     let part = shared.store.part(&run);
     if shared.recovery.is_claiming(part, &run, limits.recovered_at_once) {
-        return shared.recovery.ring();
+        return shared.recovery.notify_work();
     }
     // A claim does not use the pruned position.
     let head = RunHead::after(run.clone(), Seq::new(0), &tip.folded.last, false, facts);
@@ -55,14 +55,14 @@ async fn take_up(shared: &Arc<RuntimeInner>, tip: RunWriter) {
     };
     let _claiming = shared.recovery.begin_claim(part, &run);
     let known = ClaimTarget { head, tip: Some(Box::new(tip)) };
-    go(Arc::clone(shared), claimer, known, permit, filter).await;
+    claim_one(Arc::clone(shared), claimer, known, permit, filter).await;
 }
 
 /// Returns the start facts of the run, from the cache of idle runs or from the store. `None` if the store failed, or another writer has written
 /// since.
 async fn facts(shared: &RuntimeInner, tip: &RunWriter) -> Option<RunFacts> {
     if let Some(facts) =
-        shared.resting.take(&tip.log.run, tip.folded.machine.life()).map(Arc::unwrap_or_clone)
+        shared.idle_runs.take(&tip.log.run, tip.folded.machine.generation()).map(Arc::unwrap_or_clone)
     {
         return Some(facts);
     }

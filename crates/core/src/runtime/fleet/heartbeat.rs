@@ -30,14 +30,14 @@ struct HeartbeatState {
     /// The same by the wall clock, which continues while the machine sleeps.
     sent_at: Timestamp,
     /// The send time of the last one that a driver requested.
-    asked: Option<Duration>,
+    requested_at: Option<Duration>,
     /// Whether there has been doubt since then that other processes count this one as alive. Only a heartbeat settles it, never a second check
     /// of the clock.
     is_doubted: bool,
     /// The number of losses: claims from before a loss are void after it.
     term: u64,
     /// The number of heartbeats that succeeded only after a doubt: earlier owners of runs must check the log for a new owner.
-    gaps: u64,
+    late_count: u64,
     /// The error of the last one, if there is time for another.
     failed: Option<Error>,
     /// The reason for the loss, until one succeeds.
@@ -65,10 +65,10 @@ impl HeartbeatMonitor {
         let beat = HeartbeatState {
             sent,
             sent_at: clock.now(),
-            asked: None,
+            requested_at: None,
             is_doubted: false,
             term: 0,
-            gaps: 0,
+            late_count: 0,
             failed: None,
             lost: None,
         };
@@ -94,29 +94,29 @@ impl HeartbeatMonitor {
 
     /// Returns how long this process relies on a heartbeat: three quarters of its TTL. The last quarter allows for messages in flight, and for
     /// clocks that drift apart.
-    fn trust(&self) -> Duration {
+    fn trust_period(&self) -> Duration {
         self.ttl / 4 * 3
     }
 
     /// Returns whether other processes may count this one as dead, by its clocks.
     fn is_doubtful(&self, beat: &mut HeartbeatState) -> bool {
-        beat.is_doubted |= self.clock.monotonic() >= beat.sent.saturating_add(self.trust())
-            || self.clock.now().since(beat.sent_at) >= self.trust();
+        beat.is_doubted |= self.clock.monotonic() >= beat.sent.saturating_add(self.trust_period())
+            || self.clock.now().since(beat.sent_at) >= self.trust_period();
         beat.is_doubted
     }
 
     /// Waits until a driver needs a heartbeat to continue. If the last one had the same reason, adds a delay: with a wall clock that jumps again
     /// and again, no heartbeat settles the doubt.
-    pub(crate) async fn wanted(&self) {
+    pub(crate) async fn wait_until_wanted(&self) {
         self.wanted.notified().await;
-        let asked = self.beat().asked;
+        let asked = self.beat().requested_at;
         if let Some(asked) = asked {
             let left = asked.saturating_add(self.ttl / 16).saturating_sub(self.clock.monotonic());
             if !left.is_zero() {
                 self.clock.sleep(left).await;
             }
         }
-        self.beat().asked = Some(self.clock.monotonic());
+        self.beat().requested_at = Some(self.clock.monotonic());
     }
 
     /// Returns the time limit of one heartbeat: a silent store must leave time for a retry.
@@ -131,7 +131,7 @@ impl HeartbeatMonitor {
                 self.beat().sent.saturating_add(self.ttl / 3).saturating_sub(self.clock.monotonic())
             }
             HeartbeatResult::Failed => {
-                let deadline = self.beat().sent.saturating_add(self.trust());
+                let deadline = self.beat().sent.saturating_add(self.trust_period());
                 (self.ttl / 16).min(deadline.saturating_sub(self.clock.monotonic()))
             }
             HeartbeatResult::Lost | HeartbeatResult::StillLost => self.ttl / 8,
@@ -151,10 +151,10 @@ impl HeartbeatMonitor {
         let (sent, sent_at) = (self.clock.monotonic(), self.clock.now());
         let (deadline, was_lost, failed) = {
             let beat = self.beat();
-            (beat.sent.saturating_add(self.trust()), beat.lost.is_some(), beat.failed.clone())
+            (beat.sent.saturating_add(self.trust_period()), beat.lost.is_some(), beat.failed.clone())
         };
         if let Some(error) = failed.filter(|_| sent >= deadline) {
-            return self.lose(executor, error);
+            return self.record_loss(executor, error);
         }
         // A heartbeat that is late only because it was sent late has its usual time limit, and decides.
         let late = was_lost || sent >= deadline;
@@ -170,7 +170,7 @@ impl HeartbeatMonitor {
         match result {
             Ok(()) => {
                 self.change(|beat| {
-                    beat.gaps += u64::from(late || self.is_doubtful(beat));
+                    beat.late_count += u64::from(late || self.is_doubtful(beat));
                     (beat.sent, beat.sent_at) = (sent, sent_at);
                     (beat.is_doubted, beat.failed, beat.lost) = (false, None, None);
                 });
@@ -189,7 +189,7 @@ impl HeartbeatMonitor {
                 self.change(|beat| beat.failed = Some(error));
                 HeartbeatResult::Failed
             }
-            Err(error) => self.lose(executor, error),
+            Err(error) => self.record_loss(executor, error),
         }
     }
 
@@ -211,7 +211,7 @@ impl HeartbeatMonitor {
         Ok(())
     }
 
-    fn lose(&self, executor: &ExecutorId, error: Error) -> HeartbeatResult {
+    fn record_loss(&self, executor: &ExecutorId, error: Error) -> HeartbeatResult {
         tracing::error!(%executor, %error, "heartbeats are lost; stopping the runs of this process before other processes claim them");
         self.change(|beat| {
             beat.term += 1;
@@ -226,10 +226,10 @@ impl HeartbeatMonitor {
     /// # Errors
     ///
     /// [`ErrorKind::Unavailable`] while heartbeats are lost.
-    pub(crate) fn present(&self) -> Result<(u64, u64)> {
+    pub(crate) fn check_alive(&self) -> Result<(u64, u64)> {
         let beat = self.beat();
         match &beat.lost {
-            None => Ok((beat.term, beat.gaps)),
+            None => Ok((beat.term, beat.late_count)),
             Some(error) => {
                 let message = "the heartbeat of this process fails, so it claims no runs; retry";
                 Err(Error::new(ErrorKind::Unavailable, message).with_source(error.clone()))
@@ -238,10 +238,10 @@ impl HeartbeatMonitor {
     }
 
     /// Returns the number of late heartbeats, or `None` if there is doubt now or the claims of this term are lost.
-    pub(crate) fn certain(&self, term: u64) -> Option<u64> {
+    pub(crate) fn late_count_if_certain(&self, term: u64) -> Option<u64> {
         let mut beat = self.beat();
         let certain = beat.term == term && beat.lost.is_none() && !self.is_doubtful(&mut beat);
-        certain.then_some(beat.gaps)
+        certain.then_some(beat.late_count)
     }
 
     /// Waits until there is no doubt, and returns the number of late heartbeats.
@@ -253,14 +253,14 @@ impl HeartbeatMonitor {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    pub(crate) async fn sure(&self, term: u64) -> Result<u64> {
+    pub(crate) async fn wait_until_certain(&self, term: u64) -> Result<u64> {
         // The sending task is gone if its tokio runtime is.
         let mut longest = self.clock.sleep(self.ttl);
         loop {
             // Register first, to miss no change.
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if let Some(gaps) = self.certain(term) {
+            if let Some(gaps) = self.late_count_if_certain(term) {
                 return Ok(gaps);
             }
             let is_lost = {
@@ -286,7 +286,7 @@ impl HeartbeatMonitor {
         let message = format!(
             "heartbeats failed for {:?} of their lifetime of {:?}, so this process stopped its runs before other processes claim them; the \
              next owner continues from the last record",
-            self.trust(),
+            self.trust_period(),
             self.ttl
         );
         let error = Error::new(ErrorKind::Fenced, message).with_operation("store.heartbeat");

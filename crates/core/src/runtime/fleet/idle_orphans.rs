@@ -37,7 +37,7 @@ pub(crate) async fn cancel_idle_orphans(shared: Weak<RuntimeInner>) {
             () = clock.sleep(pause) => {}
         }
         let Some(strong) = shared.upgrade() else { return };
-        cursor = match look_at_page(&strong, cursor.take()).await {
+        cursor = match check_page(&strong, cursor.take()).await {
             Ok(next) => next,
             Err(error) => {
                 tracing::debug!(%error, "cannot list idle children of ended parents; will retry");
@@ -48,7 +48,7 @@ pub(crate) async fn cancel_idle_orphans(shared: Weak<RuntimeInner>) {
 }
 
 /// Checks one page of idle children. Returns the start of the next one.
-async fn look_at_page(shared: &Arc<RuntimeInner>, from: Option<Cursor>) -> Result<Option<Cursor>> {
+async fn check_page(shared: &Arc<RuntimeInner>, from: Option<Cursor>) -> Result<Option<Cursor>> {
     let mut query = RunQuery::default();
     query.statuses = vec![RunStatus::InProgress, RunStatus::Interrupted, RunStatus::AwaitingInput];
     query.labels.push((BOND.to_owned(), ParentBond::Cancel.as_str().to_owned()));
@@ -72,7 +72,7 @@ async fn look_at_page(shared: &Arc<RuntimeInner>, from: Option<Cursor>) -> Resul
             }
         };
         if has_ended(&child, parent.as_ref()) {
-            look_at_child(shared, &child.run, &child).await;
+            check_child(shared, &child.run, &child).await;
         }
     }
     Ok(listed.next)
@@ -86,7 +86,7 @@ fn has_ended(child: &RunHead, parent: Option<&RunHead>) -> bool {
     })
 }
 
-async fn look_at_child(shared: &Arc<RuntimeInner>, run: &RunKey, child: &RunHead) {
+async fn check_child(shared: &Arc<RuntimeInner>, run: &RunKey, child: &RunHead) {
     match is_wanted(shared, run, &child.facts).await {
         Ok(true) => {}
         Ok(false) => tracing::info!(%run, "cancelled an idle run whose parent has ended"),

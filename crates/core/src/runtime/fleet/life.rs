@@ -42,7 +42,7 @@ pub(crate) async fn beat(shared: Weak<RuntimeInner>) {
             // Biased, because simulations must be deterministic.
             biased;
             // A failed heartbeat has its own retry interval.
-            () = heartbeat.wanted(), if last == HeartbeatResult::Alive => {}
+            () = heartbeat.wait_until_wanted(), if last == HeartbeatResult::Alive => {}
             () = clock.sleep(heartbeat.pause(last)) => {}
         }
         drop(heartbeat);
@@ -60,7 +60,7 @@ pub(crate) async fn beat(shared: Weak<RuntimeInner>) {
         match (before, last) {
             (_, HeartbeatResult::Lost) => shared.change_stop(|stop| stop.term += 1),
             (HeartbeatResult::Lost | HeartbeatResult::StillLost, HeartbeatResult::Alive) => {
-                shared.recovery.ring()
+                shared.recovery.notify_work()
             }
             _ => {}
         }
@@ -72,7 +72,7 @@ pub(crate) async fn pass_notices(shared: Weak<RuntimeInner>) {
     let Some(mut notices) = shared.upgrade().and_then(|shared| shared.store.subscribe()) else { return };
     let hear = |hears| {
         if let Some(shared) = shared.upgrade() {
-            shared.hears.store(hears, atomic::Ordering::Relaxed);
+            shared.has_notices.store(hears, atomic::Ordering::Relaxed);
         }
     };
     hear(true);
@@ -90,7 +90,7 @@ pub(crate) async fn pass_notices(shared: Weak<RuntimeInner>) {
                 _ => false,
             });
         } else if shared.admission.is_waiting(&run) {
-            spawn(look_in_line(shared, run));
+            spawn(check_waiting_run(shared, run));
         }
     }
     hear(false);
@@ -107,12 +107,12 @@ fn further(one: Option<HeadRef>, other: Option<HeadRef>) -> Option<HeadRef> {
 }
 
 /// Removes a run from the line that has ended or is idle elsewhere.
-async fn look_in_line(shared: Arc<RuntimeInner>, run: RunKey) {
+async fn check_waiting_run(shared: Arc<RuntimeInner>, run: RunKey) {
     // If the read fails, its turn or the waiting handle finds out.
     if let Ok(Some(head)) = shared.store.head(&run).await
         && head.status != RunStatus::InProgress
     {
-        shared.admission.leave(&run, &head.facts);
+        shared.admission.remove_waiting(&run, &head.facts);
     }
 }
 
@@ -130,7 +130,7 @@ pub(crate) fn admit(shared: &Arc<RuntimeInner>) -> impl Future<Output = ()> + Se
             tokio::select! {
                 // Biased, because simulations must be deterministic.
                 biased;
-                () = line.0.rung() => {}
+                () = line.0.wait_for_capacity() => {}
                 _ = stop.wait_for(|stop| stop.phase != RuntimePhase::Open) => return,
             }
         }
@@ -148,7 +148,12 @@ impl Drop for AdmissionCloseGuard {
 
 /// Returns the error of a refused start or claim. If its reply was lost, a separate task resolves the outcome; the run must be deregistered
 /// before.
-pub(crate) fn refused(shared: &Arc<RuntimeInner>, append: RunAppend, tenure: ClaimId, why: &Error) -> Error {
+pub(crate) fn claim_error(
+    shared: &Arc<RuntimeInner>,
+    append: RunAppend,
+    tenure: ClaimId,
+    why: &Error,
+) -> Error {
     let error = not_taken(why.clone()).with_run(&append.run);
     resolve_doubt(shared, append, tenure, why);
     error
@@ -181,15 +186,15 @@ fn resolve_doubt(shared: &Arc<RuntimeInner>, append: RunAppend, tenure: ClaimId,
             // Its driver has read the log.
             if matches!(shared.registry.stop().phase, RuntimePhase::Ending(_))
                 || shared.driver(&append.run).is_some()
-                || !doubt.stands(&shared)
+                || !doubt.is_current(&shared)
             {
                 return;
             }
-            match find_out(&shared, &append, &doubt).await {
+            match resolve_append(&shared, &append, &doubt).await {
                 Err(error) if error.is_retryable() || error.kind() == ErrorKind::Indeterminate => {}
-                Ok(()) => return let_go(&weak, &append.run, tenure, &why),
+                Ok(()) => return release_failed_run(&weak, &append.run, tenure, &why),
                 Err(error) if error.kind() == ErrorKind::Conflict => {
-                    return let_go(&weak, &append.run, tenure, &why);
+                    return release_failed_run(&weak, &append.run, tenure, &why);
                 }
                 Err(error) => {
                     tracing::warn!(run = %append.run, %error, "cannot check whether the run was claimed");
@@ -205,9 +210,13 @@ fn resolve_doubt(shared: &Arc<RuntimeInner>, append: RunAppend, tenure: ClaimId,
 }
 
 /// Repeats the append of a start or claim, unless the run of the start exists, or this process has removed it.
-async fn find_out(shared: &RuntimeInner, append: &RunAppend, doubt: &UnknownOutcomeGuard) -> Result<()> {
+async fn resolve_append(
+    shared: &RuntimeInner,
+    append: &RunAppend,
+    doubt: &UnknownOutcomeGuard,
+) -> Result<()> {
     let is_start = append.expected.is_none();
-    if is_start && (shared.store.head(&append.run).await?.is_some() || !doubt.stands(shared)) {
+    if is_start && (shared.store.head(&append.run).await?.is_some() || !doubt.is_current(shared)) {
         return Ok(());
     }
     // One attempt per check: the run could be removed between two attempts of the committer.
@@ -225,19 +234,19 @@ struct UnknownOutcomeGuard {
 
 impl UnknownOutcomeGuard {
     fn new(shared: &Arc<RuntimeInner>, run: &RunKey) -> Self {
-        Self { shared: Arc::downgrade(shared), number: shared.registry.doubts().add(run) }
+        Self { shared: Arc::downgrade(shared), number: shared.registry.lock_unknown_outcomes().add(run) }
     }
 
     /// Returns whether this process has not removed the run since.
-    fn stands(&self, shared: &RuntimeInner) -> bool {
-        shared.registry.doubts().has(self.number)
+    fn is_current(&self, shared: &RuntimeInner) -> bool {
+        shared.registry.lock_unknown_outcomes().has(self.number)
     }
 }
 
 impl Drop for UnknownOutcomeGuard {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.registry.doubts().remove(self.number);
+            shared.registry.lock_unknown_outcomes().remove(self.number);
         }
     }
 }
@@ -246,7 +255,7 @@ impl Drop for UnknownOutcomeGuard {
 /// lives.
 ///
 /// If the store has no such run, it retries for the TTL of a heartbeat: a folder may be unmounted for a moment, or a replica may lag.
-pub(crate) fn let_go(shared: &Weak<RuntimeInner>, run: &RunKey, tenure: ClaimId, why: &Error) {
+pub(crate) fn release_failed_run(shared: &Weak<RuntimeInner>, run: &RunKey, tenure: ClaimId, why: &Error) {
     let (weak, run) = (Weak::clone(shared), run.clone());
     // For readers of the log, `Fenced` means that another process claimed the run: this one still owns it.
     let reason = match why.kind() {
@@ -264,7 +273,7 @@ pub(crate) fn let_go(shared: &Weak<RuntimeInner>, run: &RunKey, tenure: ClaimId,
                 return;
             }
             match signal::release(&shared, &run, tenure, &reason).await {
-                Ok(ReleaseResult::Released) => return shared.recovery.ring(),
+                Ok(ReleaseResult::Released) => return shared.recovery.notify_work(),
                 Ok(ReleaseResult::NotOwned) => return,
                 Ok(ReleaseResult::Missing) => {
                     let now = shared.clock.monotonic();

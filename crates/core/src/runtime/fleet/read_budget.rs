@@ -11,11 +11,11 @@ const FIRST_GUESS: u64 = 64 * 1024;
 /// much as the largest recent one.
 pub(crate) struct ReadBudget {
     most: u64,
-    reserved: Mutex<Reserved>,
+    reserved: Mutex<ReservedReads>,
     freed: Notify,
 }
 
-struct Reserved {
+struct ReservedReads {
     bytes: u64,
     logs: usize,
     guess: u64,
@@ -29,11 +29,11 @@ pub(crate) struct ReadReservation {
 
 impl ReadBudget {
     pub(crate) fn new(most: u64) -> Arc<Self> {
-        let reserved = Reserved { bytes: 0, logs: 0, guess: FIRST_GUESS };
+        let reserved = ReservedReads { bytes: 0, logs: 0, guess: FIRST_GUESS };
         Arc::new(Self { most, reserved: Mutex::new(reserved), freed: Notify::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Reserved> {
+    fn lock(&self) -> MutexGuard<'_, ReservedReads> {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

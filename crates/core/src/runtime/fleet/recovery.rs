@@ -77,7 +77,7 @@ struct StalledEntry {
 pub(crate) struct Recovery {
     /// In order of names, so that sweeps are deterministic.
     served: Mutex<BTreeMap<WorkflowName, Claimer>>,
-    listed: Mutex<HashMap<RunKey, StalledEntry>>,
+    stalled: Mutex<HashMap<RunKey, StalledEntry>>,
     /// The waits that libraries reported last, by report name; each with its start.
     waits: Mutex<HashMap<String, Vec<(Timestamp, StalledRun)>>>,
     /// The claims in progress, by part of the store.
@@ -96,7 +96,7 @@ impl Recovery {
     pub(crate) fn new(most_bytes: u64) -> Self {
         Self {
             served: Mutex::default(),
-            listed: Mutex::default(),
+            stalled: Mutex::default(),
             waits: Mutex::default(),
             claiming: Arc::default(),
             bell: Notify::new(),
@@ -107,7 +107,7 @@ impl Recovery {
     }
 
     /// Signals that there may be work.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify_work(&self) {
         self.bell.notify_one();
     }
 
@@ -121,9 +121,9 @@ impl Recovery {
     }
 
     /// Signals that a run has ended here, which frees capacity.
-    pub(crate) fn left(&self) {
+    pub(crate) fn notify_ended(&self) {
         if self.is_full.swap(false, Ordering::Relaxed) {
-            self.ring();
+            self.notify_work();
         }
     }
 
@@ -145,7 +145,7 @@ impl Recovery {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RunKey, StalledEntry>> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stalled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lists stalled runs: failed claims, and runs that no process has served, or that have waited for a library, for `patience`.
@@ -188,7 +188,7 @@ impl Recovery {
     }
 
     /// Returns the reason for which this process could not claim a run.
-    pub(crate) fn why(&self, run: &RunKey) -> Option<Error> {
+    pub(crate) fn claim_failure(&self, run: &RunKey) -> Option<Error> {
         self.lock().get(run).filter(|one| one.stalled.tries > 0).map(|one| one.stalled.error.clone())
     }
 
@@ -209,7 +209,7 @@ impl Recovery {
     }
 
     /// Updates the sighting of a stalled run, and returns whether to skip it until its next attempt.
-    pub(crate) fn rests(&self, run: &RunKey, filter: RunFilter, now: Timestamp) -> bool {
+    pub(crate) fn should_skip(&self, run: &RunKey, filter: RunFilter, now: Timestamp) -> bool {
         self.lock().get_mut(run).is_some_and(|one| {
             (one.filter, one.found) = (filter, self.round());
             one.stalled.tries > 0 && one.stalled.next > now
@@ -217,7 +217,13 @@ impl Recovery {
     }
 
     /// Records a run for other processes: this one does not serve its workflow, or lacks a tag.
-    pub(crate) fn unserved(&self, head: &RunHead, lacking: Option<&str>, filter: RunFilter, now: Timestamp) {
+    pub(crate) fn note_unserved(
+        &self,
+        head: &RunHead,
+        lacking: Option<&str>,
+        filter: RunFilter,
+        now: Timestamp,
+    ) {
         let round = self.round();
         let mut listed = self.lock();
         let one = listed.entry(head.run.clone()).or_insert_with(|| {
@@ -238,12 +244,12 @@ impl Recovery {
     }
 
     /// Removes the runs without a sighting since this round: they need no driver any more.
-    pub(crate) fn forget_before(&self, filter: RunFilter, round: u64) {
+    pub(crate) fn drop_unseen(&self, filter: RunFilter, round: u64) {
         self.lock().retain(|_, one| one.filter != filter || one.found >= round);
     }
 
     /// Records the result of a claim.
-    pub(crate) fn tried(&self, run: RunKey, result: Result<()>, filter: RunFilter, now: Timestamp) {
+    pub(crate) fn record_claim(&self, run: RunKey, result: Result<()>, filter: RunFilter, now: Timestamp) {
         let mut listed = self.lock();
         match result {
             Ok(()) => drop(listed.remove(&run)),
@@ -333,7 +339,7 @@ fn add_served<S: State>(
         spawn(cancel_idle_orphans(Arc::downgrade(shared)));
         spawn(release_undriven(Arc::downgrade(shared)));
     }
-    shared.recovery.ring();
+    shared.recovery.notify_work();
     Ok(())
 }
 
@@ -359,12 +365,12 @@ mod tests {
         let (now, filter) = (Timestamp::from_unix_ms(0), RunFilter::Orphaned);
         let since = recovery.begin_round();
         let failed = Error::new(ErrorKind::GraphChanged, "the graph changed where the run is");
-        recovery.tried(run.clone(), Err(failed), filter, now);
-        recovery.forget_before(filter, since);
-        assert!(recovery.rests(&run, filter, now), "it is left alone until its next try");
+        recovery.record_claim(run.clone(), Err(failed), filter, now);
+        recovery.drop_unseen(filter, since);
+        assert!(recovery.should_skip(&run, filter, now), "it is left alone until its next try");
         assert_eq!(recovery.stalled(now, Duration::MAX).len(), 1);
         let since = recovery.begin_round();
-        recovery.forget_before(filter, since);
+        recovery.drop_unseen(filter, since);
         assert!(recovery.stalled(now, Duration::MAX).is_empty(), "it needs no driver any more");
     }
 }

@@ -15,12 +15,12 @@ const HALF: usize = 448;
 /// Caches the facts of the last runs that became idle here, each for one generation of the run.
 #[derive(Default)]
 pub(crate) struct IdleRunCache {
-    halves: Mutex<Halves>,
+    halves: Mutex<FactsHalves>,
 }
 
 /// When the younger half is full, it replaces the older one.
 #[derive(Default)]
-struct Halves {
+struct FactsHalves {
     young: HashMap<RunKey, (Uuid, Arc<RunFacts>)>,
     old: HashMap<RunKey, (Uuid, Arc<RunFacts>)>,
 }
@@ -35,7 +35,7 @@ impl IdleRunCache {
     }
 
     /// Removes the facts of a purged run.
-    pub(crate) fn forget(&self, run: &RunKey) {
+    pub(crate) fn remove(&self, run: &RunKey) {
         let mut halves = self.halves.lock().unwrap_or_else(PoisonError::into_inner);
         halves.young.remove(run);
         halves.old.remove(run);

@@ -38,7 +38,7 @@ impl OrphanTracker {
     }
 
     /// Removes the orphans that no sweep since `round` has found.
-    pub(super) fn forget_before(&mut self, round: u64) {
+    pub(super) fn drop_unseen(&mut self, round: u64) {
         self.0.retain(|_, seen| seen.round >= round);
     }
 }

@@ -94,7 +94,7 @@ pub(crate) async fn sweep(shared: Weak<RuntimeInner>) {
 fn deliver(shared: &Arc<RuntimeInner>, head: RunHead, filter: RunFilter) {
     let (part, at_once) = (shared.store.part(&head.run), shared.limits.recovered_at_once);
     if !shared.post().has_outlets()
-        || shared.recovery.rests(&head.run, filter, shared.clock.now())
+        || shared.recovery.should_skip(&head.run, filter, shared.clock.now())
         || shared.recovery.is_claiming(part, &head.run, at_once)
     {
         return;
@@ -104,7 +104,7 @@ fn deliver(shared: &Arc<RuntimeInner>, head: RunHead, filter: RunFilter) {
     spawn(async move {
         let _claiming = claiming;
         let taken = caught(&head.run, Box::pin(take_listed(&shared, &head))).await.flatten();
-        shared.recovery.tried(head.run, taken, filter, shared.clock.now());
+        shared.recovery.record_claim(head.run, taken, filter, shared.clock.now());
     });
 }
 
@@ -116,9 +116,9 @@ fn spread(pause: Duration, chance: f64) -> Duration {
 
 /// The state between sweeps.
 struct RecoverySweeper {
-    dice: u64,
+    random_state: u64,
     /// For each filter: the position where an overlong sweep stopped, and the round in which the current pass over the listing started.
-    left_off: [(Option<Cursor>, u64); 2],
+    cursors: [(Option<Cursor>, u64); 2],
     /// The share of the last page to try: all while alone, halved each time other processes won more of it.
     share: f64,
     /// The maximum number of pages to skip ahead.
@@ -131,15 +131,15 @@ struct RecoverySweeper {
 }
 
 /// The result of one page.
-struct Read {
+struct PageResult {
     found: bool,
     unserved: usize,
     /// The start of the next page, if there is one.
     next: Option<Cursor>,
-    end: End,
+    end: PageEnd,
 }
 
-enum End {
+enum PageEnd {
     /// There are more pages.
     More(Cursor),
     Last,
@@ -153,8 +153,8 @@ impl RecoverySweeper {
     fn new(shared: &RuntimeInner) -> Self {
         let (high, low) = shared.executor.as_uuid().as_u64_pair();
         Self {
-            dice: (high ^ low.rotate_left(32)) | 1,
-            left_off: [(None, 0), (None, 0)],
+            random_state: (high ^ low.rotate_left(32)) | 1,
+            cursors: [(None, 0), (None, 0)],
             share: 1.0,
             reach: LEAST_REACH,
             oldest: Duration::ZERO,
@@ -165,10 +165,10 @@ impl RecoverySweeper {
 
     /// Returns the next number of a process-specific random sequence (xorshift64*, Vigna 2014).
     fn next(&mut self) -> u64 {
-        self.dice ^= self.dice >> 12;
-        self.dice ^= self.dice << 25;
-        self.dice ^= self.dice >> 27;
-        self.dice.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.random_state ^= self.random_state >> 12;
+        self.random_state ^= self.random_state << 25;
+        self.random_state ^= self.random_state >> 27;
+        self.random_state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
     /// Returns a random number between 0 and 1, different in each process, so that a fleet does not sweep in unison.
@@ -183,7 +183,7 @@ impl RecoverySweeper {
             let mut any = RunQuery::default();
             any.filter = filter;
             let place = usize::from(filter == RunFilter::Due);
-            let (from, since) = std::mem::take(&mut self.left_off[place]);
+            let (from, since) = std::mem::take(&mut self.cursors[place]);
             let round = shared.recovery.begin_round();
             let since = if from.is_some() { since } else { round };
             self.round = round;
@@ -191,24 +191,24 @@ impl RecoverySweeper {
             let (some, unserved, end) = self.list(shared, &any, from).await?;
             found |= some;
             match end {
-                End::More(cursor) if unserved => {
+                PageEnd::More(cursor) if unserved => {
                     // This process serves few of them: list each workflow separately, to get only claimable runs.
                     for workflow in shared.recovery.workflows() {
                         let mut query = any.clone();
                         query.workflow = Some(workflow);
                         found |= self.list(shared, &query, None).await?.0;
                     }
-                    self.left_off[place] = (Some(cursor), since);
+                    self.cursors[place] = (Some(cursor), since);
                 }
-                End::More(cursor) => self.left_off[place] = (Some(cursor), since),
-                End::Last => {
-                    shared.recovery.forget_before(filter, since);
+                PageEnd::More(cursor) => self.cursors[place] = (Some(cursor), since),
+                PageEnd::Last => {
+                    shared.recovery.drop_unseen(filter, since);
                     if filter == RunFilter::Orphaned {
-                        self.orphans.forget_before(since);
+                        self.orphans.drop_unseen(since);
                     }
                 }
-                End::Full => shared.recovery.fill(),
-                End::Contended => {}
+                PageEnd::Full => shared.recovery.fill(),
+                PageEnd::Contended => {}
             }
             shared.telemetry().looked(filter, self.oldest);
         }
@@ -221,7 +221,7 @@ impl RecoverySweeper {
         shared: &Arc<RuntimeInner>,
         query: &RunQuery,
         from: Option<Cursor>,
-    ) -> Result<(bool, bool, End)> {
+    ) -> Result<(bool, bool, PageEnd)> {
         let (mut found, mut cursor) = (false, from);
         let (mut ahead, mut has_skipped) = (0, false);
         for _ in 0..PAGES {
@@ -238,23 +238,23 @@ impl RecoverySweeper {
             let read = self.page(shared, query, page).await?;
             found |= read.found;
             match read.end {
-                End::More(next) if read.unserved * 2 > PAGE as usize => {
-                    return Ok((found, true, End::More(next)));
+                PageEnd::More(next) if read.unserved * 2 > PAGE as usize => {
+                    return Ok((found, true, PageEnd::More(next)));
                 }
-                End::More(next) => cursor = Some(next),
-                End::Contended if read.next.is_some() && !shared.is_closing() => {
+                PageEnd::More(next) => cursor = Some(next),
+                PageEnd::Contended if read.next.is_some() && !shared.is_closing() => {
                     (cursor, ahead, has_skipped) = (read.next, self.jump(), true);
                 }
                 // Return to the skipped pages.
-                End::Last if has_skipped => has_skipped = false,
+                PageEnd::Last if has_skipped => has_skipped = false,
                 end => return Ok((found, false, end)),
             }
         }
-        Ok((found, false, cursor.map_or(End::Contended, End::More)))
+        Ok((found, false, cursor.map_or(PageEnd::Contended, PageEnd::More)))
     }
 
     /// Claims the runs of one page, and waits for the claims, or until one part of the store has delayed the others for too long.
-    async fn page(&mut self, shared: &Arc<RuntimeInner>, query: &RunQuery, page: Page) -> Result<Read> {
+    async fn page(&mut self, shared: &Arc<RuntimeInner>, query: &RunQuery, page: Page) -> Result<PageResult> {
         let listed = shared.store.runs(query, page).await?;
         let at_once = shared.limits.recovered_at_once;
         let (mut rooms, mut stuck) = (HashMap::new(), HashSet::new());
@@ -263,22 +263,22 @@ impl RecoverySweeper {
         let is_last = listed.next.is_none();
         let mut heads = listed.items;
         let mut tries = if is_last { self.part_of(heads.len()) } else { heads.len() };
-        let (next, end) = (listed.next.clone(), listed.next.map_or(End::Last, End::More));
-        let mut read = Read { found: false, unserved: 0, next, end };
+        let (next, end) = (listed.next.clone(), listed.next.map_or(PageEnd::Last, PageEnd::More));
+        let mut read = PageResult { found: false, unserved: 0, next, end };
         if !shared.admission.is_limited() {
             self.shuffle(&mut heads);
         }
         for head in heads {
             if shared.driven() >= shared.limits.max_recovered {
-                read.end = End::Full;
+                read.end = PageEnd::Full;
                 break;
             }
             if late.load(Ordering::Relaxed) >= LATE {
-                read.end = End::Contended;
+                read.end = PageEnd::Contended;
                 break;
             }
             if shared.is_closing() {
-                read.end = End::Contended;
+                read.end = PageEnd::Contended;
                 break;
             }
             let now = shared.clock.now();
@@ -290,7 +290,7 @@ impl RecoverySweeper {
             let claimer = shared.recovery.claimer(&head.facts.workflow).filter(|_| lacking.is_none());
             let Some(claimer) = claimer else {
                 read.unserved += 1;
-                shared.recovery.unserved(&head, lacking, filter, now);
+                shared.recovery.note_unserved(&head, lacking, filter, now);
                 continue;
             };
             let waits_since = match filter {
@@ -300,7 +300,7 @@ impl RecoverySweeper {
             self.oldest = self.oldest.max(now.since(waits_since));
             if shared.driver(&head.run).is_some()
                 || shared.admission.is_waiting(&head.run)
-                || shared.recovery.rests(&head.run, filter, now)
+                || shared.recovery.should_skip(&head.run, filter, now)
             {
                 continue;
             }
@@ -329,7 +329,7 @@ impl RecoverySweeper {
             let (shared, late, won) = (Arc::clone(shared), Arc::clone(&late), Arc::clone(&won));
             spawn(async move {
                 let _claiming = claiming;
-                match go(shared, claimer, head.into(), permit, filter).await {
+                match claim_one(shared, claimer, head.into(), permit, filter).await {
                     Some(ClaimOutcome::Late) => drop(late.fetch_add(1, Ordering::Relaxed)),
                     Some(ClaimOutcome::Done) => drop(won.fetch_add(1, Ordering::Relaxed)),
                     None => {}
@@ -385,7 +385,7 @@ impl RecoverySweeper {
 }
 
 /// Claims one run and records the result.
-pub(crate) async fn go(
+pub(crate) async fn claim_one(
     shared: Arc<RuntimeInner>,
     claimer: Claimer,
     known: ClaimTarget,
@@ -396,7 +396,7 @@ pub(crate) async fn go(
     // Loading the state runs user code: after a panic, later sweeps must not retry at once.
     let result = caught(&run, claimer(Arc::clone(&shared), known, permit)).await.and_then(|took| took);
     let took = result.as_ref().ok().copied();
-    shared.recovery.tried(run, result.map(drop), filter, now);
+    shared.recovery.record_claim(run, result.map(drop), filter, now);
     took
 }
 
@@ -408,13 +408,13 @@ pub(crate) fn line_up(shared: &Arc<RuntimeInner>, claimer: Claimer, head: RunHea
     let (run, facts) = (head.run.clone(), head.facts.clone());
     let line = Arc::clone(&shared.admission);
     let shared = Arc::clone(shared);
-    let next: super::admission::Go = Box::new(move |permit| {
+    let next: super::admission::RunStarter = Box::new(move |permit| {
         Box::pin(async move {
             // It may have waited for long: its current head decides.
             match shared.store.head(&head.run).await {
-                Ok(Some(head)) => drop(go(shared, claimer, head.into(), permit, filter).await),
+                Ok(Some(head)) => drop(claim_one(shared, claimer, head.into(), permit, filter).await),
                 Ok(None) => {}
-                Err(error) => shared.recovery.tried(head.run, Err(error), filter, shared.clock.now()),
+                Err(error) => shared.recovery.record_claim(head.run, Err(error), filter, shared.clock.now()),
             }
         })
     });

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use super::life::{ClaimId, let_go};
+use super::life::{ClaimId, release_failed_run};
 use crate::engine::fold::fold;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RecordId, RunKey};
@@ -35,7 +35,7 @@ pub(crate) async fn release_undriven(shared: Weak<RuntimeInner>) {
             () = clock.sleep(pause) => {}
         }
         let Some(strong) = shared.upgrade() else { return };
-        seen = match look(&strong, &seen).await {
+        seen = match check_undriven(&strong, &seen).await {
             Ok(found) => found,
             Err(error) => {
                 tracing::debug!(%error, "cannot list own runs without a driver; will retry");
@@ -46,7 +46,7 @@ pub(crate) async fn release_undriven(shared: Weak<RuntimeInner>) {
 }
 
 /// Releases the undriven runs that the last check found as well, and returns the runs of this check.
-async fn look(shared: &Arc<RuntimeInner>, seen: &Undriven) -> Result<Undriven> {
+async fn check_undriven(shared: &Arc<RuntimeInner>, seen: &Undriven) -> Result<Undriven> {
     let mut query = RunQuery::default();
     query.owner = Some(shared.executor);
     query.statuses = vec![RunStatus::InProgress];
@@ -76,7 +76,7 @@ async fn release(shared: &Arc<RuntimeInner>, head: &RunHead) -> Result<()> {
     let run = &head.run;
     let Some(records) = shared.store.load(run, At::Latest).await? else { return Ok(()) };
     let life = match fold(run, &records, None) {
-        Ok(folded) => folded.machine.life(),
+        Ok(folded) => folded.machine.generation(),
         // Other claimers cannot read the run, either.
         Err(error) => {
             tracing::debug!(%run, %error, "cannot read an own run without a driver");
@@ -85,6 +85,6 @@ async fn release(shared: &Arc<RuntimeInner>, head: &RunHead) -> Result<()> {
     };
     tracing::warn!(%run, "releasing an own run without a driver");
     let why = Error::new(ErrorKind::Closed, "its process had no driver for it");
-    let_go(&Arc::downgrade(shared), run, ClaimId { life, epoch: head.epoch }, &why);
+    release_failed_run(&Arc::downgrade(shared), run, ClaimId { life, epoch: head.epoch }, &why);
     Ok(())
 }

@@ -47,7 +47,7 @@ impl Bases {
     }
 
     /// Returns whether to check the size of a base.
-    pub(super) fn is_time_to_look(&self) -> bool {
+    pub(super) fn is_check_due(&self) -> bool {
         self.since > self.look_above
     }
 
@@ -62,7 +62,7 @@ impl Bases {
     }
 
     /// Postpones the next check until the log grows by the same amount: the state was too large for a base.
-    pub(super) fn put_off(&mut self) {
+    pub(super) fn postpone_check(&mut self) {
         self.look_above = self.look_above.max(self.since.saturating_mul(2));
     }
 
@@ -72,7 +72,7 @@ impl Bases {
     }
 
     /// Records a written record that is not a base.
-    pub(super) fn wrote(&mut self, bytes: u64) {
+    pub(super) fn record_written(&mut self, bytes: u64) {
         self.since += bytes + RECORD_COST;
     }
 }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::engine::fold::fold;
-use crate::record::body::Started;
+use crate::record::body::StartRecord;
 use crate::record::pause::EditRecord;
 use crate::runtime::log::bases::{BASE_FACTOR, BASE_FLOOR, RECORD_COST};
 use crate::state::{Channels, Op, Patch};
@@ -64,7 +64,7 @@ impl Writing {
     fn begin() -> Self {
         let entry = NodeName::try_from("n").unwrap();
         let life = Uuid::from_u128(7);
-        let event = Event::Start(Started {
+        let event = RecordEvent::Start(StartRecord {
             entry,
             graph: Arc::default(),
             life,
@@ -91,15 +91,15 @@ impl Writing {
             Act::Set(bytes) => vec![Op::Set("text".into(), "s".repeat(*bytes).into())],
             Act::Clear => vec![Op::Set("list".into(), Vec::<u8>::new().into())],
             Act::Quiet => Vec::new(),
-            Act::Base => return self.write(&Event::Base, true),
+            Act::Base => return self.write(&RecordEvent::Base, true),
             Act::TakeUp => return self.take_up(),
         };
         let patch = Patch::from_ops(&ops).unwrap();
         self.channels.apply(&patch).unwrap();
-        self.write(&Event::Edit(EditRecord { patch, by: None }), false);
+        self.write(&RecordEvent::Edit(EditRecord { patch, by: None }), false);
     }
 
-    fn write(&mut self, event: &Event, asked: bool) {
+    fn write(&mut self, event: &RecordEvent, asked: bool) {
         self.machine.absorb(event).unwrap();
         let weight = self.weight();
         let encoded = Cell::new(false);

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::{LineKey, OutboxMessage, SinkError, SinkRoute};
+use super::{LaneKey, OutboxMessage, SinkError, SinkRoute};
 use crate::clock::{Timestamp, within};
 use crate::engine::fold::check_signal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::past::folded_at;
-use crate::record::body::{Event, Signal, SignalKind};
+use crate::record::body::{RecordEvent, Signal, SignalKind};
 use crate::record::letter::LetterChange;
 use crate::runtime::requests::amend::{WriterRole, amend};
 use crate::runtime::shared::{DriverCommand, RuntimeInner, RuntimePhase};
@@ -25,7 +25,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Delivers the messages of a lane until it is empty.
-pub(super) async fn deliver(weak: Weak<RuntimeInner>, key: LineKey, bell: Arc<Notify>) {
+pub(super) async fn deliver(weak: Weak<RuntimeInner>, key: LaneKey, bell: Arc<Notify>) {
     loop {
         let Some(shared) = weak.upgrade() else { return };
         let Some(batch) = shared.post().next(&key) else { return };
@@ -35,12 +35,12 @@ pub(super) async fn deliver(weak: Weak<RuntimeInner>, key: LineKey, bell: Arc<No
             shared.post().put_back(&key, 0, batch);
             drop(shared);
             if !pause(&weak, at.since(now), &bell).await {
-                return leave(&weak, &key);
+                return end_lane(&weak, &key);
             }
             // An operator may have dropped waiting messages or retried rejected ones, from any process.
             let known = read_again(&weak, &key).await;
             let (Some(shared), Some((to, waiting))) = (weak.upgrade(), known) else {
-                return leave(&weak, &key);
+                return end_lane(&weak, &key);
             };
             shared.post().put_back(&key, to, waiting);
             continue;
@@ -49,9 +49,11 @@ pub(super) async fn deliver(weak: Weak<RuntimeInner>, key: LineKey, bell: Arc<No
             return shared.post().end(&key);
         }
         let Some(route) = shared.post().routes.get(&*key.2).cloned() else { return shared.post().end(&key) };
-        let result = hand_out(&shared, &route, &batch).await;
+        let result = pass_to_sink(&shared, &route, &batch).await;
         drop(shared);
-        let Some((changes, rest)) = weak.upgrade().map(|shared| judge(&shared, &route, batch, result)) else {
+        let Some((changes, rest)) =
+            weak.upgrade().map(|shared| classify_results(&shared, &route, batch, result))
+        else {
             return;
         };
         let mut is_overtaken = false;
@@ -59,12 +61,14 @@ pub(super) async fn deliver(weak: Weak<RuntimeInner>, key: LineKey, bell: Arc<No
             match record(&weak, &key, change).await {
                 RecordResult::Recorded => {}
                 RecordResult::Overtaken => is_overtaken = true,
-                RecordResult::Nothing => return leave(&weak, &key),
+                RecordResult::Nothing => return end_lane(&weak, &key),
             }
         }
         // Another process delivers the same messages. A message that failed here may be waiting there, so only the log shows the next one.
         let known = if is_overtaken { read_again(&weak, &key).await } else { Some((0, rest)) };
-        let (Some(shared), Some((to, waiting))) = (weak.upgrade(), known) else { return leave(&weak, &key) };
+        let (Some(shared), Some((to, waiting))) = (weak.upgrade(), known) else {
+            return end_lane(&weak, &key);
+        };
         shared.post().put_back(&key, to, waiting);
     }
 }
@@ -73,7 +77,7 @@ fn is_ending(shared: &RuntimeInner) -> bool {
     matches!(shared.registry.stop().phase, RuntimePhase::Ending(_))
 }
 
-fn leave(weak: &Weak<RuntimeInner>, key: &LineKey) {
+fn end_lane(weak: &Weak<RuntimeInner>, key: &LaneKey) {
     if let Some(shared) = weak.upgrade() {
         shared.post().end(key);
     }
@@ -93,7 +97,7 @@ async fn pause(weak: &Weak<RuntimeInner>, pause: Duration, bell: &Notify) -> boo
 }
 
 /// Passes a batch to the sink, with a time limit.
-async fn hand_out(
+async fn pass_to_sink(
     shared: &RuntimeInner,
     route: &SinkRoute,
     batch: &[OutboxMessage],
@@ -108,7 +112,7 @@ async fn hand_out(
 }
 
 /// Returns the results of a batch, and the messages to deliver next.
-fn judge(
+fn classify_results(
     shared: &RuntimeInner,
     route: &SinkRoute,
     mut batch: Vec<OutboxMessage>,
@@ -159,11 +163,11 @@ enum RecordResult {
 }
 
 /// Records the results of messages, and retries until the record is durable.
-async fn record(weak: &Weak<RuntimeInner>, key: &LineKey, change: LetterChange) -> RecordResult {
+async fn record(weak: &Weak<RuntimeInner>, key: &LaneKey, change: LetterChange) -> RecordResult {
     let mut wait = FIRST_PAUSE;
     loop {
         let Some(shared) = weak.upgrade() else { return RecordResult::Nothing };
-        match say(&shared, key, change.clone()).await {
+        match write_results(&shared, key, change.clone()).await {
             Ok(()) => return RecordResult::Recorded,
             Err(error) if error.kind() == ErrorKind::WrongStatus => return RecordResult::Overtaken,
             Err(error) if passes(&error) => {
@@ -184,18 +188,18 @@ async fn record(weak: &Weak<RuntimeInner>, key: &LineKey, change: LetterChange) 
 /// ends.
 async fn read_again(
     weak: &Weak<RuntimeInner>,
-    (run, life, topic): &LineKey,
+    (run, life, topic): &LaneKey,
 ) -> Option<(u64, Vec<OutboxMessage>)> {
     let mut wait = FIRST_PAUSE;
     loop {
         let shared = weak.upgrade()?;
         match folded_at(&*shared.store, run, At::Latest, None).await {
             Ok(folded) => {
-                let letters = folded.machine.letters().filter(|_| folded.machine.life() == *life)?;
+                let letters = folded.machine.letters().filter(|_| folded.machine.generation() == *life)?;
                 let waiting =
                     letters.waiting().iter().filter(|posted| !posted.dead && posted.topic == *topic);
                 return Some((
-                    letters.sent(),
+                    letters.sent_count(),
                     waiting.map(|posted| OutboxMessage::new(run, *life, posted)).collect(),
                 ));
             }
@@ -234,12 +238,16 @@ async fn wait_for_store(shared: Arc<RuntimeInner>, wait: &mut Duration) -> bool 
     true
 }
 
-async fn say(shared: &Arc<RuntimeInner>, (run, life, _): &LineKey, change: LetterChange) -> Result<()> {
+async fn write_results(
+    shared: &Arc<RuntimeInner>,
+    (run, life, _): &LaneKey,
+    change: LetterChange,
+) -> Result<()> {
     let signal = signal(Some(*life), change, shared.clock.now());
     let message = |reply| DriverCommand::Signal { signal: Box::new(signal.clone()), reply };
     let decide = |tip: &mut crate::runtime::requests::amend::RunWriter| {
         check_signal(&tip.folded.machine, &signal, signal.at)?;
-        Ok(vec![Event::Signal(signal.clone())])
+        Ok(vec![RecordEvent::Signal(signal.clone())])
     };
     amend(shared, run, WriterRole::Signaller(&message), decide).await.map(|_| ()).map_err(|error: Error| {
         match error.kind() {

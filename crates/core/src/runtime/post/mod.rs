@@ -42,7 +42,7 @@ pub(crate) struct SinkRoute {
 }
 
 /// The run, its life, and the topic.
-type LineKey = (RunKey, Uuid, Arc<str>);
+type LaneKey = (RunKey, Uuid, Arc<str>);
 
 /// The messages of one run to one topic.
 #[derive(Default)]
@@ -57,7 +57,7 @@ struct OutboxLane {
 /// The sinks of this process, and its lanes.
 pub(crate) struct OutboxRegistry {
     routes: BTreeMap<String, SinkRoute>,
-    lines: Mutex<HashMap<LineKey, OutboxLane>>,
+    lines: Mutex<HashMap<LaneKey, OutboxLane>>,
     /// Number of lanes.
     count: watch::Sender<usize>,
 }
@@ -72,7 +72,7 @@ impl OutboxRegistry {
         !self.routes.is_empty()
     }
 
-    fn lines(&self) -> MutexGuard<'_, HashMap<LineKey, OutboxLane>> {
+    fn lines(&self) -> MutexGuard<'_, HashMap<LaneKey, OutboxLane>> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,7 +82,7 @@ impl OutboxRegistry {
     }
 
     /// Takes the next messages of a lane. `None` ends an empty lane.
-    fn next(&self, key: &LineKey) -> Option<Vec<OutboxMessage>> {
+    fn next(&self, key: &LaneKey) -> Option<Vec<OutboxMessage>> {
         let mut lines = self.lines();
         let line = lines.get_mut(key)?;
         if line.waiting.is_empty() {
@@ -103,7 +103,7 @@ impl OutboxRegistry {
     }
 
     /// Puts undelivered messages back, and drops all other waiting messages up to `to`.
-    fn put_back(&self, key: &LineKey, to: u64, letters: Vec<OutboxMessage>) {
+    fn put_back(&self, key: &LaneKey, to: u64, letters: Vec<OutboxMessage>) {
         if let Some(line) = self.lines().get_mut(key) {
             line.in_hand.clear();
             line.waiting.retain(|number, _| *number > to);
@@ -112,7 +112,7 @@ impl OutboxRegistry {
     }
 
     /// Ends a lane and drops its messages.
-    fn end(&self, key: &LineKey) {
+    fn end(&self, key: &LaneKey) {
         let mut lines = self.lines();
         lines.remove(key);
         self.count.send_replace(lines.len());
@@ -120,9 +120,9 @@ impl OutboxRegistry {
 }
 
 /// Delivers the messages of a run up to `to`, whose records are durable, to the sinks of this process.
-pub(crate) fn hand_in(shared: &Arc<RuntimeInner>, run: &RunKey, machine: &Machine, to: u64) {
+pub(crate) fn queue_messages(shared: &Arc<RuntimeInner>, run: &RunKey, machine: &Machine, to: u64) {
     let Some(letters) = machine.letters().filter(|_| shared.post().has_outlets()) else { return };
-    let life = machine.life();
+    let life = machine.generation();
     for posted in letters.waiting().iter().filter(|letter| !letter.dead && letter.number <= to) {
         if !shared.post().routes.contains_key(&*posted.topic) {
             continue;

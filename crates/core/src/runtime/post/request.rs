@@ -21,10 +21,10 @@ impl Runtime {
     /// # Cancel safety
     ///
     /// Cancel safe: the call only reads.
-    pub async fn letters(&self, run: &RunKey) -> Result<Vec<OutboxMessage>> {
+    pub async fn outbox(&self, run: &RunKey) -> Result<Vec<OutboxMessage>> {
         let machine = folded_at(&**self.store(), run, At::Latest, None).await?.machine;
         let waiting = machine.letters().map_or(&[][..], |letters| letters.waiting());
-        Ok(waiting.iter().map(|posted| OutboxMessage::new(run, machine.life(), posted)).collect())
+        Ok(waiting.iter().map(|posted| OutboxMessage::new(run, machine.generation(), posted)).collect())
     }
 
     /// Retries rejected messages; all of the run's if `numbers` is empty. A process that has their sink and serves a workflow delivers them at its
@@ -34,7 +34,7 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist, or no rejected message has this number.
-    pub fn retry_letters(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {
+    pub fn retry_outbox(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {
         let change = Box::new(LetterChange::Retry { numbers: numbers.to_vec() });
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Letters { life: None, change }))
     }
@@ -46,7 +46,7 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist, or no waiting message has this number.
-    pub fn drop_letters(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {
+    pub fn drop_outbox(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {
         let change = Box::new(LetterChange::Drop { numbers: numbers.to_vec() });
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Letters { life: None, change }))
     }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::hand_in;
 use super::line::signal;
+use super::queue_messages;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::body::Event;
+use crate::record::body::RecordEvent;
 use crate::record::letter::LetterChange;
 use crate::runtime::requests::amend::RunWriter;
 use crate::runtime::shared::RuntimeInner;
@@ -23,9 +23,9 @@ pub(crate) async fn take(shared: &Arc<RuntimeInner>, tip: &mut RunWriter) -> Res
         return Ok(());
     }
     // The record tells other processes that this process delivers the messages, and until when.
-    let taken = signal(Some(tip.folded.machine.life()), LetterChange::Taken, shared.clock.now());
-    tip.append(shared, None, &[Event::Signal(taken)]).await?;
-    hand_in(shared, &tip.log.run, &tip.folded.machine, u64::MAX);
+    let taken = signal(Some(tip.folded.machine.generation()), LetterChange::Taken, shared.clock.now());
+    tip.append(shared, None, &[RecordEvent::Signal(taken)]).await?;
+    queue_messages(shared, &tip.log.run, &tip.folded.machine, u64::MAX);
     Ok(())
 }
 

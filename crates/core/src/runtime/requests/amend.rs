@@ -5,14 +5,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 
-use super::edit::misfit;
+use super::edit::caller_error;
 use crate::compact::queue::Sender;
 use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::plan::Plan;
+use crate::graph::plan::GraphPlan;
 use crate::graph::{AnyGraph, Graph};
 use crate::id::{Epoch, ExecutorId, RunKey};
-use crate::record::body::Event;
+use crate::record::body::RecordEvent;
 use crate::record::pause::EditRecord;
 use crate::record::{Record, RunStatus, codec};
 use crate::runtime::log::{LogWriter, RecordOptions};
@@ -36,7 +36,7 @@ impl ConflictRetries {
     /// # Errors
     ///
     /// [`ErrorKind::Unavailable`] if no retries remain.
-    pub(crate) async fn lost(&mut self, run: &RunKey) -> Result<()> {
+    pub(crate) async fn count_conflict(&mut self, run: &RunKey) -> Result<()> {
         self.0 = self.0.saturating_sub(1);
         if self.0 == 0 {
             let message = "other writers keep changing the run; retry";
@@ -48,10 +48,10 @@ impl ConflictRetries {
 }
 
 /// The sender of a driver's reply to a signaller.
-pub(crate) type Reply = oneshot::Sender<Result<()>>;
+pub(crate) type SignalReply = oneshot::Sender<Result<()>>;
 
 /// Builds the command for a driver.
-type Message<'a> = &'a (dyn Fn(Reply) -> DriverCommand + Sync);
+type DriverMessage<'a> = &'a (dyn Fn(SignalReply) -> DriverCommand + Sync);
 
 /// A precondition of a signaller's write. It is checked after the run was found or loaded, again for each attempt. The write that follows then
 /// reaches that run, and no later run with its id.
@@ -65,9 +65,9 @@ pub(crate) trait WritePrecondition: Sync {
 #[derive(Clone, Copy)]
 pub(crate) enum WriterRole<'a> {
     /// A signaller leaves the run with its owner. If this process drives the run, the driver receives this message and writes.
-    Signaller(Message<'a>),
+    Signaller(DriverMessage<'a>),
     /// A signaller with a precondition.
-    If(&'a dyn WritePrecondition, Message<'a>),
+    If(&'a dyn WritePrecondition, DriverMessage<'a>),
     /// A caller with information about an idle run: a driver in this process already has it.
     Beside,
     /// The owner, after losing its driver, in this heartbeat term.
@@ -87,15 +87,15 @@ pub(crate) async fn amend(
     shared: &Arc<RuntimeInner>,
     run: &RunKey,
     who: WriterRole<'_>,
-    mut decide: impl FnMut(&mut RunWriter) -> Result<Vec<Event>>,
+    mut decide: impl FnMut(&mut RunWriter) -> Result<Vec<RecordEvent>>,
 ) -> Result<Option<RunWriter>> {
     let mut races = ConflictRetries::new();
     loop {
         let said = match (who, shared.driver(run)) {
-            (WriterRole::Signaller(message), Some(driver)) => tell(&driver, message).await,
+            (WriterRole::Signaller(message), Some(driver)) => send_to_driver(&driver, message).await,
             (WriterRole::If(condition, message), Some(driver)) => {
                 condition.check(None).await?;
-                tell(&driver, message).await
+                send_to_driver(&driver, message).await
             }
             _ => None,
         };
@@ -120,12 +120,12 @@ pub(crate) async fn amend(
                 }
             }
         }
-        races.lost(run).await?;
+        races.count_conflict(run).await?;
     }
 }
 
 /// Sends a message to a driver and waits for its reply. Returns `None` if the driver has ended.
-async fn tell(driver: &Sender<DriverCommand>, message: Message<'_>) -> Option<Result<()>> {
+async fn send_to_driver(driver: &Sender<DriverCommand>, message: DriverMessage<'_>) -> Option<Result<()>> {
     let (reply, said) = oneshot::channel();
     driver.send(message(reply)).ok()?;
     let ended = |_| Err(Error::new(ErrorKind::Conflict, "the driver ended"));
@@ -152,7 +152,11 @@ impl RunWriter {
     /// # Errors
     ///
     /// [`ErrorKind::NotFound`], and the errors of [`fold`] and the store.
-    pub(crate) async fn load(shared: &RuntimeInner, run: &RunKey, plan: Option<&Arc<Plan>>) -> Result<Self> {
+    pub(crate) async fn load(
+        shared: &RuntimeInner,
+        run: &RunKey,
+        plan: Option<&Arc<GraphPlan>>,
+    ) -> Result<Self> {
         let records = shared.store.load(run, At::Latest).await?.ok_or_else(|| missing(run))?;
         let folded = fold(run, &records, plan)?;
         let mut tip = Self { log: shared.log_writer(run), folded, is_owned: false, is_migrated: false };
@@ -182,7 +186,7 @@ impl RunWriter {
             for record in records {
                 record.verify(&run)?;
                 let body = codec::decode(&run, record)?;
-                is_whole |= matches!(body.event, Event::Base)
+                is_whole |= matches!(body.event, RecordEvent::Base)
                     || body.base.is_some_and(|base| base.version != self.folded.version);
                 if let Some(patch) = body.event.patch() {
                     ops.extend(patch.ops()?);
@@ -196,7 +200,7 @@ impl RunWriter {
     }
 
     /// Creates a writer for a run after its first record, which leaves it without an owner.
-    pub(crate) fn begun(folded: ReplayedRun, log: LogWriter) -> Self {
+    pub(crate) fn after_start(folded: ReplayedRun, log: LogWriter) -> Self {
         Self { folded, log, is_owned: false, is_migrated: false }
     }
 
@@ -221,8 +225,8 @@ impl RunWriter {
     /// # Errors
     ///
     /// The errors of [`fold`].
-    pub(crate) fn with_plan(mut self, plan: &Arc<Plan>) -> Result<Self> {
-        self.folded.replan(plan)?;
+    pub(crate) fn with_plan(mut self, plan: &Arc<GraphPlan>) -> Result<Self> {
+        self.folded.attach_plan(plan)?;
         Ok(self)
     }
 
@@ -265,12 +269,13 @@ impl RunWriter {
         shared: &RuntimeInner,
         edited: EditRecord,
     ) -> std::result::Result<(), (Error, Option<Vec<Op>>)> {
-        let undo = self.folded.channels.undoing(&edited.patch).map_err(|error| (misfit(error), None))?;
+        let undo =
+            self.folded.channels.undo_ops(&edited.patch).map_err(|error| (caller_error(error), None))?;
         let ReplayedRun { machine, last, base_bytes, since_bytes, since_records, .. } = &self.folded;
         let before = (machine.clone(), last.clone(), *base_bytes, *since_bytes, *since_records);
         let done = match self.folded.channels.apply(&edited.patch) {
-            Ok(()) => self.append(shared, None, &[Event::Edit(edited)]).await,
-            Err(error) => Err(misfit(error)),
+            Ok(()) => self.append(shared, None, &[RecordEvent::Edit(edited)]).await,
+            Err(error) => Err(caller_error(error)),
         };
         let Err(error) = done else { return Ok(()) };
         let ReplayedRun { machine, last, base_bytes, since_bytes, since_records, .. } = &mut self.folded;
@@ -285,7 +290,7 @@ impl RunWriter {
     /// # Errors
     ///
     /// [`ErrorKind::TooLarge`], [`ErrorKind::Invalid`]: a record cannot be built; the writer is unusable after an error.
-    pub(crate) fn record(&mut self, events: &[Event]) -> Result<RunAppend> {
+    pub(crate) fn record(&mut self, events: &[RecordEvent]) -> Result<RunAppend> {
         let expected = Some(self.folded.last.head());
         let mut records = Vec::with_capacity(events.len());
         for event in events {
@@ -300,7 +305,7 @@ impl RunWriter {
                 }
                 recorded => recorded?,
             };
-            self.folded.wrote(&record);
+            self.folded.advance(&record);
             records.push(record);
         }
         Ok(RunAppend { run: self.log.run.clone(), expected, records, facts: None })
@@ -315,7 +320,7 @@ impl RunWriter {
         &mut self,
         shared: &RuntimeInner,
         term: Option<u64>,
-        events: &[Event],
+        events: &[RecordEvent],
     ) -> Result<()> {
         if events.is_empty() {
             return Ok(());
@@ -329,7 +334,7 @@ impl RunWriter {
         }
         if after.is_finished() && !before.is_finished() {
             // No driver ends this run, so count its end here.
-            let facts = shared.resting.take(&self.log.run, self.folded.machine.life());
+            let facts = shared.idle_runs.take(&self.log.run, self.folded.machine.generation());
             let meter = shared.telemetry().of(facts.as_ref().map(|facts| &facts.workflow));
             meter.settled(after, || facts.as_ref().map(|facts| shared.clock.now().since(facts.created)));
         }

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::runs::RunsRequest;
 use super::signal::SignalRequest;
-use super::system::is_spared;
+use super::system::is_skipped_in_bulk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
 use crate::past::family::check_purge;
@@ -194,7 +194,7 @@ impl BulkRequest {
         let mut report = BulkReport::default();
         let mut page = listing.next(None).await?;
         loop {
-            let mut heads = page.items.into_iter().filter(|head| is_named || !is_spared(head));
+            let mut heads = page.items.into_iter().filter(|head| is_named || !is_skipped_in_bulk(head));
             let mut working: JoinSet<(RunKey, Result<()>)> = JoinSet::new();
             loop {
                 let head = if working.len() < at_once { heads.next() } else { None };

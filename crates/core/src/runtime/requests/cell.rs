@@ -32,7 +32,7 @@ pub struct StateCell {
 
 /// The result of [`StateCell::load`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum CellNews {
+pub enum CellChanges {
     /// A full load: everything that the caller derived from the channels is out of date.
     All,
     /// The changes of the caller's channels, in order: by other processes, or the rollback of its own failed change; empty if there are none.
@@ -64,18 +64,18 @@ impl StateCell {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    pub async fn load(&mut self, runtime: &Runtime) -> Result<(&Channels, CellNews)> {
+    pub async fn load(&mut self, runtime: &Runtime) -> Result<(&Channels, CellChanges)> {
         let shared = runtime.shared();
         let (tip, news) = match self.tip.take() {
-            None => (Box::new(RunWriter::load(shared, &self.run, None).await?), CellNews::All),
-            Some(tip) if !self.is_stale => (tip, CellNews::Changes(std::mem::take(&mut self.undone))),
+            None => (Box::new(RunWriter::load(shared, &self.run, None).await?), CellChanges::All),
+            Some(tip) if !self.is_stale => (tip, CellChanges::Changes(std::mem::take(&mut self.undone))),
             Some(mut tip) => {
                 let records = shared.store.load_since(&self.run, tip.folded.last.head()).await?;
                 let news = tip.take_in(shared, &records.ok_or_else(|| missing(&self.run))?)?;
                 let mut changes = std::mem::take(&mut self.undone);
-                let news = news.map_or(CellNews::All, |news| {
+                let news = news.map_or(CellChanges::All, |news| {
                     changes.extend(news);
-                    CellNews::Changes(changes)
+                    CellChanges::Changes(changes)
                 });
                 (tip, news)
             }
@@ -113,7 +113,7 @@ impl StateCell {
 
     /// Returns the size of the channels as JSON, in bytes, up to which a load reads in proportion to them. It equals this process's
     /// [`max_body`](super::super::RuntimeBuilder::max_body).
-    pub fn room(runtime: &Runtime) -> usize {
+    pub fn size_limit(runtime: &Runtime) -> usize {
         runtime.shared().limits.max_body
     }
 
@@ -134,7 +134,7 @@ impl StateCell {
     /// Cancel safe: once polled, the append completes even if the caller drops it; the next load is then a full load.
     pub async fn append(&mut self, runtime: &Runtime, patch: Patch, by: impl Into<String>) -> Result<()> {
         let shared = Arc::clone(runtime.shared());
-        let patch = patch.checked().map_err(|error| error.with_run(&self.run))?;
+        let patch = patch.into_stored().map_err(|error| error.with_run(&self.run))?;
         // If the future is dropped from here on, the cell has no writer, and the next load is a full load.
         let Some(mut tip) = self.tip.take().filter(|_| !self.is_stale) else {
             let message = "the change follows no loaded state; call `load` first";

@@ -9,7 +9,7 @@ use crate::graph::{CheckpointPolicy, Graph};
 use crate::node::{RunScope, RuntimeAccess};
 use crate::record::parent_link::{ChildRef, TRACE, parent_link, place};
 use crate::record::{RunFacts, RunStatus};
-use crate::runtime::children::{look_after_rest, look_after_start, notify_parent};
+use crate::runtime::children::{check_children_of_idle, check_parent_after_start, notify_parent};
 use crate::runtime::driver::{DriverExit, FirstRecord, PendingRecords, RunDriver};
 use crate::runtime::fleet::life;
 use crate::runtime::handle::{DriverEnd, OutcomeSource, RunHandle};
@@ -49,7 +49,7 @@ pub(crate) fn drive<S: State>(
         key: run.clone(),
         facts: Arc::clone(&parts.facts),
         config: parts.machine.config().cloned(),
-        life: parts.machine.life(),
+        life: parts.machine.generation(),
         epoch: parts.log.epoch,
         resources: Arc::clone(&shared.services.resources),
         clock: Arc::clone(&shared.clock),
@@ -81,13 +81,17 @@ pub(crate) fn drive<S: State>(
         });
         if outcome.is_ok() {
             let lasted = || driver.shared().clock.now().since(facts.created);
-            spans::settled(driver.machine().status());
+            spans::record_status(driver.machine().status());
             meter.settled(driver.machine().status(), || Some(lasted()));
         }
         let (begun, head) = (driver.has_begun(), driver.durable_head());
         let is_over = matches!(driver.machine().status(), RunStatus::Completed | RunStatus::Cancelled);
         if outcome.is_ok() && begun && !is_over {
-            driver.shared().resting.remember(driver.run_key().clone(), driver.machine().life(), facts);
+            driver.shared().idle_runs.remember(
+                driver.run_key().clone(),
+                driver.machine().generation(),
+                facts,
+            );
         }
         let has_ended = outcome.is_ok() && driver.machine().status().is_finished();
         let run = driver.run_key().clone();
@@ -99,14 +103,14 @@ pub(crate) fn drive<S: State>(
         });
         let (awaited, doubted) = match &outcome {
             Ok(_) => (driver.awaited_at_rest(), Vec::new()),
-            Err(_) => (Vec::new(), driver.children_in_doubt()),
+            Err(_) => (Vec::new(), driver.unconfirmed_children()),
         };
         let family = (!(awaited.is_empty() && doubted.is_empty())).then(|| driver.shared_handle());
         // Drop the driver first: a waiter must be able to start or resume the run again.
         drop(driver);
         if let Some(shared) = family {
-            look_after_rest(&shared, &run, awaited);
-            doubted.into_iter().for_each(|(child, link)| look_after_start(&shared, &child, link));
+            check_children_of_idle(&shared, &run, awaited);
+            doubted.into_iter().for_each(|(child, link)| check_parent_after_start(&shared, &child, link));
         }
         if let Some((shared, link, end)) = told {
             notify_parent(&shared, &run, link, end);
@@ -128,7 +132,7 @@ pub(crate) fn drive<S: State>(
         }
         active.end();
         if let (true, Err(error)) = (end.has_begun, &end.outcome) {
-            life::let_go(&weak, &run_then, tenure, error);
+            life::release_failed_run(&weak, &run_then, tenure, error);
         }
         ended.send(Box::new(end));
     };

@@ -8,7 +8,7 @@ use super::amend::{RunWriter, WriterRole, amend};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{AnyGraph, Graph};
 use crate::id::RunKey;
-use crate::record::body::Event;
+use crate::record::body::RecordEvent;
 use crate::record::pause::EditRecord;
 use crate::record::{RunStatus, codec};
 use crate::runtime::log::check_size;
@@ -48,18 +48,18 @@ impl EditRequest {
     /// Rejects a change that makes the state unreadable for the type of this graph. A state of an older version is migrated first.
     ///
     /// If this process drives the run, its driver always checks this.
-    pub fn checked_by<S: State>(mut self, graph: &Graph<S>) -> Self {
+    pub fn check_with<S: State>(mut self, graph: &Graph<S>) -> Self {
         self.graph = Some(Box::new(graph.clone()));
         self
     }
 
     async fn edit(self) -> Result<()> {
         let Self { shared, run, patch, by, graph } = self;
-        let patch = patch.checked().map_err(|error| misfit(error).with_run(&run))?;
+        let patch = patch.into_stored().map_err(|error| caller_error(error).with_run(&run))?;
         let message = |reply| DriverCommand::Edit { patch: Box::new(patch.clone()), by: by.clone(), reply };
         let decide = |tip: &mut RunWriter| {
             change(tip, &patch, graph.as_deref(), shared.limits.max_body)?;
-            Ok(vec![Event::Edit(EditRecord { patch: patch.clone(), by: by.clone() })])
+            Ok(vec![RecordEvent::Edit(EditRecord { patch: patch.clone(), by: by.clone() })])
         };
         amend(&shared, &run, WriterRole::Signaller(&message), decide).await.map(|_| ())
     }
@@ -73,11 +73,11 @@ fn change(tip: &mut RunWriter, patch: &Patch, graph: Option<&dyn AnyGraph>, most
         return Err(Error::new(ErrorKind::WrongStatus, message));
     }
     match graph {
-        None => tip.folded.channels.apply(patch).map_err(misfit)?,
+        None => tip.folded.channels.apply(patch).map_err(caller_error)?,
         Some(graph) => {
             let mut channels = graph.migrated(&tip.folded.channels, tip.folded.version)?;
-            channels.apply(patch).map_err(misfit)?;
-            let channels = graph.rewritten(channels).map_err(misfit)?;
+            channels.apply(patch).map_err(caller_error)?;
+            let channels = graph.rewritten(channels).map_err(caller_error)?;
             // Patches have the form of the type that wrote the base before them.
             tip.migrate(graph, channels);
         }
@@ -86,7 +86,7 @@ fn change(tip: &mut RunWriter, patch: &Patch, graph: Option<&dyn AnyGraph>, most
 }
 
 /// Converts a patch error: an inconsistency that would be damage in a log is the caller's mistake here.
-pub(crate) fn misfit(error: Error) -> Error {
+pub(crate) fn caller_error(error: Error) -> Error {
     let message = format!("cannot apply the patch to the state: {}; the run is unchanged", error.message());
     Error::new(ErrorKind::Invalid, message).with_source(error)
 }

@@ -8,24 +8,24 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::amend::{RunWriter, bring_forward};
-use super::edit::misfit;
+use super::edit::caller_error;
 use super::given::StartExtras;
 use super::resume::{ClaimOptions, ClaimTarget, resume};
-use super::system::{QUEUE_START, check_copy, hold_for_queue, new_queue_start, queue_of};
+use super::system::{QUEUE_START, check_copy, hold_for_queue, new_queue_start, queue_name};
 use crate::clock::Timestamp;
 use crate::engine::fold::ReplayedRun;
 use crate::engine::fold::missing;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::plan::Plan;
+use crate::graph::plan::GraphPlan;
 use crate::graph::suggest::no_node;
 use crate::graph::{AnyGraph, CheckpointPolicy, Graph};
 use crate::id::{Epoch, Fingerprint, HeadRef, NodeName, RunId, RunKey, Seq, WorkflowName};
 use crate::past::{Position, folded_at};
-use crate::record::body::{Event, Item};
+use crate::record::body::{FanOutItem, RecordEvent};
 use crate::record::parent_link::{RESERVED, TAGS, refuse_reserved};
 use crate::record::{Labels, Parent, RunFacts, RunStatus, codec};
-use crate::runtime::extension::RunNews;
+use crate::runtime::extension::RunChange;
 use crate::runtime::handle::{OutcomeSource, RunHandle};
 use crate::runtime::log::RecordOptions;
 use crate::runtime::print::in_order;
@@ -152,37 +152,37 @@ impl ForkRequest {
         let facts = self.facts(&head, at, (text.get(), config.as_ref()), identity, now)?;
         let mut log = shared.log_writer(&run);
         log.state_version = folded.version;
-        if queue_of(&facts).is_some() {
+        if queue_name(&facts).is_some() {
             // No process has started it, like a start that waits for a slot.
             log.epoch = Epoch::NEVER;
         }
-        let mut append = log.begin(&Event::Base, &folded.machine, text, true, facts.clone())?;
-        append.records.iter().for_each(|record| folded.wrote(record));
+        let mut append = log.begin(&RecordEvent::Base, &folded.machine, text, true, facts.clone())?;
+        append.records.iter().for_each(|record| folded.advance(record));
         for event in hold_for_queue(&folded.machine, Some(&facts), now) {
             folded.machine.absorb(&event)?;
             let options = RecordOptions { release: true, ..RecordOptions::default() };
             let record = log.record(&event, options, &folded.machine, || codec::to_raw(&folded.channels))?;
-            folded.wrote(&record);
+            folded.advance(&record);
             append.records.push(record);
         }
         match shared.committer.append(append, None).await {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::Conflict => {
-                return same(shared, &run, &facts).await.map(ClaimTarget::from);
+                return check_same_fork(shared, &run, &facts).await.map(ClaimTarget::from);
             }
             Err(error) => return Err(error.with_run(&run)),
         }
-        if queue_of(&facts).is_some() {
+        if queue_name(&facts).is_some() {
             let (facts, head) = (Arc::new(facts.clone()), folded.last.head());
-            let held = || RunNews::Held { run: run.clone(), facts: Arc::clone(&facts), head };
+            let held = || RunChange::Held { run: run.clone(), facts: Arc::clone(&facts), head };
             shared.registry.publish(held);
         }
         let head = RunHead::after(run.clone(), Seq::new(0), &folded.last, false, facts);
-        Ok(ClaimTarget { head, tip: Some(Box::new(RunWriter::begun(folded, log))) })
+        Ok(ClaimTarget { head, tip: Some(Box::new(RunWriter::after_start(folded, log))) })
     }
 
     /// Moves the new run to its first nodes, and checks that the graph has them.
-    fn place(&self, folded: &mut ReplayedRun, plan: Option<&Arc<Plan>>) -> Result<()> {
+    fn place(&self, folded: &mut ReplayedRun, plan: Option<&Arc<GraphPlan>>) -> Result<()> {
         let refuse = |kind, message: String| Err(Error::new(kind, message));
         let machine = &mut folded.machine;
         self.check_nodes(machine, plan)?;
@@ -190,7 +190,7 @@ impl ForkRequest {
             let names: BTreeSet<&str> = self.nodes.iter().map(String::as_str).collect();
             machine.begin_at(names);
         }
-        let strangers = plan.map_or_else(Vec::new, |_| machine.strangers());
+        let strangers = plan.map_or_else(Vec::new, |_| machine.unknown_nodes());
         if !strangers.is_empty() {
             let strangers: Vec<String> = strangers.iter().map(ToString::to_string).collect();
             let message = format!(
@@ -207,7 +207,7 @@ impl ForkRequest {
     }
 
     /// Checks that the graph, or the log without a graph, has the first nodes of the new run.
-    fn check_nodes(&self, machine: &Machine, plan: Option<&Arc<Plan>>) -> Result<()> {
+    fn check_nodes(&self, machine: &Machine, plan: Option<&Arc<GraphPlan>>) -> Result<()> {
         let knows = |name: &String| match plan {
             Some(plan) => plan.find(name).is_some(),
             None => machine.find(name).is_some(),
@@ -229,8 +229,8 @@ impl ForkRequest {
         state: Option<Channels>,
     ) -> Result<()> {
         let edit = |mut channels: Channels| {
-            let apply = |patch: &Patch| channels.apply(&patch.clone().checked()?);
-            self.edits.iter().try_for_each(apply).map_err(misfit)?;
+            let apply = |patch: &Patch| channels.apply(&patch.clone().into_stored()?);
+            self.edits.iter().try_for_each(apply).map_err(caller_error)?;
             Ok::<_, Error>(channels)
         };
         let Some(graph) = graph else {
@@ -246,7 +246,7 @@ impl ForkRequest {
         if self.edits.is_empty() {
             channels = as_stored;
         } else {
-            channels = graph.rewritten(edit(channels)?).map_err(misfit)?;
+            channels = graph.rewritten(edit(channels)?).map_err(caller_error)?;
         }
         bring_forward(folded, graph, channels);
         Ok(())
@@ -257,7 +257,7 @@ impl ForkRequest {
         &self,
         head: &RunHead,
         at: HeadRef,
-        (state, config): (&str, Option<&Item>),
+        (state, config): (&str, Option<&FanOutItem>),
         (workflow, version, graph): (WorkflowName, String, Fingerprint),
         now: Timestamp,
     ) -> Result<RunFacts> {
@@ -271,7 +271,7 @@ impl ForkRequest {
         refuse_reserved(&self.labels).map_err(|error| error.with_run(source))?;
         // A fork has no parent: the source's parent does not know it. For a queue it needs the same tags, and counts as a start of its own.
         let start =
-            queue_of(&head.facts).map(|_| (QUEUE_START.to_owned(), new_queue_start(&self.shared, now)));
+            queue_name(&head.facts).map(|_| (QUEUE_START.to_owned(), new_queue_start(&self.shared, now)));
         let is_dropped = |key: &str| RESERVED.contains(&key) && !(key == TAGS && start.is_some());
         let is_kept = |key: &str| !is_dropped(key) && !self.labels.iter().any(|(new, _)| new == key);
         let kept = head.facts.labels.iter().filter(|(key, _)| is_kept(key));
@@ -329,7 +329,7 @@ async fn origin(
     store: &dyn CheckpointStore,
     source: &RunKey,
     at: &Position,
-    plan: Option<&Arc<Plan>>,
+    plan: Option<&Arc<GraphPlan>>,
     placed: bool,
 ) -> Result<ReplayedRun> {
     let at = at.find(store, source).await?;
@@ -347,7 +347,7 @@ async fn origin(
 }
 
 /// Checks that an existing run is the same fork, and returns its head.
-async fn same(shared: &RuntimeInner, run: &RunKey, facts: &RunFacts) -> Result<RunHead> {
+async fn check_same_fork(shared: &RuntimeInner, run: &RunKey, facts: &RunFacts) -> Result<RunHead> {
     let head = shared.store.head(run).await?.ok_or_else(|| {
         Error::new(ErrorKind::Unavailable, "another writer is creating or purging the run; retry")
             .with_run(run)

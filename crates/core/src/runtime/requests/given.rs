@@ -9,21 +9,21 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Fingerprint;
 use crate::panics::request_panicked;
-use crate::record::body::{FirstMessage, Item};
+use crate::record::body::{FanOutItem, FirstMessage};
 use crate::runtime::print::{in_order, input_print};
 use crate::state::strict;
 
 /// The optional inputs, as the caller set them.
 #[derive(Clone, Default)]
 pub(crate) struct StartExtras {
-    config: Option<Result<Item>>,
-    messages: Vec<Result<Item>>,
+    config: Option<Result<FanOutItem>>,
+    messages: Vec<Result<FanOutItem>>,
 }
 
 /// The optional inputs, as encoded in the first record.
 #[derive(Clone, Default)]
 pub(crate) struct EncodedExtras {
-    pub(crate) config: Option<Item>,
+    pub(crate) config: Option<FanOutItem>,
     pub(crate) messages: Vec<FirstMessage>,
 }
 
@@ -37,7 +37,7 @@ impl StartExtras {
     }
 
     /// Fails if any part of the start input exceeds `most` bytes.
-    pub(crate) fn checked(self, most: usize, at: Timestamp) -> Result<EncodedExtras> {
+    pub(crate) fn encode(self, most: usize, at: Timestamp) -> Result<EncodedExtras> {
         let config = self.config.map(|config| fitting("configuration", config, most)).transpose()?;
         let messages = self
             .messages
@@ -47,7 +47,7 @@ impl StartExtras {
     }
 
     /// Returns the configuration, if there is one.
-    pub(crate) fn config(self, most: usize) -> Result<Option<Item>> {
+    pub(crate) fn config(self, most: usize) -> Result<Option<FanOutItem>> {
         self.config.map(|config| fitting("configuration", config, most)).transpose()
     }
 }
@@ -71,14 +71,14 @@ impl EncodedExtras {
 }
 
 /// Serializes a value of the application. A panic of its `Serialize` fails the request, not the caller.
-pub(super) fn written(value: &impl Serialize) -> Result<Item> {
+pub(super) fn written(value: &impl Serialize) -> Result<FanOutItem> {
     let text = catch_unwind(AssertUnwindSafe(|| strict::to_raw_value(value)))
         .unwrap_or_else(|panic| Err(request_panicked(&*panic)))?;
-    Ok(Item(text.into()))
+    Ok(FanOutItem(text.into()))
 }
 
 /// Rejects a value that exceeds the record limit.
-pub(super) fn fitting(what: &str, text: Result<Item>, most: usize) -> Result<Item> {
+pub(super) fn fitting(what: &str, text: Result<FanOutItem>, most: usize) -> Result<FanOutItem> {
     let text = text?;
     match text.0.get().len() {
         bytes if bytes > most => {

@@ -51,7 +51,7 @@ impl<S: State> StartRequest<S> {
     /// restriction. Children and forks do not inherit it.
     ///
     /// A process that lacks a tag can start the run only on [hold](Self::on_hold).
-    pub fn only_in(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
+    pub fn require_tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.tags.extend(tags.into_iter().map(Into::into));
         self
     }
@@ -90,7 +90,7 @@ impl<S: State> ValidatedStart<S> {
         text: Box<RawValue>,
     ) -> Result<ControlFlow<RunHandle<S>, Self>> {
         let (event, mut machine) = self.first()?;
-        let life = machine.life();
+        let life = machine.generation();
         let Self { shared, graph, run, facts, .. } = &self;
         shared.takes(run)?;
         let mut log = shared.log_writer(run);

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::{Builder, Uuid, Variant, Version};
 
 use super::amend::RunWriter;
-use super::system::{check_copy, hold_for_queue, is_held_for_queue, queue_of};
+use super::system::{check_copy, hold_for_queue, is_held_for_queue, queue_name};
 use crate::clock::Timestamp;
 use crate::engine::fold::fold;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fingerprint, IdSource, RecordId, RunKey};
 use crate::past::{self, ImportedRun};
 use crate::record::RunStatus;
-use crate::runtime::extension::RunNews;
+use crate::runtime::extension::RunChange;
 use crate::runtime::log::LogWriter;
 use crate::runtime::shared::RuntimeInner;
 
@@ -36,7 +36,7 @@ pub(crate) async fn import(shared: &Arc<RuntimeInner>, text: &str, run: Option<R
     };
     let (run, head) = past::import(&*shared.store, text, run, prepare).await?;
     if let Some(facts) = held {
-        let held = || RunNews::Held { run: run.clone(), facts: Arc::clone(&facts), head };
+        let held = || RunChange::Held { run: run.clone(), facts: Arc::clone(&facts), head };
         shared.registry.publish(held);
     }
     Ok(run)
@@ -45,7 +45,7 @@ pub(crate) async fn import(shared: &Arc<RuntimeInner>, text: &str, run: Option<R
 /// Adds the records that put the run on hold for its queue. Returns whether the run is then on hold.
 fn hold_imported(shared: &RuntimeInner, imported: &mut ImportedRun) -> Result<bool> {
     let ImportedRun { run, facts, records, .. } = imported;
-    if queue_of(facts).is_none() {
+    if queue_name(facts).is_none() {
         return Ok(false);
     }
     let folded = fold(run, records, None).map_err(|error| {
@@ -64,7 +64,7 @@ fn hold_imported(shared: &RuntimeInner, imported: &mut ImportedRun) -> Result<bo
     let clock = Arc::clone(&shared.clock);
     let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
     log.follow(&folded);
-    records.extend(RunWriter::begun(folded, log).record(&hold)?.records);
+    records.extend(RunWriter::after_start(folded, log).record(&hold)?.records);
     Ok(true)
 }
 

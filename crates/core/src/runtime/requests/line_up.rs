@@ -10,7 +10,7 @@ use crate::error::{ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::RunKey;
 use crate::record::RunFacts;
-use crate::runtime::fleet::admission::Go;
+use crate::runtime::fleet::admission::RunStarter;
 use crate::runtime::handle::{OutcomeSource, RunHandle};
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::caught;
@@ -36,14 +36,22 @@ pub(super) fn line_up<S: State>(
     shared.admission.line_up(
         run,
         facts,
-        go(Arc::clone(shared), graph.clone(), run.clone(), facts.clone(), policy, FIRST_PAUSE, taken),
+        claim_with_room(
+            Arc::clone(shared),
+            graph.clone(),
+            run.clone(),
+            facts.clone(),
+            policy,
+            FIRST_PAUSE,
+            taken,
+        ),
     );
     RunHandle::new(Arc::clone(shared), graph.clone(), run.clone(), OutcomeSource::Queued(waiting))
         .of_start(facts)
 }
 
 /// Claims a run from the line once it has room.
-fn go<S: State>(
+fn claim_with_room<S: State>(
     shared: Arc<RuntimeInner>,
     graph: Graph<S>,
     run: RunKey,
@@ -51,7 +59,7 @@ fn go<S: State>(
     policy: CheckpointPolicy,
     pause: Duration,
     taken: watch::Sender<Option<Result<RunHandle<S>>>>,
-) -> Go {
+) -> RunStarter {
     use ErrorKind::{Conflict, WrongStatus};
     Box::new(move |permit| {
         Box::pin(async move {
@@ -63,8 +71,15 @@ fn go<S: State>(
                     tracing::warn!(%run, %error, "cannot claim an admitted run; will retry");
                     shared.clock.sleep(pause).await;
                     let pause = (pause * 2).min(LONGEST_PAUSE);
-                    let next =
-                        go(Arc::clone(&shared), graph, run.clone(), facts.clone(), policy, pause, taken);
+                    let next = claim_with_room(
+                        Arc::clone(&shared),
+                        graph,
+                        run.clone(),
+                        facts.clone(),
+                        policy,
+                        pause,
+                        taken,
+                    );
                     shared.admission.line_up(&run, &facts, next);
                 }
                 // The run was claimed by another process, has ended, or is left to other processes: follow it there.

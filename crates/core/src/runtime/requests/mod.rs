@@ -20,7 +20,7 @@ pub(crate) mod system;
 pub(crate) mod within;
 
 pub use bulk::{BulkReport, BulkRequest};
-pub use cell::{CellNews, StateCell};
+pub use cell::{CellChanges, StateCell};
 pub use edit::EditRequest;
 pub use fork::{DriveRequest, ForkRequest, RepeatedEffect};
 pub use resume::ResumeRequest;
@@ -28,5 +28,5 @@ pub use runs::RunsRequest;
 pub use send::SendRequest;
 pub use signal::SignalRequest;
 pub use start::StartRequest;
-pub use system::{is_internal_label, is_spared, is_system, queue_hold, queue_of};
+pub use system::{is_internal_label, is_skipped_in_bulk, is_system, queue_name, queue_pause_reason};
 pub use within::{StartWithin, TransactionalStart};

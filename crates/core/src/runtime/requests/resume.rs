@@ -13,8 +13,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunKey};
 use crate::record::RunStatus;
-use crate::record::body::{ClaimRecord, Event, StatusChange};
-use crate::runtime::children::{is_wanted, look};
+use crate::record::body::{ClaimRecord, RecordEvent, StatusChange};
+use crate::runtime::children::{is_wanted, poll_children};
 use crate::runtime::driver::{PendingRecords, check_transactions};
 use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::fleet::admission::RunPermit;
@@ -133,7 +133,7 @@ pub(crate) async fn resume<S: State>(
         let meter = || shared.telemetry().of(Some(graph.name()));
         // Boxed: large, and part of each start and each node with a child, which seldom reach it.
         let claimed = Box::pin(claim(shared, graph, known, policy, terms, &mut permit)).await;
-        match claimed.inspect_err(|error| meter().not_claimed(lost(error)))? {
+        match claimed.inspect_err(|error| meter().not_claimed(classify_failure(error)))? {
             ClaimResult::Taken(handle) => return Ok(handle),
             ClaimResult::Overtaken(epoch) => {
                 meter().not_claimed(LostClaim::Late);
@@ -145,12 +145,12 @@ pub(crate) async fn resume<S: State>(
                 }
             }
         }
-        races.lost(run).await?;
+        races.count_conflict(run).await?;
     }
 }
 
 /// Classifies a failed claim.
-fn lost(error: &Error) -> LostClaim {
+fn classify_failure(error: &Error) -> LostClaim {
     use ErrorKind::{Closed, Conflict, Fenced, NotFound, WrongStatus};
     match error.kind() {
         Conflict | WrongStatus | NotFound | Closed | Fenced => LostClaim::Late,
@@ -249,12 +249,12 @@ async fn claim<S: State>(
             Err(error) => Err(error.with_run(run)),
         };
     }
-    if terms.recovery && tip.folded.machine.looks().is_some() {
-        match look(shared, &mut tip).await {
+    if terms.recovery && tip.folded.machine.child_polls().is_some() {
+        match poll_children(shared, &mut tip).await {
             Ok(false) => {}
             Ok(true) => {
                 // Any process may claim it now.
-                shared.recovery.ring();
+                shared.recovery.notify_work();
                 return Ok(ClaimResult::Taken(watching()));
             }
             Err(error) if error.kind() == ErrorKind::Conflict => return Ok(ClaimResult::Overtaken(epoch)),
@@ -296,28 +296,33 @@ async fn claim<S: State>(
     let unmet = unmet.filter(|_| machine.in_flight().is_empty());
     let graph_changed = changed.is_some();
     let edges = graph_changed.then(|| Arc::clone(&graph.plan().targets));
-    let mut events =
-        vec![Event::Claim(ClaimRecord { executor: shared.executor, graph: changed, edges, secret, settled })];
-    events.extend(unmet.map(|failure| Event::Status(StatusChange::Failed(failure))));
+    let mut events = vec![RecordEvent::Claim(ClaimRecord {
+        executor: shared.executor,
+        graph: changed,
+        edges,
+        secret,
+        settled,
+    })];
+    events.extend(unmet.map(|failure| RecordEvent::Status(StatusChange::Failed(failure))));
     tip.claim(shared.executor).map_err(|error| error.with_run(run))?;
     if tip.may_lack(graph) {
         tip.migrate(graph, Channels::from_json(state.to_channels_json()?.get())?);
     }
     let append = tip.record(&events).map_err(|error| error.with_run(run))?;
     let RunWriter { folded, log, .. } = tip;
-    let tenure = ClaimId { life: folded.machine.life(), epoch: log.epoch };
+    let tenure = ClaimId { life: folded.machine.generation(), epoch: log.epoch };
     let (registration, durable) = match registration.claim(append, tenure).await {
         Ok(taken) => taken,
         Err(error) if error.kind() == ErrorKind::Conflict => return Ok(ClaimResult::Overtaken(epoch)),
         Err(error) => return Err(error),
     };
-    shared.admission.leave(run, &head.facts);
+    shared.admission.remove_waiting(run, &head.facts);
     shared.telemetry().of(Some(graph.name())).claimed(|| {
         let now = shared.clock.now();
         let due = head.wake_at.filter(|wake| *wake <= now);
         now.since(due.unwrap_or(head.updated).max(head.updated))
     });
-    let (epoch, recorded) = (log.epoch, folded.machine.tick());
+    let (epoch, recorded) = (log.epoch, folded.machine.ended_count());
     shared.emit(run, || RunEventKind::Resumed { epoch, recorded, graph_changed });
     let outbox =
         PendingRecords::new(run.clone(), shared.committer.clone(), None, Some(durable), registration.term);

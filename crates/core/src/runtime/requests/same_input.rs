@@ -4,7 +4,7 @@ use super::given::EncodedExtras;
 use crate::error::{ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::{Fingerprint, RunKey, Seq};
-use crate::record::body::{Event, Started};
+use crate::record::body::{RecordEvent, StartRecord};
 use crate::record::codec;
 use crate::runtime::shared::RuntimeInner;
 use crate::state::{Channels, State};
@@ -29,7 +29,8 @@ pub(super) async fn has_same_input<S: State>(
     let Some(first) = records.as_deref().and_then(<[_]>::first) else { return Ok(false) };
     first.verify(run)?;
     let body = codec::decode(run, first)?;
-    let (Event::Start(Started { config, messages, .. }), Some(base)) = (body.event, body.base) else {
+    let (RecordEvent::Start(StartRecord { config, messages, .. }), Some(base)) = (body.event, body.base)
+    else {
         return Ok(false);
     };
     let stored = Channels::from_json(base.state.get())?;

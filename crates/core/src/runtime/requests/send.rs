@@ -10,7 +10,7 @@ use super::given::{fitting, written};
 use super::signal::SignalRequest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fingerprint, RunKey};
-use crate::record::body::{Item, SignalKind};
+use crate::record::body::{FanOutItem, SignalKind};
 use crate::record::pause::MessageKey;
 use crate::runtime::print::in_order;
 use crate::runtime::shared::RuntimeInner;
@@ -31,7 +31,7 @@ const LONGEST: usize = 256;
 pub struct SendRequest {
     shared: Arc<RuntimeInner>,
     run: RunKey,
-    body: Result<Item>,
+    body: Result<FanOutItem>,
     key: Option<String>,
     by: Option<String>,
 }
@@ -99,7 +99,7 @@ impl SendRequest {
     }
 }
 
-fn message_key(name: String, body: &Item) -> Result<MessageKey> {
+fn message_key(name: String, body: &FanOutItem) -> Result<MessageKey> {
     let problem = match name.len() {
         0 => Some("is empty; add text, or leave it out".to_owned()),
         bytes if bytes > LONGEST => Some(format!("has {bytes} bytes; use at most {LONGEST}")),

@@ -14,14 +14,14 @@ use crate::engine::fold::{check_signal, full_id};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey};
-use crate::past::family::{active_child, who_asks};
+use crate::past::family::{active_child, find_asker};
 use crate::record::RunFacts;
 use crate::record::RunStatus;
-use crate::record::body::{Event, ReleaseRecord, Signal, SignalKind, StatusChange};
+use crate::record::body::{RecordEvent, ReleaseRecord, Signal, SignalKind, StatusChange};
 use crate::record::pause::IdleRecord;
 use crate::runtime::children::{notify_parent_after_signal, wake};
-use crate::runtime::extension::RunNews;
-use crate::runtime::fleet::hand_over::hand_over;
+use crate::runtime::extension::RunChange;
+use crate::runtime::fleet::hand_over::claim_after_write;
 use crate::runtime::fleet::life::ClaimId;
 use crate::runtime::inbox::check_room;
 use crate::runtime::shared::{DriverCommand, RuntimeInner};
@@ -175,7 +175,7 @@ async fn send_below(
     let (SignalKind::Respond { question, .. } | SignalKind::Answer { question, .. }) = &mut what else {
         return Err(error);
     };
-    let Some((asking, name)) = who_asks(&*shared.store, run, question).await? else { return Err(error) };
+    let Some((asking, name)) = find_asker(&*shared.store, run, question).await? else { return Err(error) };
     *question = name;
     send(shared, &asking, what, by).await
 }
@@ -212,11 +212,11 @@ pub(crate) async fn send_if(
     if let Some(tip) = tip {
         if let Some(facts) = revival.facts().filter(|facts| is_held_for_queue(&tip.folded.machine, facts)) {
             let head = tip.folded.last.head();
-            let held = || RunNews::Held { run: run.clone(), facts: Arc::clone(&facts), head };
+            let held = || RunChange::Held { run: run.clone(), facts: Arc::clone(&facts), head };
             shared.registry.publish(held);
         }
         notify_parent_after_signal(shared, &tip);
-        hand_over(shared, tip);
+        claim_after_write(shared, tip);
     }
     Ok(())
 }
@@ -247,7 +247,7 @@ impl WritePrecondition for Revival<'_> {
             condition.check(seen).await?;
         }
         if let Some(seen) = seen {
-            let known = self.shared.resting.get(self.run, seen.folded.machine.life());
+            let known = self.shared.idle_runs.get(self.run, seen.folded.machine.generation());
             let facts = match known {
                 Some(facts) => Some(facts),
                 // Read after the log: if another run has the id since, the following append fails.
@@ -266,7 +266,7 @@ fn decide(
     tip: &RunWriter,
     mut signal: Signal,
     facts: Option<&RunFacts>,
-) -> Result<Vec<Event>> {
+) -> Result<Vec<RecordEvent>> {
     let machine = &tip.folded.machine;
     if machine.was_sent(&signal.what)? {
         return Ok(Vec::new());
@@ -281,14 +281,14 @@ fn decide(
     let stop = stop(machine, &signal.what).filter(|_| tip.folded.last.owner.is_none());
     if revives(&signal.what) && machine.status() == RunStatus::Failed {
         let hold = hold_for_queue(machine, facts, shared.clock.now());
-        return Ok([Event::Signal(signal)].into_iter().chain(hold).collect());
+        return Ok([RecordEvent::Signal(signal)].into_iter().chain(hold).collect());
     }
     let cleans_up = stop == Some(StatusChange::Cancelled) && machine.requires_cleanup();
     if cleans_up || stop.is_some() && machine.children().any(|(_, child)| child.ends_with_parent()) {
         // The cleanup, and the end or pause of its children, take a driver.
-        return Ok(vec![Event::Signal(signal), wake()]);
+        return Ok(vec![RecordEvent::Signal(signal), wake()]);
     }
-    Ok([Event::Signal(signal)].into_iter().chain(stop.map(Event::Status)).collect())
+    Ok([RecordEvent::Signal(signal)].into_iter().chain(stop.map(RecordEvent::Status)).collect())
 }
 
 /// Returns the error for moving a run that a process drives.
@@ -314,16 +314,16 @@ fn stop(machine: &Machine, what: &SignalKind) -> Option<StatusChange> {
 }
 
 /// Returns the events that pause a run without a living owner that keeps crashing its processes.
-pub(crate) fn parked(machine: &Machine, reason: &str, at: Timestamp) -> Vec<Event> {
+pub(crate) fn parked(machine: &Machine, reason: &str, at: Timestamp) -> Vec<RecordEvent> {
     paused(machine, reason, Some("recovery"), at)
 }
 
 /// Returns the events that pause a run without a driver.
-pub(super) fn paused(machine: &Machine, reason: &str, by: Option<&str>, at: Timestamp) -> Vec<Event> {
+pub(super) fn paused(machine: &Machine, reason: &str, by: Option<&str>, at: Timestamp) -> Vec<RecordEvent> {
     let what = SignalKind::Pause { reason: reason.to_owned() };
     let stop = stop(machine, &what);
     let signal = Signal { what, by: by.map(str::to_owned), at, of_parent: false };
-    [Event::Signal(signal)].into_iter().chain(stop.map(Event::Status)).collect()
+    [RecordEvent::Signal(signal)].into_iter().chain(stop.map(RecordEvent::Status)).collect()
 }
 
 /// The result of a [`release`].
@@ -343,7 +343,7 @@ pub(crate) async fn release(
     tenure: ClaimId,
     reason: &str,
 ) -> Result<ReleaseResult> {
-    let (term, _) = shared.heartbeat.present()?;
+    let (term, _) = shared.heartbeat.check_alive()?;
     let owned = (RunStatus::InProgress, tenure.epoch, Some(shared.executor));
     // Usually another executor has claimed it: the head suffices then.
     match shared.store.head(run).await? {
@@ -354,7 +354,7 @@ pub(crate) async fn release(
     let mut is_ours = false;
     let released = amend(shared, run, WriterRole::Owner(term), |tip| {
         let (last, machine) = (&tip.folded.last, &tip.folded.machine);
-        is_ours = (last.status, last.epoch, last.owner) == owned && machine.life() == tenure.life;
+        is_ours = (last.status, last.epoch, last.owner) == owned && machine.generation() == tenure.life;
         if !is_ours {
             return Ok(Vec::new());
         }
@@ -368,7 +368,7 @@ pub(crate) async fn release(
             orderly: false,
         };
         tip.release();
-        Ok(vec![Event::Release(released)])
+        Ok(vec![RecordEvent::Release(released)])
     })
     .await;
     match released {

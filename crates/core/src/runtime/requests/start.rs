@@ -20,7 +20,7 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
 use crate::id::{Epoch, RunId, RunKey, TenantId};
-use crate::record::body::{Event, Started};
+use crate::record::body::{RecordEvent, StartRecord};
 use crate::record::parent_link::{PARENT, TAGS, TRACE, refuse_reserved, same_start};
 use crate::record::{Labels, RunFacts};
 use crate::runtime::driver::{FirstRecord, PendingRecords, check_input, check_transactions};
@@ -148,7 +148,7 @@ impl<S: State> StartRequest<S> {
     }
 
     /// Sets the optional inputs.
-    pub(crate) fn given(mut self, given: StartExtras) -> Self {
+    pub(crate) fn with_extras(mut self, given: StartExtras) -> Self {
         self.given = given;
         self
     }
@@ -184,13 +184,13 @@ impl<S: State> StartRequest<S> {
     /// # Errors
     ///
     /// The errors of the request.
-    pub(crate) async fn carried_out(self) -> Result<RunHandle<S>> {
+    pub(crate) async fn execute(self) -> Result<RunHandle<S>> {
         let span = self.span();
-        async move { self.checked()?.start().await }.instrument(span).await
+        async move { self.validate()?.start().await }.instrument(span).await
     }
 
     /// Validates the request without touching the store.
-    pub(super) fn checked(self) -> Result<ValidatedStart<S>> {
+    pub(super) fn validate(self) -> Result<ValidatedStart<S>> {
         let Self {
             shared,
             graph,
@@ -225,7 +225,7 @@ impl<S: State> StartRequest<S> {
         input.forget_ephemeral();
         let text = check_input(&input, graph.schema(), shared.limits.max_body)
             .map_err(|error| error.with_run(&run))?;
-        let given = given.checked(shared.limits.max_body, now).map_err(|error| error.with_run(&run))?;
+        let given = given.encode(shared.limits.max_body, now).map_err(|error| error.with_run(&run))?;
         let mut facts = RunFacts::new(
             graph.name().clone(),
             graph.version(),
@@ -293,7 +293,7 @@ impl<S: State> ValidatedStart<S> {
     }
 
     /// Builds the first event, and the machine after it.
-    pub(super) fn first(&self) -> Result<(Event, Machine)> {
+    pub(super) fn first(&self) -> Result<(RecordEvent, Machine)> {
         let Self { shared, graph, facts, .. } = self;
         let plan = graph.plan();
         let mut machine = Machine::new(Some(Arc::clone(plan)));
@@ -307,8 +307,17 @@ impl<S: State> ValidatedStart<S> {
         let EncodedExtras { config, messages } = self.given.clone();
         let secret = plan.secrets.clone();
         let graph = graphs;
-        let event =
-            Event::Start(Started { entry, graph, life, effects, edges, gates, config, secret, messages });
+        let event = RecordEvent::Start(StartRecord {
+            entry,
+            graph,
+            life,
+            effects,
+            edges,
+            gates,
+            config,
+            secret,
+            messages,
+        });
         machine.absorb(&event)?;
         Ok((event, machine))
     }
@@ -362,7 +371,7 @@ impl<S: State> ValidatedStart<S> {
             return Box::pin(self.again()).await;
         }
         let (event, machine) = self.first()?;
-        let life = machine.life();
+        let life = machine.generation();
         let mut log = shared.log_writer(run);
         log.state_version = graph.schema().version();
         let (mut durable, mut first) = (None, None);
@@ -382,7 +391,7 @@ impl<S: State> ValidatedStart<S> {
                     .map(|(registration, head)| (Some(registration), head)),
                 None => match shared.committer.append(append.clone(), None).await {
                     Ok(head) => Ok((None, head)),
-                    Err(error) => Err(life::refused(shared, append, tenure, &error)),
+                    Err(error) => Err(life::claim_error(shared, append, tenure, &error)),
                 },
             };
             match taken {
@@ -467,7 +476,7 @@ impl<S: State> IntoFuture for StartRequest<S> {
         Box::pin(async move {
             let span = self.span();
             // State code serializes the input: its panic ends this task, and not the caller.
-            async move { finish(async move { self.checked()?.start().await }).await }.instrument(span).await
+            async move { finish(async move { self.validate()?.start().await }).await }.instrument(span).await
         })
     }
 }

@@ -3,7 +3,7 @@
 use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::body::Event;
+use crate::record::body::RecordEvent;
 use crate::record::{RunFacts, RunStatus};
 use crate::runtime::requests::signal::paused;
 use crate::runtime::shared::RuntimeInner;
@@ -27,7 +27,7 @@ pub fn is_system(head: &RunHead) -> bool {
 }
 
 /// Returns whether bulk operations skip a run. They do not skip the old log of a schedule that has moved to a new one.
-pub fn is_spared(head: &RunHead) -> bool {
+pub fn is_skipped_in_bulk(head: &RunHead) -> bool {
     is_system(head) && head.status != RunStatus::Completed
 }
 
@@ -67,22 +67,26 @@ pub(crate) fn check_copy(facts: &RunFacts) -> Result<()> {
 ///
 /// Such a run is active only while it holds a slot of the queue. An operation that makes it active without a slot puts it on hold in the same
 /// append: a retry, a move of a failed run, a fork, an import.
-pub fn queue_of(facts: &RunFacts) -> Option<&str> {
+pub fn queue_name(facts: &RunFacts) -> Option<&str> {
     facts.labels.get(QUEUE_START)?;
     facts.labels.get(QUEUE_NAME)
 }
 
 /// Returns the pause reason of a run that waits for a slot of this queue.
-pub fn queue_hold(queue: &str) -> String {
+pub fn queue_pause_reason(queue: &str) -> String {
     format!("it waits for a slot of queue `{queue}`")
 }
 
 /// Returns the events that put a run on hold when a retry, a move, a fork or an import makes it active; none without a queue.
 ///
 /// A manually paused run keeps that reason after the queue's one: the queue grants it a slot, and does not unpause it.
-pub(crate) fn hold_for_queue(machine: &Machine, facts: Option<&RunFacts>, now: Timestamp) -> Vec<Event> {
-    let Some(queue) = facts.and_then(queue_of) else { return Vec::new() };
-    let hold = queue_hold(queue);
+pub(crate) fn hold_for_queue(
+    machine: &Machine,
+    facts: Option<&RunFacts>,
+    now: Timestamp,
+) -> Vec<RecordEvent> {
+    let Some(queue) = facts.and_then(queue_name) else { return Vec::new() };
+    let hold = queue_pause_reason(queue);
     let reason = match machine.paused() {
         Some(before) if before.starts_with(&hold) => before.to_owned(),
         Some(before) => format!("{hold}; {before}"),
@@ -93,7 +97,7 @@ pub(crate) fn hold_for_queue(machine: &Machine, facts: Option<&RunFacts>, now: T
 
 /// Returns whether a run is on hold for its queue.
 pub(crate) fn is_held_for_queue(machine: &Machine, facts: &RunFacts) -> bool {
-    let hold = queue_of(facts).map(queue_hold);
+    let hold = queue_name(facts).map(queue_pause_reason);
     machine.paused().zip(hold).is_some_and(|(paused, hold)| paused.starts_with(&hold))
 }
 

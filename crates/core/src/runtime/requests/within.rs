@@ -71,7 +71,7 @@ impl<S: State> StartRequest<S> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn within<C: Any + Send>(self, connection: &mut C) -> StartWithin<'_, S> {
+    pub fn in_transaction<C: Any + Send>(self, connection: &mut C) -> StartWithin<'_, S> {
         StartWithin { request: self, connection, given: type_name::<C>() }
     }
 }
@@ -85,7 +85,7 @@ impl<'c, S: State> IntoFuture for StartWithin<'c, S> {
         let span = request.span();
         let begun = async move {
             // State code serializes the input: its panic ends this task, and not the caller.
-            let checked = finish(async move { request.checked() }).await?;
+            let checked = finish(async move { request.validate() }).await?;
             begin(checked, connection, given).await
         };
         Box::pin(begun.instrument(span))
@@ -164,11 +164,11 @@ impl<S: State> TransactionalStart<S> {
     /// # Cancel safety
     ///
     /// Cancel safe: once polled, the request completes even if the caller drops it.
-    pub async fn follow(self) -> Result<RunHandle<S>> {
-        finish(self.go_on()).await
+    pub async fn drive(self) -> Result<RunHandle<S>> {
+        finish(self.drive_started()).await
     }
 
-    async fn go_on(self) -> Result<RunHandle<S>> {
+    async fn drive_started(self) -> Result<RunHandle<S>> {
         let Self { shared, graph, run, facts, policy } = self;
         if shared.store.head(&run).await?.is_none() {
             let message =

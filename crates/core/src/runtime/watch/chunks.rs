@@ -9,11 +9,11 @@ use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::yield_now;
 
-use super::relay::Way;
-use super::what::Live;
+use super::relay::StreamOutput;
+use super::what::LiveEvent;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::NodeContext;
-use crate::record::chunks::{Batch, batch_name};
+use crate::record::chunks::{ChunkSeries, batch_name};
 use crate::record::codec::to_raw;
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
@@ -87,7 +87,7 @@ impl NodeContext {
         let name = Arc::from(name);
         Ok(StreamWriter {
             cx: self.clone(),
-            way: shared.as_ref().and_then(|shared| Way::of(self, &name, shared)),
+            way: shared.as_ref().and_then(|shared| StreamOutput::of(self, &name, shared)),
             shared: shared.as_ref().map_or_else(Weak::new, Arc::downgrade),
             name,
             sent: 0,
@@ -107,7 +107,7 @@ pub struct StreamWriter {
     /// The batch, if the stream is durable.
     kept: Option<DurableStream>,
     /// The relay to other processes, if any.
-    way: Option<Way>,
+    way: Option<StreamOutput>,
 }
 
 /// A durable stream.
@@ -141,7 +141,7 @@ impl ChunkBatch {
         }
         let chunks = std::mem::take(&mut self.chunks);
         let name = batch_name(self.round, self.batches, stream);
-        let batch = Batch { attempt: cx.attempt(), first: self.first, chunks };
+        let batch = ChunkSeries { attempt: cx.attempt(), first: self.first, chunks };
         self.first += batch.chunks.len() as u64;
         self.batches += 1;
         self.bytes = 0;
@@ -184,15 +184,15 @@ impl StreamWriter {
             yield_now().await;
         }
         match self.kept.clone() {
-            None => self.tell(&chunk)?,
-            Some(kept) => self.keep(&kept, strict::to_raw_value(&chunk)?.into()).await?,
+            None => self.send_to_watchers(&chunk)?,
+            Some(kept) => self.gather_chunk(&kept, strict::to_raw_value(&chunk)?.into()).await?,
         }
         self.sent += 1;
         Ok(())
     }
 
     /// Sends the chunk to watchers.
-    fn tell(&self, chunk: &impl Serialize) -> Result<()> {
+    fn send_to_watchers(&self, chunk: &impl Serialize) -> Result<()> {
         // A dropped runtime has no watchers. Without a listener, skip the serialization.
         let Some(shared) = self.shared.upgrade() else { return Ok(()) };
         let way = self.way.as_ref().filter(|way| way.is_wanted(&shared));
@@ -201,9 +201,9 @@ impl StreamWriter {
         }
         let data = Arc::from(strict::to_raw_value(chunk)?);
         if let Some(way) = way {
-            way.say(&shared, self.sent, &data);
+            way.queue_chunk(&shared, self.sent, &data);
         }
-        shared.feeds().say(self.cx.run(), || Live::Chunk {
+        shared.feeds().publish_live(self.cx.run(), || LiveEvent::Chunk {
             node: self.cx.node().clone(),
             visit: self.cx.visit(),
             attempt: self.cx.attempt(),
@@ -214,7 +214,7 @@ impl StreamWriter {
         Ok(())
     }
 
-    async fn keep(&self, kept: &DurableStream, data: Arc<RawValue>) -> Result<()> {
+    async fn gather_chunk(&self, kept: &DurableStream, data: Arc<RawValue>) -> Result<()> {
         let mut data = Some(data);
         loop {
             let permit = {
@@ -235,28 +235,28 @@ impl StreamWriter {
                         gathered.is_timed = true;
                         drop(gathered);
                         self.record(kept)?;
-                        self.look_later(kept);
+                        self.schedule_flush(kept);
                     }
                     return Ok(());
                 }
                 drop(gathered);
                 Arc::clone(&kept.way).acquire_owned()
             };
-            let permit = permit.await.map_err(|_| self.cx.left())?;
-            hand_over(&self.cx, &self.name, kept, permit)?;
+            let permit = permit.await.map_err(|_| self.cx.not_driven_error())?;
+            send_batch(&self.cx, &self.name, kept, permit)?;
         }
     }
 
     /// Hands over the batch, if none is in flight.
     fn record(&self, kept: &DurableStream) -> Result<()> {
         match Arc::clone(&kept.way).try_acquire_owned() {
-            Ok(permit) => hand_over(&self.cx, &self.name, kept, permit),
+            Ok(permit) => send_batch(&self.cx, &self.name, kept, permit),
             Err(_) => Ok(()),
         }
     }
 
     /// Schedules a flush for chunks that gather while the node works.
-    fn look_later(&self, kept: &DurableStream) {
+    fn schedule_flush(&self, kept: &DurableStream) {
         let (cx, name, kept) = (self.cx.clone(), Arc::clone(&self.name), kept.clone());
         spawn(async move {
             loop {
@@ -270,7 +270,7 @@ impl StreamWriter {
                 }
                 let Ok(permit) = Arc::clone(&kept.way).acquire_owned().await else { return };
                 // The node, or the run, may be gone.
-                if hand_over(&cx, &name, &kept, permit).is_err() {
+                if send_batch(&cx, &name, &kept, permit).is_err() {
                     return;
                 }
             }
@@ -296,16 +296,16 @@ impl StreamWriter {
             }
             return Ok(());
         };
-        let taken = Arc::clone(&kept.way).acquire_owned().await.map_err(|_| self.cx.left())?;
-        hand_over(&self.cx, &self.name, kept, taken)?;
+        let taken = Arc::clone(&kept.way).acquire_owned().await.map_err(|_| self.cx.not_driven_error())?;
+        send_batch(&self.cx, &self.name, kept, taken)?;
         // The driver returns the permit.
-        let _taken = kept.way.acquire().await.map_err(|_| self.cx.left())?;
+        let _taken = kept.way.acquire().await.map_err(|_| self.cx.not_driven_error())?;
         Ok(())
     }
 }
 
 /// Sends the batch to the driver, which returns the permit once it has the batch.
-fn hand_over(
+fn send_batch(
     cx: &NodeContext,
     stream: &str,
     kept: &DurableStream,
@@ -313,7 +313,7 @@ fn hand_over(
 ) -> Result<()> {
     let batch = kept.gathered.lock().unwrap_or_else(PoisonError::into_inner).take(cx, stream)?;
     match batch {
-        Some((name, text)) => cx.hand_over(name, text, taken),
+        Some((name, text)) => cx.send_batch(name, text, taken),
         None => Ok(()),
     }
 }

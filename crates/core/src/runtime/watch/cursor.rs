@@ -27,12 +27,12 @@ impl LogCursor {
     }
 
     /// Returns the position after a record.
-    pub(super) fn behind(header: &RecordHeader) -> Self {
+    pub(super) fn after(header: &RecordHeader) -> Self {
         Self { last: Some(header.seq), id: Some(header.id), part: 0 }
     }
 
     /// Returns the position inside the next record, after its first `part` events.
-    pub(super) fn within(self, next: &RecordHeader, part: u32) -> Self {
+    pub(super) fn inside(self, next: &RecordHeader, part: u32) -> Self {
         let id = match self.last {
             None => Some(next.id),
             Some(_) => self.id.or(next.prev),

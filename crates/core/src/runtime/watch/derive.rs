@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::what::Recorded;
+use super::what::RecordedEvent;
 use crate::error::Result;
 use crate::id::{NodeName, RunId, RunKey, Visit};
 use crate::past::Verdict;
-use crate::record::body::{Event, NodeDone, Signal, SignalKind, StatusChange};
-use crate::record::child::{ChildEnd, ChildNote, Note, ParentBond, note_of};
-use crate::record::chunks::{Batch, stream_of};
+use crate::record::body::{NodeDone, RecordEvent, Signal, SignalKind, StatusChange};
+use crate::record::child::{ChildEnd, ChildNote, Note, ParentBond, parse_note_name};
+use crate::record::chunks::{ChunkSeries, stream_of};
 use crate::record::memo::PROGRESS;
 use crate::record::pause::{ActivationNote, StepRecord};
 use crate::record::{Record, RecordHeader, RunStatus, codec};
@@ -19,10 +19,10 @@ use crate::state::{Patch, Secrets};
 
 /// A record in the form for watchers.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct WatchedRecord {
     pub(super) header: RecordHeader,
     /// Its events, in order.
-    pub(super) told: Vec<Recorded>,
+    pub(super) told: Vec<RecordedEvent>,
     /// The channels that it declares secret.
     pub(super) secrets: Secrets,
     /// Its change of the state.
@@ -45,11 +45,11 @@ pub(super) enum ChildRelation {
 }
 
 /// Returns one segment of the path to a child.
-pub(super) fn way(node: &NodeName, visit: Visit, name: &str) -> String {
+pub(super) fn path_segment(node: &NodeName, visit: Visit, name: &str) -> String {
     format!("{node}@{visit}:{name}")
 }
 
-impl Entry {
+impl WatchedRecord {
     /// Converts a record; `before` is the status after the previous record, if known.
     ///
     /// # Errors
@@ -60,20 +60,20 @@ impl Entry {
         let body = codec::decode(run, &record)?;
         let header = record.header;
         let kin = match &body.event {
-            Event::Step(step) => kin(step),
+            RecordEvent::Step(step) => child_relation(step),
             _ => None,
         };
         let secrets = match &body.event {
-            Event::Start(started) => started.secret.clone(),
-            Event::Claim(claimed) => claimed.secret.clone(),
+            RecordEvent::Start(started) => started.secret.clone(),
+            RecordEvent::Claim(claimed) => claimed.secret.clone(),
             _ => Secrets::default(),
         };
         Ok(Self {
             secrets,
-            told: told(&header, &body.event),
+            told: record_events(&header, &body.event),
             patch: body.event.patch().filter(|patch| !patch.is_empty()).cloned(),
             base: body.base.map(|base| (base.version, base.state.into())),
-            begins: matches!(body.event, Event::Start(_) | Event::Base),
+            begins: matches!(body.event, RecordEvent::Start(_) | RecordEvent::Base),
             kin,
             status: (before != Some(header.status)).then_some(header.status),
             header,
@@ -87,9 +87,9 @@ impl Entry {
     }
 }
 
-fn kin(step: &StepRecord) -> Option<ChildRelation> {
-    let (note, _, name) = note_of(&step.name)?;
-    let way = way(&step.node, step.visit, name);
+fn child_relation(step: &StepRecord) -> Option<ChildRelation> {
+    let (note, _, name) = parse_note_name(&step.name)?;
+    let way = path_segment(&step.node, step.visit, name);
     match (note, &step.what) {
         (Note::Child, ActivationNote::Result(text)) => {
             let note: ChildNote = serde_json::from_str(text.get()).ok()?;
@@ -101,34 +101,36 @@ fn kin(step: &StepRecord) -> Option<ChildRelation> {
 }
 
 /// Returns the events of a record.
-fn told(header: &RecordHeader, event: &Event) -> Vec<Recorded> {
-    let one = |event: Recorded| vec![event];
+fn record_events(header: &RecordHeader, event: &RecordEvent) -> Vec<RecordedEvent> {
+    let one = |event: RecordedEvent| vec![event];
     let id = |node: &NodeName, visit: Visit, name: &str| format!("{node}@{visit}:{name}");
     match event {
-        Event::Start(started) => {
-            let messages = started.messages.iter().map(|_| Recorded::MessageSent { by: None });
-            [Recorded::Started { entry: started.entry.clone() }].into_iter().chain(messages).collect()
+        RecordEvent::Start(started) => {
+            let messages = started.messages.iter().map(|_| RecordedEvent::MessageSent { by: None });
+            [RecordedEvent::Started { entry: started.entry.clone() }].into_iter().chain(messages).collect()
         }
-        Event::Node(nodes) => nodes.done.iter().map(ended).collect(),
-        Event::Attempt(attempt) => {
+        RecordEvent::Node(nodes) => nodes.done.iter().map(end_event).collect(),
+        RecordEvent::Attempt(attempt) => {
             let (node, visit, failure) = (attempt.node.clone(), attempt.visit, attempt.failure.clone());
             one(match attempt.retry_at {
                 Some(retry_at) => {
-                    Recorded::AttemptFailed { node, visit, failed: attempt.failed, failure, retry_at }
+                    RecordedEvent::AttemptFailed { node, visit, failed: attempt.failed, failure, retry_at }
                 }
-                None => Recorded::InDoubt { node, visit, failure },
+                None => RecordedEvent::InDoubt { node, visit, failure },
             })
         }
-        Event::Intent(intent) => one(Recorded::Intent { node: intent.node.clone(), visit: intent.visit }),
-        Event::Step(step) => noted(step).into_iter().collect(),
-        Event::Status(change) => match change {
-            StatusChange::Asked(asking) => one(Recorded::Asked {
+        RecordEvent::Intent(intent) => {
+            one(RecordedEvent::Intent { node: intent.node.clone(), visit: intent.visit })
+        }
+        RecordEvent::Step(step) => note_event(step).into_iter().collect(),
+        RecordEvent::Status(change) => match change {
+            StatusChange::Asked(asking) => one(RecordedEvent::Asked {
                 node: asking.node.clone(),
                 visit: asking.visit,
                 question: id(&asking.node, asking.visit, &asking.name),
             }),
             StatusChange::Expired(expired) => {
-                one(Recorded::Expired { question: id(&expired.node, expired.visit, &expired.name) })
+                one(RecordedEvent::Expired { question: id(&expired.node, expired.visit, &expired.name) })
             }
             // The status event covers this.
             StatusChange::Interrupted
@@ -136,55 +138,72 @@ fn told(header: &RecordHeader, event: &Event) -> Vec<Recorded> {
             | StatusChange::Cancelled
             | StatusChange::Rested(_) => Vec::new(),
         },
-        Event::Signal(signal) => said(signal).into_iter().collect(),
-        Event::Claim(claimed) => one(Recorded::Claimed { executor: claimed.executor, epoch: header.epoch }),
-        Event::Release(released) => one(Recorded::Released { reason: released.reason.clone() }),
-        Event::Edit(edited) => one(Recorded::Edited { by: edited.by.clone() }),
-        Event::Base => Vec::new(),
+        RecordEvent::Signal(signal) => signal_event(signal).into_iter().collect(),
+        RecordEvent::Claim(claimed) => {
+            one(RecordedEvent::Claimed { executor: claimed.executor, epoch: header.epoch })
+        }
+        RecordEvent::Release(released) => one(RecordedEvent::Released { reason: released.reason.clone() }),
+        RecordEvent::Edit(edited) => one(RecordedEvent::Edited { by: edited.by.clone() }),
+        RecordEvent::Base => Vec::new(),
     }
 }
 
-fn ended(done: &NodeDone) -> Recorded {
+fn end_event(done: &NodeDone) -> RecordedEvent {
     let (node, visit, attempts) = (done.node.clone(), done.visit, done.attempts);
     let next = done.fired.iter().map(|fired| fired.to.clone()).collect();
     match &done.failure {
-        Some(failure) => Recorded::NodeFailed { node, visit, attempts, failure: failure.clone(), next },
+        Some(failure) => RecordedEvent::NodeFailed { node, visit, attempts, failure: failure.clone(), next },
         None => {
             let verdict = done.output.as_deref().and_then(Verdict::of);
             let took = Duration::from_millis(done.took_ms);
-            Recorded::NodeCompleted { node, visit, attempts, took, verdict, next }
+            RecordedEvent::NodeCompleted { node, visit, attempts, took, verdict, next }
         }
     }
 }
 
-fn noted(step: &StepRecord) -> Option<Recorded> {
+fn note_event(step: &StepRecord) -> Option<RecordedEvent> {
     let (node, visit) = (step.node.clone(), step.visit);
     Some(match &step.what {
         ActivationNote::Result(text) => return result(step, text),
-        ActivationNote::Until(until) => Recorded::Waiting { node, visit, until: *until },
-        ActivationNote::Took(message) => Recorded::MessageTaken { node, visit, message: *message },
+        ActivationNote::Until(until) => RecordedEvent::Waiting { node, visit, until: *until },
+        ActivationNote::Took(message) => RecordedEvent::MessageTaken { node, visit, message: *message },
         ActivationNote::Refused { message, why } => {
-            Recorded::MessageRefused { node, visit, message: *message, why: why.clone() }
+            RecordedEvent::MessageRefused { node, visit, message: *message, why: why.clone() }
         }
         ActivationNote::Idle => return None,
     })
 }
 
 /// Returns the event of a result: of a step, or of an internal note.
-fn result(step: &StepRecord, text: &RawValue) -> Option<Recorded> {
+fn result(step: &StepRecord, text: &RawValue) -> Option<RecordedEvent> {
     let (node, visit) = (step.node.clone(), step.visit);
     if let Some((round, stream)) = stream_of(&step.name) {
-        let Batch { attempt, first, chunks } = serde_json::from_str(text.get()).ok()?;
-        return Some(Recorded::Chunks { node, visit, attempt, stream: stream.into(), round, first, chunks });
+        let ChunkSeries { attempt, first, chunks } = serde_json::from_str(text.get()).ok()?;
+        return Some(RecordedEvent::Chunks {
+            node,
+            visit,
+            attempt,
+            stream: stream.into(),
+            round,
+            first,
+            chunks,
+        });
     }
     if step.name == PROGRESS {
-        return Some(Recorded::Progress { node, visit, value: text.to_owned().into() });
+        return Some(RecordedEvent::Progress { node, visit, value: text.to_owned().into() });
     }
-    match note_of(&step.name) {
+    match parse_note_name(&step.name) {
         Some((Note::Child, _, name)) => {
             let ChildNote { run: child, workflow, bond, .. } = serde_json::from_str(text.get()).ok()?;
             let detached = bond == ParentBond::Detached;
-            Some(Recorded::ChildStarted { node, visit, name: name.to_owned(), child, workflow, detached })
+            Some(RecordedEvent::ChildStarted {
+                node,
+                visit,
+                name: name.to_owned(),
+                child,
+                workflow,
+                detached,
+            })
         }
         Some((Note::Told, _, name)) => {
             let status = match serde_json::from_str(text.get()).ok()? {
@@ -193,28 +212,28 @@ fn result(step: &StepRecord, text: &RawValue) -> Option<Recorded> {
                 ChildEnd::Cancelled { .. } => Some(RunStatus::Cancelled),
                 ChildEnd::Gone => None,
             };
-            Some(Recorded::ChildEnded { node, visit, name: name.to_owned(), status })
+            Some(RecordedEvent::ChildEnded { node, visit, name: name.to_owned(), status })
         }
         None if !step.name.starts_with('#') => {
-            Some(Recorded::StepDone { node, visit, name: step.name.clone() })
+            Some(RecordedEvent::StepDone { node, visit, name: step.name.clone() })
         }
         _ => None,
     }
 }
 
-fn said(signal: &Signal) -> Option<Recorded> {
+fn signal_event(signal: &Signal) -> Option<RecordedEvent> {
     let by = signal.by.clone();
     Some(match &signal.what {
         SignalKind::Respond { question, .. } | SignalKind::Answer { question, .. } => {
-            Recorded::Answered { question: question.clone(), by }
+            RecordedEvent::Answered { question: question.clone(), by }
         }
-        SignalKind::Message { .. } => Recorded::MessageSent { by },
-        SignalKind::Pause { reason } => Recorded::Paused { reason: reason.clone(), by },
-        SignalKind::Unpause => Recorded::Unpaused { by },
-        SignalKind::Cancel { reason } => Recorded::CancelRequested { reason: reason.clone(), by },
-        SignalKind::Retry { .. } => Recorded::RetryRequested { by },
+        SignalKind::Message { .. } => RecordedEvent::MessageSent { by },
+        SignalKind::Pause { reason } => RecordedEvent::Paused { reason: reason.clone(), by },
+        SignalKind::Unpause => RecordedEvent::Unpaused { by },
+        SignalKind::Cancel { reason } => RecordedEvent::CancelRequested { reason: reason.clone(), by },
+        SignalKind::Retry { .. } => RecordedEvent::RetryRequested { by },
         SignalKind::GoTo { nodes, reason } => {
-            Recorded::Moved { to: nodes.clone(), reason: reason.clone(), by }
+            RecordedEvent::Moved { to: nodes.clone(), reason: reason.clone(), by }
         }
         SignalKind::Pin { .. } | SignalKind::Unpin { .. } | SignalKind::Letters { .. } => return None,
     })

@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 
 use super::cursor::LogCursor;
-use super::derive::Entry;
+use super::derive::WatchedRecord;
 use super::relay::StreamRelay;
 use super::runs::RunsSubscription;
-use super::what::{Live, WatchEventKind};
+use super::what::{LiveEvent, WatchEventKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RecordId, RunKey, Seq};
 use crate::record::RunStatus;
@@ -38,7 +38,7 @@ const TRIES: u32 = 8;
 /// A live signal about a run.
 #[derive(Clone, Debug)]
 pub(super) enum LiveSignal {
-    Live(Live),
+    Live(LiveEvent),
     /// This many live events were lost in transit.
     Missed(u64),
 }
@@ -55,7 +55,7 @@ impl From<LiveSignal> for WatchEventKind {
 /// The result of reading a log after a position.
 pub(super) enum TailRead {
     /// The next records, at least one.
-    Records(Vec<Arc<Entry>>),
+    Records(Vec<Arc<WatchedRecord>>),
     /// No further record yet; the run has this status.
     Head(RunStatus),
     /// The next records, up to this one, were pruned; with the id of the record before it.
@@ -65,7 +65,7 @@ pub(super) enum TailRead {
 }
 
 /// The feeds of a runtime, by run. Each lives as long as its run has a watcher.
-pub(crate) struct Feeds {
+pub(crate) struct RunFeeds {
     by_run: Mutex<HashMap<RunKey, Weak<RunFeed>>>,
     /// The watchers of all runs that a query selects.
     ears: Mutex<Vec<Arc<RunsSubscription>>>,
@@ -77,7 +77,7 @@ pub(crate) struct Feeds {
     relayed: Arc<StreamRelay>,
 }
 
-impl Feeds {
+impl RunFeeds {
     pub(crate) fn new(count: Arc<AtomicUsize>, relayed: Arc<StreamRelay>) -> Self {
         let listens = AtomicBool::new(false);
         Self { by_run: Mutex::default(), ears: Mutex::default(), count, listens, relayed }
@@ -106,13 +106,13 @@ impl Feeds {
         self.ears().push(Arc::clone(&ear));
         self.count.fetch_add(1, Ordering::Release);
         if ear.hears_chunks() {
-            self.relayed.wants(None);
+            self.relayed.announce_watch(None);
         }
         ear
     }
 
     /// Cancels a subscription of [`listen`](Self::listen).
-    pub(super) fn forget(&self, ear: &Arc<RunsSubscription>) {
+    pub(super) fn unsubscribe(&self, ear: &Arc<RunsSubscription>) {
         self.ears().retain(|other| !Arc::ptr_eq(other, ear));
         self.count.fetch_sub(1, Ordering::Release);
     }
@@ -122,28 +122,28 @@ impl Feeds {
     }
 
     /// Sends an event of this process to the watchers of a run.
-    pub(crate) fn hear(&self, run: &RunKey, event: &Event) {
+    pub(crate) fn publish_event(&self, run: &RunKey, event: &Event) {
         match event {
             Event::Durable { .. } => self.wake(Some(run)),
             event => {
-                if let Some(live) = live_of(event) {
-                    self.say(run, || live);
+                if let Some(live) = to_live_event(event) {
+                    self.publish_live(run, || live);
                 }
             }
         }
     }
 
     /// Sends live data of a node to the watchers of its run. Calls `live` only if there is one.
-    pub(super) fn say(&self, run: &RunKey, live: impl FnOnce() -> Live) {
+    pub(super) fn publish_live(&self, run: &RunKey, live: impl FnOnce() -> LiveEvent) {
         let (feed, ears) = (self.find(run), self.ears());
         if feed.is_none() && ears.is_empty() {
             return;
         }
         let live = live();
-        ears.iter().for_each(|ear| ear.say(run, live.clone()));
+        ears.iter().for_each(|ear| ear.queue_live(run, live.clone()));
         drop(ears);
         if let Some(feed) = feed {
-            feed.say(live);
+            feed.publish_live(live);
         }
     }
 
@@ -159,8 +159,8 @@ impl Feeds {
     }
 
     /// Tells the watchers of a run how many live events were lost.
-    pub(super) fn miss(&self, run: &RunKey, missed: u64) {
-        self.ears().iter().for_each(|ear| ear.miss(run, missed));
+    pub(super) fn report_missed(&self, run: &RunKey, missed: u64) {
+        self.ears().iter().for_each(|ear| ear.count_missed(run, missed));
         if let Some(feed) = self.find(run) {
             // Fails if the last watcher has just left.
             let _ = feed.live.send(LiveSignal::Missed(missed));
@@ -193,30 +193,30 @@ impl Feeds {
 /// The shared log reader and live channel of one run.
 pub(super) struct RunFeed {
     pub(super) run: RunKey,
-    feeds: Arc<Feeds>,
+    feeds: Arc<RunFeeds>,
     /// Counts the hints that the log may have grown.
-    woken: watch::Sender<u64>,
+    wakeups: watch::Sender<u64>,
     live: broadcast::Sender<LiveSignal>,
     /// Whether watchers want chunks of streams, from other processes as well.
     hears_chunks: AtomicBool,
-    tail: tokio::sync::Mutex<Tail>,
+    tail: tokio::sync::Mutex<LogTail>,
 }
 
 /// The tail of a log, as far as it was loaded.
 #[derive(Default)]
-struct Tail {
-    entries: VecDeque<Arc<Entry>>,
+struct LogTail {
+    entries: VecDeque<Arc<WatchedRecord>>,
     bytes: u64,
     /// The last loaded head, with the hint count and the time of the load.
     head: Option<(HeadRef, RunStatus, u64, Duration)>,
 }
 
 impl RunFeed {
-    fn new(run: RunKey, feeds: Arc<Feeds>) -> Self {
+    fn new(run: RunKey, feeds: Arc<RunFeeds>) -> Self {
         Self {
             run,
             feeds,
-            woken: watch::Sender::new(0),
+            wakeups: watch::Sender::new(0),
             live: broadcast::channel(LAG).0,
             hears_chunks: AtomicBool::new(false),
             tail: tokio::sync::Mutex::default(),
@@ -224,7 +224,7 @@ impl RunFeed {
     }
 
     pub(super) fn woken(&self) -> watch::Receiver<u64> {
-        self.woken.subscribe()
+        self.wakeups.subscribe()
     }
 
     pub(super) fn live(&self) -> broadcast::Receiver<LiveSignal> {
@@ -232,24 +232,24 @@ impl RunFeed {
     }
 
     /// Tells other processes that a watcher wants chunks of streams.
-    pub(super) fn hear_chunks(&self) {
+    pub(super) fn request_chunks(&self) {
         if !self.hears_chunks.swap(true, Ordering::Relaxed) {
-            self.feeds.relayed.wants(Some(&self.run));
+            self.feeds.relayed.announce_watch(Some(&self.run));
         }
     }
 
     fn wake(&self) {
-        self.woken.send_modify(|count| *count += 1);
+        self.wakeups.send_modify(|count| *count += 1);
     }
 
-    fn say(&self, live: Live) {
+    fn publish_live(&self, live: LiveEvent) {
         // Fails if the last watcher has just left.
         let _ = self.live.send(LiveSignal::Live(live));
     }
 
     /// Returns whether the last read found no record after a position, and no hint has come since.
     pub(super) fn is_at_head(&self, place: &LogCursor) -> bool {
-        let hints = *self.woken.borrow();
+        let hints = *self.wakeups.borrow();
         let known = self.tail.try_lock().ok().and_then(|tail| tail.head);
         known.is_some_and(|(head, _, after, _)| after == hints && place.part == 0 && place.is_at(head))
     }
@@ -267,14 +267,14 @@ impl RunFeed {
         fresh: Duration,
     ) -> Result<TailRead> {
         let mut tail = self.tail.lock().await;
-        let (hints, now) = (*self.woken.borrow(), shared.clock.monotonic());
+        let (hints, now) = (*self.wakeups.borrow(), shared.clock.monotonic());
         // A position without an id fits any generation, even one that was purged since the load.
         let is_fresh =
             tail.head.is_some_and(|(.., after, at)| after == hints && now.saturating_sub(at) < fresh);
         if place.id.is_none() && !is_fresh && !tail.is_in_log(shared, &self.run).await? {
-            *tail = Tail::default();
+            *tail = LogTail::default();
         }
-        if let Some(read) = tail.behind(place) {
+        if let Some(read) = tail.cached_after(place) {
             return Ok(read);
         }
         if let Some((head, status, after, at)) = tail.head
@@ -290,13 +290,13 @@ impl RunFeed {
         let fetched = fetch(shared, &self.run, place).await;
         if fetched.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
             // The cache may be of another generation as well.
-            *tail = Tail::default();
+            *tail = LogTail::default();
         }
         let (read, head) = fetched?;
         match &read {
             TailRead::Records(entries) => tail.extend(place, entries),
             TailRead::Head(_) => {}
-            TailRead::Pruned(..) | TailRead::Missing => *tail = Tail::default(),
+            TailRead::Pruned(..) | TailRead::Missing => *tail = LogTail::default(),
         }
         tail.head = head.map(|(head, status)| (head, status, hints, now));
         Ok(read)
@@ -304,17 +304,17 @@ impl RunFeed {
 }
 
 /// Returns the live event for an event that no record contains.
-fn live_of(event: &Event) -> Option<Live> {
+fn to_live_event(event: &Event) -> Option<LiveEvent> {
     Some(match event {
         Event::NodeStarted { node, visit, attempt } => {
-            Live::AttemptStarted { node: node.clone(), visit: *visit, attempt: *attempt }
+            LiveEvent::AttemptStarted { node: node.clone(), visit: *visit, attempt: *attempt }
         }
         Event::Custom { node, visit, name, payload } => {
             let (node, name, payload) = (node.clone(), name.clone(), Arc::clone(payload));
-            Live::Custom { node, visit: *visit, name, payload }
+            LiveEvent::Custom { node, visit: *visit, name, payload }
         }
         Event::RecordsLost { acknowledged, found } => {
-            Live::RecordsLost { acknowledged: *acknowledged, found: *found }
+            LiveEvent::RecordsLost { acknowledged: *acknowledged, found: *found }
         }
         _ => return None,
     })
@@ -331,10 +331,10 @@ impl Drop for RunFeed {
     }
 }
 
-impl Tail {
+impl LogTail {
     /// Returns the cached records after a position, if they continue it. If they do not, the store decides which of the two is of another
     /// generation.
-    fn behind(&self, place: &LogCursor) -> Option<TailRead> {
+    fn cached_after(&self, place: &LogCursor) -> Option<TailRead> {
         let first = self.entries.front()?;
         let from = usize::try_from(place.next().get().checked_sub(first.header.seq.get())?).ok()?;
         let next = self.entries.get(from)?;
@@ -355,7 +355,7 @@ impl Tail {
     }
 
     /// Caches records after a position for further watchers.
-    fn extend(&mut self, place: &LogCursor, entries: &[Arc<Entry>]) {
+    fn extend(&mut self, place: &LogCursor, entries: &[Arc<WatchedRecord>]) {
         if !self.entries.back().is_some_and(|last| place.is_at(last.header.head())) {
             self.entries.clear();
             self.bytes = 0;
@@ -426,15 +426,18 @@ async fn fetch(shared: &RuntimeInner, run: &RunKey, place: &LogCursor) -> Result
             Ok(None) => return Ok((TailRead::Missing, None)),
             records => records?.unwrap_or_default(),
         };
-        let mut entries: Vec<Arc<Entry>> = Vec::with_capacity(stretch.len());
+        let mut entries: Vec<Arc<WatchedRecord>> = Vec::with_capacity(stretch.len());
         for record in records.into_iter().filter(|record| record.header.seq >= next) {
             let after = LogCursor {
                 id: entries.last().map_or(place.id, |last| Some(last.header.id)),
                 last: entries.last().map_or(place.last, |last| Some(last.header.seq)),
                 part: 0,
             };
-            let entry =
-                Entry::of(run, record, entries.last().map_or(before, |last| Some(last.header.status)))?;
+            let entry = WatchedRecord::of(
+                run,
+                record,
+                entries.last().map_or(before, |last| Some(last.header.status)),
+            )?;
             if !after.leads_to(&entry.header) {
                 return Err(another_life(run, after.last.unwrap_or(entry.header.seq)));
             }

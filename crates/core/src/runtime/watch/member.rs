@@ -8,10 +8,10 @@ use serde_json::value::RawValue;
 use tokio::sync::{broadcast, watch};
 
 use super::cursor::LogCursor;
-use super::derive::{ChildRelation, Entry};
+use super::derive::{ChildRelation, WatchedRecord};
 use super::feed::{LiveSignal, RunFeed, TailRead};
 use super::request::WatchFilter;
-use super::what::{Recorded, WatchEvent, WatchEventKind};
+use super::what::{RecordedEvent, WatchEvent, WatchEventKind};
 use crate::error::Result;
 use crate::id::{RunId, RunKey};
 use crate::past::{folded_at, secrets};
@@ -25,14 +25,14 @@ pub(super) struct WatchedRun {
     pub(super) run: RunKey,
     /// The path to it.
     pub(super) path: Arc<str>,
-    pub(super) place: LogCursor,
+    pub(super) cursor: LogCursor,
     feed: Arc<RunFeed>,
-    pub(super) woken: watch::Receiver<u64>,
+    pub(super) wakeups: watch::Receiver<u64>,
     pub(super) live: broadcast::Receiver<LiveSignal>,
     /// Records that are loaded but not delivered.
     batch: VecDeque<MemberRecord>,
     /// The number of live events to deliver before the batch, because they arrived before its load.
-    live_first: usize,
+    live_before_batch: usize,
     /// Whether the log may have further records.
     pub(super) is_due: bool,
     /// Whether the run exists, and is of the expected generation.
@@ -59,11 +59,11 @@ struct MemberState {
 }
 
 /// A record, its change of the state, and the state after it if requested.
-type MemberRecord = (Arc<Entry>, Option<Patch>, Option<Arc<RawValue>>);
+type MemberRecord = (Arc<WatchedRecord>, Option<Patch>, Option<Arc<RawValue>>);
 
 /// The next step of a member.
 #[expect(clippy::large_enum_variant, reason = "it is made to be taken apart by the caller at once")]
-pub(super) enum Step {
+pub(super) enum MemberStep {
     /// It delivers an event, or moves past a record; a child may begin with that record.
     Tells { event: Option<WatchEvent>, child: Option<(String, RunId)> },
     /// It will deliver the end of this child, once the child's own events are delivered.
@@ -79,12 +79,12 @@ impl WatchedRun {
         Self {
             run,
             path,
-            place,
+            cursor: place,
             feed,
-            woken,
+            wakeups: woken,
             live,
             batch: VecDeque::new(),
-            live_first: 0,
+            live_before_batch: 0,
             is_due: true,
             is_known: false,
             is_wanted: true,
@@ -96,18 +96,18 @@ impl WatchedRun {
     }
 
     /// Requests chunks of streams, from other processes as well.
-    pub(super) fn hear_chunks(&self) {
-        self.feed.hear_chunks();
+    pub(super) fn request_chunks(&self) {
+        self.feed.request_chunks();
     }
 
     /// Builds an event of this run.
-    pub(super) fn event(&self, entry: Option<&Entry>, what: WatchEventKind) -> WatchEvent {
+    pub(super) fn event(&self, entry: Option<&WatchedRecord>, what: WatchEventKind) -> WatchEvent {
         let (seq, at) = (entry.map(|entry| entry.header.seq), entry.map(|entry| entry.header.at));
         WatchEvent { run: self.run.clone(), path: Arc::clone(&self.path), seq, at, what }
     }
 
     /// Returns whether all loaded records are delivered.
-    pub(super) fn is_told(&self) -> bool {
+    pub(super) fn is_drained(&self) -> bool {
         self.batch.is_empty()
     }
 
@@ -118,12 +118,12 @@ impl WatchedRun {
 
     /// Returns whether the last read found no record after its position.
     pub(super) fn is_at_head(&self) -> bool {
-        self.feed.is_at_head(&self.place)
+        self.feed.is_at_head(&self.cursor)
     }
 
     /// Takes the next live event to deliver now.
-    pub(super) fn hear(&mut self) -> Option<WatchEventKind> {
-        if !self.batch.is_empty() && self.live_first == 0 {
+    pub(super) fn take_live(&mut self) -> Option<WatchEventKind> {
+        if !self.batch.is_empty() && self.live_before_batch == 0 {
             return None;
         }
         let (what, heard) = match self.live.try_recv() {
@@ -132,18 +132,18 @@ impl WatchedRun {
                 (WatchEventKind::Lagged { missed }, usize::try_from(missed).unwrap_or(usize::MAX))
             }
             Err(_) => {
-                self.live_first = 0;
+                self.live_before_batch = 0;
                 return None;
             }
         };
-        self.live_first = self.live_first.saturating_sub(heard);
+        self.live_before_batch = self.live_before_batch.saturating_sub(heard);
         Some(what)
     }
 
     /// Reads the next records. If dropped, the next call reads them again.
     pub(super) async fn read(&mut self, shared: &RuntimeInner, want: &WatchFilter) -> Result<TailRead> {
-        self.woken.mark_unchanged();
-        let read = self.feed.read(shared, &self.place, shared.watch_pause() / 2).await?;
+        self.wakeups.mark_unchanged();
+        let read = self.feed.read(shared, &self.cursor, shared.watch_pause() / 2).await?;
         if let TailRead::Records(entries) = &read {
             let heard = self.live.len();
             let mut batch = Vec::with_capacity(entries.len());
@@ -153,8 +153,10 @@ impl WatchedRun {
                 if !want.reveals {
                     secrets.add(&entry.secrets);
                 }
-                let value = match want.values && fold_in(shared, &self.run, &mut state, entry).await? {
-                    true => state.as_ref().map(|(channels, _)| shown(channels, &secrets)).transpose()?,
+                let value = match want.values && apply_record(shared, &self.run, &mut state, entry).await? {
+                    true => {
+                        state.as_ref().map(|(channels, _)| render_state(channels, &secrets)).transpose()?
+                    }
                     false => None,
                 };
                 let patch = entry.patch.as_ref().filter(|_| want.updates);
@@ -162,7 +164,7 @@ impl WatchedRun {
                 batch.push((Arc::clone(entry), patch, value));
             }
             self.known = MemberState { state, secrets: Some(secrets) };
-            self.live_first = heard;
+            self.live_before_batch = heard;
             self.batch.extend(batch);
         }
         Ok(read)
@@ -184,51 +186,51 @@ impl WatchedRun {
         &mut self,
         is_told: impl Fn(&str) -> bool,
         wants: impl Fn(&WatchEventKind) -> bool,
-    ) -> Step {
-        let Some((entry, patch, value)) = self.batch.front() else { return Step::Nothing };
+    ) -> MemberStep {
+        let Some((entry, patch, value)) = self.batch.front() else { return MemberStep::Nothing };
         if let Some(ChildRelation::Told { way }) = &entry.kin
-            && self.place.part == 0
+            && self.cursor.part == 0
             && !is_told(way)
         {
-            return Step::WaitsFor(way.clone());
+            return MemberStep::WaitsFor(way.clone());
         }
-        let mut wanted = (self.place.part as usize..entry.parts()).filter_map(|part| {
+        let mut wanted = (self.cursor.part as usize..entry.parts()).filter_map(|part| {
             let what = WatchEventKind::Recorded(part_of(entry, part, patch.as_ref(), value.as_ref())?);
             wants(&what).then_some((part, what))
         });
         let event = wanted.next().map(|(_, what)| self.event(Some(entry), what));
         if let Some((part, _)) = wanted.next() {
-            self.place = self.place.within(&entry.header, u32::try_from(part).unwrap_or(u32::MAX));
-            return Step::Tells { event, child: None };
+            self.cursor = self.cursor.inside(&entry.header, u32::try_from(part).unwrap_or(u32::MAX));
+            return MemberStep::Tells { event, child: None };
         }
         drop(wanted);
         let child = match &entry.kin {
             Some(ChildRelation::Begins { way, run }) => Some((way.clone(), run.clone())),
             _ => None,
         };
-        self.place = LogCursor::behind(&entry.header);
+        self.cursor = LogCursor::after(&entry.header);
         self.batch.pop_front();
-        Step::Tells { event, child }
+        MemberStep::Tells { event, child }
     }
 }
 
 /// Returns the event of a record with this index, if there is one.
 fn part_of(
-    entry: &Entry,
+    entry: &WatchedRecord,
     part: usize,
     patch: Option<&Patch>,
     value: Option<&Arc<RawValue>>,
-) -> Option<Recorded> {
+) -> Option<RecordedEvent> {
     match part.checked_sub(entry.told.len()) {
         None => entry.told.get(part).cloned(),
-        Some(0) => patch.map(|patch| Recorded::Update { patch: patch.clone() }),
-        Some(1) => value.map(|state| Recorded::Value { state: Arc::clone(state) }),
-        Some(_) => entry.status.map(|status| Recorded::Status { status }),
+        Some(0) => patch.map(|patch| RecordedEvent::Update { patch: patch.clone() }),
+        Some(1) => value.map(|state| RecordedEvent::Value { state: Arc::clone(state) }),
+        Some(_) => entry.status.map(|status| RecordedEvent::Status { status }),
     }
 }
 
 /// Serializes a state without hidden values.
-fn shown(channels: &Channels, secrets: &Secrets) -> Result<Arc<RawValue>> {
+fn render_state(channels: &Channels, secrets: &Secrets) -> Result<Arc<RawValue>> {
     if secrets.is_empty() {
         return Ok(strict::state_to_raw_value(channels)?.into());
     }
@@ -238,11 +240,11 @@ fn shown(channels: &Channels, secrets: &Secrets) -> Result<Arc<RawValue>> {
 }
 
 /// Applies a record to the state; returns whether the record replaces or changes it.
-async fn fold_in(
+async fn apply_record(
     shared: &RuntimeInner,
     run: &RunKey,
     state: &mut Option<(Channels, u32)>,
-    entry: &Entry,
+    entry: &WatchedRecord,
 ) -> Result<bool> {
     match (&mut *state, &entry.base) {
         (Some((channels, version)), base) => match base {

@@ -20,10 +20,10 @@ mod what;
 
 pub use chunks::StreamWriter;
 pub use cursor::WatchCursor;
-pub(crate) use feed::Feeds;
+pub(crate) use feed::RunFeeds;
 pub(crate) use relay::StreamRelay;
 pub use request::WatchRequest;
 pub use runs::{RunsCursor, RunsWatch, RunsWatchRequest};
 pub use sse::SseFrames;
 pub use stream::Watch;
-pub use what::{Chunk, Live, Recorded, WatchEvent, WatchEventKind, WatchKind};
+pub use what::{Chunk, LiveEvent, RecordedEvent, WatchEvent, WatchEventKind, WatchKind};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::cursor::WatchCursor;
 use super::stream::Watch;
-use super::what::{Recorded, WatchEventKind, WatchKind};
+use super::what::{RecordedEvent, WatchEventKind, WatchKind};
 use crate::error::Result;
 use crate::id::RunKey;
 use crate::runtime::shared::RuntimeInner;
@@ -58,12 +58,12 @@ impl WatchFilter {
     }
 
     /// Returns whether the filter passes an event of the run at this path.
-    pub(super) fn wants(&self, path: &str, what: &WatchEventKind) -> bool {
+    pub(super) fn passes(&self, path: &str, what: &WatchEventKind) -> bool {
         let is_of_kind = match what {
             // Gap events pass every filter.
             WatchEventKind::Lagged { .. } | WatchEventKind::Pruned { .. } => return true,
-            WatchEventKind::Recorded(Recorded::Update { .. }) => self.updates,
-            WatchEventKind::Recorded(Recorded::Value { .. }) => self.values,
+            WatchEventKind::Recorded(RecordedEvent::Update { .. }) => self.updates,
+            WatchEventKind::Recorded(RecordedEvent::Value { .. }) => self.values,
             _ => self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&what.kind())),
         };
         let is_below = |whole: &str, top: &str| {

@@ -55,24 +55,24 @@ const LONGEST_ID: usize = 2_048;
 /// `seq`. There is no last frame. The stream skips an unreadable run, with a comment that names it.
 #[derive(Debug)]
 pub struct SseFrames {
-    source: Source,
+    source: FrameSource,
     /// Whether the last frame was sent.
     ended: bool,
 }
 
 #[derive(Debug)]
-enum Source {
+enum FrameSource {
     Run(Box<Watch>),
     Runs(Box<RunsWatch>),
 }
 
 impl SseFrames {
     pub(super) fn new(watch: Watch) -> Self {
-        Self { source: Source::Run(Box::new(watch)), ended: false }
+        Self { source: FrameSource::Run(Box::new(watch)), ended: false }
     }
 
     pub(super) fn of_runs(watch: RunsWatch) -> Self {
-        Self { source: Source::Runs(Box::new(watch)), ended: false }
+        Self { source: FrameSource::Runs(Box::new(watch)), ended: false }
     }
 
     /// Waits for the next complete frame, including the empty line at its end; `None` after the last. After 15 seconds without an event it
@@ -97,7 +97,7 @@ impl SseFrames {
             return Ok(Some(format!(": alive\n{}\n", id.unwrap_or_default())));
         };
         let event = match (event, &self.source) {
-            (Err(error), Source::Runs(_)) if !error.is_retryable() => {
+            (Err(error), FrameSource::Runs(_)) if !error.is_retryable() => {
                 // A browser that reconnects would get this error again, and no later event.
                 let Some(run) = error.run() else { return Err(error) };
                 return Ok(Some(format!(": {} {run}\n\n", error.kind().code())));
@@ -113,7 +113,7 @@ impl SseFrames {
     }
 }
 
-impl Source {
+impl FrameSource {
     fn clock(&self) -> Arc<dyn Clock> {
         let shared = match self {
             Self::Run(watch) => watch.shared(),

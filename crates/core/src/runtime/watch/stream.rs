@@ -9,9 +9,9 @@ use std::task::Poll;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::cursor::{LogCursor, WatchCursor};
-use super::derive::way;
+use super::derive::path_segment;
 use super::feed::{LiveSignal, TailRead};
-use super::member::{Step, WatchedRun};
+use super::member::{MemberStep, WatchedRun};
 use super::relay;
 use super::request::{WatchFilter, WatchStart};
 use super::sse::SseFrames;
@@ -20,7 +20,7 @@ use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunId, RunKey};
 use crate::past::folded_at;
-use crate::record::child::Child;
+use crate::record::child::ActivationChild;
 use crate::record::parent_link::{PARENT, parent_link};
 use crate::runtime::shared::RuntimeInner;
 use crate::store::{At, RunHead};
@@ -34,15 +34,15 @@ const STREAK: u32 = 64;
 /// where a later watch continues. Memory is bounded even with a slow caller: one read of the log, and at most 1,024 live events.
 pub struct Watch {
     shared: Arc<RuntimeInner>,
-    want: WatchFilter,
+    filter: WatchFilter,
     /// The watched run, and then its active children.
     members: Vec<WatchedRun>,
     ready: VecDeque<WatchEvent>,
     /// The number of consecutive live events.
-    streak: u32,
+    live_streak: u32,
     /// Whether this process drove the run while the store did not have it.
-    was_here: bool,
-    over: bool,
+    was_driven_here: bool,
+    is_over: bool,
 }
 
 impl Watch {
@@ -58,35 +58,35 @@ impl Watch {
         // Subscribe before the first read, to miss no live event.
         let root = WatchedRun::new(&shared, run.clone(), Arc::from(""), LogCursor::default());
         if want.hears_chunks() {
-            root.hear_chunks();
+            root.request_chunks();
             relay::announced(&shared).await;
         }
         let mut watch = Self {
             shared,
-            want,
+            filter: want,
             members: vec![root],
             ready: VecDeque::new(),
-            streak: 0,
-            was_here: false,
-            over: false,
+            live_streak: 0,
+            was_driven_here: false,
+            is_over: false,
         };
         let head = watch.head(&run).await?;
-        if head.is_none() && !watch.want.before_start && watch.shared.driver(&run).is_none() {
+        if head.is_none() && !watch.filter.before_start && watch.shared.driver(&run).is_none() {
             return Err(missing(&run));
         }
         let head = head.map(|head| head.head());
         match (from, head) {
             (WatchStart::Start, _) | (WatchStart::Now, None) => {}
             (WatchStart::Now, Some(head)) => {
-                watch.members[0].place = LogCursor::from(head);
+                watch.members[0].cursor = LogCursor::from(head);
                 watch.adopt_all(At::Seq(head.seq)).await?;
             }
             (WatchStart::After(cursor), _) => {
-                watch.members[0].place = cursor.root;
+                watch.members[0].cursor = cursor.root;
                 if let (Some(seq), None, true) =
                     (cursor.root.last, cursor.root.id, cursor.children.is_empty())
                 {
-                    watch.adopt(0, At::Seq(seq)).await?;
+                    watch.follow_children_at(0, At::Seq(seq)).await?;
                 }
                 for (child, place) in cursor.children {
                     watch.find_again(&run, child, place).await?;
@@ -115,13 +115,13 @@ impl Watch {
             if let Some(event) = self.take() {
                 return Ok(Some(event));
             }
-            if self.over {
+            if self.is_over {
                 return Ok(None);
             }
-            self.streak = 0;
-            if !self.fill().await? && self.members.iter().all(WatchedRun::is_told) {
-                self.over |= self.has_ended();
-                if !self.over && self.ready.is_empty() {
+            self.live_streak = 0;
+            if !self.fill().await? && self.members.iter().all(WatchedRun::is_drained) {
+                self.is_over |= self.has_ended();
+                if !self.is_over && self.ready.is_empty() {
                     self.wait().await;
                 }
             }
@@ -130,8 +130,8 @@ impl Watch {
 
     /// Returns the position of the watch, after the last event that [`next`](Self::next) returned.
     pub fn cursor(&self) -> WatchCursor {
-        let root = self.members[0].place;
-        let children = self.members[1..].iter().map(|child| (child.run.run.clone(), child.place));
+        let root = self.members[0].cursor;
+        let children = self.members[1..].iter().map(|child| (child.run.run.clone(), child.cursor));
         WatchCursor { root, children: children.collect() }
     }
 
@@ -152,23 +152,23 @@ impl Watch {
         let mut index = 0;
         while index < self.members.len() {
             // Live events that arrived before a record precede it, however many they are.
-            while (self.streak < STREAK || !self.members[index].is_told())
-                && let Some(what) = self.members[index].hear()
+            while (self.live_streak < STREAK || !self.members[index].is_drained())
+                && let Some(what) = self.members[index].take_live()
             {
                 let member = &self.members[index];
-                if member.is_wanted && self.want.wants(&member.path, &what) {
-                    self.streak += 1;
+                if member.is_wanted && self.filter.passes(&member.path, &what) {
+                    self.live_streak += 1;
                     return Some(member.event(None, what));
                 }
             }
             let prefix = self.members[index].path.to_string();
             let open: Vec<_> = self.members.iter().map(|member| Arc::clone(&member.path)).collect();
-            let (want, member) = (&self.want, &mut self.members[index]);
+            let (want, member) = (&self.filter, &mut self.members[index]);
             let is_told = |way: &str| !open.iter().any(|path| **path == *below(&prefix, way));
             let is_wanted = member.is_wanted;
-            match member.next(is_told, |what| is_wanted && want.wants(&prefix, what)) {
-                Step::Tells { event, child } => {
-                    if let Some((way, run)) = child.filter(|_| self.want.children) {
+            match member.next(is_told, |what| is_wanted && want.passes(&prefix, what)) {
+                MemberStep::Tells { event, child } => {
+                    if let Some((way, run)) = child.filter(|_| self.filter.children) {
                         let parent = &self.members[index].run;
                         let (run, parent) = (RunKey::new(parent.tenant.clone(), run), parent.run.clone());
                         self.open(
@@ -177,27 +177,27 @@ impl Watch {
                         );
                     }
                     if event.is_some() {
-                        self.streak = 0;
+                        self.live_streak = 0;
                         return event;
                     }
                 }
-                Step::WaitsFor(way) => {
-                    self.see_off(&below(&prefix, &way));
+                MemberStep::WaitsFor(way) => {
+                    self.finish_child(&below(&prefix, &way));
                     index += 1;
                 }
-                Step::Nothing => index += 1,
+                MemberStep::Nothing => index += 1,
             }
         }
         None
     }
 
     /// Schedules the delivery of a child's last events, after its parent's log has shown its end.
-    fn see_off(&mut self, path: &str) {
+    fn finish_child(&mut self, path: &str) {
         if let Some(child) = self.members.iter_mut().find(|member| *member.path == *path) {
             // The child's end was durable before the parent's record, so one more read finds it.
             match child.is_ending {
                 false => (child.is_ending, child.is_due) = (true, true),
-                true if !child.is_due && child.is_told() => self.close(path),
+                true if !child.is_due && child.is_drained() => self.close(path),
                 true => {}
             }
         }
@@ -215,8 +215,8 @@ impl Watch {
         // An earlier child with that name has ended.
         self.close(&path);
         let mut member = WatchedRun::new(&self.shared, run, Arc::from(path), place);
-        if self.want.hears_chunks() {
-            member.hear_chunks();
+        if self.filter.hears_chunks() {
+            member.request_chunks();
         }
         member.parent = Some(parent);
         self.members.push(member);
@@ -229,17 +229,17 @@ impl Watch {
         while index < self.members.len() {
             let is_root = index == 0;
             let member = &mut self.members[index];
-            if !member.is_due || !member.is_told() {
-                has_more |= !member.is_told();
+            if !member.is_due || !member.is_drained() {
+                has_more |= !member.is_drained();
                 index += 1;
                 continue;
             }
-            if !member.is_known && !self.introduce(index).await? {
+            if !member.is_known && !self.check_member(index).await? {
                 index += 1;
                 continue;
             }
             let member = &mut self.members[index];
-            match member.read(&self.shared, &self.want).await? {
+            match member.read(&self.shared, &self.filter).await? {
                 TailRead::Records(_) => has_more = true,
                 TailRead::Head(status) => {
                     member.is_due = false;
@@ -252,11 +252,11 @@ impl Watch {
                     }
                 }
                 TailRead::Pruned(first, prev) => {
-                    if self.want.children {
-                        self.adopt(index, At::Seq(first)).await?;
+                    if self.filter.children {
+                        self.follow_children_at(index, At::Seq(first)).await?;
                     }
                     let member = &mut self.members[index];
-                    member.place = LogCursor::before(first, prev);
+                    member.cursor = LogCursor::before(first, prev);
                     let event = member.event(None, WatchEventKind::Pruned { first });
                     self.ready.push_back(event);
                     has_more = true;
@@ -273,13 +273,13 @@ impl Watch {
             index += 1;
         }
         // Ended children have no further events.
-        let is_over = |member: &WatchedRun| member.has_ended && !member.is_due && member.is_told();
+        let is_over = |member: &WatchedRun| member.has_ended && !member.is_due && member.is_drained();
         self.members.retain(|member| member.parent.is_none() || !is_over(member));
         Ok(has_more)
     }
 
     /// Checks whether a run exists, is of the expected generation, and has the wanted labels. Returns false if there is no log to read yet.
-    async fn introduce(&mut self, index: usize) -> Result<bool> {
+    async fn check_member(&mut self, index: usize) -> Result<bool> {
         let run = self.members[index].run.clone();
         let head = self.head(&run).await?;
         let member = &mut self.members[index];
@@ -287,8 +287,8 @@ impl Watch {
             if index == 0 {
                 // Without checkpoints, or before its first record.
                 let is_here = self.shared.driver(&run).is_some();
-                self.over = self.was_here && !is_here;
-                self.was_here |= is_here;
+                self.is_over = self.was_driven_here && !is_here;
+                self.was_driven_here |= is_here;
             }
             self.members[index].is_due = false;
             return Ok(false);
@@ -300,7 +300,7 @@ impl Watch {
             member.has_ended = true;
             return Ok(false);
         }
-        member.is_wanted = self.want.labels.iter().all(|(key, value)| labels.get(key) == Some(value));
+        member.is_wanted = self.filter.labels.iter().all(|(key, value)| labels.get(key) == Some(value));
         member.is_known = true;
         Ok(true)
     }
@@ -310,8 +310,8 @@ impl Watch {
     }
 
     /// Follows the children that a run had at a position, each from its start.
-    async fn adopt(&mut self, index: usize, at: At) -> Result<()> {
-        if !self.want.children {
+    async fn follow_children_at(&mut self, index: usize, at: At) -> Result<()> {
+        if !self.filter.children {
             return Ok(());
         }
         for kid in self.children_of(index, at).await? {
@@ -324,14 +324,14 @@ impl Watch {
     async fn adopt_all(&mut self, at: At) -> Result<()> {
         let mut index = 0;
         let mut at = at;
-        while self.want.children && index < self.members.len() {
+        while self.filter.children && index < self.members.len() {
             for kid in self.children_of(index, at).await? {
                 if let Some(head) = self.head(&kid.run).await? {
                     self.open(kid, LogCursor::from(head.head()));
                 }
             }
             index += 1;
-            at = self.members.get(index).and_then(|member| member.place.last).map_or(At::Latest, At::Seq);
+            at = self.members.get(index).and_then(|member| member.cursor.last).map_or(At::Latest, At::Seq);
         }
         Ok(())
     }
@@ -345,9 +345,9 @@ impl Watch {
             folded => folded?,
         };
         let machine = &folded.machine;
-        let open = machine.all_children().filter(|(_, child)| Child::is_open(child));
+        let open = machine.all_children().filter(|(_, child)| ActivationChild::is_open(child));
         let found = open.map(|(key, child)| {
-            let way = way(machine.name(key.0), key.1, &child.name);
+            let way = path_segment(machine.name(key.0), key.1, &child.name);
             let run = RunKey::new(member.run.tenant.clone(), child.note.run);
             FollowedChild { run, parent: member.run.run.clone(), path: below(&member.path, &way) }
         });
@@ -362,7 +362,7 @@ impl Watch {
             // A purged child has no further events.
             let Some(head) = self.head(&at).await? else { return Ok(()) };
             let Some(link) = parent_link(&at, &head.facts) else { return Ok(()) };
-            let Some(way) = link.way() else { return Ok(()) };
+            let Some(way) = link.path_segment() else { return Ok(()) };
             path = below(&way, &path);
             parent.get_or_insert_with(|| link.parent.run.clone());
             at = link.parent;
@@ -375,7 +375,7 @@ impl Watch {
 
     /// Returns whether the watched run has ended, and all events are delivered.
     fn has_ended(&self) -> bool {
-        self.members[0].has_ended && self.members.iter().all(|member| !member.is_due && member.is_told())
+        self.members[0].has_ended && self.members.iter().all(|member| !member.is_due && member.is_drained())
     }
 
     /// Waits until there may be new events.
@@ -390,7 +390,7 @@ impl Watch {
             let mut waits: Vec<_> = self
                 .members
                 .iter_mut()
-                .map(|member| (Box::pin(member.live.recv()), Box::pin(member.woken.changed())))
+                .map(|member| (Box::pin(member.live.recv()), Box::pin(member.wakeups.changed())))
                 .collect();
             poll_fn(|cx| {
                 for (index, (live, log)) in waits.iter_mut().enumerate() {
@@ -416,7 +416,7 @@ impl Watch {
                     Err(RecvError::Closed) => return,
                 };
                 let member = &self.members[index];
-                if member.is_wanted && self.want.wants(&member.path, &what) {
+                if member.is_wanted && self.filter.passes(&member.path, &what) {
                     let event = member.event(None, what);
                     self.ready.push_back(event);
                 }
@@ -446,7 +446,7 @@ impl fmt::Debug for Watch {
         f.debug_struct("Watch")
             .field("run", &self.members[0].run)
             .field("cursor", &self.cursor())
-            .field("over", &self.over)
+            .field("over", &self.is_over)
             .finish_non_exhaustive()
     }
 }

@@ -40,9 +40,9 @@ pub struct WatchEvent {
 pub enum WatchEventKind {
     /// An event of the log. Each is delivered once, in the order of the log, whichever process drives the run and however often the watcher
     /// reconnects.
-    Recorded(Recorded),
+    Recorded(RecordedEvent),
     /// A live event in this process, which no record contains. It may concern work that a crash undoes.
-    Live(Live),
+    Live(LiveEvent),
     /// This many live events were dropped because the watcher was too slow. No recorded event is missing.
     Lagged {
         /// The number of dropped events.
@@ -61,7 +61,7 @@ pub enum WatchEventKind {
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
-pub enum Recorded {
+pub enum RecordedEvent {
     /// The run was started.
     Started {
         /// The first node.
@@ -316,7 +316,7 @@ pub enum Recorded {
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
-pub enum Live {
+pub enum LiveEvent {
     /// An attempt of an activation began.
     AttemptStarted {
         /// The node.
@@ -397,8 +397,8 @@ macro_rules! kinds {
             /// Returns the kind of the event.
             pub fn kind(&self) -> WatchKind {
                 match self {
-                    $(Self::Recorded(Recorded::$r { .. }) => WatchKind::$r,)*
-                    $(Self::Live(Live::$l { .. }) => WatchKind::$l,)*
+                    $(Self::Recorded(RecordedEvent::$r { .. }) => WatchKind::$r,)*
+                    $(Self::Live(LiveEvent::$l { .. }) => WatchKind::$l,)*
                     $(Self::$o { .. } => WatchKind::$o,)*
                 }
             }
@@ -406,8 +406,8 @@ macro_rules! kinds {
             /// Returns the activation of the event, if it has one.
             pub fn activation(&self) -> Option<(&NodeName, Visit)> {
                 match self {
-                    $($(Self::Recorded(Recorded::$r { $rn, $rv, .. }) => Some(($rn, *$rv)),)?)*
-                    $($(Self::Live(Live::$l { $ln, $lv, .. }) => Some(($ln, *$lv)),)?)*
+                    $($(Self::Recorded(RecordedEvent::$r { $rn, $rv, .. }) => Some(($rn, *$rv)),)?)*
+                    $($(Self::Live(LiveEvent::$l { $ln, $lv, .. }) => Some(($ln, *$lv)),)?)*
                     _ => None,
                 }
             }
@@ -468,7 +468,7 @@ impl fmt::Display for WatchKind {
 /// The fields of an event that is neither recorded nor live.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Other {
+enum GapFields {
     Lagged { missed: u64 },
     Pruned { first: Seq },
 }
@@ -514,10 +514,10 @@ impl WatchEvent {
     /// Returns the chunks of the event: one for a stream that is not durable, several for a durable one, none for other kinds.
     pub fn chunks(&self) -> impl Iterator<Item = Chunk<'_>> {
         let (of, all): (_, &[Arc<RawValue>]) = match &self.what {
-            WatchEventKind::Live(Live::Chunk { node, visit, attempt, stream, number, data }) => {
+            WatchEventKind::Live(LiveEvent::Chunk { node, visit, attempt, stream, number, data }) => {
                 (Some((node, *visit, *attempt, stream, *number)), std::slice::from_ref(data))
             }
-            WatchEventKind::Recorded(Recorded::Chunks {
+            WatchEventKind::Recorded(RecordedEvent::Chunks {
                 node,
                 visit,
                 attempt,
@@ -565,10 +565,10 @@ impl Serialize for WatchEvent {
             WatchEventKind::Recorded(event) => map.serialize_entry("event", event)?,
             WatchEventKind::Live(event) => map.serialize_entry("event", event)?,
             WatchEventKind::Lagged { missed } => {
-                map.serialize_entry("event", &Other::Lagged { missed: *missed })?
+                map.serialize_entry("event", &GapFields::Lagged { missed: *missed })?
             }
             WatchEventKind::Pruned { first } => {
-                map.serialize_entry("event", &Other::Pruned { first: *first })?
+                map.serialize_entry("event", &GapFields::Pruned { first: *first })?
             }
         }
         map.end()

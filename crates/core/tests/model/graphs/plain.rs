@@ -64,8 +64,8 @@ pub(super) fn parallel(revision: &str) -> Graph<Context> {
 
 pub(super) fn talk(revision: &str) -> Graph<Context> {
     let policy = Conversation::<Context>::new()
-        .turns(3)
-        .idle(10 * MINUTE)
+        .max_messages(3)
+        .idle_timeout(10 * MINUTE)
         .exit_on("/quit")
         .until(|s| s.contains_key("solved"));
     begin("talk", revision)

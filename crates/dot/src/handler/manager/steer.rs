@@ -59,7 +59,7 @@ pub(super) async fn steer(
     }
     let said = Map::from_iter([(cycle.to_string(), said.into())]);
     let patch = Patch::from_ops(&[Op::Merge(STEERING.to_owned(), said)])?;
-    match child.runtime().edit(child.key(), patch).checked_by(child.graph()).by("manager").await {
+    match child.runtime().edit(child.key(), patch).check_with(child.graph()).by("manager").await {
         // The child has ended meanwhile.
         Err(error) if error.kind() == ErrorKind::WrongStatus => Ok(usage),
         result => Ok(result.map(|_| usage)?),

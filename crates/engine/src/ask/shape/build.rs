@@ -1,12 +1,12 @@
 //! Constructors of shapes, for hand-written code and the derive.
 
-use super::{Field, Form, Shape};
+use super::{Shape, ShapeField, ShapeForm};
 
 impl Shape {
     /// Returns the shape of any JSON.
     #[must_use]
     pub fn any() -> Self {
-        Self(Form::Any)
+        Self(ShapeForm::Any)
     }
 
     /// Returns the shape of one of these texts.
@@ -21,22 +21,22 @@ impl Shape {
     /// ```
     #[must_use]
     pub fn choices(texts: impl IntoIterator<Item: Into<String>>) -> Self {
-        Self(Form::OneOf(texts.into_iter().map(Into::into).collect()))
+        Self(ShapeForm::OneOf(texts.into_iter().map(Into::into).collect()))
     }
 
     /// Returns the shape that also accepts null.
     #[must_use]
     pub fn nullable(self) -> Self {
         match self.0 {
-            Form::Any => Self::any(),
-            form => Self(Form::Nullable(Box::new(form))),
+            ShapeForm::Any => Self::any(),
+            form => Self(ShapeForm::Nullable(Box::new(form))),
         }
     }
 
     /// Returns the shape of a list with items of this shape.
     #[must_use]
     pub fn list(item: Self) -> Self {
-        Self(Form::List(Box::new(item.0)))
+        Self(ShapeForm::List(Box::new(item.0)))
     }
 
     /// Returns the shape of a list with these elements. All elements after the first `least` are optional.
@@ -51,13 +51,13 @@ impl Shape {
     #[must_use]
     pub fn tuple(elements: impl IntoIterator<Item = Self>, least: usize) -> Self {
         let forms: Vec<_> = elements.into_iter().map(|shape| shape.0).collect();
-        Self(Form::Tuple { least: least.min(forms.len()), forms })
+        Self(ShapeForm::Tuple { least: least.min(forms.len()), forms })
     }
 
     /// Returns the shape of an object with values of this shape and any keys.
     #[must_use]
     pub fn map(value: Self) -> Self {
-        Self(Form::Map(Box::new(value.0)))
+        Self(ShapeForm::Map(Box::new(value.0)))
     }
 
     /// Returns the shape of an object with these fields and any others. An optional field's name ends in `?`. Append a `!` to a required field's name
@@ -71,15 +71,16 @@ impl Shape {
     /// ```
     #[must_use]
     pub fn object<N: Into<String>>(fields: impl IntoIterator<Item = (N, Self)>) -> Self {
-        let fields = fields.into_iter().map(|(key, shape)| Field::from_key(&key.into(), shape.0)).collect();
-        Self(Form::Object { fields, closed: false })
+        let fields =
+            fields.into_iter().map(|(key, shape)| ShapeField::from_key(&key.into(), shape.0)).collect();
+        Self(ShapeForm::Object { fields, closed: false })
     }
 
     /// Rejects all unnamed fields of an object. Other shapes are unchanged.
     #[must_use]
     pub fn closed(self) -> Self {
         match self.0 {
-            Form::Object { fields, .. } => Self(Form::Object { fields, closed: true }),
+            ShapeForm::Object { fields, .. } => Self(ShapeForm::Object { fields, closed: true }),
             form => Self(form),
         }
     }
@@ -98,10 +99,10 @@ impl Shape {
     #[must_use]
     pub fn variants<N: Into<String>>(variants: impl IntoIterator<Item = (N, Option<Self>)>) -> Self {
         let variants: Vec<_> = named(variants).collect();
-        if variants.iter().all(|(_, form)| *form == Form::Null) {
-            return Self(Form::Units(variants.into_iter().map(|(name, _)| name).collect()));
+        if variants.iter().all(|(_, form)| *form == ShapeForm::Null) {
+            return Self(ShapeForm::Units(variants.into_iter().map(|(name, _)| name).collect()));
         }
-        Self(Form::Variants(variants.into_iter().collect()))
+        Self(ShapeForm::Variants(variants.into_iter().collect()))
     }
 
     /// Returns the shape of an object with a field `tag` that names a variant, and the other fields of that variant. `None` ignores the other fields.
@@ -119,19 +120,19 @@ impl Shape {
         tag: impl Into<String>,
         variants: impl IntoIterator<Item = (N, Option<Self>)>,
     ) -> Self {
-        Self(Form::Tagged { tag: tag.into(), variants: named(variants).collect() })
+        Self(ShapeForm::Tagged { tag: tag.into(), variants: named(variants).collect() })
     }
 
     /// Returns the shape that accepts any value of one of these shapes.
     #[must_use]
     pub fn any_of(shapes: impl IntoIterator<Item = Self>) -> Self {
-        Self(Form::AnyOf(shapes.into_iter().map(|shape| shape.0).collect()))
+        Self(ShapeForm::AnyOf(shapes.into_iter().map(|shape| shape.0).collect()))
     }
 
     /// Returns the choices if the answer is one of several texts, otherwise an empty slice.
     pub fn options(&self) -> &[String] {
         match &self.0 {
-            Form::OneOf(texts) | Form::Units(texts) => texts,
+            ShapeForm::OneOf(texts) | ShapeForm::Units(texts) => texts,
             _ => &[],
         }
     }
@@ -139,6 +140,6 @@ impl Shape {
 
 fn named<N: Into<String>>(
     variants: impl IntoIterator<Item = (N, Option<Shape>)>,
-) -> impl Iterator<Item = (String, Form)> {
-    variants.into_iter().map(|(name, shape)| (name.into(), shape.map_or(Form::Null, |shape| shape.0)))
+) -> impl Iterator<Item = (String, ShapeForm)> {
+    variants.into_iter().map(|(name, shape)| (name.into(), shape.map_or(ShapeForm::Null, |shape| shape.0)))
 }

@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{Form, Int, Shape};
+use super::{IntegerType, Shape, ShapeForm};
 
 /// The maximum length of a message in characters: enough for a path and an expectation, whatever an answer's keys are.
 const MESSAGE: usize = 400;
@@ -42,19 +42,19 @@ impl Shape {
 }
 
 /// The first difference; the path is built from its end.
-struct Fault {
+struct ShapeMismatch {
     path: Vec<String>,
     what: String,
 }
 
-impl Fault {
+impl ShapeMismatch {
     fn at(mut self, key: &str) -> Self {
         self.path.push(cut(key, KEY).replace('~', "~0").replace('/', "~1"));
         self
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ShapeMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.path.is_empty() {
             f.write_str("at ")?;
@@ -65,8 +65,8 @@ impl fmt::Display for Fault {
     }
 }
 
-impl Form {
-    fn check(&self, raw: &RawValue) -> Result<(), Fault> {
+impl ShapeForm {
+    fn check(&self, raw: &RawValue) -> Result<(), ShapeMismatch> {
         let text = raw.get().trim();
         let first = text.bytes().next().unwrap_or_default();
         let is_number = first == b'-' || first.is_ascii_digit();
@@ -75,7 +75,7 @@ impl Form {
             Self::Bool => self.expect(matches!(first, b't' | b'f'), text),
             Self::Int(int) if is_number => match int.takes(text) {
                 Ok(()) => Ok(()),
-                Err(what) => Err(Fault { path: Vec::new(), what }),
+                Err(what) => Err(ShapeMismatch { path: Vec::new(), what }),
             },
             Self::Int(_) => self.expect(false, text),
             Self::Number => self.expect(is_number, text),
@@ -112,7 +112,7 @@ impl Form {
             },
             Self::Units(_) | Self::Variants(_) | Self::Map(_) | Self::Object { .. } | Self::Tagged { .. } => {
                 match read(text) {
-                    Some(Entries(entries)) => self.entries(&entries),
+                    Some(ObjectEntries(entries)) => self.entries(&entries),
                     None => self.expect(false, text),
                 }
             }
@@ -120,7 +120,7 @@ impl Form {
     }
 
     /// Checks an object. A tag of the object may already be consumed.
-    fn entries(&self, entries: &[Entry<'_>]) -> Result<(), Fault> {
+    fn entries(&self, entries: &[Entry<'_>]) -> Result<(), ShapeMismatch> {
         match self {
             // Fields next to the tag of a variant without content do not matter.
             Self::Null | Self::Any => Ok(()),
@@ -141,7 +141,7 @@ impl Form {
             }
             Self::Object { fields, closed } => {
                 for (index, (key, value)) in entries.iter().enumerate() {
-                    let told = |what: &str| Fault { path: Vec::new(), what: what.to_owned() }.at(key);
+                    let told = |what: &str| ShapeMismatch { path: Vec::new(), what: what.to_owned() }.at(key);
                     match fields.get(key) {
                         Some(_) if is_twice(entries, index) => {
                             return Err(told("appears twice, expected once"));
@@ -164,9 +164,11 @@ impl Form {
                 };
                 names().check(entries[at].1).map_err(|fault| fault.at(tag))?;
                 if is_twice(entries, at) {
-                    return Err(
-                        Fault { path: Vec::new(), what: "appears twice, expected once".to_owned() }.at(tag)
-                    );
+                    return Err(ShapeMismatch {
+                        path: Vec::new(),
+                        what: "appears twice, expected once".to_owned(),
+                    }
+                    .at(tag));
                 }
                 let form = read::<String>(entries[at].1.get()).and_then(|name| variants.get(&name));
                 let others: Vec<_> = entries.iter().filter(|(key, _)| key != tag).cloned().collect();
@@ -189,9 +191,9 @@ impl Form {
         &self,
         forms: &[Self],
         text: &str,
-        check: impl Fn(&Self) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        let mut nearest: Option<Fault> = None;
+        check: impl Fn(&Self) -> Result<(), ShapeMismatch>,
+    ) -> Result<(), ShapeMismatch> {
+        let mut nearest: Option<ShapeMismatch> = None;
         for form in forms {
             let Err(fault) = check(form) else { return Ok(()) };
             // The variant that matched longest is the intended one.
@@ -206,7 +208,7 @@ impl Form {
     }
 
     /// Checks each item, and returns how many there are.
-    fn items<'a>(&self, text: &str, form: impl Fn(usize) -> &'a Self) -> Result<usize, Fault> {
+    fn items<'a>(&self, text: &str, form: impl Fn(usize) -> &'a Self) -> Result<usize, ShapeMismatch> {
         let Some(items) = read::<Vec<&RawValue>>(text) else {
             return self.expect(false, text).map(|()| 0);
         };
@@ -215,7 +217,7 @@ impl Form {
         Ok(items.len())
     }
 
-    fn expect(&self, holds: bool, text: &str) -> Result<(), Fault> {
+    fn expect(&self, holds: bool, text: &str) -> Result<(), ShapeMismatch> {
         if holds {
             return Ok(());
         }
@@ -229,12 +231,12 @@ impl Form {
         }))
     }
 
-    fn fault(&self, found: &str) -> Fault {
-        Fault { path: Vec::new(), what: format!("expected {}, found {found}", self.expected()) }
+    fn fault(&self, found: &str) -> ShapeMismatch {
+        ShapeMismatch { path: Vec::new(), what: format!("expected {}, found {found}", self.expected()) }
     }
 
-    fn missing(&self) -> Fault {
-        Fault { path: Vec::new(), what: format!("missing, expected {}", self.expected()) }
+    fn missing(&self) -> ShapeMismatch {
+        ShapeMismatch { path: Vec::new(), what: format!("missing, expected {}", self.expected()) }
     }
 }
 
@@ -242,7 +244,7 @@ fn is_twice(entries: &[Entry<'_>], at: usize) -> bool {
     entries[..at].iter().chain(&entries[at + 1..]).any(|(key, _)| *key == entries[at].0)
 }
 
-impl Int {
+impl IntegerType {
     fn takes(self, text: &str) -> Result<(), String> {
         let (least, greatest) = self.range();
         let found = if text.contains(['.', 'e', 'E']) {
@@ -266,12 +268,12 @@ impl Int {
 type Entry<'a> = (String, &'a RawValue);
 
 /// The entries of an object with undecoded values. Duplicate keys stay duplicated.
-struct Entries<'a>(Vec<Entry<'a>>);
+struct ObjectEntries<'a>(Vec<Entry<'a>>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for ObjectEntries<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
+        struct EntriesVisitor;
+        impl<'de> Visitor<'de> for EntriesVisitor {
             type Value = Vec<Entry<'de>>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -286,7 +288,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
                 Ok(entries)
             }
         }
-        deserializer.deserialize_map(Reader).map(Self)
+        deserializer.deserialize_map(EntriesVisitor).map(Self)
     }
 }
 

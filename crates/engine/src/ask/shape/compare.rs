@@ -1,6 +1,6 @@
 //! Comparison of the shape in the code with the shape in a log.
 
-use super::{Form, Shape};
+use super::{Shape, ShapeForm};
 
 impl Shape {
     /// Returns whether a question with the `stored` shape continues as one with this shape.
@@ -12,7 +12,7 @@ impl Shape {
     }
 }
 
-impl Form {
+impl ShapeForm {
     fn continues(&self, stored: &Self) -> bool {
         match (self, stored) {
             (Self::Any, _) | (_, Self::Any) => true,
@@ -47,6 +47,6 @@ impl Form {
     }
 }
 
-fn all(now: &[Form], then: &[Form]) -> bool {
+fn all(now: &[ShapeForm], then: &[ShapeForm]) -> bool {
     now.len() == then.len() && now.iter().zip(then).all(|(now, then)| now.continues(then))
 }

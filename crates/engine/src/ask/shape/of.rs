@@ -4,7 +4,7 @@ use std::any::TypeId;
 
 use serde::de::DeserializeOwned;
 
-use super::{Field, Form, Shape};
+use super::{Shape, ShapeField, ShapeForm};
 
 /// The nesting limits of recursive types: the first for most types, the lower ones for types that become too wide.
 const LEVELS: [usize; 4] = [8, 4, 2, 1];
@@ -108,11 +108,11 @@ impl Shapes {
     /// Returns a field for [`Shape::object`], which is optional if its type [is](AnswerShape::OPTIONAL).
     pub fn field<T: AnswerShape>(&mut self, name: &str) -> (String, Shape) {
         let shape = self.of::<T>();
-        (Field::key(name, !T::OPTIONAL), shape)
+        (ShapeField::key(name, !T::OPTIONAL), shape)
     }
 }
 
-impl Field {
+impl ShapeField {
     /// Returns the name with its marker for optional or required.
     pub(super) fn key(name: &str, required: bool) -> String {
         let mark = match required {
@@ -124,7 +124,7 @@ impl Field {
     }
 
     /// Decodes a name with its marker.
-    pub(super) fn from_key(key: &str, form: Form) -> (String, Self) {
+    pub(super) fn from_key(key: &str, form: ShapeForm) -> (String, Self) {
         let (name, required) = match (key.strip_suffix('?'), key.strip_suffix('!')) {
             (Some(name), _) => (name, false),
             (_, Some(name)) => (name, true),

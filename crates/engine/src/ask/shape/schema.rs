@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::{Field, Form, Int, Shape};
+use super::{IntegerType, Shape, ShapeField, ShapeForm};
 
 /// The dialect that a schema names.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
@@ -51,7 +51,7 @@ impl Shape {
 /// Tags of an object that are already consumed, with their texts.
 type Tags<'a> = BTreeMap<&'a str, &'a str>;
 
-impl Form {
+impl ShapeForm {
     fn schema(&self) -> Value {
         match self {
             Self::Any => json!({}),
@@ -103,7 +103,7 @@ impl Form {
                     return never();
                 }
                 let properties =
-                    fields.iter().map(|(name, Field { form, .. })| (name.clone(), form.schema()));
+                    fields.iter().map(|(name, ShapeField { form, .. })| (name.clone(), form.schema()));
                 let mut schema = object(tags, properties.collect(), &required);
                 if *closed {
                     schema["additionalProperties"] = false.into();
@@ -147,7 +147,7 @@ impl Form {
     }
 }
 
-impl Int {
+impl IntegerType {
     fn schema(self) -> Value {
         let (least, greatest) = self.range();
         let mut schema = json!({ "type": "integer" });

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::{Field, Form, Int, Shape};
+use super::{IntegerType, Shape, ShapeField, ShapeForm};
 
 /// Forms of one word.
-const WORDS: [(&str, Form); 7] = [
-    ("any", Form::Any),
-    ("bool", Form::Bool),
-    ("number", Form::Number),
-    ("text", Form::Text),
-    ("char", Form::Char),
-    ("bytes", Form::Bytes),
-    ("null", Form::Null),
+const WORDS: [(&str, ShapeForm); 7] = [
+    ("any", ShapeForm::Any),
+    ("bool", ShapeForm::Bool),
+    ("number", ShapeForm::Number),
+    ("text", ShapeForm::Text),
+    ("char", ShapeForm::Char),
+    ("bytes", ShapeForm::Bytes),
+    ("null", ShapeForm::Null),
 ];
 
 impl Serialize for Shape {
@@ -28,11 +28,11 @@ impl Serialize for Shape {
 impl<'de> Deserialize<'de> for Shape {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
-        Ok(Self(Form::from_value(&value)))
+        Ok(Self(ShapeForm::from_value(&value)))
     }
 }
 
-impl Form {
+impl ShapeForm {
     fn to_value(&self) -> Value {
         match self {
             Self::OneOf(texts) => json!({ "one_of": texts }),
@@ -54,7 +54,7 @@ impl Form {
             Self::Object { fields, closed } => {
                 let fields: Map<_, _> = fields
                     .iter()
-                    .map(|(name, field)| (Field::key(name, field.required), field.form.to_value()))
+                    .map(|(name, field)| (ShapeField::key(name, field.required), field.form.to_value()))
                     .collect();
                 if *closed {
                     json!({ "object": fields, "closed": true })
@@ -65,7 +65,7 @@ impl Form {
             Self::Tagged { tag, variants } => json!({ "tagged": { (tag): contents(variants) } }),
             Self::AnyOf(forms) => json!({ "any_of": forms.iter().map(Self::to_value).collect::<Vec<_>>() }),
             Self::Int(int) => {
-                json!(Int::ALL.iter().find(|(one, _)| one == int).map_or("any", |(_, word)| *word))
+                json!(IntegerType::ALL.iter().find(|(one, _)| one == int).map_or("any", |(_, word)| *word))
             }
             word => json!(WORDS.iter().find(|(_, one)| one == word).map_or("any", |(name, _)| *name)),
         }
@@ -81,7 +81,7 @@ impl Form {
     }
 
     fn from_word(word: &str) -> Option<Self> {
-        let int = Int::ALL.iter().find(|(_, name)| *name == word).map(|(int, _)| Self::Int(*int));
+        let int = IntegerType::ALL.iter().find(|(_, name)| *name == word).map(|(int, _)| Self::Int(*int));
         int.or_else(|| WORDS.iter().find(|(name, _)| *name == word).map(|(_, form)| form.clone()))
     }
 
@@ -122,7 +122,8 @@ impl Form {
             ("map", _) => Some(Self::Map(inner())),
             ("object", Value::Object(fields)) => {
                 let closed = closed.map_or(Some(false), Value::as_bool)?;
-                let fields = fields.iter().map(|(key, value)| Field::from_key(key, Self::from_value(value)));
+                let fields =
+                    fields.iter().map(|(key, value)| ShapeField::from_key(key, Self::from_value(value)));
                 Some(Self::Object { fields: fields.collect(), closed })
             }
             _ => None,
@@ -131,13 +132,14 @@ impl Form {
 }
 
 /// The forms of variants. A variant without content has null.
-fn contents(variants: &BTreeMap<String, Form>) -> Map<String, Value> {
-    let content = |form: &Form| if *form == Form::Null { Value::Null } else { form.to_value() };
+fn contents(variants: &BTreeMap<String, ShapeForm>) -> Map<String, Value> {
+    let content = |form: &ShapeForm| if *form == ShapeForm::Null { Value::Null } else { form.to_value() };
     variants.iter().map(|(name, form)| (name.clone(), content(form))).collect()
 }
 
-fn variants_of(variants: &Map<String, Value>) -> BTreeMap<String, Form> {
-    let content = |value: &Value| if value.is_null() { Form::Null } else { Form::from_value(value) };
+fn variants_of(variants: &Map<String, Value>) -> BTreeMap<String, ShapeForm> {
+    let content =
+        |value: &Value| if value.is_null() { ShapeForm::Null } else { ShapeForm::from_value(value) };
     variants.iter().map(|(name, value)| (name.clone(), content(value))).collect()
 }
 

@@ -5,7 +5,7 @@ mod schemas;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{AnswerShape, Field, Form, Int, Shape, Shapes};
+use super::{AnswerShape, IntegerType, Shape, ShapeField, ShapeForm, Shapes};
 
 /// Any JSON, and texts that are not JSON.
 fn texts() -> impl Strategy<Value = String> {
@@ -28,31 +28,31 @@ fn texts() -> impl Strategy<Value = String> {
 fn shapes() -> impl Strategy<Value = Shape> {
     let name = || prop_oneof!["[a-c?!]{0,3}", any::<String>()];
     let leaf = prop_oneof![
-        Just(Form::Any),
-        Just(Form::Bool),
-        (0..Int::ALL.len()).prop_map(|index| Form::Int(Int::ALL[index].0)),
-        Just(Form::Number),
-        Just(Form::Text),
-        Just(Form::Char),
-        Just(Form::Bytes),
-        Just(Form::Null),
-        prop::collection::vec(name(), 0..20).prop_map(Form::OneOf),
-        prop::collection::vec(name(), 0..4).prop_map(Form::Units),
+        Just(ShapeForm::Any),
+        Just(ShapeForm::Bool),
+        (0..IntegerType::ALL.len()).prop_map(|index| ShapeForm::Int(IntegerType::ALL[index].0)),
+        Just(ShapeForm::Number),
+        Just(ShapeForm::Text),
+        Just(ShapeForm::Char),
+        Just(ShapeForm::Bytes),
+        Just(ShapeForm::Null),
+        prop::collection::vec(name(), 0..20).prop_map(ShapeForm::OneOf),
+        prop::collection::vec(name(), 0..4).prop_map(ShapeForm::Units),
     ];
     let form = leaf.prop_recursive(4, 40, 15, move |inner| {
-        let field = (inner.clone(), any::<bool>()).prop_map(|(form, required)| Field { form, required });
+        let field = (inner.clone(), any::<bool>()).prop_map(|(form, required)| ShapeField { form, required });
         let tuple = (prop::collection::vec(inner.clone(), 0..4), 0_usize..4);
         prop_oneof![
-            inner.clone().prop_map(|form| Form::Nullable(Box::new(form))),
-            inner.clone().prop_map(|form| Form::List(Box::new(form))),
-            inner.clone().prop_map(|form| Form::Map(Box::new(form))),
-            tuple.prop_map(|(forms, least)| Form::Tuple { least: least.min(forms.len()), forms }),
-            prop::collection::vec(inner.clone(), 0..4).prop_map(Form::AnyOf),
-            prop::collection::btree_map(name(), inner.clone(), 0..15).prop_map(Form::Variants),
+            inner.clone().prop_map(|form| ShapeForm::Nullable(Box::new(form))),
+            inner.clone().prop_map(|form| ShapeForm::List(Box::new(form))),
+            inner.clone().prop_map(|form| ShapeForm::Map(Box::new(form))),
+            tuple.prop_map(|(forms, least)| ShapeForm::Tuple { least: least.min(forms.len()), forms }),
+            prop::collection::vec(inner.clone(), 0..4).prop_map(ShapeForm::AnyOf),
+            prop::collection::btree_map(name(), inner.clone(), 0..15).prop_map(ShapeForm::Variants),
             (name(), prop::collection::btree_map(name(), inner, 0..4))
-                .prop_map(|(tag, variants)| Form::Tagged { tag, variants }),
+                .prop_map(|(tag, variants)| ShapeForm::Tagged { tag, variants }),
             (prop::collection::btree_map(name(), field, 0..15), any::<bool>())
-                .prop_map(|(fields, closed)| Form::Object { fields, closed }),
+                .prop_map(|(fields, closed)| ShapeForm::Object { fields, closed }),
         ]
     });
     form.prop_map(Shape)

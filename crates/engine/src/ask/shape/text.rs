@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Field, Form, Int, Shape};
+use super::{IntegerType, Shape, ShapeField, ShapeForm};
 
 /// The number of listed entries; the others are counted.
 const LISTED: usize = 12;
@@ -16,7 +16,7 @@ impl fmt::Display for Shape {
     }
 }
 
-impl Form {
+impl ShapeForm {
     /// Returns the description with an article.
     pub(super) fn expected(&self) -> String {
         self.counted(DEPTH)
@@ -90,11 +90,11 @@ impl Form {
     }
 }
 
-impl Field {
+impl ShapeField {
     fn words(&self, name: &str, depth: usize) -> String {
         // Omit that an optional field may be null.
         let form = match &self.form {
-            Form::Nullable(form) if !self.required => form,
+            ShapeForm::Nullable(form) if !self.required => form,
             form => form,
         };
         let optional = if self.required { "" } else { ", optional" };
@@ -102,7 +102,7 @@ impl Field {
     }
 }
 
-impl Int {
+impl IntegerType {
     /// Returns the words, with a range if people may reach its limits.
     fn words(self) -> String {
         match self {

@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 use uuid::Uuid;
 
-use super::{AnswerShape, Form, Int, Shape, Shapes};
+use super::{AnswerShape, IntegerType, Shape, ShapeForm, Shapes};
 
 /// The longest array with a shape per element; a longer array is a list.
 const ELEMENTS: usize = 16;
@@ -35,23 +35,23 @@ macro_rules! leaves {
 }
 
 leaves! {
-    Form::Any => Value, Box<RawValue>, IgnoredAny;
-    Form::Bool => bool;
-    Form::Int(Int::I8) => i8, NonZeroI8;
-    Form::Int(Int::I16) => i16, NonZeroI16;
-    Form::Int(Int::I32) => i32, NonZeroI32;
-    Form::Int(Int::I64) => i64, NonZeroI64, isize, NonZeroIsize;
-    Form::Int(Int::I128) => i128, NonZeroI128;
-    Form::Int(Int::U8) => u8, NonZeroU8;
-    Form::Int(Int::U16) => u16, NonZeroU16;
-    Form::Int(Int::U32) => u32, NonZeroU32;
-    Form::Int(Int::U64) => u64, NonZeroU64, usize, NonZeroUsize;
-    Form::Int(Int::U128) => u128, NonZeroU128;
-    Form::Number => f32, f64, Number;
-    Form::Char => char;
-    Form::Text => String, Box<str>, Rc<str>, Arc<str>, Cow<'static, str>, PathBuf, Box<Path>, Uuid, IpAddr, Ipv4Addr, Ipv6Addr,
+    ShapeForm::Any => Value, Box<RawValue>, IgnoredAny;
+    ShapeForm::Bool => bool;
+    ShapeForm::Int(IntegerType::I8) => i8, NonZeroI8;
+    ShapeForm::Int(IntegerType::I16) => i16, NonZeroI16;
+    ShapeForm::Int(IntegerType::I32) => i32, NonZeroI32;
+    ShapeForm::Int(IntegerType::I64) => i64, NonZeroI64, isize, NonZeroIsize;
+    ShapeForm::Int(IntegerType::I128) => i128, NonZeroI128;
+    ShapeForm::Int(IntegerType::U8) => u8, NonZeroU8;
+    ShapeForm::Int(IntegerType::U16) => u16, NonZeroU16;
+    ShapeForm::Int(IntegerType::U32) => u32, NonZeroU32;
+    ShapeForm::Int(IntegerType::U64) => u64, NonZeroU64, usize, NonZeroUsize;
+    ShapeForm::Int(IntegerType::U128) => u128, NonZeroU128;
+    ShapeForm::Number => f32, f64, Number;
+    ShapeForm::Char => char;
+    ShapeForm::Text => String, Box<str>, Rc<str>, Arc<str>, Cow<'static, str>, PathBuf, Box<Path>, Uuid, IpAddr, Ipv4Addr, Ipv6Addr,
         SocketAddr, SocketAddrV4, SocketAddrV6;
-    Form::Null => ();
+    ShapeForm::Null => ();
 }
 
 /// Types that are written as their inner value.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Machine;
 use crate::ask::Answer;
 use crate::clock::Timestamp;
-use crate::engine::questions::{ClosedQuestion, Subject};
+use crate::engine::questions::{ClosedQuestion, QuestionSubject};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::memo::{AskedQuestion, Memo, Reply};
 use crate::record::{Failure, FailureKind};
@@ -31,8 +31,8 @@ impl Machine {
             self.standing.ask_to_cancel(format!("the question `{id}` was cancelled: {reason}"));
         }
         match (&posed.name, &posed.about) {
-            (_, Subject::After) => {
-                self.frontier.let_go_on(&posed.key);
+            (_, QuestionSubject::After) => {
+                self.frontier.release_successors(&posed.key);
                 if let Answer::Reject(comment) = answer {
                     let who = by.map_or_else(String::new, |by| format!(" by {by}"));
                     let message = format!("continuing after the node was rejected{who}: {comment}");
@@ -40,7 +40,7 @@ impl Machine {
                     self.standing.fail(Failure::new(FailureKind::Rejected, message).with_node(&node));
                 }
             }
-            (Some(name), Subject::Asked(asked)) => {
+            (Some(name), QuestionSubject::Asked(asked)) => {
                 let reply = Reply::Answered { answer: answer.clone(), by: by.cloned(), at };
                 let memo = Memo::Asked(Arc::new(AskedQuestion { ask: asked.ask.clone(), reply }));
                 if let Some(activation) = self.frontier.activation_mut(&posed.key) {

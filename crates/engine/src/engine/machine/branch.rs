@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use super::Machine;
-use super::memo::forget_open;
+use super::memo::reset_for_fork;
 use crate::engine::frontier::{Activation, ActivationKey, FrontierParts, Local};
 use crate::engine::replan::{REASON_BYTES, Replan};
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::clip;
-use crate::graph::plan::Plan;
+use crate::graph::plan::GraphPlan;
 use crate::graph::suggest::no_node;
 use crate::id::NodeName;
 use crate::record::RunStatus;
-use crate::record::body::Item;
+use crate::record::body::FanOutItem;
 use crate::record::memo::Memo;
 
 impl Machine {
@@ -23,16 +23,16 @@ impl Machine {
     /// Questions are asked again, and attempts count from zero. The fork did not start the source's attempts with unknown outcome, so it has no
     /// doubt about them. Answers are copied, including answers about unknown outcomes. Without a plan, the nodes keep their last recorded form; the
     /// claimer of the new run compares them with its graph.
-    pub fn branch_off(&mut self, life: Uuid, plan: Option<&Plan>) {
+    pub fn branch_off(&mut self, life: Uuid, plan: Option<&GraphPlan>) {
         self.life = life;
-        self.standing.begin_anew();
-        self.progress.forget_claims();
+        self.standing.reset_signals();
+        self.progress.reset_claims();
         self.answered.clear();
         self.pins.clear();
         // The source delivers the messages sent so far.
         self.letters = None;
         if let Some(plan) = plan {
-            self.nodes.note_graph(&plan.prints);
+            self.nodes.record_graph(&plan.prints);
             self.secrets.add(&plan.secrets);
         }
         let FrontierParts { in_flight, stopped_at, tokens } = self.frontier.take_apart(self.nodes.idle());
@@ -42,7 +42,7 @@ impl Machine {
         let stopped = stopped_at.into_iter().map(|(key, activation)| (key, None, activation));
         for (key, resolution, activation) in going.chain(stopped) {
             let mut memos = activation.memos;
-            forget_open(&mut memos);
+            reset_for_fork(&mut memos);
             let fresh = Activation {
                 failed: 0,
                 retry_at: None,
@@ -61,7 +61,7 @@ impl Machine {
     }
 
     /// Replaces the configuration of a fork.
-    pub fn configure(&mut self, config: Item) {
+    pub fn configure(&mut self, config: FanOutItem) {
         self.config = Some(config);
     }
 
@@ -91,7 +91,7 @@ impl Machine {
         for node in nodes {
             self.nodes.known(node)?;
         }
-        let from = self.leaves();
+        let from = self.moved_from();
         self.begin_at(nodes.iter().map(NodeName::as_str).collect());
         match self.status() {
             RunStatus::Failed => self.standing.retry(),
@@ -100,14 +100,14 @@ impl Machine {
         for node in nodes {
             let (to, reason) = (self.nodes.known(node)?, clip(reason.to_owned(), REASON_BYTES));
             if let Some((from, visit)) = from {
-                self.progress.replan(Replan { from, visit, to, reason });
+                self.progress.add_replan(Replan { from, visit, to, reason });
             }
         }
         Ok(())
     }
 
     /// Returns the position that a move leaves: the activation that stopped the run, or the first of the frontier, or the last ended one.
-    fn leaves(&self) -> Option<ActivationKey> {
+    fn moved_from(&self) -> Option<ActivationKey> {
         let first = self.stopped_at().first().map(|(key, _)| key).or_else(|| self.in_flight().keys().next());
         first.copied().or_else(|| self.history().last().map(|ended| (ended.node, ended.visit)))
     }
@@ -141,7 +141,7 @@ impl Machine {
     }
 
     /// Returns the names of frontier nodes that the plan does not have.
-    pub fn strangers(&self) -> Vec<NodeName> {
+    pub fn unknown_nodes(&self) -> Vec<NodeName> {
         let mut nodes: BTreeSet<_> = self.in_flight().keys().map(|key| key.0).collect();
         nodes.extend(self.tokens().keys());
         nodes

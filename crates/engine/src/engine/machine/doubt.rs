@@ -23,7 +23,7 @@ impl Machine {
         activation.failed = attempt.failed;
         activation.retry_at = attempt.retry_at;
         if activation.is_doubted(&attempt.failure) {
-            activation.doubt(Some(&attempt.failure));
+            activation.mark_unknown(Some(&attempt.failure));
         } else {
             activation.intent = false;
         }
@@ -39,9 +39,9 @@ impl Machine {
     }
 
     /// Marks the outcome of attempts in the former owner's process as unknown.
-    pub(super) fn doubt_intents(&mut self) {
+    pub(super) fn mark_intents_unknown(&mut self) {
         let begun = |a: &&mut Activation| a.intent && !a.in_doubt && a.resolution.is_none();
-        self.frontier.activations_mut().filter(begun).for_each(|activation| activation.doubt(None));
+        self.frontier.activations_mut().filter(begun).for_each(|activation| activation.mark_unknown(None));
     }
 
     /// Absorbs the answer about an activation with unknown outcome.
@@ -51,7 +51,7 @@ impl Machine {
         resolution: &Resolution,
         signal: &Signal,
     ) -> Result<()> {
-        let key = self.doubt(question).ok_or_else(|| {
+        let key = self.doubted_activation(question).ok_or_else(|| {
             let message = format!("the log answers the question `{question}`, which was not open");
             Error::new(ErrorKind::Corrupt, message)
         })?;
@@ -77,7 +77,7 @@ impl Activation {
         self.intent || self.in_doubt || self.why.is_some() || self.resolution.is_some()
     }
 
-    fn doubt(&mut self, why: Option<&Failure>) {
+    fn mark_unknown(&mut self, why: Option<&Failure>) {
         self.in_doubt = true;
         self.why = why.map(|why| Box::new(why.clone()));
     }

@@ -6,11 +6,11 @@ use serde_json::value::RawValue;
 
 use super::{Machine, not_in_flight};
 use crate::engine::frontier::{Activation, ActivationKey, Local, Overwrite, Token};
-use crate::engine::history::{EndedActivation, Outcome};
+use crate::engine::history::{ActivationOutcome, EndedActivation};
 use crate::engine::nodes::never_reached;
 use crate::error::Result;
 use crate::id::Visit;
-use crate::record::body::{End, FiredEdge, NodeDone, Start, TokenChanges};
+use crate::record::body::{ActivationStart, FiredEdge, NodeDone, RunEnd, TokenChanges};
 
 impl Machine {
     /// Absorbs the end of an activation.
@@ -44,7 +44,7 @@ impl Machine {
         }
         for name in &done.dropped {
             let to = self.nodes.known(name)?;
-            self.frontier.drop_last(node, to, self.nodes.way(node, to));
+            self.frontier.drop_last(node, to, self.nodes.edge_between(node, to));
         }
         self.note_replans(done);
         if !done.letters.is_empty() {
@@ -55,18 +55,18 @@ impl Machine {
             self.nodes.state_mut(skipped).skipped = true;
         }
         for channel in &done.wrote {
-            let overwrite = Overwrite { tick: self.tick(), node, visit: done.visit };
+            let overwrite = Overwrite { tick: self.ended_count(), node, visit: done.visit };
             self.frontier.overwrite(channel.clone(), overwrite);
         }
         self.begin(&done.settled, node, &done.fired)?;
-        self.frontier.forget_seen_overwrites();
+        self.frontier.drop_seen_overwrites();
         if done.hold {
-            self.frontier.hold(key);
+            self.frontier.hold_successors(key);
         }
         match &done.end {
             None => {}
-            Some(End::Completed) => self.standing.complete(),
-            Some(End::Failed(failure)) => {
+            Some(RunEnd::Completed) => self.standing.complete(),
+            Some(RunEnd::Failed(failure)) => {
                 // A failure on an `on_failure` edge is handled: only its token remains.
                 if done.failure.is_some() && done.fired.is_empty() {
                     let activation = Activation { retry_at: None, ..activation };
@@ -81,7 +81,7 @@ impl Machine {
     /// Counts an ended activation.
     pub(super) fn count_end(&mut self, (node, visit): ActivationKey, done: &NodeDone) {
         let succeeded = done.failure.is_none();
-        let outcome = if succeeded { Outcome::Succeeded } else { Outcome::Failed };
+        let outcome = if succeeded { ActivationOutcome::Succeeded } else { ActivationOutcome::Failed };
         self.progress.end(EndedActivation { node, visit, outcome });
         let state = self.nodes.state_mut(node);
         state.succeeded = Some(succeeded);
@@ -104,7 +104,7 @@ impl Machine {
         }
         for replan in self.replans_of(done) {
             self.nodes.state_mut(replan.to).replans += 1;
-            self.progress.replan(replan);
+            self.progress.add_replan(replan);
         }
     }
 
@@ -125,7 +125,7 @@ impl Machine {
 
     /// Adds a token at a node.
     pub(super) fn put(&mut self, to: Local, token: Token) {
-        let way = self.nodes.way(token.from, to);
+        let way = self.nodes.edge_between(token.from, to);
         self.frontier.put(to, token, way);
     }
 
@@ -135,7 +135,7 @@ impl Machine {
             Some(starts) => {
                 for start in starts {
                     let node = self.nodes.known(start.node())?;
-                    self.join(node, matches!(start, Start::Each { .. }));
+                    self.join(node, matches!(start, ActivationStart::Each { .. }));
                 }
             }
             None => {
@@ -178,7 +178,7 @@ impl Machine {
     /// Creates an activation.
     pub(super) fn activate(&mut self, node: Local, item: Option<Arc<RawValue>>, inputs: Vec<Token>) {
         let key = self.count_start(node);
-        let mut activation = Activation::new(self.tick(), item, inputs);
+        let mut activation = Activation::new(self.ended_count(), item, inputs);
         if self.frontier.take_begun(&key) {
             (activation.intent, activation.in_doubt) = (true, true);
         }

@@ -9,8 +9,8 @@ use super::Machine;
 use crate::ask::{Answer, OnDeadline};
 use crate::engine::questions::ClosedQuestion;
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::memo::{AskedQuestion, Memo, Memos, Reply, ended};
-use crate::record::pause::{ActivationNote, Expired, QuestionRecord, Receiver, StepRecord};
+use crate::record::memo::{AskedQuestion, Memo, Memos, Reply, end_note};
+use crate::record::pause::{ActivationNote, ExpiredRecord, QuestionRecord, Receiver, StepRecord};
 
 impl Machine {
     /// Absorbs a note of an activation.
@@ -21,7 +21,7 @@ impl Machine {
             ActivationNote::Idle => Memo::Idle,
             ActivationNote::Took(number) => Memo::Message(self.inbox.take(*number)?),
             ActivationNote::Refused { .. } => {
-                self.memos(&step.node, step.visit)?.forget(&step.name);
+                self.memos(&step.node, step.visit)?.remove_memo(&step.name);
                 return Ok(());
             }
         };
@@ -29,7 +29,7 @@ impl Machine {
         let is_start = memos.is_start(&step.name, &memo);
         if step.first {
             let place = memos.next_ended();
-            memos.insert(place, Memo::Result(ended(&step.name)?));
+            memos.insert(place, Memo::Result(end_note(&step.name)?));
         }
         memos.insert(step.name.clone(), memo);
         self.children_started += u64::from(is_start);
@@ -40,14 +40,14 @@ impl Machine {
     pub(super) fn absorb_asked(&mut self, asking: &QuestionRecord) -> Result<()> {
         let asked = AskedQuestion { ask: asking.ask.clone(), reply: Reply::Open };
         let memos = self.memos(&asking.node, asking.visit)?;
-        memos.forget(&asking.name);
+        memos.remove_memo(&asking.name);
         memos.insert(asking.name.clone(), Memo::Asked(Arc::new(asked)));
         Ok(())
     }
 
     /// Absorbs the expiry of a question.
-    pub(super) fn absorb_expired(&mut self, expired: &Expired) -> Result<()> {
-        let Expired { node, visit, name, at } = expired;
+    pub(super) fn absorb_expired(&mut self, expired: &ExpiredRecord) -> Result<()> {
+        let ExpiredRecord { node, visit, name, at } = expired;
         let missing = || {
             Error::new(
                 ErrorKind::Corrupt,
@@ -77,7 +77,7 @@ impl Machine {
     pub(super) fn note_receivers(&mut self, receivers: &[Receiver]) -> Result<()> {
         let local = |(node, visit, name): &Receiver| Ok(((self.nodes.known(node)?, *visit), name.clone()));
         let receivers = receivers.iter().map(local).collect::<Result<_>>()?;
-        self.standing.note_receivers(receivers);
+        self.standing.set_receivers(receivers);
         Ok(())
     }
 
@@ -92,15 +92,15 @@ impl Machine {
 /// # Errors
 ///
 /// Returns the errors of [`Memos::retry_children`].
-pub(super) fn try_anew(memos: &mut Memos) -> Result<()> {
-    memos.forget_if(|_, memo| matches!(memo, Memo::Asked(asked) if !asked.reply.is_good()));
+pub(super) fn reset_for_retry(memos: &mut Memos) -> Result<()> {
+    memos.remove_memos(|_, memo| matches!(memo, Memo::Asked(asked) if !asked.reply.is_good()));
     memos.retry_children()
 }
 
 /// Drops the questions without a value as their answer, and the incomplete children: a fork asks again, and starts its own children.
-pub(super) fn forget_open(memos: &mut Memos) {
-    memos.forget_children();
-    memos.forget_if(
+pub(super) fn reset_for_fork(memos: &mut Memos) {
+    memos.drop_unfinished_children();
+    memos.remove_memos(
         |_, memo| matches!(memo, Memo::Asked(asked) if asked.reply.is_open() || !asked.reply.is_good()),
     );
 }

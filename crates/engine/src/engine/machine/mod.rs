@@ -17,10 +17,10 @@ use uuid::Uuid;
 
 use super::frontier::{Activation, ActivationKey, Frontier, Local, Token};
 use super::history::EndedActivation;
-use super::inbox::Inbox;
+use super::inbox::RunInbox;
 use super::letters::OutboxState;
-use super::nodes::{NodeState, Nodes};
-use super::progress::Progress;
+use super::nodes::{NodeState, NodeTable};
+use super::progress::RunProgress;
 use super::questions::ClosedQuestion;
 use super::replan::Replan;
 use super::standing::{PauseReasons, RunState};
@@ -30,13 +30,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::failure::Failure;
 use crate::graph::liveness::Liveness;
 use crate::graph::node_set::NodeIx;
-use crate::graph::plan::Plan;
+use crate::graph::plan::GraphPlan;
 use crate::id::{Fingerprint, NodeName, RunId, RunKey, Seq, Visit};
 use crate::record::RunStatus;
-use crate::record::body::{ClaimRecord, Event, FirstMessage, Intent, Item, NodeDone, Started, StatusChange};
-use crate::record::child::Child;
+use crate::record::body::{
+    ClaimRecord, FanOutItem, FirstMessage, Intent, NodeDone, RecordEvent, StartRecord, StatusChange,
+};
+use crate::record::child::ActivationChild;
 use crate::record::parent_link::{ChildRef, start_of};
-use crate::record::pause::{ChildPolls, IdleRecord, Message};
+use crate::record::pause::{ChildPolls, IdleRecord, MessageRecord};
 use crate::record::prints::Prints;
 use crate::state::Secrets;
 
@@ -48,11 +50,11 @@ use crate::state::Secrets;
 pub struct Machine {
     /// Distinguishes this life of the run from another with the same id.
     life: Uuid,
-    nodes: Nodes,
+    nodes: NodeTable,
     frontier: Frontier,
     standing: RunState,
-    progress: Progress,
-    inbox: Inbox,
+    progress: RunProgress,
+    inbox: RunInbox,
     /// The outbox messages. Absent before the first one.
     letters: Option<Box<OutboxState>>,
     /// Records that a prune must keep, together with all later ones.
@@ -60,7 +62,7 @@ pub struct Machine {
     /// The last answered questions.
     answered: Vec<ClosedQuestion>,
     /// The configuration of the run.
-    config: Option<Item>,
+    config: Option<FanOutItem>,
     /// The channels that views hide, as any process declared them.
     secrets: Secrets,
     /// Number of runs that its nodes have started, or were about to.
@@ -71,15 +73,15 @@ pub struct Machine {
 
 impl Machine {
     /// Creates the machine of a run without any record. Without a plan it can fold a log, but not decide.
-    pub fn new(plan: Option<Arc<Plan>>) -> Self {
-        let nodes = Nodes::new(plan);
+    pub fn new(plan: Option<Arc<GraphPlan>>) -> Self {
+        let nodes = NodeTable::new(plan);
         Self {
             life: Uuid::nil(),
             frontier: Frontier::new(nodes.idle()),
             nodes,
             standing: RunState::new(),
-            progress: Progress::default(),
-            inbox: Inbox::default(),
+            progress: RunProgress::default(),
+            inbox: RunInbox::default(),
             letters: None,
             pins: BTreeSet::new(),
             answered: Vec::new(),
@@ -96,42 +98,42 @@ impl Machine {
     /// # Errors
     ///
     /// [`ErrorKind::Corrupt`] if the event does not follow from the earlier ones. The machine is then unusable.
-    pub fn absorb(&mut self, event: &Event) -> Result<&[ActivationKey]> {
+    pub fn absorb(&mut self, event: &RecordEvent) -> Result<&[ActivationKey]> {
         self.fresh.clear();
-        self.progress.note(event);
+        self.progress.count_event(event);
         match event {
-            Event::Start(started) => self.absorb_start(started)?,
-            Event::Node(nodes) => nodes.done.iter().try_for_each(|done| self.end(done))?,
-            Event::Attempt(attempt) => self.absorb_attempt(attempt)?,
-            Event::Intent(intent) => self.absorb_intent(intent)?,
-            Event::Step(step) => self.absorb_step(step)?,
-            Event::Status(change) => self.absorb_status(change)?,
-            Event::Signal(signal) => self.absorb_signal(signal)?,
-            Event::Claim(ClaimRecord { settled, graph, secret, .. }) => {
+            RecordEvent::Start(started) => self.absorb_start(started)?,
+            RecordEvent::Node(nodes) => nodes.done.iter().try_for_each(|done| self.end(done))?,
+            RecordEvent::Attempt(attempt) => self.absorb_attempt(attempt)?,
+            RecordEvent::Intent(intent) => self.absorb_intent(intent)?,
+            RecordEvent::Step(step) => self.absorb_step(step)?,
+            RecordEvent::Status(change) => self.absorb_status(change)?,
+            RecordEvent::Signal(signal) => self.absorb_signal(signal)?,
+            RecordEvent::Claim(ClaimRecord { settled, graph, secret, .. }) => {
                 self.secrets.add(secret);
                 if let Some(graph) = graph {
-                    self.nodes.note_graph(graph);
+                    self.nodes.record_graph(graph);
                 }
-                self.doubt_intents();
+                self.mark_intents_unknown();
                 self.standing.wake_up();
                 self.begin(settled, 0, &[])?;
             }
-            Event::Release(released) => {
-                self.standing.rest(self.standing.status(), released.receiving, released.wake);
-                self.standing.note_looks(released.looks);
+            RecordEvent::Release(released) => {
+                self.standing.become_idle(self.standing.status(), released.receiving, released.wake);
+                self.standing.set_child_polls(released.looks);
                 if released.wake.is_none() {
-                    self.standing.let_stop();
+                    self.standing.allow_stop();
                 }
                 for Intent { node, visit } in &released.begun {
                     let key = (self.nodes.local(node), *visit);
                     match self.frontier.activation_mut(&key) {
                         Some(activation) => activation.intent = true,
-                        None => self.frontier.note_begun(key),
+                        None => self.frontier.mark_begun(key),
                     }
                 }
                 self.note_receivers(&released.receivers)?;
             }
-            Event::Edit(_) | Event::Base => {}
+            RecordEvent::Edit(_) | RecordEvent::Base => {}
         }
         Ok(&self.fresh)
     }
@@ -155,18 +157,18 @@ impl Machine {
         Ok(&self.fresh)
     }
 
-    fn absorb_start(&mut self, started: &Started) -> Result<()> {
+    fn absorb_start(&mut self, started: &StartRecord) -> Result<()> {
         if self.progress.started() > 0 {
             return Err(Error::new(ErrorKind::Corrupt, "the log starts the run a second time"));
         }
-        let Started { entry, graph, life, config, messages, secret, .. } = started;
+        let StartRecord { entry, graph, life, config, messages, secret, .. } = started;
         self.life = *life;
         self.config.clone_from(config);
         self.secrets.clone_from(secret);
         for FirstMessage { body, at } in messages {
-            self.inbox.push(|number| Message { number, body: Arc::clone(&body.0), by: None, at: *at });
+            self.inbox.push(|number| MessageRecord { number, body: Arc::clone(&body.0), by: None, at: *at });
         }
-        self.nodes.note_graph(graph);
+        self.nodes.record_graph(graph);
         let entry = self.nodes.local(entry);
         self.activate(entry, None, Vec::new());
         Ok(())
@@ -183,7 +185,7 @@ impl Machine {
             StatusChange::Asked(asking) => return self.absorb_asked(asking),
             StatusChange::Expired(expired) => return self.absorb_expired(expired),
             StatusChange::Rested(IdleRecord { status, receiving, wake, receivers }) => {
-                self.standing.rest(*status, *receiving, *wake);
+                self.standing.become_idle(*status, *receiving, *wake);
                 self.note_receivers(receivers)?;
             }
         }
@@ -192,7 +194,7 @@ impl Machine {
 
     fn clear_frontier(&mut self) {
         self.frontier.clear(self.nodes.idle());
-        self.standing.rest(self.standing.status(), false, None);
+        self.standing.become_idle(self.standing.status(), false, None);
     }
 
     fn in_flight_mut(&mut self, node: &NodeName, visit: Visit) -> Result<&mut Activation> {
@@ -203,12 +205,12 @@ impl Machine {
 
 /// Accessors.
 impl Machine {
-    pub fn life(&self) -> Uuid {
+    pub fn generation(&self) -> Uuid {
         self.life
     }
 
     /// Returns the configuration of the run, as JSON text.
-    pub fn config(&self) -> Option<&Item> {
+    pub fn config(&self) -> Option<&FanOutItem> {
         self.config.as_ref()
     }
 
@@ -282,8 +284,8 @@ impl Machine {
     }
 
     /// Returns when the idle run polls its children.
-    pub fn looks(&self) -> Option<ChildPolls> {
-        self.standing.looks()
+    pub fn child_polls(&self) -> Option<ChildPolls> {
+        self.standing.child_polls()
     }
 
     /// Returns the number of runs that the nodes have started, or were about to, including detached ones.
@@ -292,7 +294,7 @@ impl Machine {
     }
 
     /// Lists the children of the activations in flight, each with its last start.
-    pub fn children(&self) -> impl Iterator<Item = (ActivationKey, Child)> + '_ {
+    pub fn children(&self) -> impl Iterator<Item = (ActivationKey, ActivationChild)> + '_ {
         let of = |(&key, activation): (&ActivationKey, &Activation)| {
             activation.memos.children().into_iter().map(move |child| (key, child))
         };
@@ -300,7 +302,7 @@ impl Machine {
     }
 
     /// Lists the children of the activations in flight, and of activations that a retry starts again.
-    pub fn all_children(&self) -> impl Iterator<Item = (ActivationKey, Child)> + '_ {
+    pub fn all_children(&self) -> impl Iterator<Item = (ActivationKey, ActivationChild)> + '_ {
         let of = |(key, activation): &(ActivationKey, Activation)| {
             let key = *key;
             activation.memos.children().into_iter().map(move |child| (key, child))
@@ -309,7 +311,7 @@ impl Machine {
     }
 
     /// Returns the child with this run id, from any of its starts.
-    pub fn child_that_is(&self, run: &RunId) -> Option<(ActivationKey, Child)> {
+    pub fn child_that_is(&self, run: &RunId) -> Option<(ActivationKey, ActivationChild)> {
         let in_flight = self.in_flight().iter().map(|(&key, activation)| (key, activation));
         let stopped = self.stopped_at().iter().map(|(key, activation)| (*key, activation));
         in_flight
@@ -318,7 +320,7 @@ impl Machine {
     }
 
     /// Returns the identity of a child of an activation of `run`, the run of this machine.
-    pub fn child_ref(&self, run: &RunKey, (node, visit): ActivationKey, child: &Child) -> ChildRef {
+    pub fn child_ref(&self, run: &RunKey, (node, visit): ActivationKey, child: &ActivationChild) -> ChildRef {
         ChildRef {
             run: RunKey::new(run.tenant.clone(), child.note.run.clone()),
             parent: run.run.clone(),
@@ -327,13 +329,13 @@ impl Machine {
     }
 
     /// Returns the messages that no node has taken, in order.
-    pub fn inbox(&self) -> &VecDeque<Message> {
+    pub fn inbox(&self) -> &VecDeque<MessageRecord> {
         self.inbox.waiting()
     }
 
     /// Returns the number of messages sent.
     pub fn messages(&self) -> u64 {
-        self.inbox.sent()
+        self.inbox.sent_count()
     }
 
     /// Returns the outbox messages of the run.
@@ -352,13 +354,13 @@ impl Machine {
     }
 
     /// Returns the last answered questions.
-    pub(super) fn answered(&self) -> &[ClosedQuestion] {
+    pub(super) fn closed_questions(&self) -> &[ClosedQuestion] {
         &self.answered
     }
 
     /// Returns the number of ended activations.
-    pub fn tick(&self) -> u64 {
-        self.progress.tick()
+    pub fn ended_count(&self) -> u64 {
+        self.progress.ended_count()
     }
 
     /// Returns the number of created activations.
@@ -432,7 +434,7 @@ impl Machine {
         self.frontier.live()
     }
 
-    pub fn plan(&self) -> Option<&Arc<Plan>> {
+    pub fn plan(&self) -> Option<&Arc<GraphPlan>> {
         self.nodes.plan()
     }
 
@@ -482,7 +484,7 @@ impl Machine {
         frontier.extend(self.tokens().keys());
         frontier.sort_unstable();
         frontier.dedup();
-        let named = |node| self.nodes.misfit(node).map(|why| (self.name(node).clone(), why));
+        let named = |node| self.nodes.plan_difference(node).map(|why| (self.name(node).clone(), why));
         frontier.into_iter().filter_map(named).collect()
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::Machine;
-use crate::engine::machine::memo::try_anew;
+use crate::engine::machine::memo::reset_for_retry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::Seq;
 use crate::record::RunStatus;
 use crate::record::body::{Signal, SignalKind};
-use crate::record::pause::Message;
+use crate::record::pause::MessageRecord;
 
 impl Machine {
     pub(super) fn absorb_signal(&mut self, signal: &Signal) -> Result<()> {
@@ -21,7 +21,7 @@ impl Machine {
             }
             SignalKind::Message { body, key } => {
                 let (body, by) = (Arc::clone(body), signal.by.clone());
-                self.inbox.push(|number| Message { number, body, by, at: signal.at });
+                self.inbox.push(|number| MessageRecord { number, body, by, at: signal.at });
                 if let Some(key) = key {
                     self.inbox.remember(key.clone());
                 }
@@ -50,9 +50,11 @@ impl Machine {
             SignalKind::GoTo { nodes, reason } => return self.go_to(nodes, reason),
             SignalKind::Retry { settled } => {
                 self.standing.retry();
-                self.frontier.activations_mut().try_for_each(|activation| try_anew(&mut activation.memos))?;
+                self.frontier
+                    .activations_mut()
+                    .try_for_each(|activation| reset_for_retry(&mut activation.memos))?;
                 for (key, mut activation) in self.frontier.take_stopped() {
-                    try_anew(&mut activation.memos)?;
+                    reset_for_retry(&mut activation.memos)?;
                     self.frontier.start(key, activation.tried_again(), self.nodes.index(key.0));
                 }
                 return self.begin(settled, 0, &[]);

@@ -11,20 +11,20 @@ use super::Machine;
 use crate::clock::Timestamp;
 use crate::engine::frontier::{Activation, Local, Overwrite, Token};
 use crate::engine::history::EndedActivation;
-use crate::engine::inbox::Inbox;
+use crate::engine::inbox::RunInbox;
 use crate::engine::letters::OutboxState;
 use crate::engine::nodes::NodeState;
-use crate::engine::progress::Progress;
+use crate::engine::progress::RunProgress;
 use crate::engine::questions::ClosedQuestion;
 use crate::engine::replan::Replan;
 use crate::engine::standing::PauseReasons;
 use crate::error::{Error, ErrorKind, Result};
-use crate::graph::plan::{NodePlan, Plan};
+use crate::graph::plan::{GraphPlan, NodePlan};
 use crate::id::{Fingerprint, NodeName, Seq, Visit};
-use crate::record::body::{Item, present};
+use crate::record::body::{FanOutItem, present};
 use crate::record::codec::to_raw;
 use crate::record::memo::Memo;
-use crate::record::pause::{ChildPolls, Message, MessageKey};
+use crate::record::pause::{ChildPolls, MessageKey, MessageRecord};
 use crate::record::{Failure, Resolution, RunStatus};
 use crate::state::Secrets;
 
@@ -50,13 +50,13 @@ struct StoredMachine<N = StoredNode> {
     #[serde(default, skip_serializing_if = "is_default")]
     children: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    inbox: Vec<Message>,
+    inbox: Vec<MessageRecord>,
     #[serde(default, skip_serializing_if = "is_default")]
     messages: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     keys: Vec<MessageKey>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    config: Option<Item>,
+    config: Option<FanOutItem>,
     #[serde(rename = "secret", default, skip_serializing_if = "Secrets::is_empty")]
     secrets: Secrets,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -234,14 +234,14 @@ impl Machine {
                 .iter()
                 .map(|((node, visit), name)| (*node, *visit, name.clone()))
                 .collect(),
-            looks: self.looks(),
+            looks: self.child_polls(),
             wake: self.wake(),
-            holds: self.frontier.holds().iter().copied().collect(),
+            holds: self.frontier.held_activations().iter().copied().collect(),
             claims_without_progress: self.claims_without_progress(),
             pins: self.pins.clone(),
             answered: self.answered.clone(),
             begun: self.frontier.begun().iter().copied().collect(),
-            tick: self.tick(),
+            tick: self.ended_count(),
             started: self.started(),
             nodes: nodes.collect(),
             in_flight: self.in_flight().iter().map(activation).collect(),
@@ -270,7 +270,7 @@ impl Machine {
     /// # Errors
     ///
     /// [`ErrorKind::Corrupt`] if the parts do not match.
-    pub fn restore(text: &RawValue, plan: Option<Arc<Plan>>) -> Result<Self> {
+    pub fn restore(text: &RawValue, plan: Option<Arc<GraphPlan>>) -> Result<Self> {
         let broken = || {
             Error::new(ErrorKind::Corrupt, "the base does not describe a run; restore the run from a backup")
         };
@@ -294,15 +294,15 @@ impl Machine {
             machine.nodes.restore(at, state);
         }
         let prints = stored.nodes.iter().filter_map(|node| Some((node.name.clone(), node.print?)));
-        machine.nodes.note_graph(&Arc::new(prints.collect::<BTreeMap<_, _>>().into()));
+        machine.nodes.record_graph(&Arc::new(prints.collect::<BTreeMap<_, _>>().into()));
         machine.life = stored.life;
-        machine.standing.rest(stored.status, stored.receiving, stored.wake);
-        machine.standing.note_looks(stored.looks);
+        machine.standing.become_idle(stored.status, stored.receiving, stored.wake);
+        machine.standing.set_child_polls(stored.looks);
         // A base from before parent pauses only shows that the run is paused now.
         let any = stored.was_paused || stored.paused.is_some() || stored.paused_by_parent.is_some();
         let pauses = any.then_some(PauseReasons { own: stored.paused, of_parent: stored.paused_by_parent });
         machine.standing.restore(stored.failure, stored.cancel, pauses);
-        machine.inbox = Inbox::restore(stored.inbox, stored.messages, stored.keys);
+        machine.inbox = RunInbox::restore(stored.inbox, stored.messages, stored.keys);
         machine.config = stored.config;
         machine.secrets = stored.secrets;
         machine.letters = stored.letters;
@@ -310,12 +310,12 @@ impl Machine {
         machine.pins = stored.pins;
         machine.answered = stored.answered;
         for (node, visit) in stored.begun {
-            machine.frontier.note_begun((find(node)?, visit));
+            machine.frontier.mark_begun((find(node)?, visit));
         }
         let receiver = |(node, visit, name)| Ok(((find(node)?, visit), name));
-        machine.standing.note_receivers(stored.receivers.into_iter().map(receiver).collect::<Result<_>>()?);
+        machine.standing.set_receivers(stored.receivers.into_iter().map(receiver).collect::<Result<_>>()?);
         for (node, visit) in stored.holds {
-            machine.frontier.hold((find(node)?, visit));
+            machine.frontier.hold_successors((find(node)?, visit));
         }
         for a in stored.in_flight {
             let key = (find(a.node)?, a.visit);
@@ -337,7 +337,7 @@ impl Machine {
         let replan = |StoredReplan { from, visit, to, reason }| {
             Ok(Replan { from: find(from)?, visit, to: find(to)?, reason })
         };
-        machine.progress = Progress::restore(
+        machine.progress = RunProgress::restore(
             (stored.tick, stored.started),
             stored.claims_without_progress,
             stored.history.into_iter().map(ended).collect::<Result<_>>()?,

@@ -20,7 +20,7 @@ impl Machine {
         let mut inputs = self.frontier.take_inputs(&key);
         inputs.push(token(key.0, done, None));
         let next = self.count_start(to.get());
-        self.frontier.step((from, to), next, Activation::new(self.tick(), None, inputs));
+        self.frontier.step((from, to), next, Activation::new(self.ended_count(), None, inputs));
         self.fresh.push(next);
         true
     }

@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::compact::few::SmallVec;
 use crate::failure::{Failure, FailureKind};
 use crate::id::Visit;
-use crate::record::body::{End, Item, Start, TokenChanges};
+use crate::record::body::{ActivationStart, FanOutItem, RunEnd, TokenChanges};
 use crate::record::codec::to_raw;
 use crate::record::done::Fields as DoneFields;
 use crate::record::letter::OutboxRecord;
@@ -21,7 +21,7 @@ struct Fields<'a> {
     #[serde(skip_serializing_if = "Patch::is_empty")]
     patch: &'a Patch,
     #[serde(skip_serializing_if = "Option::is_none")]
-    base: Option<&'a Base>,
+    base: Option<&'a RecordBase>,
 }
 
 fn node() -> impl Strategy<Value = NodeName> {
@@ -44,7 +44,8 @@ fn failure() -> impl Strategy<Value = Failure> {
 
 fn edge_of() -> impl Strategy<Value = FiredEdge> {
     let items = prop::collection::vec(any::<Vec<u8>>(), 0..3);
-    let items = items.prop_map(|all| all.iter().map(|item| Item(to_raw(item).unwrap().into())).collect());
+    let items =
+        items.prop_map(|all| all.iter().map(|item| FanOutItem(to_raw(item).unwrap().into())).collect());
     (
         node(),
         prop::option::weighted(0.3, items),
@@ -55,8 +56,9 @@ fn edge_of() -> impl Strategy<Value = FiredEdge> {
 }
 
 fn settled() -> impl Strategy<Value = TokenChanges> {
-    let start = (node(), any::<bool>())
-        .prop_map(|(each, joins)| if joins { Start::Joined(each) } else { Start::Each { each } });
+    let start = (node(), any::<bool>()).prop_map(|(each, joins)| {
+        if joins { ActivationStart::Joined(each) } else { ActivationStart::Each { each } }
+    });
     let start = prop::option::of(prop::collection::vec(start, 0..3));
     (start, nodes_of(), nodes_of()).prop_map(|(start, spent, fresh)| TokenChanges { start, spent, fresh })
 }
@@ -77,7 +79,7 @@ prop_compose! {
             prop::collection::vec(any::<String>(), 0..3),
             [any::<bool>(), any::<bool>()],
             prop::collection::vec((any::<String>(), any::<String>(), any::<i32>()), 0..3),
-            prop::option::of(prop_oneof![Just(End::Completed), failure().prop_map(End::Failed)]),
+            prop::option::of(prop_oneof![Just(RunEnd::Completed), failure().prop_map(RunEnd::Failed)]),
         )),
     ) -> NodeDone {
         let mut done = NodeDone::new(node, Visit::new(visit));
@@ -131,7 +133,7 @@ fn patch() -> impl Strategy<Value = Patch> {
 proptest! {
     #[test]
     fn it_is_what_serde_writes(done in prop::collection::vec(done(), 0..3), patch in patch(), based in any::<bool>()) {
-        let base = based.then(|| Base { state: to_raw(&"s").unwrap(), machine: to_raw(&[1]).unwrap(), version: 2 });
+        let base = based.then(|| RecordBase { state: to_raw(&"s").unwrap(), machine: to_raw(&[1]).unwrap(), version: 2 });
         let fields = Fields { done: done.iter().map(DoneFields::from).collect(), patch: &patch, base: base.as_ref() };
         let event = NodesDone { done, patch: patch.clone() };
         let mut out = Vec::new();

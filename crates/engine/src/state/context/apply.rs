@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::join::{ReducerResult, join, mismatch};
-use super::update::Change;
+use super::update::KeyChange;
 use super::{Context, ContextUpdate};
 use crate::error::Result;
 use crate::state::channel::ChannelId;
@@ -53,15 +53,15 @@ impl Undo {
 fn apply_one(
     context: &mut Context,
     key: &str,
-    change: &Change,
+    change: &KeyChange,
     patch: &mut PatchWriter,
     undo: &mut Vec<Undo>,
 ) -> Result<()> {
     let channel = ChannelId::new(context.schema.channel_index(key), key.to_owned());
     let current = context.get_value(key);
     match change {
-        Change::Set(value) => set(context, &channel, value.clone(), Write::Overwritten, patch, undo),
-        Change::Reduce(input) => match join(key, context.schema.reducer(key), current, input)? {
+        KeyChange::Set(value) => set(context, &channel, value.clone(), Write::Overwritten, patch, undo),
+        KeyChange::Reduce(input) => match join(key, context.schema.reducer(key), current, input)? {
             (ReducerResult::Keep, _) => Ok(()),
             (ReducerResult::Append(items), _) => append(context, &channel, &items, patch, undo),
             (ReducerResult::Merge(entries), _) => merge(context, &channel, &entries, patch, undo),
@@ -70,10 +70,10 @@ fn apply_one(
                 set(context, &channel, value, write, patch, undo)
             }
         },
-        Change::Append(items) => append(context, &channel, items, patch, undo),
-        Change::Merge(entries) => merge(context, &channel, entries, patch, undo),
-        Change::RemoveKeys(names) => remove_keys(context, &channel, names, patch, undo),
-        Change::RemoveChannel => {
+        KeyChange::Append(items) => append(context, &channel, items, patch, undo),
+        KeyChange::Merge(entries) => merge(context, &channel, entries, patch, undo),
+        KeyChange::RemoveKeys(names) => remove_keys(context, &channel, names, patch, undo),
+        KeyChange::RemoveChannel => {
             if current.is_some() {
                 patch.remove_channel(&channel);
                 let old = context.values.remove(key);

@@ -27,14 +27,14 @@ use crate::state::update::{IntoUpdate, Update};
 /// ```
 #[derive(Default)]
 pub struct ContextUpdate {
-    pub(super) changes: Vec<(String, Change)>,
+    pub(super) changes: Vec<(String, KeyChange)>,
     /// The first value that could not be stored.
     pub(super) error: Option<Error>,
 }
 
 /// A change of one key.
 #[derive(Clone)]
-pub(super) enum Change {
+pub(super) enum KeyChange {
     /// Replace the value, whatever the key's reducer is.
     Set(Value),
     /// Join by the key's reducer.
@@ -49,7 +49,7 @@ impl ContextUpdate {
     /// Sets the value of a key, whatever its reducer is.
     #[must_use]
     pub fn set(self, key: impl Into<String>, value: impl Serialize) -> Self {
-        self.encode(key.into(), |key| strict::channel_to_value(key, &value).map(Change::Set))
+        self.encode(key.into(), |key| strict::channel_to_value(key, &value).map(KeyChange::Set))
     }
 
     /// Joins a value into a key by the key's reducer, as a typed update does.
@@ -57,7 +57,7 @@ impl ContextUpdate {
     /// `append` and `union` take an array or a single item, `merge` takes an object. Without a declared reducer, the value replaces the current one.
     #[must_use]
     pub fn reduce(self, key: impl Into<String>, value: impl Serialize) -> Self {
-        self.encode(key.into(), |key| strict::channel_to_value(key, &value).map(Change::Reduce))
+        self.encode(key.into(), |key| strict::channel_to_value(key, &value).map(KeyChange::Reduce))
     }
 
     /// Appends items to a key's array. An absent key becomes an array first.
@@ -65,7 +65,7 @@ impl ContextUpdate {
     pub fn append<T: Serialize>(self, key: impl Into<String>, items: impl IntoIterator<Item = T>) -> Self {
         self.encode(key.into(), |key| {
             let items = items.into_iter().map(|item| strict::channel_to_value(key, &item));
-            items.collect::<Result<_>>().map(Change::Append)
+            items.collect::<Result<_>>().map(KeyChange::Append)
         })
     }
 
@@ -80,7 +80,7 @@ impl ContextUpdate {
             let entries = entries.into_iter();
             let entries =
                 entries.map(|(name, value)| Ok((name.into(), strict::channel_to_value(key, &value)?)));
-            entries.collect::<Result<_>>().map(Change::Merge)
+            entries.collect::<Result<_>>().map(KeyChange::Merge)
         })
     }
 
@@ -92,13 +92,13 @@ impl ContextUpdate {
         names: impl IntoIterator<Item = K>,
     ) -> Self {
         let names: Vec<String> = names.into_iter().map(Into::into).collect();
-        if names.is_empty() { self } else { self.with(key.into(), Change::RemoveKeys(names)) }
+        if names.is_empty() { self } else { self.with(key.into(), KeyChange::RemoveKeys(names)) }
     }
 
     /// Removes a key.
     #[must_use]
     pub fn remove(self, key: impl Into<String>) -> Self {
-        self.with(key.into(), Change::RemoveChannel)
+        self.with(key.into(), KeyChange::RemoveChannel)
     }
 
     /// Returns whether the update has no operations.
@@ -114,12 +114,12 @@ impl ContextUpdate {
         }
     }
 
-    pub(super) fn with(mut self, key: String, change: Change) -> Self {
+    pub(super) fn with(mut self, key: String, change: KeyChange) -> Self {
         self.changes.push((key, change));
         self
     }
 
-    fn encode(mut self, key: String, encode: impl FnOnce(&str) -> Result<Change>) -> Self {
+    fn encode(mut self, key: String, encode: impl FnOnce(&str) -> Result<KeyChange>) -> Self {
         match encode(&key) {
             Ok(change) => self.with(key, change),
             Err(error) => {

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use super::{Difference, Reduce, Step};
 use crate::error::Result;
 use crate::state::channel::ChannelId;
-use crate::state::same::same;
+use crate::state::same::is_same_json;
 use crate::state::strict;
 use crate::state::writer::{PatchWriter, Write};
 
@@ -166,7 +166,7 @@ impl<T: Clone, R: Reduce<T>, E: Encode<T>> ByStored<T, R> for &Comparison<T, R, 
             |value: &T| strict::channel_to_value(channel.name(), &Encoded::<T, E>(value, PhantomData));
         let wanted = stored(&after)?;
         let mut slot = Slot::default();
-        if same(&stored(before)?, &wanted) {
+        if is_same_json(&stored(before)?, &wanted) {
             return Ok(slot);
         }
         match R::diff(channel, before, after.clone())? {
@@ -177,7 +177,7 @@ impl<T: Clone, R: Reduce<T>, E: Encode<T>> ByStored<T, R> for &Comparison<T, R, 
                 if R::EXACT {
                     let mut made = before.clone();
                     prepare::<T, R, E>(channel, before, &slot, &mut PatchWriter::idle())?.commit(&mut made);
-                    if !same(&stored(&made)?, &wanted) {
+                    if !is_same_json(&stored(&made)?, &wanted) {
                         slot.overwrite(after);
                     }
                 }

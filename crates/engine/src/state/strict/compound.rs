@@ -6,26 +6,26 @@ use serde::ser::{
     SerializeTupleStruct, SerializeTupleVariant,
 };
 
-use super::keys::Keys;
-use super::path::{Refusal, Segment, Tracker, key_segment};
+use super::keys::MapKeys;
+use super::path::{PathTracker, Segment, StrictRefusal, key_segment};
 use super::raw::checked_raw;
 use super::{Role, StrictValue};
 
 pub(super) struct Compound<'a, C> {
     pub(super) inner: C,
     pub(super) room: u8,
-    pub(super) tracker: &'a Tracker,
+    pub(super) tracker: &'a PathTracker,
     /// The index of the next element.
     pub(super) next: usize,
-    pub(super) shape: Shape,
-    pub(super) keys: Keys,
+    pub(super) shape: CompoundShape,
+    pub(super) keys: MapKeys,
     /// The first field of a struct.
     pub(super) first: Option<&'static str>,
     pub(super) role: Role,
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Shape {
+pub(super) enum CompoundShape {
     Plain,
     Variant(&'static str),
     Raw,
@@ -37,7 +37,7 @@ impl<C> Compound<'_, C> {
     fn within<E>(&self, result: Result<(), E>, segment: impl FnOnce() -> Segment) -> Result<(), E> {
         if let Err(error) = result {
             self.tracker.push(segment());
-            if let Shape::Variant(variant) = self.shape {
+            if let CompoundShape::Variant(variant) = self.shape {
                 self.tracker.push(Segment::Field(variant));
             }
             return Err(error);
@@ -53,7 +53,7 @@ impl<C> Compound<'_, C> {
             None => self.first = Some(name),
             Some(first) if first == name => {
                 self.tracker.push(Segment::Field(name));
-                return Err(self.tracker.refuse(Refusal::SameKey));
+                return Err(self.tracker.refuse(StrictRefusal::SameKey));
             }
             Some(_) => {}
         }
@@ -100,7 +100,7 @@ impl<C: SerializeMap> SerializeMap for Compound<'_, C> {
         let result = self.inner.serialize_key(key);
         self.within(result, || key_segment(key))?;
         if self.role != Role::Entries {
-            self.keys.note(key);
+            self.keys.add_key(key);
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl<C: SerializeMap> SerializeMap for Compound<'_, C> {
         let result = self.inner.serialize_entry(key, &guarded);
         self.within(result, || key_segment(key))?;
         if self.role != Role::Entries {
-            self.keys.note(key);
+            self.keys.add_key(key);
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl<C: SerializeMap> SerializeMap for Compound<'_, C> {
     fn end(self) -> Result<C::Ok, C::Error> {
         if let Some(key) = self.keys.repeated() {
             self.tracker.push(Segment::Key(key));
-            return Err(self.tracker.refuse(Refusal::SameKey));
+            return Err(self.tracker.refuse(StrictRefusal::SameKey));
         }
         self.inner.end()
     }
@@ -147,7 +147,7 @@ impl<C: SerializeStruct> SerializeStruct for Compound<'_, C> {
         name: &'static str,
         value: &T,
     ) -> Result<(), C::Error> {
-        if let Shape::Raw = self.shape {
+        if let CompoundShape::Raw = self.shape {
             let text = checked_raw(value, self.room, self.role);
             let text = text.map_err(|refusal| self.tracker.refuse(refusal))?;
             return self.inner.serialize_field(name, &text);

@@ -7,7 +7,7 @@ const END: u8 = 0xff;
 
 /// The keys of a map so far, in their stored form.
 #[derive(Default)]
-pub(super) struct Keys {
+pub(super) struct MapKeys {
     text: Vec<u8>,
     /// The start of the last key.
     last: usize,
@@ -15,9 +15,9 @@ pub(super) struct Keys {
     out_of_order: bool,
 }
 
-impl Keys {
+impl MapKeys {
     /// Adds a key that the encoder has accepted.
-    pub(super) fn note<K: ?Sized + Serialize>(&mut self, key: &K) {
+    pub(super) fn add_key<K: ?Sized + Serialize>(&mut self, key: &K) {
         let begin = self.text.len();
         // The encoder succeeded, so this cannot fail.
         if serde_json::to_writer(&mut self.text, &OneKey(key)).is_err() {

@@ -17,10 +17,10 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::text::Text;
+use super::text::JsonText;
 use crate::error::Result;
 use keys::OneKey;
-use path::{Subject, Tracker};
+use path::{EncodingSubject, PathTracker};
 use serializer::Strict;
 
 /// The maximum nesting depth of a value.
@@ -56,7 +56,7 @@ pub const MAX_DEPTH: u8 = 100;
 /// # Ok::<(), ferrata_core::Error>(())
 /// ```
 pub fn to_json_string<T: ?Sized + Serialize>(value: &T) -> Result<String> {
-    run(Subject::Value, value, |value| serde_json::to_string(value))
+    run(EncodingSubject::Value, value, |value| serde_json::to_string(value))
 }
 
 /// Encodes `value` as JSON text that other JSON can embed without parsing.
@@ -65,7 +65,7 @@ pub fn to_json_string<T: ?Sized + Serialize>(value: &T) -> Result<String> {
 ///
 /// The errors of [`to_json_string`].
 pub fn to_raw_value<T: ?Sized + Serialize>(value: &T) -> Result<Box<RawValue>> {
-    run(Subject::Value, value, |value| serde_json::value::to_raw_value(value))
+    run(EncodingSubject::Value, value, |value| serde_json::value::to_raw_value(value))
 }
 
 /// Converts `value` to a JSON value.
@@ -74,29 +74,31 @@ pub fn to_raw_value<T: ?Sized + Serialize>(value: &T) -> Result<Box<RawValue>> {
 ///
 /// The errors of [`to_json_string`].
 pub fn to_value<T: ?Sized + Serialize>(value: &T) -> Result<Value> {
-    run(Subject::Value, value, |value| serde_json::to_value(value))
+    run(EncodingSubject::Value, value, |value| serde_json::to_value(value))
 }
 
 /// Encodes a value of the channel `name`. Errors contain the name.
-pub(crate) fn channel_to_text<T: ?Sized + Serialize>(name: &str, value: &T) -> Result<Text> {
-    run(Subject::Channel(name), value, |value| Text::of(value))
+pub(crate) fn channel_to_text<T: ?Sized + Serialize>(name: &str, value: &T) -> Result<JsonText> {
+    run(EncodingSubject::Channel(name), value, |value| JsonText::of(value))
 }
 
 /// Encodes entries to be merged into the channel `name`. If two entries have the same key, the later one wins.
-pub(crate) fn channel_entries_to_text<T: ?Sized + Serialize>(name: &str, entries: &T) -> Result<Text> {
-    run_at(Subject::Channel(name), (MAX_DEPTH, Role::Entries), entries, |entries| Text::of(entries))
+pub(crate) fn channel_entries_to_text<T: ?Sized + Serialize>(name: &str, entries: &T) -> Result<JsonText> {
+    run_at(EncodingSubject::Channel(name), (MAX_DEPTH, Role::Entries), entries, |entries| {
+        JsonText::of(entries)
+    })
 }
 
 /// Converts a value of the channel `name`. Errors contain the name.
 pub(crate) fn channel_to_value<T: ?Sized + Serialize>(name: &str, value: &T) -> Result<Value> {
-    run(Subject::Channel(name), value, |value| serde_json::to_value(value))
+    run(EncodingSubject::Channel(name), value, |value| serde_json::to_value(value))
 }
 
 /// Encodes a whole state, with channels as its first level.
 #[doc(hidden)]
 pub fn state_to_raw_value<T: ?Sized + Serialize>(state: &T) -> Result<Box<RawValue>> {
     // The outer object does not count as a level: a value that fits a patch also fits a base.
-    run_at(Subject::State, (MAX_DEPTH + 1, Role::Value), state, |state| {
+    run_at(EncodingSubject::State, (MAX_DEPTH + 1, Role::Value), state, |state| {
         serde_json::value::to_raw_value(state)
     })
 }
@@ -109,7 +111,7 @@ pub(crate) fn key_text<K: Serialize>(channel: &str, key: &K) -> Result<String> {
 }
 
 fn run<T: ?Sized + Serialize, R>(
-    subject: Subject<'_>,
+    subject: EncodingSubject<'_>,
     value: &T,
     encode: impl FnOnce(&StrictValue<'_, T>) -> serde_json::Result<R>,
 ) -> Result<R> {
@@ -117,12 +119,12 @@ fn run<T: ?Sized + Serialize, R>(
 }
 
 fn run_at<T: ?Sized + Serialize, R>(
-    subject: Subject<'_>,
+    subject: EncodingSubject<'_>,
     (room, role): (u8, Role),
     value: &T,
     encode: impl FnOnce(&StrictValue<'_, T>) -> serde_json::Result<R>,
 ) -> Result<R> {
-    let tracker = Tracker::default();
+    let tracker = PathTracker::default();
     encode(&StrictValue { value, room, role, tracker: &tracker })
         .map_err(|source| tracker.into_error(subject, source))
 }
@@ -143,7 +145,7 @@ struct StrictValue<'a, T: ?Sized> {
     /// The remaining levels of nesting.
     room: u8,
     role: Role,
-    tracker: &'a Tracker,
+    tracker: &'a PathTracker,
 }
 
 impl<T: ?Sized + Serialize> Serialize for StrictValue<'_, T> {

@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 
 /// The subject of an encoding, for the first words of an error.
 #[derive(Clone, Copy)]
-pub(super) enum Subject<'a> {
+pub(super) enum EncodingSubject<'a> {
     Value,
     Channel(&'a str),
     State,
@@ -18,7 +18,7 @@ pub(super) enum Subject<'a> {
 
 /// The reason to reject a value.
 #[derive(Clone, Copy)]
-pub(super) enum Refusal {
+pub(super) enum StrictRefusal {
     NotANumber,
     Infinite,
     TooWide,
@@ -38,15 +38,15 @@ pub(super) enum Segment {
 
 /// Collects the reason and, while the error propagates outwards, the path. A successful encoding tracks nothing.
 #[derive(Default)]
-pub(super) struct Tracker {
-    refusal: RefCell<Option<Refusal>>,
+pub(super) struct PathTracker {
+    refusal: RefCell<Option<StrictRefusal>>,
     /// Innermost first.
     path: RefCell<Vec<Segment>>,
 }
 
-impl Tracker {
+impl PathTracker {
     #[cold]
-    pub(super) fn refuse<E: serde::ser::Error>(&self, refusal: Refusal) -> E {
+    pub(super) fn refuse<E: serde::ser::Error>(&self, refusal: StrictRefusal) -> E {
         *self.refusal.borrow_mut() = Some(refusal);
         E::custom("refused")
     }
@@ -57,18 +57,18 @@ impl Tracker {
         self.path.borrow_mut().push(segment);
     }
 
-    pub(super) fn into_error(self, subject: Subject<'_>, source: serde_json::Error) -> Error {
+    pub(super) fn into_error(self, subject: EncodingSubject<'_>, source: serde_json::Error) -> Error {
         let mut path = self.path.into_inner();
         let mut place = match subject {
-            Subject::Value => "value".to_owned(),
-            Subject::Channel(name) => format!("channel \"{name}\""),
-            Subject::State => match path.pop() {
+            EncodingSubject::Value => "value".to_owned(),
+            EncodingSubject::Channel(name) => format!("channel \"{name}\""),
+            EncodingSubject::State => match path.pop() {
                 Some(Segment::Field(name)) => format!("channel \"{name}\""),
                 Some(Segment::Key(name)) => format!("channel \"{name}\""),
                 _ => "state".to_owned(),
             },
         };
-        if !path.is_empty() && !matches!(subject, Subject::Value) {
+        if !path.is_empty() && !matches!(subject, EncodingSubject::Value) {
             place.push_str(", at ");
         }
         for segment in path.iter().rev() {
@@ -81,26 +81,26 @@ impl Tracker {
             };
         }
         let why = match self.refusal.into_inner() {
-            Some(Refusal::NotANumber) => "NaN cannot be stored in JSON; use an Option and store None",
-            Some(Refusal::Infinite) => {
+            Some(StrictRefusal::NotANumber) => "NaN cannot be stored in JSON; use an Option and store None",
+            Some(StrictRefusal::Infinite) => {
                 "an infinity cannot be stored in JSON; use an Option, or a large finite number"
             }
-            Some(Refusal::TooWide) => "an integer beyond 64 bits cannot be read back; store it as text",
-            Some(Refusal::TooDeep) => {
+            Some(StrictRefusal::TooWide) => "an integer beyond 64 bits cannot be read back; store it as text",
+            Some(StrictRefusal::TooDeep) => {
                 let message = format!(
                     "{place}: a value nested deeper than {MAX_DEPTH} levels cannot be read back; flatten it"
                 );
                 return Error::new(ErrorKind::Invalid, message);
             }
-            Some(Refusal::BadRaw) => "the raw JSON text cannot be read back; store it as a string",
-            Some(Refusal::NullInSome) => {
+            Some(StrictRefusal::BadRaw) => "the raw JSON text cannot be read back; store it as a string",
+            Some(StrictRefusal::NullInSome) => {
                 "a Some that is written as null would be read back as None; use an enum with a variant for each case, \
                  or a bool for Some(())"
             }
-            Some(Refusal::EmptyVariant) => {
+            Some(StrictRefusal::EmptyVariant) => {
                 "a variant with empty parentheses cannot be read back; declare it without them"
             }
-            Some(Refusal::SameKey) => {
+            Some(StrictRefusal::SameKey) => {
                 "two entries have this key in JSON, so at most one would be read back; make the keys differ, or rename the field or tag"
             }
             None => {

@@ -5,17 +5,21 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::path::Refusal;
+use super::path::StrictRefusal;
 use super::{MAX_DEPTH, Role};
 
 /// Returns the text of a raw value in the canonical spelling of records, if it can be decoded within `room` levels.
-pub(super) fn checked_raw<T: ?Sized + Serialize>(value: &T, room: u8, role: Role) -> Result<String, Refusal> {
+pub(super) fn checked_raw<T: ?Sized + Serialize>(
+    value: &T,
+    room: u8,
+    role: Role,
+) -> Result<String, StrictRefusal> {
     debug_assert!(room <= MAX_DEPTH + 1, "room only shrinks");
-    let Ok(Value::String(text)) = serde_json::to_value(value) else { return Err(Refusal::BadRaw) };
+    let Ok(Value::String(text)) = serde_json::to_value(value) else { return Err(StrictRefusal::BadRaw) };
     match serde_json::from_str(&text) {
-        Ok(Value::Null) if role == Role::Held => Err(Refusal::NullInSome),
-        Ok(value) if fits(&value, room) => normalize_json(&text).ok_or(Refusal::BadRaw),
-        _ => Err(Refusal::BadRaw),
+        Ok(Value::Null) if role == Role::Held => Err(StrictRefusal::NullInSome),
+        Ok(value) if fits(&value, room) => normalize_json(&text).ok_or(StrictRefusal::BadRaw),
+        _ => Err(StrictRefusal::BadRaw),
     }
 }
 

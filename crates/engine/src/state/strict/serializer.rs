@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-use super::compound::{Compound, Shape};
-use super::keys::Keys;
-use super::path::{Refusal, Segment, Tracker};
+use super::compound::{Compound, CompoundShape};
+use super::keys::MapKeys;
+use super::path::{PathTracker, Segment, StrictRefusal};
 use super::{Role, StrictValue};
 
 /// The name under which `serde_json` passes raw text through any serializer.
@@ -16,7 +16,7 @@ pub(super) struct Strict<'a, S> {
     pub(super) inner: S,
     pub(super) room: u8,
     pub(super) role: Role,
-    pub(super) tracker: &'a Tracker,
+    pub(super) tracker: &'a PathTracker,
 }
 
 impl<'a, S: Serializer> Strict<'a, S> {
@@ -25,11 +25,11 @@ impl<'a, S: Serializer> Strict<'a, S> {
     fn open<T>(
         self,
         levels: u8,
-        shape: Shape,
+        shape: CompoundShape,
         open: impl FnOnce(S) -> Result<T, S::Error>,
     ) -> Result<Compound<'a, T>, S::Error> {
         let Some(room) = self.room.checked_sub(levels) else {
-            return Err(self.tracker.refuse(Refusal::TooDeep));
+            return Err(self.tracker.refuse(StrictRefusal::TooDeep));
         };
         Ok(Compound {
             inner: open(self.inner)?,
@@ -37,7 +37,7 @@ impl<'a, S: Serializer> Strict<'a, S> {
             tracker: self.tracker,
             next: 0,
             shape,
-            keys: Keys::default(),
+            keys: MapKeys::default(),
             first: None,
             role: self.role,
         })
@@ -46,7 +46,7 @@ impl<'a, S: Serializer> Strict<'a, S> {
     /// Rejects a `null` inside `Some`, which would be decoded as `None`.
     #[inline]
     fn null(&self) -> Result<(), S::Error> {
-        if self.role == Role::Held { Err(self.tracker.refuse(Refusal::NullInSome)) } else { Ok(()) }
+        if self.role == Role::Held { Err(self.tracker.refuse(StrictRefusal::NullInSome)) } else { Ok(()) }
     }
 
     #[inline]
@@ -54,9 +54,9 @@ impl<'a, S: Serializer> Strict<'a, S> {
         if value.is_finite() {
             Ok(())
         } else if value.is_nan() {
-            Err(self.tracker.refuse(Refusal::NotANumber))
+            Err(self.tracker.refuse(StrictRefusal::NotANumber))
         } else {
-            Err(self.tracker.refuse(Refusal::Infinite))
+            Err(self.tracker.refuse(StrictRefusal::Infinite))
         }
     }
 }
@@ -94,7 +94,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         }
         match u64::try_from(value) {
             Ok(value) => self.inner.serialize_u64(value),
-            Err(_) => Err(self.tracker.refuse(Refusal::TooWide)),
+            Err(_) => Err(self.tracker.refuse(StrictRefusal::TooWide)),
         }
     }
 
@@ -102,7 +102,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
     fn serialize_u128(self, value: u128) -> Result<S::Ok, S::Error> {
         match u64::try_from(value) {
             Ok(value) => self.inner.serialize_u64(value),
-            Err(_) => Err(self.tracker.refuse(Refusal::TooWide)),
+            Err(_) => Err(self.tracker.refuse(StrictRefusal::TooWide)),
         }
     }
 
@@ -121,7 +121,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
     #[inline]
     fn serialize_bytes(self, value: &[u8]) -> Result<S::Ok, S::Error> {
         if self.room == 0 {
-            return Err(self.tracker.refuse(Refusal::TooDeep));
+            return Err(self.tracker.refuse(StrictRefusal::TooDeep));
         }
         self.inner.serialize_bytes(value)
     }
@@ -184,7 +184,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         value: &T,
     ) -> Result<S::Ok, S::Error> {
         let Some(room) = self.room.checked_sub(1) else {
-            return Err(self.tracker.refuse(Refusal::TooDeep));
+            return Err(self.tracker.refuse(StrictRefusal::TooDeep));
         };
         let value = StrictValue { value, room, role: Role::Value, tracker: self.tracker };
         let result = self.inner.serialize_newtype_variant(name, index, variant, &value);
@@ -193,12 +193,12 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
 
     #[inline]
     fn serialize_seq(self, len: Option<usize>) -> Result<Self::SerializeSeq, S::Error> {
-        self.open(1, Shape::Plain, |inner| inner.serialize_seq(len))
+        self.open(1, CompoundShape::Plain, |inner| inner.serialize_seq(len))
     }
 
     #[inline]
     fn serialize_tuple(self, len: usize) -> Result<Self::SerializeTuple, S::Error> {
-        self.open(1, Shape::Plain, |inner| inner.serialize_tuple(len))
+        self.open(1, CompoundShape::Plain, |inner| inner.serialize_tuple(len))
     }
 
     #[inline]
@@ -207,7 +207,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         name: &'static str,
         len: usize,
     ) -> Result<Self::SerializeTupleStruct, S::Error> {
-        self.open(1, Shape::Plain, |inner| inner.serialize_tuple_struct(name, len))
+        self.open(1, CompoundShape::Plain, |inner| inner.serialize_tuple_struct(name, len))
     }
 
     #[inline]
@@ -221,26 +221,26 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         if len == 0 {
             // `serde_json` decodes it from a `Value` as a unit, which no derived type accepts.
             self.tracker.push(Segment::Field(variant));
-            return Err(self.tracker.refuse(Refusal::EmptyVariant));
+            return Err(self.tracker.refuse(StrictRefusal::EmptyVariant));
         }
         // An object around an array.
-        self.open(2, Shape::Variant(variant), |inner| {
+        self.open(2, CompoundShape::Variant(variant), |inner| {
             inner.serialize_tuple_variant(name, index, variant, len)
         })
     }
 
     #[inline]
     fn serialize_map(self, len: Option<usize>) -> Result<Self::SerializeMap, S::Error> {
-        self.open(1, Shape::Plain, |inner| inner.serialize_map(len))
+        self.open(1, CompoundShape::Plain, |inner| inner.serialize_map(len))
     }
 
     #[inline]
     fn serialize_struct(self, name: &'static str, len: usize) -> Result<Self::SerializeStruct, S::Error> {
         if name == RAW_VALUE {
             // Not a level of its own. Its text is checked later.
-            return self.open(0, Shape::Raw, |inner| inner.serialize_struct(name, len));
+            return self.open(0, CompoundShape::Raw, |inner| inner.serialize_struct(name, len));
         }
-        self.open(1, Shape::Plain, |inner| inner.serialize_struct(name, len))
+        self.open(1, CompoundShape::Plain, |inner| inner.serialize_struct(name, len))
     }
 
     #[inline]
@@ -252,7 +252,7 @@ impl<'a, S: Serializer> Serializer for Strict<'a, S> {
         len: usize,
     ) -> Result<Self::SerializeStructVariant, S::Error> {
         // An object around an object.
-        self.open(2, Shape::Variant(variant), |inner| {
+        self.open(2, CompoundShape::Variant(variant), |inner| {
             inner.serialize_struct_variant(name, index, variant, len)
         })
     }

@@ -118,7 +118,7 @@ fn whoever_follows_knows_what_whoever_reads_knows() {
                 // They were first: what was done here is taken back, and done anew after what they did.
                 operate(&mut mine, &mut dice, &all, now);
                 let patch = mine.take_patch().unwrap();
-                changes = stored.undoing(&patch).unwrap();
+                changes = stored.undo_ops(&patch).unwrap();
                 let mut back = stored.clone();
                 back.apply(&patch).unwrap();
                 changes.iter().for_each(|change| back.apply_op(change.clone()).unwrap());

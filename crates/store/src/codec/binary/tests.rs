@@ -97,23 +97,23 @@ fn invalid_header_is_damage_newer_one_is_not() {
     let good = write(&header(), Seq::new(297)).unwrap();
     let mut newer = good[..19].to_vec();
     newer[18] = 2;
-    assert_eq!(read(&newer), Err(Unreadable::Newer { seq: 300, format: 2 }), "whatever follows");
+    assert_eq!(read(&newer), Err(InvalidHeader::Newer { seq: 300, format: 2 }), "whatever follows");
     for cut in 0..good.len() {
-        assert!(read(&good[..cut]) == Err(Unreadable::Damaged), "cut at {cut}");
+        assert!(read(&good[..cut]) == Err(InvalidHeader::Damaged), "cut at {cut}");
     }
     let mut longer = good.to_vec();
     longer.push(0);
-    assert!(read(&longer) == Err(Unreadable::Damaged));
+    assert!(read(&longer) == Err(InvalidHeader::Damaged));
     // Kind, status, what is there, and a number without an end.
     for (at, byte) in [(20, 11), (21, 6), (22, 0x2f), (22, 0xff)] {
         let mut broken = good.to_vec();
         broken[at] = byte;
-        assert!(read(&broken) == Err(Unreadable::Damaged), "{byte} at {at}");
+        assert!(read(&broken) == Err(InvalidHeader::Damaged), "{byte} at {at}");
     }
-    assert!(read(&[0xff; 64]) == Err(Unreadable::Damaged));
+    assert!(read(&[0xff; 64]) == Err(InvalidHeader::Damaged));
     // A base behind its record is none.
     assert_eq!(write(&header(), Seq::new(300)), None);
     let mut early = good.to_vec();
     (early[16], early[17], early[19]) = (0x83, 0x00, 0x04);
-    assert!(read(&early) == Err(Unreadable::Damaged));
+    assert!(read(&early) == Err(InvalidHeader::Damaged));
 }

@@ -70,7 +70,7 @@ async fn question_is_posed_once_until_repeated() {
         ["yes", "open"],
         "its answer may be refused, and the question stays with the answerer"
     );
-    world.asks.forget("yes");
+    world.asks.allow_again("yes");
     world.pose(&["yes", "open"]).await;
     assert_eq!(world.asked(), ["yes", "open", "yes"]);
     assert!(!world.asks.is_current(task, "yes"), "the answer of before is to the question of before");

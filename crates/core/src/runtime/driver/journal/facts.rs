@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::ask::Request;
+use crate::ask::QuestionRequest;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::id::Seq;
@@ -26,7 +26,7 @@ pub(in crate::runtime::driver) enum PendingEventKind<S: State> {
     /// The activation noted a result.
     Noted { name: String, what: ActivationNote, first: bool },
     /// The activation asked a question.
-    Asked { name: String, ask: Request },
+    Asked { name: String, ask: QuestionRequest },
 }
 
 impl<S: State> PendingEvent<S> {

@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, NodeCheckpoint};
 use crate::id::{Epoch, ExecutorId, HeadRef, RunKey, Seq};
 use crate::node::{NodeReply, ReplySender};
-use crate::record::body::{Event, NodeDone, NodesDone, StatusChange};
+use crate::record::body::{NodeDone, NodesDone, RecordEvent, StatusChange};
 use crate::record::{Failure, FailureKind, RunStatus};
 use crate::runtime::log::{LogWriter, RecordOptions};
 use crate::state::{Patch, State};
@@ -36,7 +36,7 @@ const GOLDEN: u32 = 0x9e37_79b9;
 
 /// The content of a run's first record, if the start does not write it.
 pub(crate) struct FirstRecord {
-    pub(crate) event: Event,
+    pub(crate) event: RecordEvent,
     pub(crate) input: Box<RawValue>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct ExpiredQuestion {
 
 impl DurableReply {
     /// Sends the reply. Returns an expiry, which the driver handles.
-    fn pay(self) -> Option<ExpiredQuestion> {
+    fn send(self) -> Option<ExpiredQuestion> {
         // The caller may be gone.
         match self {
             Self::Done(reply) => drop(reply.send(Ok(()))),
@@ -98,13 +98,13 @@ pub(super) struct RecordBuffer<S: State> {
     policy: CheckpointPolicy,
     clock: Arc<dyn Clock>,
     log: LogWriter,
-    outbox: PendingRecords,
+    pending: PendingRecords,
     /// The first record, until it is written. With disabled checkpoints it may never be.
     first: Option<Box<FirstRecord>>,
     held: HeldRecords,
-    facts: PendingEvents<S>,
+    events: PendingEvents<S>,
     /// Whether the current write holds only the end of an activation, as part of its transaction: a refusal undoes both.
-    within: bool,
+    is_in_transaction: bool,
     /// Replies, each with the record that must be durable first.
     replies: VecDeque<(Seq, DurableReply)>,
     /// Outbox messages in pending records.
@@ -132,11 +132,11 @@ impl<S: State> RecordBuffer<S> {
             policy,
             clock,
             log,
-            outbox,
+            pending: outbox,
             first: first.map(Box::new),
             held,
-            facts: PendingEvents::default(),
-            within: false,
+            events: PendingEvents::default(),
+            is_in_transaction: false,
             replies: VecDeque::new(),
             sending: None,
             pruned_at,
@@ -202,7 +202,12 @@ impl<S: State> RecordBuffer<S> {
 /// Making records.
 impl<S: State> RecordBuffer<S> {
     /// Holds an absorbed end. Returns whether the checkpoint policy asks for a record.
-    pub(super) fn hold(&mut self, done: NodeDone, patch: Patch, checkpoint: NodeCheckpoint) -> Result<bool> {
+    pub(super) fn hold_end(
+        &mut self,
+        done: NodeDone,
+        patch: Patch,
+        checkpoint: NodeCheckpoint,
+    ) -> Result<bool> {
         self.held.any = true;
         if self.encodes_patches() {
             self.held.patch = std::mem::take(&mut self.held.patch).merge(patch)?;
@@ -229,7 +234,7 @@ impl<S: State> RecordBuffer<S> {
         if !self.encodes_patches() {
             // The number of nodes since the last checkpoint is unknown. The full state contains their results.
             self.write(
-                &Event::Base,
+                &RecordEvent::Base,
                 RecordOptions { base: true, ..RecordOptions::default() },
                 machine,
                 state,
@@ -243,10 +248,10 @@ impl<S: State> RecordBuffer<S> {
             node: done.last().map(|last| (last.node.clone(), last.visit)),
             ..RecordOptions::default()
         };
-        let event = Event::Node(NodesDone { done, patch });
+        let event = RecordEvent::Node(NodesDone { done, patch });
         let seq = self.write(&event, options, machine, state)?;
-        self.facts.written(seq);
-        if let Event::Node(NodesDone { mut done, .. }) = event {
+        self.events.written(seq);
+        if let RecordEvent::Node(NodesDone { mut done, .. }) = event {
             // The next list reuses this memory, unless many ends were held.
             if done.capacity() <= SPARE {
                 done.clear();
@@ -264,7 +269,7 @@ impl<S: State> RecordBuffer<S> {
         before.absorb(&event)?;
         let options = RecordOptions { base: true, ..RecordOptions::default() };
         let record = self.log.record(&event, options, &before, || Ok(input))?;
-        self.outbox.push(record, self.anew(&event));
+        self.pending.push(record, self.conflict_policy(&event));
         Ok(())
     }
 
@@ -276,37 +281,40 @@ impl<S: State> RecordBuffer<S> {
     /// by the events that [were dropped](Self::has_dropped).
     pub(super) fn write(
         &mut self,
-        event: &Event,
+        event: &RecordEvent,
         options: RecordOptions,
         machine: &mut Machine,
         state: &S,
     ) -> Result<Seq> {
-        let anew = self.anew(event);
+        let anew = self.conflict_policy(event);
         match self.log.record(event, options, machine, || state.to_channels_json()) {
             Ok(record) => {
                 let seq = record.header.seq;
-                self.outbox.push(record, anew);
+                self.pending.push(record, anew);
                 Ok(seq)
             }
             // The event is small enough, the base is not: the record omits the base, and the run stops for that reason.
             Err(error) if error.kind() == ErrorKind::TooLarge => {
-                let failure = Event::Status(StatusChange::Failed(Failure::of(FailureKind::Update, &error)));
+                let failure = RecordEvent::Status(StatusChange::Failed(Failure::from_error(
+                    FailureKind::Update,
+                    &error,
+                )));
                 let anew = match event {
                     // Without its base the record is empty.
-                    Event::Base => anew,
+                    RecordEvent::Base => anew,
                     event => {
                         let record =
                             self.log.record_without_base(event, RecordOptions::default(), machine)?;
-                        self.outbox.push(record, anew);
+                        self.pending.push(record, anew);
                         // If the previous record is made again, so is this one.
-                        self.anew(&failure)
+                        self.conflict_policy(&failure)
                     }
                 };
                 machine.absorb(&failure)?;
                 let record = self.log.record_without_base(&failure, RecordOptions::default(), machine)?;
                 let seq = record.header.seq;
-                self.outbox.push(record, anew);
-                if matches!(event, Event::Base) {
+                self.pending.push(record, anew);
+                if matches!(event, RecordEvent::Base) {
                     self.held.dropped = true;
                     return Err(error);
                 }
@@ -317,25 +325,27 @@ impl<S: State> RecordBuffer<S> {
     }
 
     /// Returns how to decide an event again if its record is refused.
-    fn anew(&self, event: &Event) -> ConflictPolicy {
+    fn conflict_policy(&self, event: &RecordEvent) -> ConflictPolicy {
         match event {
-            Event::Node(_) if self.keeps_ends() => ConflictPolicy::Kept,
-            Event::Node(_) | Event::Base if self.within => ConflictPolicy::Follows,
-            Event::Attempt(_) | Event::Step(_) | Event::Status(StatusChange::Asked(_)) => {
+            RecordEvent::Node(_) if self.keeps_ends() => ConflictPolicy::Kept,
+            RecordEvent::Node(_) | RecordEvent::Base if self.is_in_transaction => ConflictPolicy::Follows,
+            RecordEvent::Attempt(_) | RecordEvent::Step(_) | RecordEvent::Status(StatusChange::Asked(_)) => {
                 ConflictPolicy::Kept
             }
             // A ready activation asks for its intent again. `come_to_rest`, the deadline and `ring` check for due work.
-            Event::Intent(_) | Event::Release(_) => ConflictPolicy::Follows,
-            Event::Status(
+            RecordEvent::Intent(_) | RecordEvent::Release(_) => ConflictPolicy::Follows,
+            RecordEvent::Status(
                 StatusChange::Interrupted
                 | StatusChange::Failed(_)
                 | StatusChange::Cancelled
                 | StatusChange::Expired(_)
                 | StatusChange::Rested(_),
             ) => ConflictPolicy::Follows,
-            Event::Signal(_) | Event::Edit(_) => ConflictPolicy::Reported,
+            RecordEvent::Signal(_) | RecordEvent::Edit(_) => ConflictPolicy::Reported,
             // Results of nodes are not kept. First records and claims belong to a run that another writer has taken.
-            Event::Node(_) | Event::Base | Event::Start(_) | Event::Claim(_) => ConflictPolicy::Never,
+            RecordEvent::Node(_) | RecordEvent::Base | RecordEvent::Start(_) | RecordEvent::Claim(_) => {
+                ConflictPolicy::Never
+            }
         }
     }
 }
@@ -349,94 +359,94 @@ impl<S: State> RecordBuffer<S> {
 
     /// Returns the last record, if it is not durable yet.
     pub(super) fn on_its_way(&self) -> Option<Seq> {
-        self.last().filter(|&last| !self.outbox.is_durable(last))
+        self.last().filter(|&last| !self.pending.is_durable(last))
     }
 
     pub(super) fn is_durable(&self, seq: Seq) -> bool {
-        self.outbox.is_durable(seq)
+        self.pending.is_durable(seq)
     }
 
     /// Gathers records until they are sent, so that concurrent records leave together.
     pub(super) fn gather(&mut self, gathers: bool) {
-        self.outbox.gather(gathers);
+        self.pending.gather(gathers);
     }
 
     /// Returns whether no unacknowledged record holds this note.
     pub(super) fn is_noted(&self, key: ActivationKey, name: &str) -> bool {
-        !self.facts.iter().any(|fact| fact.key == key && fact.is_note(name))
+        !self.events.iter().any(|fact| fact.key == key && fact.is_note(name))
     }
 
     /// Returns the last acknowledged record.
     pub(super) fn durable(&self) -> Option<HeadRef> {
-        self.outbox.durable()
+        self.pending.durable()
     }
 
     /// Returns the number of unacknowledged records.
     pub(super) fn pending(&self) -> usize {
-        self.outbox.pending()
+        self.pending.pending()
     }
 
     /// Takes an answer of the store that has arrived, without waiting.
     pub(super) fn try_acknowledge(&mut self) -> Option<Result<HeadRef>> {
-        self.outbox.try_acknowledge()
+        self.pending.try_acknowledge()
     }
 
     /// Sends pending records without waiting, and takes an answer that arrives at once.
     pub(super) fn try_here(&mut self) -> Option<Result<HeadRef>> {
-        self.outbox.try_here()
+        self.pending.try_here()
     }
 
     /// Detaches the pending append into a task, because the driver is about to do other work.
-    pub(super) fn leave(&mut self) {
-        self.outbox.leave();
+    pub(super) fn detach_append(&mut self) {
+        self.pending.detach();
     }
 
     /// Waits for the store's answer to the sent records. Never returns if none were sent.
     ///
     /// Cancel safe: the next call returns an answer that this call did not return.
     pub(super) async fn acknowledged(&mut self) -> Result<HeadRef> {
-        self.outbox.acknowledged().await
+        self.pending.acknowledged().await
     }
 
     /// Marks that the next end is part of a transaction, or that it was.
     pub(super) fn set_within(&mut self, within: bool) {
-        self.within = within && !self.held.any;
+        self.is_in_transaction = within && !self.held.any;
     }
 
     /// Returns the pending records, to hold them back and commit them within a transaction.
     pub(super) fn outbox(&mut self) -> &mut PendingRecords {
-        &mut self.outbox
+        &mut self.pending
     }
 
     /// Returns whether an answer of the store is pending.
     pub(super) fn is_sending(&self) -> bool {
-        self.outbox.is_sending()
+        self.pending.is_sending()
     }
 
     /// Keeps a fact until its record is acknowledged: the `written` record, or the next one.
     pub(super) fn remember(&mut self, fact: PendingEvent<S>, origin: ActivationOrigin, written: Option<Seq>) {
-        self.facts.push(fact, origin);
+        self.events.push(fact, origin);
         if let Some(seq) = written {
-            self.facts.written(seq);
+            self.events.written(seq);
         }
     }
 
     /// Defers a reply until this record is durable.
-    pub(super) fn owe(&mut self, seq: Seq, owed: DurableReply) {
+    pub(super) fn defer_reply(&mut self, seq: Seq, owed: DurableReply) {
         self.replies.push_back((seq, owed));
     }
 
-    pub(super) fn owes_nothing(&self) -> bool {
+    pub(super) fn has_no_deferred_reply(&self) -> bool {
         self.replies.is_empty()
     }
 
     /// Drops the facts up to a record that became durable, and sends the replies that waited for it. Returns the questions whose expiry is now
     /// recorded.
-    pub(super) fn pay(&mut self, durable: Seq) -> Vec<ExpiredQuestion> {
-        self.facts.acknowledged(durable);
+    pub(super) fn release_durable(&mut self, durable: Seq) -> Vec<ExpiredQuestion> {
+        self.events.acknowledged(durable);
         let mut expired = Vec::new();
         while self.replies.front().is_some_and(|(seq, _)| *seq <= durable) {
-            expired.extend(self.replies.pop_front().and_then(|(_, owed)| owed.pay()));
+            expired.extend(self.replies.pop_front().and_then(|(_, owed)| owed.send()));
         }
         expired
     }
@@ -464,7 +474,7 @@ impl<S: State> RecordBuffer<S> {
 impl<S: State> RecordBuffer<S> {
     /// Returns whether every unacknowledged record can be decided again.
     pub(super) fn can_restart(&self) -> bool {
-        !self.outbox.is_unique() && (!self.held.any || self.keeps_ends())
+        !self.pending.is_unique() && (!self.held.any || self.keeps_ends())
     }
 
     /// Continues after the loaded log, and drops pending records. Returns the facts without an acknowledged record, each with the inputs of its
@@ -476,18 +486,18 @@ impl<S: State> RecordBuffer<S> {
         folded: &ReplayedRun,
     ) -> impl Iterator<Item = (ActivationOrigin, PendingEvent<S>)> + use<S> {
         self.log.follow(folded);
-        self.outbox.restart(folded.last.head());
+        self.pending.restart(folded.last.head());
         self.held = HeldRecords { written: self.held.written, ..HeldRecords::default() };
         self.replies.retain(|(_, owed)| !matches!(owed, DurableReply::Expiry(_)));
-        self.facts.drain()
+        self.events.drain()
     }
 
     /// Defers the replies to the renumbered records after a restart, or sends them if no record is pending.
-    pub(super) fn owe_again(&mut self) {
+    pub(super) fn defer_again(&mut self) {
         let Some(head) = self.log.head else { return };
         self.replies.iter_mut().for_each(|(seq, _)| *seq = head.seq);
-        if self.outbox.is_empty() {
-            self.pay(head.seq);
+        if self.pending.is_empty() {
+            self.release_durable(head.seq);
         }
     }
 }

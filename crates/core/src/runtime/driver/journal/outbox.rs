@@ -25,7 +25,7 @@ pub(crate) enum ConflictPolicy {
 
 /// Where records are that cannot be decided again.
 #[derive(Clone, Copy, Debug, Default)]
-struct Unique {
+struct UndecidableRecords {
     queued: bool,
     sent: bool,
     refused: bool,
@@ -40,11 +40,11 @@ pub(crate) struct PendingRecords {
     queue: VecDeque<Record>,
     sent: Option<(usize, AppendHandle)>,
     /// Whether sending is suspended: a transaction of the run is open or about to start.
-    held: bool,
+    is_suspended: bool,
     /// Whether more records will follow that leave with the queued ones.
-    gathers: bool,
+    is_gathering: bool,
     /// Whether an unacknowledged or refused record cannot be decided again.
-    is_unique: Unique,
+    is_unique: UndecidableRecords,
     /// The last acknowledged record.
     durable: Option<HeadRef>,
     /// The heartbeat term of the claim.
@@ -66,9 +66,9 @@ impl PendingRecords {
             facts,
             queue: VecDeque::new(),
             sent: None,
-            held: false,
-            gathers: false,
-            is_unique: Unique::default(),
+            is_suspended: false,
+            is_gathering: false,
+            is_unique: UndecidableRecords::default(),
             durable,
             term,
         }
@@ -79,7 +79,7 @@ impl PendingRecords {
         self.facts = None;
         self.queue.clear();
         self.sent = None;
-        self.is_unique = Unique::default();
+        self.is_unique = UndecidableRecords::default();
         self.durable = Some(durable);
     }
 
@@ -95,7 +95,7 @@ impl PendingRecords {
 
     /// Returns whether deciding all unacknowledged records again would lose one. Refused records count until [`restart`](Self::restart).
     pub(crate) fn is_unique(&self) -> bool {
-        let Unique { queued, sent, refused } = self.is_unique;
+        let UndecidableRecords { queued, sent, refused } = self.is_unique;
         queued || sent || refused
     }
 
@@ -120,12 +120,12 @@ impl PendingRecords {
 
     /// Gathers records until they are sent.
     pub(crate) fn gather(&mut self, gathers: bool) {
-        self.gathers = gathers;
+        self.is_gathering = gathers;
         self.send();
     }
 
     fn send(&mut self) {
-        if self.held || self.gathers || self.sent.is_some() || self.queue.is_empty() {
+        if self.is_suspended || self.is_gathering || self.sent.is_some() || self.queue.is_empty() {
             return;
         }
         let append = self.take();
@@ -142,12 +142,12 @@ impl PendingRecords {
     }
 
     /// Suspends sending until [`release`](Self::release).
-    pub(crate) fn hold(&mut self) {
-        self.held = true;
+    pub(crate) fn suspend(&mut self) {
+        self.is_suspended = true;
     }
 
     pub(crate) fn release(&mut self) {
-        self.held = false;
+        self.is_suspended = false;
         self.send();
     }
 
@@ -160,20 +160,20 @@ impl PendingRecords {
     pub(crate) fn try_acknowledge(&mut self) -> Option<Result<HeadRef>> {
         let (_, sending) = self.sent.as_mut()?;
         let result = sending.try_answer()?;
-        Some(self.answered(result))
+        Some(self.handle_answer(result))
     }
 
     /// Executes the sent append without waiting, and takes an answer that arrives at once.
     pub(crate) fn try_here(&mut self) -> Option<Result<HeadRef>> {
         let (_, sending) = self.sent.as_mut()?;
         let result = sending.try_here()?;
-        Some(self.answered(result))
+        Some(self.handle_answer(result))
     }
 
     /// Detaches the sent append into a task, because the driver is about to do other work.
-    pub(crate) fn leave(&mut self) {
+    pub(crate) fn detach(&mut self) {
         if let Some((_, sending)) = &mut self.sent {
-            sending.leave();
+            sending.detach();
         }
     }
 
@@ -185,13 +185,13 @@ impl PendingRecords {
             None => std::future::pending().await,
             Some((_, sending)) => {
                 let result = sending.answer().await;
-                self.answered(result)
+                self.handle_answer(result)
             }
         }
     }
 
     /// Handles the store's answer to the taken records.
-    pub(crate) fn answered(&mut self, result: Result<HeadRef>) -> Result<HeadRef> {
+    pub(crate) fn handle_answer(&mut self, result: Result<HeadRef>) -> Result<HeadRef> {
         self.sent = None;
         let is_unique = std::mem::take(&mut self.is_unique.sent);
         self.is_unique.refused |= is_unique && result.is_err();

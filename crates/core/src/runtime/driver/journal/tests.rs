@@ -75,17 +75,17 @@ impl World {
         self.machine.absorb_end(&done).unwrap();
         let what = PendingEventKind::Ended { result: Ok(Update::none()), took: Duration::ZERO };
         self.journal.remember(PendingEvent { key: key(0), what }, ActivationOrigin::default(), None);
-        self.journal.hold(done, Patch::default(), NodeCheckpoint::default()).unwrap()
+        self.journal.hold_end(done, Patch::default(), NodeCheckpoint::default()).unwrap()
     }
 
-    fn write(&mut self, event: &Event) -> Seq {
+    fn write(&mut self, event: &RecordEvent) -> Seq {
         self.machine.absorb(event).unwrap();
         self.journal.write(event, RecordOptions::default(), &mut self.machine, &self.state).unwrap()
     }
 
     fn owe(&mut self, seq: Seq) -> oneshot::Receiver<Result<()>> {
         let (reply, answer) = oneshot::channel();
-        self.journal.owe(seq, DurableReply::Done(reply));
+        self.journal.defer_reply(seq, DurableReply::Done(reply));
         answer
     }
 
@@ -94,7 +94,7 @@ impl World {
         let mut expired = Vec::new();
         while self.journal.pending() > 0 {
             let head = self.journal.acknowledged().await.unwrap();
-            expired.extend(self.journal.pay(head.seq));
+            expired.extend(self.journal.release_durable(head.seq));
         }
         expired
     }
@@ -105,8 +105,8 @@ impl World {
     }
 }
 
-fn edit() -> Event {
-    Event::Edit(EditRecord { patch: Patch::default(), by: None })
+fn edit() -> RecordEvent {
+    RecordEvent::Edit(EditRecord { patch: Patch::default(), by: None })
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn checkpoint_frequency_decides_when_held_ends_write() {
         assert_eq!(world.end(), due, "{frequency:?}");
         let again = NodeDone::new(name("a"), Visit::new(1));
         world.clock.advance(Duration::from_secs(3_600));
-        let later = world.journal.hold(again, Patch::default(), NodeCheckpoint::default()).unwrap();
+        let later = world.journal.hold_end(again, Patch::default(), NodeCheckpoint::default()).unwrap();
         let ever =
             !matches!(frequency, CheckpointFrequency::StatusChangeOnly | CheckpointFrequency::Disabled);
         assert_eq!(later, ever, "{frequency:?}, the second, an hour later");
@@ -170,11 +170,11 @@ async fn reply_waits_for_durable_record() {
     let (first, second) = (world.write(&edit()), world.write(&edit()));
     let (mut one, mut two) = (world.owe(first), world.owe(second));
     let expiry = ExpiredQuestion { key: key(1), name: "q".into() };
-    world.journal.owe(second, DurableReply::Expiry(expiry.clone()));
-    assert!(world.journal.pay(first).is_empty());
+    world.journal.defer_reply(second, DurableReply::Expiry(expiry.clone()));
+    assert!(world.journal.release_durable(first).is_empty());
     assert!(one.try_recv().unwrap().is_ok() && two.try_recv().is_err());
     assert_eq!(world.drain().await, [expiry], "its driver pays it");
-    assert!(two.try_recv().unwrap().is_ok() && world.journal.owes_nothing());
+    assert!(two.try_recv().unwrap().is_ok() && world.journal.has_no_deferred_reply());
 }
 
 #[tokio::test]
@@ -200,9 +200,9 @@ async fn restart_returns_unacknowledged_events() {
             && facts[0].key == key(0)
     );
     assert_eq!(world.journal.pending(), 0, "what was on its way is forgotten");
-    world.journal.owe_again();
+    world.journal.defer_again();
     assert!(reply.try_recv().unwrap().is_ok(), "all that the log holds is durable");
-    assert!(world.journal.owes_nothing());
+    assert!(world.journal.has_no_deferred_reply());
 }
 
 #[tokio::test]
@@ -222,20 +222,20 @@ async fn replies_follow_records_renumbered_after_restart() {
     world.write(&edit());
     let late = world.write(&edit());
     let mut reply = world.owe(late);
-    world.journal.owe(late, DurableReply::Expiry(ExpiredQuestion { key: key(1), name: "q".into() }));
+    world.journal.defer_reply(late, DurableReply::Expiry(ExpiredQuestion { key: key(1), name: "q".into() }));
     world.journal.restart(&before).for_each(drop);
     world.machine = before.machine;
     world.write(&edit());
-    world.journal.owe_again();
+    world.journal.defer_again();
     assert!(reply.try_recv().is_err(), "it is on its way");
-    assert!(world.journal.pay(Seq::new(1)).is_empty(), "an expiry is not owed any more");
+    assert!(world.journal.release_durable(Seq::new(1)).is_empty(), "an expiry is not owed any more");
     assert!(reply.try_recv().unwrap().is_ok(), "one record was made anew, where there were two");
 }
 
 #[tokio::test]
 async fn unbounded_held_ends_prevent_restart() {
     let mut world = World::begun(CheckpointFrequency::StatusChangeOnly).await;
-    let intent = Event::Intent(Intent { node: name("fork"), visit: Visit::new(1) });
+    let intent = RecordEvent::Intent(Intent { node: name("fork"), visit: Visit::new(1) });
     world.write(&intent);
     assert!(world.journal.can_restart(), "an intent is asked for anew");
     world.end();

@@ -4,7 +4,7 @@ use std::future::{pending, ready as ready_now};
 use std::time::Duration;
 
 use super::*;
-use crate::record::body::{AttemptFailed, Event};
+use crate::record::body::{AttemptFailed, RecordEvent};
 use crate::record::{Failure, FailureKind};
 use crate::runtime::attempt::AttemptEnd;
 use crate::runtime::driver::stage::{at, graph, in_flight, key, name, scope, soon};
@@ -20,7 +20,7 @@ fn ready(line: &mut TestLine) -> Vec<u32> {
 fn retried(machine: &mut Machine, node: &str, until: i64) {
     let (failure, retry_at) = (Failure::new(FailureKind::Node, "once more"), Some(at(until)));
     let failed = AttemptFailed { node: name(node), visit: key(0).1, failed: 1, failure, retry_at };
-    machine.absorb(&Event::Attempt(failed)).unwrap();
+    machine.absorb(&RecordEvent::Attempt(failed)).unwrap();
 }
 
 fn origin(node: u32) -> ActivationOrigin {
@@ -94,7 +94,7 @@ fn activation_keeps_state_only_for_further_attempts() {
     assert!(line.state_of(key(1), true).is_some_and(|given| Arc::ptr_eq(&given, &state)));
     assert!(line.state_of(key(1), true).is_none());
     line.push(key(2), &state);
-    line.forget(key(2));
+    line.drop_input_state(key(2));
     assert!(line.state_of(key(2), false).is_none());
     line.remove_ready(key(2));
     assert_eq!(ready(&mut line), [1]);
@@ -148,7 +148,7 @@ async fn node_concurrency_counts_running_and_starting_attempts() {
     let (graph, state) = (graph(), Arc::new(Context::new()));
     let machine = in_flight(&graph);
     let mut line = TestLine::default();
-    let going = |line: &TestLine| [0, 1, 2, 3].map(|node| line.going(node));
+    let going = |line: &TestLine| [0, 1, 2, 3].map(|node| line.count_running_or_held(node));
     run(&mut line, 0, false);
     run(&mut line, 1, false);
     run(&mut line, 2, true);

@@ -84,9 +84,9 @@ fn restart_drops_stale_waits_and_rechecks_rest() {
     let mut waiters = WaitRegistry::default();
     let _gone = wait(&mut waiters, 1, "s1", WaitsFor::Time, Some(5));
     let _stays = wait(&mut waiters, 2, "s1", WaitsFor::Time, Some(7));
-    waiters.drain_stirred();
+    waiters.drain_dirty();
     waiters.restart(Seq::new(1), |key| key.0 == 2);
-    assert_eq!(waiters.drain_stirred(), BTreeSet::from([key(2)]));
+    assert_eq!(waiters.drain_dirty(), BTreeSet::from([key(2)]));
     assert!(!waiters.waits(key(1)));
     assert_eq!(waiters.next_wake(), Some(at(7)));
 }
@@ -113,11 +113,11 @@ fn end_of_receiver_rechecks_other_waiters() {
     let mut waiters = WaitRegistry::default();
     let _first = wait(&mut waiters, 1, "r1", WaitsFor::Message, None);
     let _second = wait(&mut waiters, 2, "r1", WaitsFor::Message, None);
-    waiters.drain_stirred();
-    waiters.forget(key(1));
-    assert_eq!(waiters.drain_stirred(), BTreeSet::from([key(2)]));
-    waiters.stir(key(1));
-    assert!(waiters.drain_stirred().is_empty(), "an activation without waits is not looked at");
+    waiters.drain_dirty();
+    waiters.forget_activation(key(1));
+    assert_eq!(waiters.drain_dirty(), BTreeSet::from([key(2)]));
+    waiters.mark_dirty(key(1));
+    assert!(waiters.drain_dirty().is_empty(), "an activation without waits is not looked at");
 }
 
 /// Each active run pays for this room, and few runs wait for a child or have an answerer.

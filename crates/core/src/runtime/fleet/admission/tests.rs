@@ -19,7 +19,7 @@ fn facts(workflow: &str, created: i64, labels: &[(&str, &str)]) -> RunFacts {
     facts.with_labels(kept)
 }
 
-fn nothing() -> Go {
+fn nothing() -> RunStarter {
     Box::new(|_| Box::pin(std::future::ready(())))
 }
 
@@ -113,7 +113,7 @@ fn run_queues_once_and_closed_queue_is_empty() {
     }
     for _ in 0..2 {
         let count = Count(Arc::clone(&dropped));
-        let go: Go = Box::new(move |_| {
+        let go: RunStarter = Box::new(move |_| {
             drop(count);
             Box::pin(std::future::ready(()))
         });

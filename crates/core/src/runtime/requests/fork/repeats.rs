@@ -39,7 +39,7 @@ impl ForkRequest {
     /// # Cancel safety
     ///
     /// Cancel safe: the call changes nothing.
-    pub async fn repeats(&self) -> Result<Vec<RepeatedEffect>> {
+    pub async fn repeated_effects(&self) -> Result<Vec<RepeatedEffect>> {
         let (store, source) = (&*self.shared.store, &self.source);
         let placed = !self.nodes.is_empty();
         let there = origin(store, source, &self.at, None, placed).await?;

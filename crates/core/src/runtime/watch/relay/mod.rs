@@ -15,8 +15,8 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 
-use self::state::{Progress, State};
-use self::text::Stream;
+use self::state::{RelayProgress, RelayState};
+use self::text::RelayStream;
 use crate::clock::within;
 use crate::id::RunKey;
 use crate::node::NodeContext;
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// The relay state of this process.
 #[derive(Debug, Default)]
 pub(crate) struct StreamRelay {
-    state: Mutex<State>,
+    state: Mutex<RelayState>,
     /// Whether the tasks that send and receive are running.
     has_begun: AtomicBool,
     /// Notified when there is something to send.
@@ -38,20 +38,20 @@ pub(crate) struct StreamRelay {
     hurry: Notify,
     /// Notified when a watch starts here.
     news: Notify,
-    said: watch::Sender<Progress>,
+    said: watch::Sender<RelayProgress>,
     hears: watch::Sender<bool>,
 }
 
 impl StreamRelay {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RelayState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Announces that this process watches a run from now on, or all runs.
-    pub(super) fn wants(&self, run: Option<&RunKey>) {
+    pub(super) fn announce_watch(&self, run: Option<&RunKey>) {
         if self.has_begun.load(Ordering::Acquire) {
             let mut state = self.state();
-            state.streams.forget(run);
+            state.streams.remove_streams(run);
             state.announce(run.is_none(), run.cloned());
             drop(state);
             self.bell.notify_one();
@@ -75,8 +75,8 @@ pub(super) fn begin(shared: &Arc<RuntimeInner>) {
         && shared.store.relay().is_some()
         && !has_begun.swap(true, Ordering::AcqRel)
     {
-        spawn(tasks::say(Arc::downgrade(shared)));
-        spawn(tasks::hear(Arc::downgrade(shared)));
+        spawn(tasks::send_messages(Arc::downgrade(shared)));
+        spawn(tasks::receive_messages(Arc::downgrade(shared)));
     }
 }
 
@@ -91,9 +91,9 @@ pub(super) async fn announced(shared: &RuntimeInner) {
 
 /// The relay of one stream to other processes.
 #[derive(Clone, Debug)]
-pub(super) struct Way(Arc<Stream>);
+pub(super) struct StreamOutput(Arc<RelayStream>);
 
-impl Way {
+impl StreamOutput {
     /// Creates it, if the store passes texts on.
     pub(super) fn of(cx: &NodeContext, name: &Arc<str>, shared: &Arc<RuntimeInner>) -> Option<Self> {
         shared.store.relay()?;
@@ -108,7 +108,7 @@ impl Way {
         let (life, epoch) = cx.life_and_epoch();
         let (run, node) = (cx.run().clone(), cx.node().clone());
         let (visit, attempt, name) = (cx.visit(), cx.attempt(), Arc::clone(name));
-        Some(Self(Arc::new(Stream { run, life, epoch, node, visit, attempt, name, round })))
+        Some(Self(Arc::new(RelayStream { run, life, epoch, node, visit, attempt, name, round })))
     }
 
     /// Returns whether another process may want the stream.
@@ -117,7 +117,7 @@ impl Way {
     }
 
     /// Queues a chunk to be sent soon; never waits.
-    pub(super) fn say(&self, shared: &RuntimeInner, number: u64, data: &Arc<RawValue>) {
+    pub(super) fn queue_chunk(&self, shared: &RuntimeInner, number: u64, data: &Arc<RawValue>) {
         let relayed = shared.relayed();
         relayed.state().push((Arc::clone(&self.0), number, Arc::clone(data)));
         relayed.bell.notify_one();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::text::Stream;
+use super::text::RelayStream;
 use crate::id::{Epoch, NodeName, RunKey, Visit};
 
 /// The maximum size of waiting chunks in bytes. Beyond it, the oldest are dropped.
@@ -26,11 +26,11 @@ pub(super) const GRACE: Duration = Duration::from_millis(200);
 pub(super) const LASTS: Duration = Duration::from_secs(15);
 
 /// An outgoing chunk.
-pub(super) type Chunk = (Arc<Stream>, u64, Arc<RawValue>);
+pub(super) type RelayChunk = (Arc<RelayStream>, u64, Arc<RawValue>);
 
 /// Counts sent or dropped messages: announcements and chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Progress {
+pub(super) struct RelayProgress {
     pub(super) wants: u64,
     pub(super) chunks: u64,
 }
@@ -50,18 +50,18 @@ enum RelayInterest {
 
 /// Outgoing messages and received information.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct RelayState {
     known: RelayInterest,
     wanted: RemoteInterest,
     pub(super) streams: Streams,
-    chunks: VecDeque<Chunk>,
+    chunks: VecDeque<RelayChunk>,
     bytes: usize,
     wants_all: bool,
     wants: BTreeSet<RunKey>,
     /// The number of streams that started here.
     rounds: u64,
     /// The total number of queued messages.
-    pub(super) all: Progress,
+    pub(super) all: RelayProgress,
 }
 
 /// The next messages to send.
@@ -70,14 +70,14 @@ pub(super) struct RelayBatch {
     pub(super) asks: bool,
     /// The runs that this process watches, and whether it watches all.
     pub(super) wants: Option<(bool, Vec<RunKey>)>,
-    pub(super) chunks: VecDeque<Chunk>,
+    pub(super) chunks: VecDeque<RelayChunk>,
     /// The progress once this batch is sent.
-    pub(super) after: Progress,
+    pub(super) after: RelayProgress,
     /// Whether chunks wait for answers.
     pub(super) holds: bool,
 }
 
-impl State {
+impl RelayState {
     /// Requests the watches of other processes, on the first call. Returns whether it is the first.
     pub(super) fn ask(&mut self) -> bool {
         let is_first = matches!(self.known, RelayInterest::No);
@@ -102,7 +102,7 @@ impl State {
     }
 
     /// Queues a chunk. Drops the oldest ones if there are too many, and the chunk itself if it is too large alone.
-    pub(super) fn push(&mut self, (stream, number, data): Chunk) {
+    pub(super) fn push(&mut self, (stream, number, data): RelayChunk) {
         self.all.chunks += 1;
         if data.get().len() > WAITING {
             return;
@@ -124,13 +124,13 @@ impl State {
     }
 
     /// Stores the watches of another process.
-    pub(super) fn note(&mut self, all: bool, runs: Vec<RunKey>, now: Duration) {
+    pub(super) fn store_interest(&mut self, all: bool, runs: Vec<RunKey>, now: Duration) {
         self.wanted.add(all, runs, now);
     }
 
     /// Returns the progress once all messages are sent or dropped, except those that wait for answers.
     pub(super) fn due(&self, now: Duration) -> u64 {
-        let is_held = |(of, ..): &&Chunk| !self.wanted.has(&of.run, || now);
+        let is_held = |(of, ..): &&RelayChunk| !self.wanted.has(&of.run, || now);
         self.all.chunks - self.chunks.iter().filter(is_held).count() as u64
     }
 
@@ -213,7 +213,12 @@ struct RemoteStream {
 impl Streams {
     /// Records received chunks of a stream. Returns how many were lost before them, and how many are duplicates; `None` if a later attempt has
     /// followed.
-    pub(super) fn heard(&mut self, stream: &Stream, first: u64, count: u64) -> Option<(u64, u64)> {
+    pub(super) fn record_received(
+        &mut self,
+        stream: &RelayStream,
+        first: u64,
+        count: u64,
+    ) -> Option<(u64, u64)> {
         let key = (stream.run.clone(), stream.node.clone(), stream.visit, Arc::clone(&stream.name));
         let (life, attempt) = (stream.life, (stream.epoch, stream.round, stream.attempt));
         // Overflow: the sender is faulty.
@@ -232,7 +237,7 @@ impl Streams {
     }
 
     /// Removes the streams of a newly watched run, or of all.
-    pub(super) fn forget(&mut self, run: Option<&RunKey>) {
+    pub(super) fn remove_streams(&mut self, run: Option<&RunKey>) {
         self.0.retain(|(of, ..), _| run.is_some_and(|run| of != run));
     }
 }
@@ -246,8 +251,8 @@ mod tests {
         RunId::new(name).unwrap().into()
     }
 
-    fn stream(of: &str, epoch: u32, attempt: u32) -> Stream {
-        Stream {
+    fn stream(of: &str, epoch: u32, attempt: u32) -> RelayStream {
+        RelayStream {
             run: run(of),
             life: Uuid::nil(),
             epoch: Epoch::new(epoch),
@@ -259,7 +264,7 @@ mod tests {
         }
     }
 
-    fn chunk(of: &str, number: u64, bytes: usize) -> Chunk {
+    fn chunk(of: &str, number: u64, bytes: usize) -> RelayChunk {
         let data = serde_json::value::to_raw_value(&"x".repeat(bytes)).unwrap();
         (Arc::new(stream(of, 1, 1)), number, data.into())
     }
@@ -272,14 +277,14 @@ mod tests {
 
     #[test]
     fn chunks_wait_for_subscriber_list_then_drop() {
-        let mut state = State::default();
+        let mut state = RelayState::default();
         assert!(state.ask() && !state.ask());
         assert!(state.is_wanted(&run("a"), || SECOND) && state.is_wanted(&run("b"), || SECOND));
         (0..3).for_each(|number| state.push(chunk("a", number, 5)));
         state.push(chunk("b", 0, 5));
         let taken = state.take(SECOND);
         assert!(taken.asks && taken.holds && taken.chunks.is_empty() && taken.after.chunks == 0);
-        state.note(false, vec![run("a")], SECOND);
+        state.store_interest(false, vec![run("a")], SECOND);
         let taken = state.take(SECOND);
         assert_eq!((numbers(&taken), taken.holds, taken.after.chunks), (vec![0, 1, 2], true, 3));
         let taken = state.take(SECOND + GRACE);
@@ -291,7 +296,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_whatever_is_said_and_wanted() {
-        let mut state = State::default();
+        let mut state = RelayState::default();
         state.ask();
         (0..1_000).for_each(|number| state.push(chunk("a", number, 1_000)));
         assert!(state.chunks.len() < 270 && state.bytes <= WAITING);
@@ -299,14 +304,14 @@ mod tests {
         assert_eq!(state.chunks.back().unwrap().1, 999, "what is too large alone is lost alone");
         for many in 0..20 {
             let runs = (0..999).map(|number| run(&format!("{many}-{number}"))).collect();
-            state.note(false, runs, SECOND);
+            state.store_interest(false, runs, SECOND);
         }
         assert!(state.wanted.runs.len() <= WANTED);
         state.take(SECOND + GRACE);
         state.take(SECOND + GRACE + GRACE);
         assert!(state.is_wanted(&run("19-998"), || SECOND), "with more, all are taken for watched");
         for number in 0..30_000 {
-            state.streams.heard(&stream(&number.to_string(), 1, 1), 0, 1);
+            state.streams.record_received(&stream(&number.to_string(), 1, 1), 0, 1);
         }
         assert!(state.streams.0.len() <= STREAMS);
     }
@@ -315,30 +320,42 @@ mod tests {
     fn relay_detects_lost_repeated_and_stale_chunks() {
         let mut streams = Streams::default();
         let (of, again) = (stream("a", 1, 1), stream("a", 1, 2));
-        assert_eq!(streams.heard(&of, 10, 5), Some((0, 0)), "heard from its middle on");
-        assert_eq!(streams.heard(&of, 12, 5), Some((0, 3)), "three are doubled");
-        assert_eq!(streams.heard(&of, 10, 2), Some((0, 2)), "all are doubled");
-        assert_eq!(streams.heard(&of, 20, 1), Some((3, 0)), "three are lost");
-        assert_eq!(streams.heard(&again, 0, 1), Some((0, 0)));
-        assert_eq!(streams.heard(&of, 21, 1), None, "another attempt has followed");
+        assert_eq!(streams.record_received(&of, 10, 5), Some((0, 0)), "heard from its middle on");
+        assert_eq!(streams.record_received(&of, 12, 5), Some((0, 3)), "three are doubled");
+        assert_eq!(streams.record_received(&of, 10, 2), Some((0, 2)), "all are doubled");
+        assert_eq!(streams.record_received(&of, 20, 1), Some((3, 0)), "three are lost");
+        assert_eq!(streams.record_received(&again, 0, 1), Some((0, 0)));
+        assert_eq!(streams.record_received(&of, 21, 1), None, "another attempt has followed");
         assert_eq!(
-            streams.heard(&stream("a", 2, 1), 0, 1),
+            streams.record_received(&stream("a", 2, 1), 0, 1),
             Some((0, 0)),
             "another process has claimed the run"
         );
-        assert_eq!(streams.heard(&again, 1, 1), None, "and the one before has not noticed");
-        let anew = Stream { life: Uuid::from_u128(1), ..of.clone() };
-        assert_eq!(streams.heard(&anew, 0, 1), Some((0, 0)), "the run was purged and started anew");
-        assert_eq!(streams.heard(&stream("b", 1, 1), 3, 1), Some((0, 0)));
-        let begun = |round, attempt| Stream { round, ..stream("c", 1, attempt) };
-        assert_eq!(streams.heard(&begun(3, 2), 0, 5), Some((0, 0)));
-        assert_eq!(streams.heard(&begun(4, 2), 0, 2), Some((0, 0)), "the same attempt has begun again");
-        assert_eq!(streams.heard(&begun(3, 2), 0, 5), None, "what it said before is doubled, or late");
-        assert_eq!(streams.heard(&begun(4, 2), 0, 2), Some((0, 2)), "all are doubled");
-        assert_eq!(streams.heard(&begun(6, 1), 0, 1), Some((0, 0)), "a retry counts attempts anew");
-        assert_eq!(streams.heard(&begun(4, 2), 2, 1), None);
-        streams.forget(Some(&run("b")));
-        assert_eq!(streams.heard(&stream("b", 1, 1), 9, 1), Some((0, 0)), "nobody watched meanwhile");
-        assert_eq!(streams.heard(&anew, 2, 1), Some((1, 0)));
+        assert_eq!(streams.record_received(&again, 1, 1), None, "and the one before has not noticed");
+        let anew = RelayStream { life: Uuid::from_u128(1), ..of.clone() };
+        assert_eq!(streams.record_received(&anew, 0, 1), Some((0, 0)), "the run was purged and started anew");
+        assert_eq!(streams.record_received(&stream("b", 1, 1), 3, 1), Some((0, 0)));
+        let begun = |round, attempt| RelayStream { round, ..stream("c", 1, attempt) };
+        assert_eq!(streams.record_received(&begun(3, 2), 0, 5), Some((0, 0)));
+        assert_eq!(
+            streams.record_received(&begun(4, 2), 0, 2),
+            Some((0, 0)),
+            "the same attempt has begun again"
+        );
+        assert_eq!(
+            streams.record_received(&begun(3, 2), 0, 5),
+            None,
+            "what it said before is doubled, or late"
+        );
+        assert_eq!(streams.record_received(&begun(4, 2), 0, 2), Some((0, 2)), "all are doubled");
+        assert_eq!(streams.record_received(&begun(6, 1), 0, 1), Some((0, 0)), "a retry counts attempts anew");
+        assert_eq!(streams.record_received(&begun(4, 2), 2, 1), None);
+        streams.remove_streams(Some(&run("b")));
+        assert_eq!(
+            streams.record_received(&stream("b", 1, 1), 9, 1),
+            Some((0, 0)),
+            "nobody watched meanwhile"
+        );
+        assert_eq!(streams.record_received(&anew, 2, 1), Some((1, 0)));
     }
 }

@@ -4,13 +4,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::state::{Chunk, LASTS, RelayBatch};
-use super::text::{Inbox, RelayMessage, write};
+use super::state::{LASTS, RelayBatch, RelayChunk};
+use super::text::{RelayInbox, RelayMessage, write};
 use crate::clock::{Clock, within};
 use crate::id::ExecutorId;
 use crate::runtime::shared::RuntimeInner;
-use crate::runtime::watch::what::Live;
-use crate::store::{MOST_SAID, Texts};
+use crate::runtime::watch::what::LiveEvent;
+use crate::store::{MAX_TEXT_BYTES, RelayTexts};
 
 /// The batching delay of chunks after a send. It limits sends to fifty per second.
 const GATHER: Duration = Duration::from_millis(20);
@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_secs(5);
 const RUNS: usize = 500;
 
 /// Sends queued messages, as long as there is a runtime.
-pub(super) async fn say(weak: Weak<RuntimeInner>) {
+pub(super) async fn send_messages(weak: Weak<RuntimeInner>) {
     {
         let Some(shared) = weak.upgrade() else { return };
         let mut hears = shared.relayed().hears.subscribe();
@@ -41,7 +41,7 @@ pub(super) async fn say(weak: Weak<RuntimeInner>) {
         let texts = texts(shared.executor, &mut message, taken);
         let is_much = !texts.is_empty();
         if let Some(relay) = shared.store.relay().filter(|_| is_much) {
-            match within(&*clock, PATIENCE, relay.say(texts)).await {
+            match within(&*clock, PATIENCE, relay.publish(texts)).await {
                 Some(Ok(())) => {}
                 // Watchers notice the gap by the chunk numbers.
                 Some(Err(error)) => {
@@ -85,9 +85,9 @@ fn texts(by: ExecutorId, message: &mut u64, taken: RelayBatch) -> Vec<String> {
 }
 
 /// Joins consecutive chunks of a stream, as long as they fit into a text.
-fn joined(all: impl IntoIterator<Item = Chunk>) -> Vec<RelayMessage> {
+fn joined(all: impl IntoIterator<Item = RelayChunk>) -> Vec<RelayMessage> {
     // Room for the names of the stream.
-    const ROOM: usize = MOST_SAID - 1_000;
+    const ROOM: usize = MAX_TEXT_BYTES - 1_000;
     let mut joined: Vec<RelayMessage> = Vec::new();
     let mut bytes = 0;
     for (of, number, data) in all {
@@ -113,12 +113,12 @@ fn joined(all: impl IntoIterator<Item = Chunk>) -> Vec<RelayMessage> {
 }
 
 /// Receives messages of other processes, as long as there is a runtime.
-pub(super) async fn hear(weak: Weak<RuntimeInner>) {
+pub(super) async fn receive_messages(weak: Weak<RuntimeInner>) {
     loop {
         let Some(shared) = weak.upgrade() else { return };
         let clock = Arc::clone(&shared.clock);
         let Some(relay) = shared.store.relay() else { return };
-        let begun = within(&*clock, PATIENCE, relay.hear()).await;
+        let begun = within(&*clock, PATIENCE, relay.listen()).await;
         match begun {
             Some(Ok(texts)) => {
                 shared.relayed().hears.send_replace(true);
@@ -134,9 +134,9 @@ pub(super) async fn hear(weak: Weak<RuntimeInner>) {
     }
 }
 
-async fn listen(weak: &Weak<RuntimeInner>, clock: &dyn Clock, mut texts: Texts) {
+async fn listen(weak: &Weak<RuntimeInner>, clock: &dyn Clock, mut texts: RelayTexts) {
     let Some(relayed) = weak.upgrade().map(|shared| Arc::clone(shared.relayed())) else { return };
-    let mut inbox = Inbox::default();
+    let mut inbox = RelayInbox::default();
     // Runs while this process has watches.
     let mut again: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = None;
     loop {
@@ -186,16 +186,18 @@ fn take(shared: &RuntimeInner, said: RelayMessage) {
     let relayed = shared.relayed();
     match said {
         RelayMessage::Asks => drop(announce(shared)),
-        RelayMessage::Wants { all, runs } => relayed.state().note(all, runs, shared.clock.monotonic()),
+        RelayMessage::Wants { all, runs } => {
+            relayed.state().store_interest(all, runs, shared.clock.monotonic())
+        }
         RelayMessage::Chunks { stream, first, chunks } if shared.has_subscribers() => {
-            let heard = relayed.state().streams.heard(&stream, first, chunks.len() as u64);
+            let heard = relayed.state().streams.record_received(&stream, first, chunks.len() as u64);
             let Some((missed, known)) = heard else { return };
             if missed > 0 {
-                shared.feeds().miss(&stream.run, missed);
+                shared.feeds().report_missed(&stream.run, missed);
             }
             let known = usize::try_from(known).unwrap_or(usize::MAX);
             for (number, data) in (first..).zip(chunks).skip(known) {
-                shared.feeds().say(&stream.run, || Live::Chunk {
+                shared.feeds().publish_live(&stream.run, || LiveEvent::Chunk {
                     node: stream.node.clone(),
                     visit: stream.visit,
                     attempt: stream.attempt,

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::id::{Epoch, ExecutorId, NodeName, RunKey, Visit};
-use crate::store::MOST_SAID;
+use crate::store::MAX_TEXT_BYTES;
 
 /// The prefix of a text. Other versions of the library use another prefix, and ignore texts with this one.
 const VERSION: &str = "f1";
@@ -28,12 +28,12 @@ pub(super) enum RelayMessage {
     /// The process watches these runs for a while, or all.
     Wants { all: bool, runs: Vec<RunKey> },
     /// Chunks of a stream.
-    Chunks { stream: Stream, first: u64, chunks: Vec<Arc<RawValue>> },
+    Chunks { stream: RelayStream, first: u64, chunks: Vec<Arc<RawValue>> },
 }
 
 /// A stream of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in super::super) struct Stream {
+pub(in super::super) struct RelayStream {
     pub(super) run: RunKey,
     /// The generation of the run, and its claim.
     pub(super) life: Uuid,
@@ -52,7 +52,7 @@ pub(in super::super) struct Stream {
 pub(super) fn write(by: ExecutorId, message: u64, said: &RelayMessage) -> Vec<String> {
     // Cannot fail: all parts are valid JSON.
     let Ok(body) = serde_json::to_string(said) else { return Vec::new() };
-    let room = MOST_SAID - header(by, message, MOST_PARTS, MOST_PARTS).len();
+    let room = MAX_TEXT_BYTES - header(by, message, MOST_PARTS, MOST_PARTS).len();
     let mut parts = Vec::with_capacity(body.len() / room + 1);
     let mut rest = &*body;
     while !rest.is_empty() {
@@ -77,7 +77,7 @@ fn header(by: ExecutorId, message: u64, part: usize, count: usize) -> String {
 
 /// Reassembles multipart messages.
 #[derive(Default)]
-pub(super) struct Inbox(HashMap<ExecutorId, MessageStart>);
+pub(super) struct RelayInbox(HashMap<ExecutorId, MessageStart>);
 
 /// An incomplete message.
 struct MessageStart {
@@ -86,7 +86,7 @@ struct MessageStart {
     body: String,
 }
 
-impl Inbox {
+impl RelayInbox {
     /// Reads a text. Returns the message once it is complete; `None` for this process's own and for unknown texts.
     pub(super) fn read(&mut self, own: ExecutorId, text: &str) -> Option<RelayMessage> {
         let mut words = text.splitn(6, ' ');
@@ -140,7 +140,7 @@ mod tests {
 
     fn said(texts: &[&str]) -> RelayMessage {
         let raw = |text: &&str| Arc::from(serde_json::value::to_raw_value(text).unwrap());
-        let stream = Stream {
+        let stream = RelayStream {
             run: RunId::new("r").unwrap().into(),
             life: Uuid::nil(),
             epoch: Epoch::new(1),
@@ -163,14 +163,14 @@ mod tests {
         let (long, wide) = ("x".repeat(100_000), "\u{1f6a2}\0\"\n'".repeat(5_000));
         for all in [vec!["short"], vec![&*long, "\0", &*wide], vec![]] {
             let texts = write(by(1), 3, &said(&all));
-            assert!(texts.iter().all(|text| text.len() <= MOST_SAID && !text.contains('\0')));
-            let (mut own, mut other) = (Inbox::default(), Inbox::default());
+            assert!(texts.iter().all(|text| text.len() <= MAX_TEXT_BYTES && !text.contains('\0')));
+            let (mut own, mut other) = (RelayInbox::default(), RelayInbox::default());
             let heard: Vec<RelayMessage> = texts.iter().filter_map(|text| other.read(by(2), text)).collect();
             assert!(texts.iter().all(|text| own.read(by(1), text).is_none()));
             let [heard] = <[RelayMessage; 1]>::try_from(heard).unwrap();
             assert_eq!(chunks(heard), all);
         }
-        assert!(write(by(1), 3, &said(&[&"x".repeat(MOST_PARTS * MOST_SAID)])).is_empty());
+        assert!(write(by(1), 3, &said(&[&"x".repeat(MOST_PARTS * MAX_TEXT_BYTES)])).is_empty());
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
                 texts.insert(1, &other[0]);
                 texts.push(&other[1]);
                 texts.push(&next[0]);
-                let mut inbox = Inbox::default();
+                let mut inbox = RelayInbox::default();
                 let heard = texts.iter().filter_map(|text| inbox.read(by(2), text)).flat_map(chunks);
                 let lengths: Vec<usize> = heard.map(|chunk| chunk.len()).collect();
                 // A duplicate first part restarts the message, and a duplicate last part arrives after its completion.
@@ -204,18 +204,22 @@ mod tests {
         let [text] = &write(by(1), 3, &said(&["short"]))[..] else { panic!("it fits") };
         let older = text.replace(",\"round\":5", "");
         assert_ne!(older, *text);
-        let Some(RelayMessage::Chunks { stream, first: 7, .. }) = Inbox::default().read(by(2), &older) else {
+        let Some(RelayMessage::Chunks { stream, first: 7, .. }) = RelayInbox::default().read(by(2), &older)
+        else {
             panic!("{older}")
         };
         assert_eq!(stream.round, 0);
         // An older version ignores unknown fields, as this one does.
         let newer = text.replace("\"round\"", "\"later\":[1],\"round\"");
-        assert!(matches!(Inbox::default().read(by(2), &newer), Some(RelayMessage::Chunks { first: 7, .. })));
+        assert!(matches!(
+            RelayInbox::default().read(by(2), &newer),
+            Some(RelayMessage::Chunks { first: 7, .. })
+        ));
     }
 
     #[test]
     fn what_a_stranger_says_is_passed_over() {
-        let mut inbox = Inbox::default();
+        let mut inbox = RelayInbox::default();
         let id = by(1);
         for text in [
             "",

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use super::super::request::WatchFilter;
-use super::super::what::{Live, WatchEventKind};
+use super::super::what::{LiveEvent, WatchEventKind};
 use crate::id::RunKey;
 
 /// The number of live events by which a watcher may lag.
@@ -31,7 +31,7 @@ struct RunsNotice {
     changed: BTreeSet<RunKey>,
     /// Whether any run may have changed.
     any: bool,
-    live: VecDeque<(RunKey, Live)>,
+    live: VecDeque<(RunKey, LiveEvent)>,
     /// The number of dropped live events by run.
     missed: BTreeMap<RunKey, u64>,
     /// Runs that the query does not select.
@@ -49,7 +49,7 @@ impl RunsSubscription {
         Self { want, heard: Mutex::default(), bell: Notify::new() }
     }
 
-    fn heard(&self) -> MutexGuard<'_, RunsNotice> {
+    fn lock_notice(&self) -> MutexGuard<'_, RunsNotice> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -60,7 +60,7 @@ impl RunsSubscription {
 
     /// Records that a run may have changed; without a run, that any may have.
     pub(in super::super) fn changed(&self, run: Option<&RunKey>) {
-        let mut heard = self.heard();
+        let mut heard = self.lock_notice();
         match run {
             Some(run) if heard.others.contains(run) => return,
             Some(run) if heard.changed.len() < CHANGED => {
@@ -73,13 +73,13 @@ impl RunsSubscription {
     }
 
     /// Queues live data of a node, and drops the oldest if there is too much.
-    pub(in super::super) fn say(&self, run: &RunKey, live: Live) {
+    pub(in super::super) fn queue_live(&self, run: &RunKey, live: LiveEvent) {
         let what = WatchEventKind::Live(live);
-        if !self.want.wants("", &what) {
+        if !self.want.passes("", &what) {
             return;
         }
         let WatchEventKind::Live(live) = what else { return };
-        let mut heard = self.heard();
+        let mut heard = self.lock_notice();
         if heard.others.contains(run) {
             return;
         }
@@ -94,8 +94,8 @@ impl RunsSubscription {
     }
 
     /// Records the number of lost live events of a run.
-    pub(in super::super) fn miss(&self, run: &RunKey, missed: u64) {
-        let mut heard = self.heard();
+    pub(in super::super) fn count_missed(&self, run: &RunKey, missed: u64) {
+        let mut heard = self.lock_notice();
         if !heard.others.contains(run) {
             *heard.missed.entry(run.clone()).or_default() += missed;
         }
@@ -103,7 +103,7 @@ impl RunsSubscription {
 
     /// Records that the query does not select a run.
     pub(super) fn ignore(&self, run: &RunKey) {
-        let mut heard = self.heard();
+        let mut heard = self.lock_notice();
         if heard.others.len() >= OTHERS {
             heard.others.clear();
         }
@@ -113,13 +113,13 @@ impl RunsSubscription {
     }
 
     /// Records that the query selects a run: another run may have had its id before.
-    pub(super) fn heed(&self, run: &RunKey) {
-        self.heard().others.remove(run);
+    pub(super) fn unignore_run(&self, run: &RunKey) {
+        self.lock_notice().others.remove(run);
     }
 
     /// Takes the runs that may have changed since the last call.
     pub(super) fn take_changed(&self) -> ChangedRuns {
-        let mut heard = self.heard();
+        let mut heard = self.lock_notice();
         let changed = std::mem::take(&mut heard.changed);
         match std::mem::take(&mut heard.any) {
             true => ChangedRuns::Any,
@@ -128,14 +128,14 @@ impl RunsSubscription {
     }
 
     /// Returns the run of the next live event.
-    pub(super) fn speaker(&self) -> Option<RunKey> {
-        let heard = self.heard();
+    pub(super) fn next_live_run(&self) -> Option<RunKey> {
+        let heard = self.lock_notice();
         heard.missed.keys().next().or_else(|| heard.live.front().map(|(run, _)| run)).cloned()
     }
 
     /// Takes the next live event. A gap comes first, because the lost events are older than the queued ones.
     pub(super) fn take_live(&self) -> Option<(RunKey, WatchEventKind)> {
-        let mut heard = self.heard();
+        let mut heard = self.lock_notice();
         if let Some((run, missed)) = heard.missed.pop_first() {
             return Some((run, WatchEventKind::Lagged { missed }));
         }
@@ -144,7 +144,7 @@ impl RunsSubscription {
 
     /// Drops the next live event if it is of this run.
     pub(super) fn drop_first_of(&self, run: &RunKey) {
-        let mut heard = self.heard();
+        let mut heard = self.lock_notice();
         if heard.missed.remove(run).is_none() && heard.live.front().is_some_and(|(first, _)| first == run) {
             heard.live.pop_front();
         }
@@ -152,12 +152,12 @@ impl RunsSubscription {
 
     /// Returns the number of queued live events.
     pub(super) fn waiting(&self) -> usize {
-        let heard = self.heard();
+        let heard = self.lock_notice();
         heard.live.len() + heard.missed.len()
     }
 
     /// Waits for a signal since the last wait.
-    pub(super) async fn rung(&self) {
+    pub(super) async fn wait_for_signal(&self) {
         self.bell.notified().await;
     }
 }

@@ -14,7 +14,7 @@ pub(super) const START: Timestamp = Timestamp::from_unix_ms(i64::MIN);
 
 /// The start of the watch.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Begin {
+pub(super) enum RunsWatchStart {
     #[default]
     Start,
     Now,
@@ -25,16 +25,16 @@ pub(super) enum Begin {
 #[derive(Debug)]
 pub(super) struct RunPositions {
     /// For runs outside `told`, everything recorded up to this time was delivered.
-    pub(super) low: Timestamp,
+    pub(super) delivered_until: Timestamp,
     /// The maximum delay until a record becomes visible.
-    settles: Duration,
+    visibility_delay: Duration,
     catch_up: Option<CatchUp>,
     /// The run in the current step of the catch-up.
     passing: Option<RunPlace>,
     /// The cursor's positions for runs that the catch-up has not reached.
     pub(super) before: BTreeMap<RunKey, LogCursor>,
     /// Open runs, and recently active ones.
-    pub(super) told: BTreeMap<RunKey, RunPosition>,
+    pub(super) positions: BTreeMap<RunKey, RunPosition>,
 }
 
 /// The position of a run.
@@ -72,14 +72,14 @@ fn earlier(time: Timestamp, by: Duration) -> Timestamp {
 }
 
 impl RunPositions {
-    pub(super) fn new(begin: Begin, now: Timestamp, settles: Duration) -> Self {
+    pub(super) fn new(begin: RunsWatchStart, now: Timestamp, settles: Duration) -> Self {
         let settled = earlier(now, settles);
         let anew = CatchUp { high: settled, behind: None };
         let (low, catch_up, places) = match begin {
-            Begin::Start => (START, Some(anew), BTreeMap::new()),
+            RunsWatchStart::Start => (START, Some(anew), BTreeMap::new()),
             // Records within this millisecond may be new.
-            Begin::Now => (earlier(now, Duration::from_millis(1)), None, BTreeMap::new()),
-            Begin::After(RunsCursor { low, catch_up, places }) => {
+            RunsWatchStart::Now => (earlier(now, Duration::from_millis(1)), None, BTreeMap::new()),
+            RunsWatchStart::After(RunsCursor { low, catch_up, places }) => {
                 let is_far = low < earlier(settled, settles);
                 (low, catch_up.or(is_far.then_some(anew)), places)
             }
@@ -92,20 +92,31 @@ impl RunPositions {
                 (BTreeMap::new(), told.collect())
             }
         };
-        Self { low, settles, catch_up, passing: None, before, told }
+        Self {
+            delivered_until: low,
+            visibility_delay: settles,
+            catch_up,
+            passing: None,
+            before,
+            positions: told,
+        }
     }
 
     /// Returns the cursor for a later watch.
     pub(super) fn cursor(&self) -> RunsCursor {
         // The time covers the others: the catch-up's, or the previous cursor's.
-        let by_time = self.catch_up.as_ref().map_or(self.low, |catch_up| catch_up.high);
+        let by_time = self.catch_up.as_ref().map_or(self.delivered_until, |catch_up| catch_up.high);
         let is_passing = |run: &RunKey| self.passing.as_ref().is_some_and(|passing| passing.run == *run);
         let is_named =
             |run: &RunKey, told: &RunPosition| told.at > by_time || told.place.part > 0 || is_passing(run);
-        let told = self.told.iter().filter(|(run, told)| is_named(run, told));
+        let told = self.positions.iter().filter(|(run, told)| is_named(run, told));
         let places = told.map(|(run, told)| (run.clone(), told.place));
         let before = self.before.iter().map(|(run, place)| (run.clone(), *place));
-        RunsCursor { low: self.low, catch_up: self.catch_up.clone(), places: before.chain(places).collect() }
+        RunsCursor {
+            low: self.delivered_until,
+            catch_up: self.catch_up.clone(),
+            places: before.chain(places).collect(),
+        }
     }
 
     /// Returns whether a catch-up is in progress.
@@ -146,28 +157,28 @@ impl RunPositions {
     /// Completes the catch-up of all runs.
     pub(super) fn end_catch_up(&mut self, now: Timestamp) {
         if let Some(CatchUp { high, .. }) = self.catch_up.take() {
-            self.low = high;
+            self.delivered_until = high;
             // They were created later, or are gone.
             let left = std::mem::take(&mut self.before);
-            self.told.extend(left.into_iter().map(|(run, place)| (run, RunPosition::at(place, now))));
+            self.positions.extend(left.into_iter().map(|(run, place)| (run, RunPosition::at(place, now))));
         }
     }
 
     /// Returns the open runs that a poll did not list.
     pub(super) fn not_listed(&self, round: u64) -> impl Iterator<Item = RunKey> {
-        let left = self.told.iter().filter(move |(_, told)| !told.is_over && told.round != round);
+        let left = self.positions.iter().filter(move |(_, told)| !told.is_over && told.round != round);
         left.map(|(run, _)| run.clone())
     }
 
     /// Returns the time up to which all records are visible at `now`.
-    pub(super) fn settled(&self, now: Timestamp) -> Timestamp {
-        earlier(now, self.settles)
+    pub(super) fn settled_until(&self, now: Timestamp) -> Timestamp {
+        earlier(now, self.visibility_delay)
     }
 
     /// Marks everything as delivered that a poll found which began at `began`, and drops the positions that the time now covers.
-    pub(super) fn settle(&mut self, began: Timestamp) {
-        let low = self.low.max(self.settled(began));
-        self.low = low;
-        self.told.retain(|_, told| !told.is_over || told.at > low || told.place.part > 0);
+    pub(super) fn mark_delivered(&mut self, began: Timestamp) {
+        let low = self.delivered_until.max(self.settled_until(began));
+        self.delivered_until = low;
+        self.positions.retain(|_, told| !told.is_over || told.at > low || told.place.part > 0);
     }
 }

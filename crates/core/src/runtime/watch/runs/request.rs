@@ -10,7 +10,7 @@ use super::super::relay;
 use super::super::request::WatchFilter;
 use super::super::what::WatchKind;
 use super::cursor::RunsCursor;
-use super::places::Begin;
+use super::places::RunsWatchStart;
 use super::stream::RunsWatch;
 use crate::error::Result;
 use crate::record::RunStatus;
@@ -75,26 +75,26 @@ const SETTLES: Duration = Duration::from_secs(60);
 pub struct RunsWatchRequest {
     shared: Arc<RuntimeInner>,
     query: Result<RunQuery>,
-    begin: Begin,
+    begin: RunsWatchStart,
     want: WatchFilter,
     settles: Duration,
 }
 
 impl RunsWatchRequest {
     pub(crate) fn new(shared: &Arc<RuntimeInner>, query: Result<RunQuery>) -> Self {
-        let (begin, want) = (Begin::default(), WatchFilter::default());
+        let (begin, want) = (RunsWatchStart::default(), WatchFilter::default());
         Self { shared: Arc::clone(shared), query, begin, want, settles: SETTLES }
     }
 
     /// Continues at the [cursor](RunsWatch::cursor) of another watch.
     pub fn after(mut self, seen: RunsCursor) -> Self {
-        self.begin = Begin::After(seen);
+        self.begin = RunsWatchStart::After(seen);
         self
     }
 
     /// Delivers only later records, by the clocks of the writers, and live events.
     pub fn from_now(mut self) -> Self {
-        self.begin = Begin::Now;
+        self.begin = RunsWatchStart::Now;
         self
     }
 
@@ -131,7 +131,7 @@ impl RunsWatchRequest {
 
     /// Sets the maximum delay between a record's timestamp and its visibility. The default is a minute. A longer time tolerates more, and makes
     /// the cursor longer: it contains each run that was active within it.
-    pub fn settles_in(mut self, time: Duration) -> Self {
+    pub fn visibility_delay(mut self, time: Duration) -> Self {
         self.settles = time;
         self
     }

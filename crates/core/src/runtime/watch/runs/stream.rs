@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::super::cursor::LogCursor;
 use super::super::feed::TailRead;
-use super::super::member::{Step, WatchedRun};
+use super::super::member::{MemberStep, WatchedRun};
 use super::super::relay;
 use super::super::request::WatchFilter;
 use super::super::sse::SseFrames;
@@ -16,7 +16,7 @@ use super::super::what::{WatchEvent, WatchEventKind};
 use super::cursor::RunsCursor;
 use super::ear::{ChangedRuns, RunsSubscription};
 use super::look::{PollSchedule, PollScope, StorePoll, head_of, is_over};
-use super::places::{Begin, RunPosition, RunPositions, START};
+use super::places::{RunPosition, RunPositions, RunsWatchStart, START};
 use crate::error::{ErrorKind, Result};
 use crate::id::{RunKey, Seq};
 use crate::record::RunStatus;
@@ -43,9 +43,9 @@ pub struct RunsWatch {
     /// The query, reduced to immutable properties of runs.
     query: RunQuery,
     statuses: Vec<RunStatus>,
-    want: WatchFilter,
-    ear: Arc<RunsSubscription>,
-    places: RunPositions,
+    filter: WatchFilter,
+    subscription: Arc<RunsSubscription>,
+    positions: RunPositions,
     /// The runs to read next, without duplicates.
     pending: VecDeque<RunKey>,
     /// The run with events that are read but not delivered.
@@ -53,9 +53,9 @@ pub struct RunsWatch {
     ready: VecDeque<WatchEvent>,
     /// Runs that may have changed, by signals.
     changed: BTreeSet<RunKey>,
-    looks: PollSchedule,
+    polls: PollSchedule,
     /// The number of live events to deliver before the current read, because they arrived before it.
-    live_first: usize,
+    live_before_read: usize,
     /// The number of consecutive live events.
     streak: u32,
 }
@@ -65,7 +65,7 @@ impl RunsWatch {
         shared: Arc<RuntimeInner>,
         query: RunQuery,
         statuses: Vec<RunStatus>,
-        begin: Begin,
+        begin: RunsWatchStart,
         want: WatchFilter,
         settles: Duration,
     ) -> Self {
@@ -77,15 +77,15 @@ impl RunsWatch {
             shared,
             query,
             statuses,
-            want,
-            ear,
-            places,
+            filter: want,
+            subscription: ear,
+            positions: places,
             pending: VecDeque::new(),
             current: None,
             ready: VecDeque::new(),
             changed: BTreeSet::new(),
-            looks: PollSchedule::default(),
-            live_first: 0,
+            polls: PollSchedule::default(),
+            live_before_read: 0,
             streak: 0,
         }
     }
@@ -103,7 +103,7 @@ impl RunsWatch {
     /// Cancel safe: no event is lost by dropping the future.
     pub async fn next(&mut self) -> Result<WatchEvent> {
         loop {
-            if let Some(event) = self.hear().await? {
+            if let Some(event) = self.take_live().await? {
                 return Ok(event);
             }
             if let Some(event) = self.ready.pop_front().or_else(|| self.take()) {
@@ -113,18 +113,18 @@ impl RunsWatch {
             self.streak = 0;
             if !self.pending.is_empty() {
                 self.read().await?;
-            } else if !self.places.is_catching_up() && self.has_changed() {
+            } else if !self.positions.is_catching_up() && self.has_changed() {
                 self.compare_changed().await?;
-            } else if self.looks.current.is_some() {
-                self.go_on_looking().await?;
-            } else if self.shared.clock.monotonic() >= self.looks.due {
-                self.begin_look();
+            } else if self.polls.current.is_some() {
+                self.continue_poll().await?;
+            } else if self.shared.clock.monotonic() >= self.polls.due {
+                self.begin_poll();
             } else {
-                let left = self.looks.due.saturating_sub(self.shared.clock.monotonic());
+                let left = self.polls.due.saturating_sub(self.shared.clock.monotonic());
                 let mut pause = self.shared.clock.sleep(left);
                 tokio::select! {
                     biased;
-                    () = self.ear.rung() => {}
+                    () = self.subscription.wait_for_signal() => {}
                     () = &mut pause => {}
                 }
             }
@@ -133,7 +133,7 @@ impl RunsWatch {
 
     /// Returns the position of the watch, after the last event that [`next`](Self::next) returned.
     pub fn cursor(&self) -> RunsCursor {
-        self.places.cursor()
+        self.positions.cursor()
     }
 
     /// Returns the events as [server-sent events](https://html.spec.whatwg.org/multipage/server-sent-events.html).
@@ -146,13 +146,13 @@ impl RunsWatch {
     }
 
     /// Takes the next live event of a selected run, after all earlier events.
-    async fn hear(&mut self) -> Result<Option<WatchEvent>> {
-        while !self.places.is_catching_up()
-            && (self.streak < STREAK || self.live_first > 0)
-            && let Some(run) = self.ear.speaker()
+    async fn take_live(&mut self) -> Result<Option<WatchEvent>> {
+        while !self.positions.is_catching_up()
+            && (self.streak < STREAK || self.live_before_read > 0)
+            && let Some(run) = self.subscription.next_live_run()
         {
             if self.is_doubted(&run) {
-                if self.live_first == 0 {
+                if self.live_before_read == 0 {
                     // Read its log first: live events so far precede the new records.
                     self.read_first(run);
                     break;
@@ -161,19 +161,19 @@ impl RunsWatch {
             }
             // A run that is not in the store has no labels to match.
             if !self.is_selected(&run).await? {
-                self.ear.drop_first_of(&run);
+                self.subscription.drop_first_of(&run);
                 continue;
             }
             let is_live_wanted = self.statuses.is_empty() || self.statuses.contains(&RunStatus::InProgress);
-            let Some((run, what)) = self.ear.take_live() else { break };
-            self.live_first = self.live_first.saturating_sub(1);
+            let Some((run, what)) = self.subscription.take_live() else { break };
+            self.live_before_read = self.live_before_read.saturating_sub(1);
             if is_live_wanted {
                 self.streak += 1;
                 return Ok(Some(WatchEvent { run, path: Arc::from(""), seq: None, at: None, what }));
             }
         }
-        if self.ear.waiting() == 0 {
-            self.live_first = 0;
+        if self.subscription.waiting() == 0 {
+            self.live_before_read = 0;
         }
         Ok(None)
     }
@@ -185,20 +185,23 @@ impl RunsWatch {
         while let Some(header) = member.front() {
             let (at, status) = (header.at, header.status);
             let is_status = self.statuses.is_empty() || self.statuses.contains(&status);
-            let step = member.next(|_| true, |what| is_status && self.want.wants("", what));
-            let told =
-                self.places.told.entry(run.clone()).or_insert_with(|| RunPosition::at(member.place, at));
-            told.place = member.place;
+            let step = member.next(|_| true, |what| is_status && self.filter.passes("", what));
+            let told = self
+                .positions
+                .positions
+                .entry(run.clone())
+                .or_insert_with(|| RunPosition::at(member.cursor, at));
+            told.place = member.cursor;
             told.is_over = is_over(status);
             if told.place.part == 0 {
                 told.at = at;
             }
-            if let Step::Tells { event: Some(event), .. } = step {
+            if let MemberStep::Tells { event: Some(event), .. } = step {
                 return Some(event);
             }
         }
         let is_at_head =
-            member.is_at_head() || self.places.told.get(&run).is_some_and(RunPosition::is_at_head);
+            member.is_at_head() || self.positions.positions.get(&run).is_some_and(RunPosition::is_at_head);
         self.current = None;
         self.pending.pop_front();
         if !is_at_head {
@@ -211,11 +214,11 @@ impl RunsWatch {
     /// Reads the next records of the next run. If dropped, the next call reads them again.
     async fn read(&mut self) -> Result<()> {
         let Some(run) = self.pending.front().cloned() else { return Ok(()) };
-        let place = self.places.told.get(&run).map_or_else(LogCursor::default, |told| told.place);
+        let place = self.positions.positions.get(&run).map_or_else(LogCursor::default, |told| told.place);
         let mut member = WatchedRun::new(&self.shared, run.clone(), Arc::from(""), place);
-        let read = member.read(&self.shared, &self.want).await;
+        let read = member.read(&self.shared, &self.filter).await;
         // Live events so far precede these records.
-        self.live_first = self.ear.waiting();
+        self.live_before_read = self.subscription.waiting();
         let is_another = match &read {
             Ok(TailRead::Pruned(..)) => true,
             Err(error) => error.kind() == ErrorKind::NotFound && place != LogCursor::default(),
@@ -224,35 +227,37 @@ impl RunsWatch {
         if is_another && !self.is_still_selected(&run).await? {
             return Ok(());
         }
-        if let Some(told) = self.places.told.get_mut(&run) {
+        if let Some(told) = self.positions.positions.get_mut(&run) {
             told.is_doubted = matches!(&read, Err(error) if error.is_retryable());
         }
         match read {
             Ok(TailRead::Records(_)) => self.current = Some(member),
             Ok(TailRead::Head(status)) => {
                 self.pending.pop_front();
-                if let Some(told) = self.places.told.get_mut(&run) {
+                if let Some(told) = self.positions.positions.get_mut(&run) {
                     told.is_over = is_over(status);
                 }
             }
             Ok(TailRead::Pruned(first, prev)) => {
-                if let Some(told) = self.places.told.get_mut(&run) {
+                if let Some(told) = self.positions.positions.get_mut(&run) {
                     (told.place, told.at) = (LogCursor::before(first, prev), self.shared.clock.now());
                 }
                 self.ready.push_back(member.event(None, WatchEventKind::Pruned { first }));
             }
             Ok(TailRead::Missing) => {
                 self.pending.pop_front();
-                self.places.told.remove(&run);
+                self.positions.positions.remove(&run);
             }
             // Another selected run has its id.
             Err(_) if is_another => {
-                self.places.told.insert(run, RunPosition::at(LogCursor::default(), self.places.low));
+                self.positions
+                    .positions
+                    .insert(run, RunPosition::at(LogCursor::default(), self.positions.delivered_until));
             }
             Err(error) => {
                 if !error.is_retryable() {
                     self.pending.pop_front();
-                    if let Some(told) = self.places.told.get_mut(&run) {
+                    if let Some(told) = self.positions.positions.get_mut(&run) {
                         (told.broken, told.at) = (told.head, self.shared.clock.now());
                     }
                 }
@@ -264,9 +269,9 @@ impl RunsWatch {
 
     /// Returns whether signals reported changed runs.
     fn has_changed(&mut self) -> bool {
-        match self.ear.take_changed() {
+        match self.subscription.take_changed() {
             ChangedRuns::Some(mut changed) => self.changed.append(&mut changed),
-            ChangedRuns::Any => self.looks.due = self.looks.earliest,
+            ChangedRuns::Any => self.polls.due = self.polls.earliest,
         }
         !self.changed.is_empty()
     }
@@ -277,7 +282,7 @@ impl RunsWatch {
             && self.pending.is_empty()
         {
             if self.is_selected(&run).await? {
-                self.doubt(&run);
+                self.mark_doubtful(&run);
                 self.want_read(&run);
             }
             self.changed.remove(&run);
@@ -287,7 +292,7 @@ impl RunsWatch {
 
     /// Returns whether the query selects a run. Registers a new run, and ignores signals of an unselected one from now on.
     async fn is_selected(&mut self, run: &RunKey) -> Result<bool> {
-        if self.places.told.contains_key(run) {
+        if self.positions.positions.contains_key(run) {
             return Ok(true);
         }
         // It may be in the store soon.
@@ -295,14 +300,14 @@ impl RunsWatch {
         let is_selected = self.query.meets_facts(run, &head.facts);
         match is_selected {
             true => self.compare(&head).await?,
-            false => self.ear.ignore(run),
+            false => self.subscription.ignore(run),
         }
         Ok(is_selected)
     }
 
     /// Records that another run may have the id of a known one.
-    fn doubt(&mut self, run: &RunKey) {
-        if let Some(told) = self.places.told.get_mut(run) {
+    fn mark_doubtful(&mut self, run: &RunKey) {
+        if let Some(told) = self.positions.positions.get_mut(run) {
             told.is_doubted = true;
         }
     }
@@ -310,27 +315,27 @@ impl RunsWatch {
     /// Returns whether another run may have the id of a known one, because it has changed since the last read.
     fn is_doubted(&mut self, run: &RunKey) -> bool {
         self.has_changed();
-        if self.places.told.contains_key(run) && self.changed.remove(run) {
-            self.doubt(run);
+        if self.positions.positions.contains_key(run) && self.changed.remove(run) {
+            self.mark_doubtful(run);
             self.want_read(run);
         }
-        self.places.told.get(run).is_some_and(|told| told.is_doubted)
+        self.positions.positions.get(run).is_some_and(|told| told.is_doubted)
     }
 
     /// Returns whether the query selects the run that now has a known id. Removes an unselected one.
     async fn is_still_selected(&mut self, run: &RunKey) -> Result<bool> {
         let head = head_of(&self.shared, run).await?;
         let is_selected = head.as_ref().is_some_and(|head| self.query.meets_facts(run, &head.facts));
-        if let Some(told) = self.places.told.get_mut(run).filter(|_| is_selected) {
+        if let Some(told) = self.positions.positions.get_mut(run).filter(|_| is_selected) {
             told.is_doubted = false;
             return Ok(true);
         }
-        self.places.told.remove(run);
+        self.positions.positions.remove(run);
         if self.current.as_ref().is_none_or(|current| current.run != *run) {
             self.pending.retain(|pending| pending != run);
         }
         if head.is_some() {
-            self.ear.ignore(run);
+            self.subscription.ignore(run);
         }
         Ok(false)
     }
@@ -352,25 +357,27 @@ impl RunsWatch {
     /// Compares the head of a run with its position.
     async fn compare(&mut self, head: &RunHead) -> Result<()> {
         let (run, at) = (&head.run, head.head());
-        self.ear.heed(run);
-        if let Some(place) = self.places.before.remove(run) {
+        self.subscription.unignore_run(run);
+        if let Some(place) = self.positions.before.remove(run) {
             // The time of the last delivered record is unknown.
-            self.places.told.insert(run.clone(), RunPosition::at(place, self.shared.clock.now()));
+            self.positions.positions.insert(run.clone(), RunPosition::at(place, self.shared.clock.now()));
         }
-        if !self.places.told.contains_key(run) {
+        if !self.positions.positions.contains_key(run) {
             // An open run that was not known before is new, whatever its writer's clock.
-            let is_new =
-                self.looks.knows_all && !is_over(head.status) || head.facts.created > self.places.low;
+            let is_new = self.polls.knows_all && !is_over(head.status)
+                || head.facts.created > self.positions.delivered_until;
             let place = match () {
                 () if is_new => Some(LogCursor::default()),
-                () if head.updated <= self.places.low => Some(LogCursor::from(at)),
+                () if head.updated <= self.positions.delivered_until => Some(LogCursor::from(at)),
                 () => self.place_by_time(run).await?,
             };
             let Some(place) = place else { return Ok(()) };
-            self.places.told.insert(run.clone(), RunPosition::at(place, self.places.low));
+            self.positions
+                .positions
+                .insert(run.clone(), RunPosition::at(place, self.positions.delivered_until));
         }
-        let round = self.looks.round;
-        let has_more = self.places.told.get_mut(run).is_some_and(|told| {
+        let round = self.polls.round;
+        let has_more = self.positions.positions.get_mut(run).is_some_and(|told| {
             (told.round, told.head, told.is_over) = (round, Some(at), is_over(head.status));
             !told.is_at_head() && told.broken != Some(at)
         });
@@ -391,8 +398,9 @@ impl RunsWatch {
                 Err(error) if !error.is_retryable() => return Ok(Some(LogCursor::default())),
                 found => found?,
             };
-            if let Some(last) = found.items.iter().rfind(|header| header.at <= self.places.low) {
-                return Ok(Some(LogCursor::behind(last)));
+            if let Some(last) = found.items.iter().rfind(|header| header.at <= self.positions.delivered_until)
+            {
+                return Ok(Some(LogCursor::after(last)));
             }
             match found.items.first().and_then(|first| first.seq.get().checked_sub(1)) {
                 Some(before) if found.items.first().is_some_and(|first| first.seq > found.first) => {
@@ -403,20 +411,20 @@ impl RunsWatch {
         }
     }
 
-    fn begin_look(&mut self) {
-        let (walk, since) = match self.places.caught_up_to() {
+    fn begin_poll(&mut self) {
+        let (walk, since) = match self.positions.caught_up_to() {
             Some(behind) => (PollScope::All, behind),
-            None if self.looks.knows_all => (PollScope::Open, START),
+            None if self.polls.knows_all => (PollScope::Open, START),
             None => (PollScope::All, START),
         };
-        self.looks.begin(StorePoll::new(&self.shared, &self.query, walk, since));
+        self.polls.begin(StorePoll::new(&self.shared, &self.query, walk, since));
     }
 
     /// Compares the next listed runs, or lists more.
-    async fn go_on_looking(&mut self) -> Result<()> {
-        self.places.pass();
+    async fn continue_poll(&mut self) -> Result<()> {
+        self.positions.pass();
         while self.pending.is_empty()
-            && let Some(look) = &mut self.looks.current
+            && let Some(look) = &mut self.polls.current
         {
             let Some(head) = look.page.front().cloned() else {
                 match look.is_listed {
@@ -425,7 +433,7 @@ impl RunsWatch {
                 }
                 continue;
             };
-            let is_due = match self.places.is_to_be_compared(&head) {
+            let is_due = match self.positions.is_to_be_compared(&head) {
                 Some(is_due) => is_due,
                 None => {
                     look.end();
@@ -435,38 +443,38 @@ impl RunsWatch {
             if is_due {
                 self.compare(&head).await?;
             }
-            if let Some(look) = &mut self.looks.current {
+            if let Some(look) = &mut self.polls.current {
                 look.page.pop_front();
             }
             if is_due {
-                self.places.begin_to_pass(&head);
+                self.positions.begin_to_pass(&head);
             }
         }
         Ok(())
     }
 
     fn end_walk(&mut self) {
-        let Some(look) = self.looks.current.take() else { return };
-        if self.places.is_catching_up() {
-            return self.places.end_catch_up(self.shared.clock.now());
+        let Some(look) = self.polls.current.take() else { return };
+        if self.positions.is_catching_up() {
+            return self.positions.end_catch_up(self.shared.clock.now());
         }
         if look.walk == PollScope::Open {
             // Runs missing from the listing have ended, or are gone.
-            self.pending.extend(self.places.not_listed(self.looks.round));
-            let since = self.places.settled(self.places.low);
-            self.looks.current = Some(look.followed_by(&self.shared, &self.query, PollScope::Recent, since));
+            self.pending.extend(self.positions.not_listed(self.polls.round));
+            let since = self.positions.settled_until(self.positions.delivered_until);
+            self.polls.current = Some(look.followed_by(&self.shared, &self.query, PollScope::Recent, since));
             return;
         }
-        self.places.settle(look.began);
+        self.positions.mark_delivered(look.began);
         let (now, pause) = (self.shared.clock.monotonic(), self.shared.watch_pause());
-        let pause = if self.shared.hears.load(Ordering::Relaxed) { pause } else { pause * RARER };
-        self.looks.end(now, look.spent, pause);
+        let pause = if self.shared.has_notices.load(Ordering::Relaxed) { pause } else { pause * RARER };
+        self.polls.end(now, look.spent, pause);
     }
 }
 
 impl Drop for RunsWatch {
     fn drop(&mut self) {
-        self.shared.feeds().forget(&self.ear);
+        self.shared.feeds().unsubscribe(&self.subscription);
     }
 }
 
@@ -474,8 +482,8 @@ impl fmt::Debug for RunsWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunsWatch")
             .field("query", &self.query)
-            .field("low", &self.places.low)
-            .field("known", &self.places.told.len())
+            .field("low", &self.positions.delivered_until)
+            .field("known", &self.positions.positions.len())
             .finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Map, Number, Value, json};
 
-use super::super::{Form, Shape};
+use super::super::{Shape, ShapeForm};
 use super::{shapes, texts};
 use crate::ask::{Question, Resolution};
 use crate::state::Patch;
@@ -95,41 +95,41 @@ impl Dice {
 }
 
 /// Returns a value that usually fits a form, or none if the form leaves no choice.
-fn sample(form: &Form, dice: &mut Dice) -> Option<Value> {
+fn sample(form: &ShapeForm, dice: &mut Dice) -> Option<Value> {
     Some(match form {
-        Form::Any => [json!(null), json!([1]), json!({ "a": 1 }), json!("a")][dice.below(4)].clone(),
-        Form::Bool => json!(dice.below(2) == 1),
-        Form::Int(int) => {
+        ShapeForm::Any => [json!(null), json!([1]), json!({ "a": 1 }), json!("a")][dice.below(4)].clone(),
+        ShapeForm::Bool => json!(dice.below(2) == 1),
+        ShapeForm::Int(int) => {
             let (least, greatest) = int.range();
             let all =
                 [i64::try_from(least).unwrap_or(-7), 0, i64::try_from(greatest).unwrap_or(i64::MAX), 300, -1];
             json!(dice.pick(&all))
         }
-        Form::Number => json!(2.5),
-        Form::Text => json!("text"),
-        Form::Char => json!(["a", "é", "", "ab"][dice.below(4)]),
-        Form::Bytes => [json!("a"), json!([1])][dice.below(2)].clone(),
-        Form::Null => Value::Null,
-        Form::OneOf(texts) | Form::Units(texts) => json!(dice.pick(texts)?),
-        Form::Variants(variants) => {
+        ShapeForm::Number => json!(2.5),
+        ShapeForm::Text => json!("text"),
+        ShapeForm::Char => json!(["a", "é", "", "ab"][dice.below(4)]),
+        ShapeForm::Bytes => [json!("a"), json!([1])][dice.below(2)].clone(),
+        ShapeForm::Null => Value::Null,
+        ShapeForm::OneOf(texts) | ShapeForm::Units(texts) => json!(dice.pick(texts)?),
+        ShapeForm::Variants(variants) => {
             let all: Vec<_> = variants.iter().collect();
             let (name, form) = *dice.pick(&all)?;
-            if *form == Form::Null { json!(name) } else { json!({ name: sample(form, dice)? }) }
+            if *form == ShapeForm::Null { json!(name) } else { json!({ name: sample(form, dice)? }) }
         }
-        Form::Nullable(form) => match dice.below(3) {
+        ShapeForm::Nullable(form) => match dice.below(3) {
             0 => Value::Null,
             _ => sample(form, dice)?,
         },
-        Form::List(form) => (0..dice.below(3)).filter_map(|_| sample(form, dice)).collect(),
-        Form::Tuple { forms, least } => {
+        ShapeForm::List(form) => (0..dice.below(3)).filter_map(|_| sample(form, dice)).collect(),
+        ShapeForm::Tuple { forms, least } => {
             let count = least + dice.below(forms.len() - least + 1);
             Value::Array(forms[..count].iter().map(|form| sample(form, dice)).collect::<Option<_>>()?)
         }
-        Form::Map(form) => match sample(form, dice) {
+        ShapeForm::Map(form) => match sample(form, dice) {
             Some(value) => json!({ "key": value }),
             None => json!({}),
         },
-        Form::Object { fields, .. } => {
+        ShapeForm::Object { fields, .. } => {
             let mut object = Map::new();
             for (name, field) in fields {
                 if field.required || dice.below(2) == 0 {
@@ -138,7 +138,7 @@ fn sample(form: &Form, dice: &mut Dice) -> Option<Value> {
             }
             object.into()
         }
-        Form::Tagged { tag, variants } => {
+        ShapeForm::Tagged { tag, variants } => {
             let all: Vec<_> = variants.iter().collect();
             let (name, form) = *dice.pick(&all)?;
             let mut object = match sample(form, dice)? {
@@ -148,7 +148,7 @@ fn sample(form: &Form, dice: &mut Dice) -> Option<Value> {
             object.insert(tag.clone(), json!(name));
             object.into()
         }
-        Form::AnyOf(forms) => sample(dice.pick(forms)?, dice)?,
+        ShapeForm::AnyOf(forms) => sample(dice.pick(forms)?, dice)?,
     })
 }
 
