@@ -90,7 +90,7 @@ pub(crate) async fn measure(table: &mut Table) -> Result<()> {
     }
     if table.wants("core/send-out") {
         let senders = graphs::senders(NODES)?;
-        // No outlet takes the letters: what is measured is that they are recorded.
+        // No sink takes the messages: the row measures their records.
         let send = async |graph| {
             let store = MemoryStore::new();
             let runtime = Runtime::builder(store.clone()).build().await?;

@@ -58,7 +58,7 @@ impl UnreadableRuns {
     }
 
     /// Returns the result of a poll: a partial one if runs are unreadable. `missing` describes the missing part of the listing.
-    pub(crate) fn to_poll_result(self, missing: &str) -> PollResult {
+    pub(crate) fn into_poll_result(self, missing: &str) -> PollResult {
         match self.failure(missing) {
             Some(failure) => PollResult::Partly(failure),
             None => PollResult::MayChange,

@@ -55,7 +55,7 @@ pub(crate) async fn read_queue(runtime: &Runtime, name: &str) -> Result<QueueSta
 ///
 /// # Errors
 ///
-/// As [`look`].
+/// As [`read_queue`].
 pub(crate) async fn load_current(
     runtime: &Runtime,
     name: &str,
@@ -78,7 +78,7 @@ pub(crate) async fn load_current(
 ///
 /// # Errors
 ///
-/// As [`look`] and `decide`, and [`ErrorKind::Unavailable`] if other processes were first each time.
+/// As [`read_queue`] and `decide`, and [`ErrorKind::Unavailable`] if other processes were first each time.
 pub(crate) async fn change_queue(
     runtime: &Runtime,
     name: &str,

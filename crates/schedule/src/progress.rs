@@ -147,7 +147,7 @@ impl Progress {
     /// Returns the progress to record for the time until now, while the run of the first due tick is active: the run counts as started, and later
     /// ticks are decided.
     ///
-    /// A decision on a tick depends on no later tick, so what this returns is what [`ended`](Self::ended) takes in.
+    /// A decision on a tick depends on no later tick, so what this returns is what [`record_end`](Self::record_end) takes in.
     pub(crate) fn with_active_run(&self, definition: &Definition, times: &Times, span: RunSpan) -> Self {
         let mut progress = self.clone();
         if progress.due.pop_front().is_some() {

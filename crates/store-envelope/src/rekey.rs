@@ -84,7 +84,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
     /// Encrypts the records of a page of runs with the current key of their tenant. Skips records that already use that key. The contents and the
     /// history of each run stay unchanged. Callers may append to, start, fork, prune and purge runs meanwhile.
     ///
-    /// Call it until [`next`](Rekeyed::next) is `None`. Every process must already write with the new key: the call misses records that a process
+    /// Call it until [`next`](RekeyReport::next) is `None`. Every process must already write with the new key: the call misses records that a process
     /// writes with the old key meanwhile. [`key_usage`](crate::key_usage) reports whether data still needs an old key.
     ///
     /// Plain records are encrypted too if [`accept_plain`](crate::EnvelopeOptions::accept_plain) allows reading them, and otherwise fail their run.
@@ -95,7 +95,7 @@ impl<S: CheckpointStore> EnvelopeStore<S> {
     ///
     /// # Errors
     ///
-    /// Of one run: [`failed`](Rekeyed::failed), and the others are dealt with. Of all:
+    /// Of one run: [`failed`](RekeyReport::failed), and the others are dealt with. Of all:
     ///
     /// - [`ErrorKind::Unsupported`]: the store inside cannot [put records in other envelopes](CheckpointStore::resealing): prune and purge.
     /// - [`ErrorKind::Invalid`]: this store has no keys, or the cursor is of other runs.

@@ -41,7 +41,7 @@ impl FsInner {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Gone`] or [`StoreError::FolderGone`] if the root, the folder of runs, or that of a tenant in which this instance has made
+    /// [`FsStoreError::Gone`] or [`FsStoreError::FolderGone`] if the root, the folder of runs, or that of a tenant in which this instance has made
     /// runs is not there.
     pub(crate) fn stamp(&self, tenant: Option<&TenantId>) -> Result<Option<FolderStamp>, FsStoreError> {
         if !self.existed_before() {

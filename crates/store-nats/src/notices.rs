@@ -57,7 +57,7 @@ impl NatsListener {
         }
     }
 
-    /// As [`tell`](Self::tell), of a text.
+    /// As [`notify_local`](Self::notify_local), of a text.
     pub(crate) fn send_local_text(&self, text: &str) {
         if let Some(running) = &*self.running() {
             let _ = running.own.send(text.into());

@@ -76,7 +76,7 @@ fn row_of(run: &RunKey, key: i64, record: &Record) -> Result<[SqlValue; 6]> {
     Ok([key.into(), seq.into(), base.into(), text.into(), sum.into(), SqlValue::Bytes(record.body.to_vec())])
 }
 
-/// Decides on each entry by the rows of [`look`], and returns the rows to write. Skips a start whose caller has stopped waiting: the next life of
+/// Decides on each entry by the rows of [`find_runs`], and returns the rows to write. Skips a start whose caller has stopped waiting: the next life of
 /// the run may have ended meanwhile.
 pub(crate) async fn decide(
     connection: &mut SqliteConnection,

@@ -82,7 +82,7 @@ enum ListColumns {
     Heads,
 }
 
-/// The columns of [`Columns::Names`].
+/// The columns of [`ListColumns::Names`].
 const NAMES: &str = "v.key, v.created, v.tenant, v.run";
 const BEFORE: usize = 4;
 

@@ -4,21 +4,21 @@
 //! share one. Two rules:
 //!
 //! 1. *A place is taken before the record.* A writer announces the entry that its record needs, and appends only once that is
-//!    stored. Whether a record needs one, [`Move::announced`] says.
+//!    stored. Whether a record needs one, [`IndexMove::entry_before`] says.
 //! 2. *Every entry is checked against the log.* A reader shows what a run's head says, never what an entry says, and an entry is
-//!    given up only on [`Check::Stale`] or, after a grace, on [`Check::Unborn`]. A writer gives up what [`Move::left`] names.
+//!    given up only on [`EntryCheck::Stale`] or, after a grace, on [`EntryCheck::Unborn`]. A writer gives up what [`IndexMove::stale_entry`] names.
 //!
 //! **Theorem.** Whichever process dies between whichever steps: (a) a run that has a record has an entry in the place where it
 //! stands; (b) no run is shown that has no record, and none as it is not.
 //!
 //! *Proof.* (b) is rule 2. (a) by induction over the steps, of one life of a run. An append makes record *n* the head: by rule 1
 //! the entry for where *n* leaves the run was announced, or the run stands where it stood and has its entry by induction. Nothing
-//! removes that entry before a record after *n* moves the run: [`Check::Stale`] is said of an entry only if its record is not
+//! removes that entry before a record after *n* moves the run: [`EntryCheck::Stale`] is said of an entry only if its record is not
 //! after the head that was read and the run does not stand there with that head; where the entry is of *n* or of an earlier
 //! record, that head is *n* or later, and as long as no record after *n* moved the run, it stands there with each of those. An
-//! entry of a record after *n* is left alone, whatever it says. [`Move::left`] names an entry only once a record that moved the
+//! entry of a record after *n* is left alone, whatever it says. [`IndexMove::stale_entry`] names an entry only once a record that moved the
 //! run away is in the log, or once the announced record can never be. And a life that has no record yet has no head that could
-//! make it stale: it is [`Check::Unborn`], and given up only if it was older *before the log was read* than the longest time that
+//! make it stale: it is [`EntryCheck::Unborn`], and given up only if it was older *before the log was read* than the longest time that
 //! an append may take from its announcement to its record. A writer that takes longer must not append; a reader that looks at the
 //! age only after it has read the log may give up the entry of a record that was written in between.
 //!

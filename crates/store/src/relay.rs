@@ -16,11 +16,11 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// - pass each text on whole and unchanged, or not at all; of equal texts in one call, one is enough;
 /// - pass the texts of one call on in their order, and those of calls that wait for each other;
-/// - deliver to a listener every text that any process sends after [`hear`](Self::hear) has returned, unless a connection is lost;
+/// - deliver to a listener every text that any process sends after [`listen`](Self::listen) has returned, unless a connection is lost;
 /// - never wait for a listener: one that is too slow loses texts, and gets a notice of that.
 #[async_trait]
 pub trait Relay: Send + Sync {
-    /// Says texts, of at most [`MOST_SAID`] bytes each and without a NUL, to every process that hears at this time.
+    /// Says texts, of at most [`MAX_TEXT_BYTES`] bytes each and without a NUL, to every process that hears at this time.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ pub const MAX_TEXT_BYTES: usize = 7_000;
 ///
 /// # Errors
 ///
-/// [`ErrorKind::TooLarge`] if a text is longer than [`MOST_SAID`], [`ErrorKind::Invalid`] if there is a NUL in one, which PostgreSQL takes in no
+/// [`ErrorKind::TooLarge`] if a text is longer than [`MAX_TEXT_BYTES`], [`ErrorKind::Invalid`] if there is a NUL in one, which PostgreSQL takes in no
 /// text.
 pub fn check_texts(texts: &[String]) -> Result<()> {
     let refuse = |kind, message| Err(Error::new(kind, message).with_operation("store.say"));

@@ -84,7 +84,7 @@ pub trait Transactions: Send + Sync {
     fn is_transient(&self, error: &(dyn StdError + 'static)) -> bool;
 }
 
-/// Lists an error and its causes, for [`Transactions::gave_way`].
+/// Lists an error and its causes, for [`Transactions::is_transient`].
 pub fn causes<'e>(error: &'e (dyn StdError + 'static)) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
     let mut next = Some(error);
     std::iter::from_fn(move || {

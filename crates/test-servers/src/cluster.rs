@@ -12,7 +12,7 @@ const SLOTS: usize = 16_384;
 /// How long the nodes may take to join; usually a second.
 const JOINING: Duration = Duration::from_secs(300);
 
-/// A Redis Cluster. Each node is a [`Redis`] of its own, with an append-only file.
+/// A Redis Cluster. Each node is a [`RedisServer`] of its own, with an append-only file.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,

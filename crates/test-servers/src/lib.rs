@@ -10,13 +10,13 @@
 //! # Ok::<(), ferrata_test_servers::ServerError>(())
 //! ```
 //!
-//! - [`Postgres`], [`Redis`], [`RedisCluster`], [`Nats`], [`NatsCluster`] and [`Moto`] (S3) start the installed programs of this machine. Missing
+//! - [`PostgresServer`], [`RedisServer`], [`RedisCluster`], [`NatsServer`], [`NatsCluster`] and [`MotoServer`] (S3) start the installed programs of this machine. Missing
 //!   ones are unpacked from Debian's packages, once, into the target folder: no root, no container.
-//! - [`PgBouncer`] shares connections to a Postgres by transaction.
-//! - [`Radosgw`] is a real distributed S3 server; it needs root, and a test run of its own.
+//! - [`PgBouncer`] shares connections to a Postgres server by transaction.
+//! - [`RadosgwServer`] is a real distributed S3 server; it needs root, and a test run of its own.
 //! - Each is a [`Server`] (a cluster consists of three), with methods for faults: kill, stop, restart, suspend, resume.
 //! - [`Proxy`] forwards between a client and a server, and cuts, resets, delays or refuses connections at chosen points.
-//! - [`Nobody`] is an address where connections are refused.
+//! - [`RefusingPort`] is an address where connections are refused.
 //! - [`Services`] starts one of each, and [`service_url`] returns the address of those that `cargo xtask test` started for all tests of stores.
 //!
 //! A server ends with its value, even when a panic unwinds. When the process of the test is killed, a watchdog at the other end of a pipe ends the

@@ -180,7 +180,7 @@ impl NatsCluster {
     ///
     /// # Errors
     ///
-    /// As for [`Nats::start`].
+    /// As for [`NatsServer::start`].
     pub fn start(servers: usize) -> Result<Self> {
         let (mut started, mut routes) = (Vec::new(), Routes::default());
         for _ in 0..servers {

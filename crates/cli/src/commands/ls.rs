@@ -111,7 +111,7 @@ async fn list(
     if listed == 0 && context.out.format == OutputFormat::Table {
         context.out.note("no matching runs");
     }
-    Ok(unreadable.to_poll_result("they are not listed"))
+    Ok(unreadable.into_poll_result("they are not listed"))
 }
 
 /// Converts the filter flags to a query.

@@ -73,7 +73,7 @@ async fn list(
             table
         },
     )?;
-    let seen = unreadable.to_poll_result("their questions are not listed");
+    let seen = unreadable.into_poll_result("their questions are not listed");
     if open.is_empty() && context.out.format == OutputFormat::Table {
         let some = if matches!(seen, PollResult::Partly(_)) { " in readable runs" } else { "" };
         context.out.note(&format!("no open questions{some}"));

@@ -8,7 +8,7 @@ use crate::support::Place;
 #[tokio::test(flavor = "multi_thread")]
 async fn letters_are_listed_and_dropped_by_an_operator() {
     let place = Place::new();
-    // No process of this service has an outlet for mail.
+    // No process of this service has a sink for mail.
     let runtime = Runtime::builder_with(place.open()).build().await.unwrap();
     let graph = Graph::<Context>::builder("order")
         .node("confirm", async |_cx, s: Draft<Context>| {

@@ -22,7 +22,7 @@ impl NodeContext {
     /// ```no_run
     /// # use ferrata_core::node::NodeContext;
     /// # fn tell(cx: &NodeContext, signal: tokio::sync::oneshot::Sender<()>) {
-    /// let awake = cx.stay_awake();
+    /// let awake = cx.keep_awake();
     /// let _ = signal.send(());
     /// // Kept until the node has taken the signal in.
     /// # drop(awake);

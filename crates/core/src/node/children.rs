@@ -148,7 +148,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// As [`note_child`](Self::note_child).
+    /// As [`record_child`](Self::record_child).
     pub(crate) async fn record_children(&self, notes: Vec<(String, ChildNote)>) -> Result<Vec<NotedChild>> {
         let named = |(name, note): &(String, ChildNote)| Ok((child(1, name), to_raw(note)?));
         let all = notes.iter().map(named).collect::<Result<Vec<_>>>()?;
@@ -166,7 +166,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// As [`note_child`](Self::note_child).
+    /// As [`record_child`](Self::record_child).
     pub(crate) async fn find_child(&self, known: ActivationChild) -> Result<NotedChild> {
         if self.scope.memos.has_order() {
             self.request(child(known.round, &known.name), NodeRequest::Recall).await?;
@@ -179,7 +179,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// As [`note_child`](Self::note_child).
+    /// As [`record_child`](Self::record_child).
     pub(crate) async fn record_child_start(&self, child: &ActivationChild) -> Result<()> {
         self.request(child.began_name(), NodeRequest::Mark).await.map(|_| ())
     }
@@ -189,7 +189,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// As [`note_child`](Self::note_child).
+    /// As [`record_child`](Self::record_child).
     pub(crate) async fn wait_for_child(
         &self,
         child: &ActivationChild,
@@ -212,7 +212,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// As [`note_child`](Self::note_child).
+    /// As [`record_child`](Self::record_child).
     pub(crate) async fn join_group(
         &self,
         group: &str,
@@ -231,7 +231,7 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// As [`note_child`](Self::note_child).
+    /// As [`record_child`](Self::record_child).
     pub(crate) async fn wait_group_ends(
         &self,
         group: &str,

@@ -89,7 +89,7 @@ pub(crate) async fn check_removal(
     if head.is_delivering() || folded.is_some_and(|folded| folded.machine.is_delivering()) {
         return refuse(
             "the run has undelivered outbox messages; run a process with their sink to deliver them, or drop them with \
-             `Runtime::drop_letters`".to_owned(),
+             `Runtime::drop_outbox`".to_owned(),
         );
     }
     if let Some(child) = open_child(store, run, folded, before).await? {

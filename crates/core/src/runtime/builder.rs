@@ -115,26 +115,21 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Registers `outlet` as the sink for the outbox messages of a topic, which nodes [send out](crate::state::Update::send_out). A message has
+    /// Registers `sink` as the sink for the outbox messages of a topic, which nodes [send out](crate::state::Update::send_out). A message has
     /// 25 attempts, with delays from one second, doubled each time, up to five minutes. After the last one it is set aside for an operator.
     ///
     /// The sink receives a message after its record is durable: at least once, under the same [key](crate::runtime::OutboxMessage::key), and in
     /// order for each run and topic. A process without a sink for a topic leaves its messages to other processes. A process that
     /// [serves](crate::runtime::Runtime::serve) a workflow also delivers the messages of runs that are idle or ended in another process.
     #[must_use]
-    pub fn sink(self, topic: impl Into<String>, outlet: impl OutboxSink) -> Self {
-        self.sink_with(topic, outlet, RETRY)
+    pub fn sink(self, topic: impl Into<String>, sink: impl OutboxSink) -> Self {
+        self.sink_with(topic, sink, RETRY)
     }
 
-    /// Registers a sink like [`outlet`](Self::outlet), with this retry policy. A message is set aside after its last attempt.
+    /// Registers a sink like [`sink`](Self::sink), with this retry policy. A message is set aside after its last attempt.
     #[must_use]
-    pub fn sink_with(
-        mut self,
-        topic: impl Into<String>,
-        outlet: impl OutboxSink,
-        retry: RetryPolicy,
-    ) -> Self {
-        self.routes.insert(topic.into(), SinkRoute { outlet: Arc::new(outlet), retry });
+    pub fn sink_with(mut self, topic: impl Into<String>, sink: impl OutboxSink, retry: RetryPolicy) -> Self {
+        self.routes.insert(topic.into(), SinkRoute { sink: Arc::new(sink), retry });
         self
     }
 

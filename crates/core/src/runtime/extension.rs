@@ -44,7 +44,7 @@ pub struct LeftRun {
 pub enum RunChange {
     /// The run is no longer driven in this process.
     Left(LeftRun),
-    /// A verb of this process paused the run until it gets a slot of its [queue](super::queue_of).
+    /// A verb of this process paused the run until it gets a slot of its [queue](super::queue_name).
     Held {
         /// The run.
         run: RunKey,

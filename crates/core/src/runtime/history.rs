@@ -230,7 +230,7 @@ impl Runtime {
         past::node_names(&**self.store(), run).await
     }
 
-    /// Returns the change from the state at one position to the state at another, secrets included; [`Diff::hiding`] omits them.
+    /// Returns the change from the state at one position to the state at another, secrets included; [`Diff::redacted`] omits them.
     ///
     /// # Errors
     ///

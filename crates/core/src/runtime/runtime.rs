@@ -316,7 +316,7 @@ impl Runtime {
     /// Edits the state of a run in any process. The log records the change and its author. Later activations see it. A running activation does
     /// not, and its own writes to the same channel apply after it.
     ///
-    /// The patch must fit the channels. The driver, if this process has it, and the graph of [`checked_by`](EditRequest::checked_by) also check
+    /// The patch must fit the channels. The driver, if this process has it, and the graph of [`check_with`](EditRequest::check_with) also check
     /// that the state type can read the changed channels. Without either check, an unreadable state stops the run, with everything recorded,
     /// until another edit repairs it: so inspect [the state](Self::checkpoint) first.
     ///
@@ -349,7 +349,7 @@ impl Runtime {
     /// # let (run, application) = (run.run(), &graph);
     /// let amount = Patch::from_ops(&[Op::Set("amount".into(), 120.into())])?;
     /// runtime.edit(run, amount.clone()).by("ann").await?; // a tool without the application's code
-    /// runtime.edit(run, amount).checked_by(application).by("ann").await?;
+    /// runtime.edit(run, amount).check_with(application).by("ann").await?;
     /// # Ok(())
     /// # }
     /// ```

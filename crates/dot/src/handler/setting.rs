@@ -49,7 +49,7 @@ impl CommandSetting {
     }
 }
 
-/// The setters of a handler or backend that has a [`Setting`].
+/// The setters of a handler or backend that has a [`CommandSetting`].
 macro_rules! setters {
     ($type:ty) => {
         impl $type {

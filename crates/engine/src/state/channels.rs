@@ -75,7 +75,7 @@ impl Channels {
     ///
     /// let before = Channels::from_json(r#"{"scores":{"a":1}}"#)?;
     /// let patch = Patch::from_json(r#"[{"merge":["scores",{"a":2,"b":3}]},{"set":["draft","text"]}]"#)?;
-    /// let undo = before.undoing(&patch)?;
+    /// let undo = before.undo_ops(&patch)?;
     /// let mut state = before.clone();
     /// state.apply(&patch)?;
     /// undo.into_iter().try_for_each(|op| state.apply_op(op))?;

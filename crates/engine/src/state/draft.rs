@@ -56,8 +56,6 @@ impl<S: State> Draft<S> {
     /// # Errors
     ///
     /// None. The return type is that of a node.
-    ///
-    /// <!-- held by: transactions::node_rows_and_record_commit_together -->
     pub fn commit_with<T: HandIn>(self, transaction: T) -> Result<Update<S>, T::Error> {
         Ok(Update::from(self).commit_with(transaction))
     }

@@ -96,7 +96,7 @@ impl<S: State> Update<S> {
     /// Sends an outbox message. The record of the node's end contains the message.
     ///
     /// The sink of the topic then delivers it at least once, in the order in which the run sent messages to the topic. See
-    /// `RuntimeBuilder::outlet`. A topic has 1 to 128 bytes and no control character. An invalid topic or
+    /// `RuntimeBuilder::sink`. A topic has 1 to 128 bytes and no control character. An invalid topic or
     /// payload causes an error when the update is applied.
     #[must_use]
     pub fn send_out(mut self, topic: impl AsRef<str>, payload: impl Serialize) -> Self {

@@ -41,7 +41,7 @@ pub(crate) struct KeyTable {
 }
 
 impl KeyTable {
-    /// Creates the keys with stored state; [`come`](Self::come) and [`hold`](Self::hold) add their users.
+    /// Creates the keys with stored state; [`count_arrival`](Self::count_arrival) and [`count_slots`](Self::count_slots) add their users.
     pub(super) fn new(notes: BTreeMap<String, KeyNote>) -> Self {
         let idle = notes.keys().cloned().collect();
         Self { notes: TrackedMap::new(notes), loads: HashMap::new(), idle }

@@ -102,7 +102,7 @@ pub fn write(header: &RecordHeader, base: Seq) -> Option<Bytes> {
 ///
 /// # Errors
 ///
-/// [`Unreadable`], whatever the bytes are.
+/// [`InvalidHeader`], whatever the bytes are.
 pub fn read(bytes: &[u8]) -> Result<(RecordHeader, Seq), InvalidHeader> {
     read_up_to(bytes, FORMAT)
 }

@@ -89,7 +89,7 @@ impl<S: State> CrashTest<S> {
     }
 
     /// Sets resources, an answerer or limits of each process, as [`World::process_with`] does. The test calls `set` once for each process. Create
-    /// inside `set` the things that a process uses up, such as a [`Script`](super::Script).
+    /// inside `set` the things that a process uses up, such as a [`ScriptedAnswers`](super::ScriptedAnswers).
     pub fn with_process(self, set: impl Fn(RuntimeBuilder) -> RuntimeBuilder + 'static) -> Self {
         Self { set_process: Arc::new(set), ..self }
     }

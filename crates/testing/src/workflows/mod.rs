@@ -1,6 +1,6 @@
 //! Tools for testing workflows.
 //!
-//! A [`World`] has one store, one clock, and processes that can crash. A [`CrashTest`] crashes a workflow at each of its writes. A [`Script`]
+//! A [`World`] has one store, one clock, and processes that can crash. A [`CrashTest`] crashes a workflow at each of its writes. A [`ScriptedAnswers`]
 //! answers questions. [`assert_replays`] compares a stored run with the current graph, and [`check_reads_back`] checks a state.
 
 mod crash_test;

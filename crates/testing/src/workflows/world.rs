@@ -86,7 +86,7 @@ impl World {
     ///
     /// The store is a [`LedgerStore`]: runs, and a table of numbers. Replace a node that writes to the service's database with another
     /// [work](ferrata_core::graph::Graph::with_node) in the test. That work writes to the table, by
-    /// [`NodeContext::transaction`](ferrata_core::node::NodeContext::transaction) of [`Ledger`](crate::Ledger). The graph and its fingerprint stay those
+    /// [`NodeContext::transaction`](ferrata_core::node::NodeContext::transaction) of [`LedgerDatabase`](crate::LedgerDatabase). The graph and its fingerprint stay those
     /// of the service. The test reads the table with [`ledger`](Self::ledger).
     ///
     /// # Examples

@@ -88,7 +88,7 @@ pub(super) async fn read_child_state(shared: &RuntimeInner, child: &ChildRef) ->
 ///
 /// # Errors
 ///
-/// Returns the errors of [`stand_of`].
+/// Returns the errors of [`read_child_state`].
 pub(super) async fn end_of(shared: &RuntimeInner, child: &ChildRef) -> Result<Option<ChildEnd>> {
     Ok(match read_child_state(shared, child).await? {
         ChildStand::Active => None,
@@ -250,7 +250,7 @@ pub(crate) async fn record_cancel(
 ///
 /// # Errors
 ///
-/// Returns the errors of [`tell`].
+/// Returns the errors of [`send_signal`].
 pub(super) async fn cancel_once(
     shared: &Arc<RuntimeInner>,
     child: &ChildRef,

@@ -24,7 +24,7 @@ pub(crate) async fn set_pause(shared: &Arc<RuntimeInner>, child: &ChildRef, pare
     }
 }
 
-/// As [`hold`], with one attempt.
+/// As [`set_pause`], with one attempt.
 ///
 /// # Errors
 ///

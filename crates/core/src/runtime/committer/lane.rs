@@ -38,7 +38,7 @@ impl CommitLane {
         self.begin_lane_if(opens);
     }
 
-    /// Opens this lane for one append, sent by [`alone`](Self::alone), if no pending append could share its batch.
+    /// Opens this lane for one append, sent by [`send_alone`](Self::send_alone), if no pending append could share its batch.
     pub(super) fn opens_alone(&self) -> bool {
         self.lock().opens_alone()
     }

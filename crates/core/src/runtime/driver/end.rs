@@ -23,7 +23,7 @@ use crate::runtime::event::Event as RunEventKind;
 use crate::state::{Patch, SentOut, State, Update};
 
 impl<S: State> RunDriver<S> {
-    /// Handles the end of an attempt up to the first wait. [`settle_end`](Self::settle_end) does the rest.
+    /// Handles the end of an attempt up to the first wait. [`finish_end`](Self::finish_end) does the rest.
     ///
     /// Not one function that waits: the end would then be part of the idle driver's future, which is as large as the largest future that it awaits.
     pub(super) fn handle_end(

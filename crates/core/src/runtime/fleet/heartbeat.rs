@@ -1,7 +1,7 @@
 //! Tracks this process's heartbeat on its own clock, to decide whether other processes count it as alive.
 //!
 //! Other processes may claim this process's runs once its heartbeat has expired by the store's clock. So this process counts from the time when
-//! it *sent* the last successful heartbeat, on the monotonic clock, and stops well before the expiry ([`HeartbeatMonitor::trust`]). The
+//! it *sent* the last successful heartbeat, on the monotonic clock, and stops well before the expiry ([`HeartbeatMonitor::trust_period`]). The
 //! monotonic clock stops while the machine sleeps. A wall clock that has advanced that far therefore raises doubt as well, which the next
 //! heartbeat settles. The wall clock alone never makes runs lost.
 //!

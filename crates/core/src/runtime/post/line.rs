@@ -103,7 +103,7 @@ async fn pass_to_sink(
     batch: &[OutboxMessage],
 ) -> Result<(), SinkError> {
     let Some(first) = batch.first() else { return Ok(()) };
-    let call = caught(&first.run, Box::pin(route.outlet.deliver(batch)));
+    let call = caught(&first.run, Box::pin(route.sink.deliver(batch)));
     match within(&*shared.clock, PATIENCE, call).await {
         Some(Ok(result)) => result,
         Some(Err(_)) => Err(SinkError::new("the sink panicked")),

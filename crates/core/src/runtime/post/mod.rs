@@ -6,8 +6,8 @@
 //! accepts the first result.
 
 mod line;
-mod outlet;
 mod request;
+mod sink;
 mod take;
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-pub use self::outlet::{OutboxMessage, OutboxSink, SinkError};
+pub use self::sink::{OutboxMessage, OutboxSink, SinkError};
 pub(crate) use self::take::{take, take_listed};
 use super::shared::RuntimeInner;
 use super::tasks::spawn;
@@ -37,7 +37,7 @@ pub(crate) const RETRY: RetryPolicy = RetryPolicy::standard()
 /// The sink of a topic.
 #[derive(Clone)]
 pub(crate) struct SinkRoute {
-    pub(crate) outlet: Arc<dyn OutboxSink>,
+    pub(crate) sink: Arc<dyn OutboxSink>,
     pub(crate) retry: RetryPolicy,
 }
 

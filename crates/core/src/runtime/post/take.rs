@@ -42,7 +42,7 @@ fn has_work(shared: &RuntimeInner, machine: &Machine) -> Result<bool> {
     let Some(topic) = topic else { return Ok(false) };
     let message = format!(
         "the run has outbox messages for the topic `{topic}`, and this process has no sink for it; add the sink with \
-         `Runtime::builder(..).outlet(..)` in a process that serves a workflow"
+         `Runtime::builder(..).sink(..)` in a process that serves a workflow"
     );
     Err(Error::new(ErrorKind::Unsupported, message))
 }

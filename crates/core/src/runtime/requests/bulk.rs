@@ -129,7 +129,7 @@ impl RunsRequest {
 /// It lists runs in pages and processes each page before the next: it may miss a run that matches later. A [`limit`](RunsRequest::limit) of the
 /// listing limits the number of processed runs, and a [start position](RunsRequest::after) skips the runs before it.
 ///
-/// [Queues and schedules](super::is_spared) are excluded, unless the listing selects their [workflow](RunsRequest::workflow).
+/// [Queues and schedules](super::is_skipped_in_bulk) are excluded, unless the listing selects their [workflow](RunsRequest::workflow).
 ///
 /// # Errors
 ///

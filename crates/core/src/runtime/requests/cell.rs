@@ -119,7 +119,7 @@ impl StateCell {
 
     /// Appends a change after the loaded record. After an error, [`load`](Self::load) returns the changes since, and rolls the change back.
     ///
-    /// A state that has outgrown its [`room`](Self::room) still accepts changes, because otherwise it could never shrink. Each load then reads
+    /// A state that has outgrown its [`size_limit`](Self::size_limit) still accepts changes, because otherwise it could never shrink. Each load then reads
     /// more and more of its log, so the caller must reject additions.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ impl<S: State> StartRequest<S> {
     /// `connection` is a `sqlx::PgConnection` or `sqlx::SqliteConnection` of sqlx 0.9. For a `sqlx` transaction `tx`, pass `&mut *tx`: `&mut tx`
     /// compiles, and fails at run time.
     ///
-    /// The run does not start before the commit. After it, [`TransactionalStart::follow`] starts it at once; otherwise a process that
+    /// The run does not start before the commit. After it, [`TransactionalStart::drive`] starts it at once; otherwise a process that
     /// [serves](crate::runtime::Runtime::serve) the workflow finds it at its next sweep.
     ///
     /// # Errors

@@ -151,7 +151,7 @@ impl ChunkBatch {
 
 impl StreamWriter {
     /// Makes the stream durable. Watchers in any process, later ones included, receive its chunks in order and once, like everything
-    /// [recorded](super::Recorded::Chunks).
+    /// [recorded](super::RecordedEvent::Chunks).
     ///
     /// Chunks gather for 40 ms, so that a record holds many; the first is recorded at once. The node waits only if more than 256 KiB gather
     /// before the earlier records are on their way. Recorded chunks stay in the log of the run as long as its other records.

@@ -259,7 +259,7 @@ impl RunFeed {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if the position is of another generation of the run; and the errors of the store and of [`Entry::of`].
+    /// [`ErrorKind::NotFound`] if the position is of another generation of the run; and the errors of the store and of [`WatchedRecord::of`].
     pub(super) async fn read(
         &self,
         shared: &RuntimeInner,

@@ -332,7 +332,7 @@ impl<S: State> RecordBuffer<S> {
             RecordEvent::Attempt(_) | RecordEvent::Step(_) | RecordEvent::Status(StatusChange::Asked(_)) => {
                 ConflictPolicy::Kept
             }
-            // A ready activation asks for its intent again. `come_to_rest`, the deadline and `ring` check for due work.
+            // A ready activation asks for its intent again. `try_become_idle`, the deadline and `ring` check for due work.
             RecordEvent::Intent(_) | RecordEvent::Release(_) => ConflictPolicy::Follows,
             RecordEvent::Status(
                 StatusChange::Interrupted

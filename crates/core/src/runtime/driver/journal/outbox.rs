@@ -132,7 +132,7 @@ impl PendingRecords {
         self.sent = Some((append.records.len(), self.committer.begin(append, Some(self.term))));
     }
 
-    /// Takes all waiting records, for an append whose answer goes to [`answered`](Self::answered).
+    /// Takes all waiting records, for an append whose answer goes to [`handle_answer`](Self::handle_answer).
     pub(crate) fn take(&mut self) -> RunAppend {
         let mut records = Vec::with_capacity(self.queue.len());
         records.extend(self.queue.drain(..));

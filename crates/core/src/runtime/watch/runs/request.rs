@@ -32,7 +32,7 @@ const SETTLES: Duration = Duration::from_secs(60);
 /// # What a cursor promises
 ///
 /// A watcher that continues at its [cursor](RunsWatch::cursor) receives each record once, if the record became visible in the store at most a
-/// minute ([`settles_in`](Self::settles_in)) after its writer's timestamp. The difference between clocks and the duration of an append must not
+/// minute ([`visibility_delay`](Self::visibility_delay)) after its writer's timestamp. The difference between clocks and the duration of an append must not
 /// exceed that. An open watch delivers later records, too, but a watch that reconnects does not. The same holds for imported runs.
 ///
 /// If records were pruned before their delivery, the watcher receives [`Pruned`](crate::runtime::WatchEventKind::Pruned). A purged run has no

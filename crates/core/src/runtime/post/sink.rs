@@ -35,7 +35,7 @@ pub struct OutboxMessage {
     pub why: Option<String>,
     /// Time of the next delivery, if an earlier one failed.
     pub retry_at: Option<Timestamp>,
-    /// Whether the message was rejected. Only [`Runtime::retry_letters`](crate::runtime::Runtime::retry_letters) delivers it.
+    /// Whether the message was rejected. Only [`Runtime::retry_outbox`](crate::runtime::Runtime::retry_outbox) delivers it.
     pub is_dead: bool,
     pub(super) life: Uuid,
     payload: Arc<RawValue>,
@@ -140,7 +140,7 @@ impl<E: std::error::Error> From<E> for SinkError {
 
 /// Delivers the messages of one topic out of runs: to a queue, a memory, a webhook.
 ///
-/// Registered by [`RuntimeBuilder::outlet`](crate::runtime::RuntimeBuilder::outlet).
+/// Registered by [`RuntimeBuilder::sink`](crate::runtime::RuntimeBuilder::sink).
 ///
 /// # Examples
 ///
