@@ -80,16 +80,16 @@ fn appending(steps: usize, bytes: usize, text: fn(u64, usize) -> String) -> Resu
 const PAGES: &str = concat!(
     include_str!("../../ARCHITECTURE.md"),
     include_str!("../../CONTRIBUTING.md"),
-    include_str!("../../docs/children.md"),
-    include_str!("../../docs/custom-store.md"),
-    include_str!("../../docs/durability.md"),
-    include_str!("../../docs/events.md"),
-    include_str!("../../docs/exactly-once.md"),
-    include_str!("../../docs/format.md"),
-    include_str!("../../docs/history.md"),
-    include_str!("../../docs/queues.md"),
-    include_str!("../../docs/store-postgres.md"),
-    include_str!("../../docs/store-s3.md"),
+    include_str!("../../docs/how-to/children.md"),
+    include_str!("../../docs/how-to/custom-store.md"),
+    include_str!("../../docs/how-to/durability.md"),
+    include_str!("../../docs/how-to/events.md"),
+    include_str!("../../docs/how-to/exactly-once.md"),
+    include_str!("../../docs/reference/format.md"),
+    include_str!("../../docs/how-to/history.md"),
+    include_str!("../../docs/how-to/queues.md"),
+    include_str!("../../docs/reference/store-postgres.md"),
+    include_str!("../../docs/reference/store-s3.md"),
 );
 
 /// So many bytes of the pages, from where the text before it ends; from the beginning again at their end.

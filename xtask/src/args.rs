@@ -11,7 +11,7 @@ Usage: cargo xtask <COMMAND>
 Commands:
   test [OPTIONS] [-- FILTER...]   Build and run every test and documentation example, and build the example programs
   ci [--skip-tests]               The gate, which changes no file: format, tidy, clippy, tests, docs, licences and sources
-  bench [OPTIONS] [PART...]       Measure what Ferrata costs beside bare references, in turn; see docs/performance.md
+  bench [OPTIONS] [PART...]       Measure what Ferrata costs beside bare references, in turn; see docs/how-to/performance.md
   chaos [OPTIONS]                 The long forms of the tests of many processes on one store
   tidy [--write]                  Only the checks that lints cannot hold; or write what is made from the repository
   ui [--check]                    Build the page of the inspector into the crate, with Node 20 or later; or hold the two together

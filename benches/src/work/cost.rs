@@ -1,4 +1,4 @@
-//! What a step takes of a server: its processor, its log, its disk, its requests. docs/scaling.md reckons with these.
+//! What a step takes of a server: its processor, its log, its disk, its requests. docs/how-to/scaling.md reckons with these.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The stored format of a blob, byte for byte as in `docs/blobs.md`: a head, and segments that each authenticate themselves.
+//! The stored format of a blob, byte for byte as in `docs/how-to/blobs.md`: a head, and segments that each authenticate themselves.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use ferrata_store::TenantId;

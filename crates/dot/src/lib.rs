@@ -1,7 +1,7 @@
 //! Pipelines written as Graphviz DOT files, parsed, checked, and compiled to [Ferrata](ferrata_core) graphs.
 //!
 //! The dialect follows the Attractor specification: a strict subset of DOT in which shapes stand for kinds of work, edges carry conditions, and
-//! attributes are typed. `docs/dot.md` describes it.
+//! attributes are typed. `docs/reference/dot.md` describes it.
 //!
 //! ```
 //! use ferrata_dot::Pipeline;

@@ -20,7 +20,7 @@ use ferrata_core::{Error, ErrorKind, Result};
 /// - `s3://bucket/prefix?endpoint=https://host:port&region=name&path_style=true` stores runs as objects in a bucket, with the feature `s3`. The query
 ///   is for servers other than AWS. Credentials come from the environment, never from the URL.
 /// - `sharded:///path/of/a/file` and `sharded:relative/path` distribute runs over the stores in this file, each with a URL of a kind above, with the
-///   feature `sharded`; `docs/sharding.md` describes the file.
+///   feature `sharded`; `docs/how-to/sharding.md` describes the file.
 ///
 /// # Errors
 ///

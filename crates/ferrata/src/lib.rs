@@ -173,55 +173,55 @@ struct CrateReadme;
 /// The tests compile the programs of the pages, too.
 #[cfg(doctest)]
 mod pages {
-    #[doc = include_str!("../../../docs/replanning.md")]
+    #[doc = include_str!("../../../docs/how-to/replanning.md")]
     struct Replanning;
 
-    #[doc = include_str!("../../../docs/questions.md")]
+    #[doc = include_str!("../../../docs/how-to/questions.md")]
     struct Questions;
 
-    #[doc = include_str!("../../../docs/conversations.md")]
+    #[doc = include_str!("../../../docs/how-to/conversations.md")]
     struct Conversations;
 
-    #[doc = include_str!("../../../docs/steps.md")]
+    #[doc = include_str!("../../../docs/how-to/steps.md")]
     struct Steps;
 
-    #[doc = include_str!("../../../docs/timers.md")]
+    #[doc = include_str!("../../../docs/how-to/timers.md")]
     struct Timers;
 
-    #[doc = include_str!("../../../docs/events.md")]
+    #[doc = include_str!("../../../docs/how-to/events.md")]
     struct Events;
 
-    #[doc = include_str!("../../../docs/control.md")]
+    #[doc = include_str!("../../../docs/how-to/control.md")]
     struct Control;
 
-    #[doc = include_str!("../../../docs/durability.md")]
+    #[doc = include_str!("../../../docs/how-to/durability.md")]
     struct Durability;
 
-    #[doc = include_str!("../../../docs/history.md")]
+    #[doc = include_str!("../../../docs/how-to/history.md")]
     struct History;
 
-    #[doc = include_str!("../../../docs/sharding.md")]
+    #[doc = include_str!("../../../docs/how-to/sharding.md")]
     struct Sharding;
 
-    #[doc = include_str!("../../../docs/sagas.md")]
+    #[doc = include_str!("../../../docs/how-to/sagas.md")]
     struct Sagas;
 
-    #[doc = include_str!("../../../docs/functions.md")]
+    #[doc = include_str!("../../../docs/how-to/functions.md")]
     struct FunctionsPage;
 
     #[cfg(feature = "blobs")]
-    #[doc = include_str!("../../../docs/blobs.md")]
+    #[doc = include_str!("../../../docs/how-to/blobs.md")]
     struct Blobs;
 
     #[cfg(feature = "queue")]
-    #[doc = include_str!("../../../docs/queues.md")]
+    #[doc = include_str!("../../../docs/how-to/queues.md")]
     struct Queues;
 
     #[cfg(feature = "schedule")]
-    #[doc = include_str!("../../../docs/schedules.md")]
+    #[doc = include_str!("../../../docs/how-to/schedules.md")]
     struct Schedules;
 
     #[cfg(feature = "otel")]
-    #[doc = include_str!("../../../docs/tracing.md")]
+    #[doc = include_str!("../../../docs/how-to/tracing.md")]
     struct Tracing;
 }

@@ -24,7 +24,7 @@
 //! ```
 //!
 //! A flow is a graph of one node. After a crash or a long wait, the function runs again from its start, and each operation of its [`FlowContext`]
-//! returns the recorded result. `docs/functions.md` says what is safe in a function, and what happens when its code changes.
+//! returns the recorded result. `docs/how-to/functions.md` says what is safe in a function, and what happens when its code changes.
 //!
 //! # Invariants
 //!

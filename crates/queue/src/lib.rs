@@ -27,7 +27,7 @@
 //! ```
 //!
 //! A queue is a run at rest whose state says who holds places and who waits, so it is stored, listed and exported as any other run, on every
-//! store. `docs/queues.md` says how, and what is promised.
+//! store. `docs/how-to/queues.md` says how, and what is promised.
 //!
 //! # Guarantees
 //!

@@ -21,7 +21,7 @@
 //! ```
 //!
 //! A schedule is a run of a workflow of its own, so it is stored, claimed, recovered, paused and listed as any other run, on every store.
-//! `docs/schedules.md` says how, and what is promised.
+//! `docs/how-to/schedules.md` says how, and what is promised.
 //!
 //! # Guarantees
 //!

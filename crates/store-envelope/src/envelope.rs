@@ -1,4 +1,4 @@
-//! The envelope around a body, byte for byte as in `docs/at-rest.md`: its header, encryption and decryption.
+//! The envelope around a body, byte for byte as in `docs/how-to/at-rest.md`: its header, encryption and decryption.
 
 use std::io::Read as _;
 

@@ -88,7 +88,7 @@ impl EnvelopeOptions {
 
 /// A store whose bodies are compressed and encrypted before the store inside keeps them.
 ///
-/// The promises of the store inside hold. `docs/at-rest.md` lists the encrypted and the plain data. [`headers`](CheckpointStore::headers) reports
+/// The promises of the store inside hold. `docs/how-to/at-rest.md` lists the encrypted and the plain data. [`headers`](CheckpointStore::headers) reports
 /// length and checksum of the stored bytes.
 ///
 /// # Examples

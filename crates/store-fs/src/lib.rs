@@ -41,7 +41,7 @@
 //! - A body may have 256 MiB.
 //! - The store creates files and directories with the process's usual rights (`umask`); logs contain the same data as the state.
 //!
-//! `docs/format-fs.md` describes the files byte by byte.
+//! `docs/reference/format-fs.md` describes the files byte by byte.
 
 mod append;
 mod backward;

@@ -1,4 +1,4 @@
-//! The lines of a log: how the opening line and a record become one, and back. `docs/format-fs.md` has them byte by byte.
+//! The lines of a log: how the opening line and a record become one, and back. `docs/reference/format-fs.md` has them byte by byte.
 
 use std::borrow::Cow;
 use std::io::Write as _;

@@ -103,7 +103,11 @@ const MEANINGS: &[(u64, ErrorKind, &str)] = &[
         ErrorKind::Unavailable,
         "the server's room for JetStream is full: raise its max_file_store, as what prunes and purges needs some, too",
     ),
-    (10_052, ErrorKind::Unsupported, "the stream cannot be made so; docs/store-nats.md says how it must be"),
+    (
+        10_052,
+        ErrorKind::Unsupported,
+        "the stream cannot be made so; docs/reference/store-nats.md says how it must be",
+    ),
     (10_054, ErrorKind::TooLarge, "make the record smaller, or raise max_msg_size of the stream"),
     (NO_STREAM, ErrorKind::Invalid, "set the store up, or name the namespace in which its runs are"),
     (
@@ -122,7 +126,7 @@ const MEANINGS: &[(u64, ErrorKind, &str)] = &[
     (
         10_110,
         ErrorKind::Unsupported,
-        "the stream forbids what the store needs; docs/store-nats.md says how it must be",
+        "the stream forbids what the store needs; docs/reference/store-nats.md says how it must be",
     ),
     (10_118, ErrorKind::Unavailable, "the stream is offline; see to its servers"),
 ];

@@ -39,7 +39,7 @@
 //! - *No key-value bucket as index*: the last message of each subject is one, and cannot differ from the log.
 //! - *No direct reads* (`allow_direct`): a replica that is behind would answer them.
 //!
-//! `docs/store-nats.md` has the messages byte by byte.
+//! `docs/reference/store-nats.md` has the messages byte by byte.
 
 mod append;
 mod beats;

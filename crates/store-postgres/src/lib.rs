@@ -35,7 +35,7 @@
 //! - Behind a pooler that shares connections by transaction see [`PostgresOptions::prepared`] and
 //!   [`PostgresOptions::listen_url`].
 //!
-//! `docs/store-postgres.md` has the tables column by column, the costs, tuning and operations.
+//! `docs/reference/store-postgres.md` has the tables column by column, the costs, tuning and operations.
 
 mod append;
 mod batch;

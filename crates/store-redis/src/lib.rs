@@ -42,7 +42,7 @@
 //!
 //! None. TLS is rustls with ring, and with the process's own provider if one was installed.
 //!
-//! `docs/store-redis.md` has the keys byte by byte, the costs as measured, and how to run a server for it.
+//! `docs/reference/store-redis.md` has the keys byte by byte, the costs as measured, and how to run a server for it.
 
 mod append;
 mod config;

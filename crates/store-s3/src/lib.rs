@@ -26,7 +26,7 @@
 //! - **Reads settle doubtful writes.** After a lost reply, a `409` or a `412`, the store reads the log and recognizes its records by their ids. Only
 //!   if the read fails too is the result [`Indeterminate`](ferrata_store::ErrorKind::Indeterminate).
 //! - **Stale writers cannot write.** The keys of pruned and purged objects stay taken for half an hour. A writer whose knowledge is older than ten
-//!   minutes reads again after its write. Both times are by the server's clock; see `docs/store-s3.md`.
+//!   minutes reads again after its write. Both times are by the server's clock; see `docs/reference/store-s3.md`.
 //! - **Listings include every run.** The store writes the index entry before the log.
 //!
 //! # Limits
@@ -34,12 +34,12 @@
 //! - The server must list what was just written, and honour `If-None-Match: *` and `If-Match` on `PutObject`.
 //! - Each append is a request, some 10 to 50 ms away: fit for steps that take seconds, not for a thousand steps a second.
 //! - Heartbeats and wake-ups are exact to a second.
-//! - Listing the oldest runs first, and loading at a record's id, read much; see `docs/store-s3.md`.
+//! - Listing the oldest runs first, and loading at a record's id, read much; see `docs/reference/store-s3.md`.
 //! - One append may have at most 256 MiB of bodies.
 //! - No notices: a bucket sends no notices, so the runtime polls.
 //! - A purged run leaves two marks of 18 bytes under its id, which keep writers of its old life out.
 //!
-//! `docs/store-s3.md` has the keys and objects byte by byte, what requests cost, and how to operate a bucket.
+//! `docs/reference/store-s3.md` has the keys and objects byte by byte, what requests cost, and how to operate a bucket.
 
 mod append;
 mod bounded_join;

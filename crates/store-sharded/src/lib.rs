@@ -1,7 +1,7 @@
 //! Several stores of Ferrata's runs as one: each run is in one of them, its *shard*, and is found where it was started.
 //!
 //! [`ShardedStore::from_url`] takes `sharded:PATH`, the path of a file with a line for each shard and each generation; [`ShardedStore::builder`]
-//! takes open stores. `docs/sharding.md` explains the distribution of runs, why a run never has two logs, and the effect of an unavailable shard.
+//! takes open stores. `docs/how-to/sharding.md` explains the distribution of runs, why a run never has two logs, and the effect of an unavailable shard.
 
 mod append;
 mod builder;

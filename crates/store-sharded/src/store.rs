@@ -42,7 +42,7 @@ use ferrata_store::{
 ///
 /// Every process must use the same shard names and list the same generations, but may lack the newest ones. [`setup`](CheckpointStore::setup) writes
 /// the generations into each shard and refuses contradictions. A run never has two logs, even while processes disagree about the last generation. A
-/// process that lacks the last generation gets an error for a run that it cannot find. `docs/sharding.md` explains the method, its cost, and the
+/// process that lacks the last generation gets an error for a run that it cannot find. `docs/how-to/sharding.md` explains the method, its cost, and the
 /// effect of an unavailable shard.
 ///
 /// Errors of a shard name it. The differences from a single store:

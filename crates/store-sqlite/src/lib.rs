@@ -41,7 +41,7 @@
 //! - The connections of a process do not survive `fork`: open the store after it.
 //! - A body may have a billion bytes.
 //!
-//! `docs/store-sqlite.md` has the layout and what to do with the file.
+//! `docs/reference/store-sqlite.md` has the layout and what to do with the file.
 
 mod append;
 mod config;

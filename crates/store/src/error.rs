@@ -59,7 +59,7 @@ impl ErrorKind {
         Self::Closed,
     ];
 
-    /// Returns the stable code, the name of the page in `docs/errors/`.
+    /// Returns the stable code, the name of the page in `docs/reference/errors/`.
     pub const fn code(self) -> &'static str {
         match self {
             Self::NotFound => "NOT_FOUND",

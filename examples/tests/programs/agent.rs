@@ -1,4 +1,4 @@
-//! The agent in a world of its own, as [the page on tests](../../../crates/ferrata/guide/testing/README.md) has it; and the program, killed.
+//! The agent in a world of its own, as [the page on tests](../../../docs/guide/testing/README.md) has it; and the program, killed.
 
 #[path = "../../agent/graph.rs"]
 mod graph;

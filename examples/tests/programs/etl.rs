@@ -1,4 +1,4 @@
-//! The load in a world of its own, as [the page on tests](../../../crates/ferrata/guide/testing/README.md) has it; and two processes that share
+//! The load in a world of its own, as [the page on tests](../../../docs/guide/testing/README.md) has it; and two processes that share
 //! one, of which the one that began is killed.
 
 #[path = "../../etl/graph.rs"]

@@ -8,8 +8,8 @@ use super::Fault;
 use super::repo::Repo;
 
 const ERRORS: &str = "crates/store/src/error.rs";
-const ERROR_PAGES: &str = "docs/errors/";
-const DEPENDENCIES: &str = "docs/dependencies.md";
+const ERROR_PAGES: &str = "docs/reference/errors/";
+const DEPENDENCIES: &str = "docs/reference/dependencies.md";
 
 /// What a page about an error answers, in this order.
 const QUESTIONS: [&str; 3] = ["## What happened", "## What state is left", "## What to try"];
@@ -108,21 +108,21 @@ mod tests {
         let (gone, late) = (page("GONE"), page("LATE"));
         let good = [
             (ERRORS, CODES),
-            ("docs/errors/GONE.md", gone.as_str()),
-            ("docs/errors/LATE.md", late.as_str()),
-            ("docs/errors/README.md", "All of them."),
+            ("docs/reference/errors/GONE.md", gone.as_str()),
+            ("docs/reference/errors/LATE.md", late.as_str()),
+            ("docs/reference/errors/README.md", "All of them."),
         ];
         assert_eq!(errors(&Repo::of(good)), []);
 
         let bad = [
             (ERRORS, CODES),
-            ("docs/errors/GONE.md", late.as_str()),
-            ("docs/errors/OTHER.md", gone.as_str()),
+            ("docs/reference/errors/GONE.md", late.as_str()),
+            ("docs/reference/errors/OTHER.md", gone.as_str()),
         ];
         let found = messages(&errors(&Repo::of(bad)));
-        assert!(found.contains("docs/errors/GONE.md:1: open the page with `# GONE`"), "{found}");
-        assert!(found.contains("docs/errors/LATE.md: is missing"), "{found}");
-        assert!(found.contains("docs/errors/OTHER.md: is about no code"), "{found}");
+        assert!(found.contains("docs/reference/errors/GONE.md:1: open the page with `# GONE`"), "{found}");
+        assert!(found.contains("docs/reference/errors/LATE.md: is missing"), "{found}");
+        assert!(found.contains("docs/reference/errors/OTHER.md: is about no code"), "{found}");
         assert_eq!(found.lines().count(), 3, "{found}");
     }
 
@@ -130,9 +130,12 @@ mod tests {
     fn error_page_with_missing_section_is_reported() {
         let gone = page("GONE").replace("## What to try\n", "");
         let late = page("LATE");
-        let repo =
-            Repo::of([(ERRORS, CODES), ("docs/errors/GONE.md", &gone), ("docs/errors/LATE.md", &late)]);
-        assert!(messages(&errors(&repo)).contains("docs/errors/GONE.md: has other sections"));
+        let repo = Repo::of([
+            (ERRORS, CODES),
+            ("docs/reference/errors/GONE.md", &gone),
+            ("docs/reference/errors/LATE.md", &late),
+        ]);
+        assert!(messages(&errors(&repo)).contains("docs/reference/errors/GONE.md: has other sections"));
     }
 
     #[test]

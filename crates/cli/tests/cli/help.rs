@@ -83,15 +83,16 @@ fn each_verb_has_help_with_an_example() {
 fn manual_lists_every_verb_and_exit_code() {
     let place = Place::new();
     let help = place.ok(&["--help"]);
-    let manual = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md")).unwrap();
+    let manual =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md")).unwrap();
     for verb in verbs(&help) {
-        assert!(manual.contains(&format!("`{verb}")), "docs/cli.md does not have `{verb}`");
+        assert!(manual.contains(&format!("`{verb}")), "docs/reference/cli.md does not have `{verb}`");
     }
     let codes = help.split("Exit codes:\n").nth(1).unwrap();
     for line in codes.lines().filter(|line| !line.trim().is_empty()) {
         let (code, meaning) = line.trim().split_once("  ").unwrap();
         let row = format!("| {code} | {meaning} |");
-        assert!(manual.contains(&row), "docs/cli.md does not have the row {row}");
+        assert!(manual.contains(&row), "docs/reference/cli.md does not have the row {row}");
     }
     expect("exit-codes.txt", codes);
 }

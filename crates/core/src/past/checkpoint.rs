@@ -29,7 +29,7 @@ use crate::store::{At, CheckpointStore};
 
 /// A run as of one record.
 ///
-/// Serializes to JSON with these field names; `docs/checkpoints.md` describes each field. `extra` stores the fields of newer versions and writes
+/// Serializes to JSON with these field names; `docs/reference/checkpoints.md` describes each field. `extra` stores the fields of newer versions and writes
 /// them back.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]

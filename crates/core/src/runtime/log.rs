@@ -194,7 +194,7 @@ pub(crate) fn check_size(state: &RawValue, most: usize) -> Result<()> {
         format!("; the largest channel is `{name}` with {} bytes", value.get().len())
     });
     let message = format!(
-        "the state has {} bytes, and at most {most} are allowed{blame}; store large values as blobs (docs/blobs.md) with their names in the \
+        "the state has {} bytes, and at most {most} are allowed{blame}; store large values as blobs (docs/how-to/blobs.md) with their names in the \
          state, or raise `max_body`",
         state.get().len()
     );

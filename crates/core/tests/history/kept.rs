@@ -270,9 +270,12 @@ async fn checkpoint_survives_json_round_trip() {
         assert!(kinds.contains(kind), "no life has a record of kind {kind}: {kinds:?}");
     }
     assert!(statuses.len() >= 5, "{statuses:?}");
-    let page = include_str!("../../../../docs/checkpoints.md");
+    let page = include_str!("../../../../docs/reference/checkpoints.md");
     for field in &fields {
-        assert!(page.contains(&format!("`{field}`")), "docs/checkpoints.md does not tell of `{field}`");
+        assert!(
+            page.contains(&format!("`{field}`")),
+            "docs/reference/checkpoints.md does not tell of `{field}`"
+        );
     }
     assert!(fields.len() > 40, "{fields:?}");
 }

@@ -1,4 +1,4 @@
-//! How an attempt of a node ends, and what follows: the table of `docs/durability.md`, row by row, with a ledger of what was begun.
+//! How an attempt of a node ends, and what follows: the table of `docs/how-to/durability.md`, row by row, with a ledger of what was begun.
 //!
 //! An `External` node is begun at most once, unless it says that nothing was done, or somebody says that it may be begun again.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -20,7 +20,7 @@ use ferrata_testing::ManualClock;
 
 use super::world::World;
 
-const PAGE: &str = include_str!("../../../../docs/durability.md");
+const PAGE: &str = include_str!("../../../../docs/how-to/durability.md");
 
 /// What happens to the first attempt, by the first column of the page.
 const WAYS: &[(&str, Way)] = &[

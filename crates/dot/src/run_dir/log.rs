@@ -1,4 +1,4 @@
-//! Reads the log of a run as `docs/format.md` describes it, as far as the views need it.
+//! Reads the log of a run as `docs/reference/format.md` describes it, as far as the views need it.
 
 use std::sync::Arc;
 

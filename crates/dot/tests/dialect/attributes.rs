@@ -244,7 +244,7 @@ async fn gate_asks_its_prompt_and_shows_answers() {
 /// Guarantees: DOT-3.
 #[test]
 fn page_has_the_table() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/dot.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/dot.md");
     let page = std::fs::read_to_string(path).unwrap();
     let kinds: Vec<&str> = SHAPES.iter().map(|(_, kind)| *kind).collect();
     let mut tables = String::new();
@@ -294,7 +294,7 @@ fn page_has_the_table() {
     }
     assert!(
         page.contains(tables.trim_end()),
-        "docs/dot.md lacks this, or has it in another way:\n\n{tables}"
+        "docs/reference/dot.md lacks this, or has it in another way:\n\n{tables}"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Encodes and decodes bodies. The format is JSON; `docs/format.md` lists every field.
+//! Encodes and decodes bodies. The format is JSON; `docs/reference/format.md` lists every field.
 
 use bytes::Bytes;
 use serde::de::Error as _;

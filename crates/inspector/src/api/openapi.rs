@@ -167,7 +167,7 @@ pub(super) fn document() -> Value {
                     "type": "object",
                     "required": ["code", "message"],
                     "properties": {
-                        "code": { "type": "string", "description": "A code of docs/errors, UNAUTHORIZED, FORBIDDEN, WRONG_HOST or INTERNAL." },
+                        "code": { "type": "string", "description": "A code of docs/reference/errors, UNAUTHORIZED, FORBIDDEN, WRONG_HOST or INTERNAL." },
                         "message": { "type": "string" },
                     },
                 },
@@ -190,7 +190,7 @@ fn acts(path: &str) -> Value {
             json!(["answer", "send", "retry", "pause", "unpause", "cancel", "edit", "goto", "fork", "purge"]);
     }
     let text = json!({ "type": "string" });
-    let patch = json!({ "type": "array", "items": { "type": "object" }, "description": "Operations, as in docs/format.md." });
+    let patch = json!({ "type": "array", "items": { "type": "object" }, "description": "Operations, as in docs/reference/format.md." });
     json!({
         "summary": "Acts on a run, and records the author; only if the inspector allows it.",
         "parameters": parameters,

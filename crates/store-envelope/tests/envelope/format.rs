@@ -12,7 +12,7 @@ use super::all;
 
 const BODY: &str = r#"{"entry":"write","text":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}"#;
 
-/// The key 000102.., as in `docs/at-rest.md`.
+/// The key 000102.., as in `docs/how-to/at-rest.md`.
 fn options(is_encrypted: bool, compress_from: Option<usize>) -> EnvelopeOptions {
     let key = Key::from_bytes(std::array::from_fn(|at| u8::try_from(at).unwrap()));
     let options = EnvelopeOptions::default().with_compress_from(compress_from);

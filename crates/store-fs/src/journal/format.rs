@@ -1,4 +1,4 @@
-//! The format of a journal: a heading, and groups of log appends. `docs/format-fs.md` describes it byte by byte.
+//! The format of a journal: a heading, and groups of log appends. `docs/reference/format-fs.md` describes it byte by byte.
 
 use ferrata_store::{RecordId, RunId, RunKey, TenantId};
 use serde::{Deserialize, Serialize};

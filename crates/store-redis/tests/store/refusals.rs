@@ -510,7 +510,7 @@ async fn cluster_without_node_is_unavailable_until_it_returns() {
 #[tokio::test]
 #[cfg_attr(not(store_test_redis), ignore = "set STORE_TEST_REDIS_URL")]
 async fn the_rights_that_the_documentation_lists_are_enough() {
-    let page = include_str!("../../../../docs/store-redis.md");
+    let page = include_str!("../../../../docs/reference/store-redis.md");
     let start = page.find("ACL SETUSER ferrata").unwrap();
     let command = &page[start..start + page[start..].find("```").unwrap()];
     let command = command.split_whitespace().collect::<Vec<_>>();

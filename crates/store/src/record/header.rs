@@ -72,7 +72,7 @@ impl RunStatus {
 /// The part of a record that a store may read and index.
 ///
 /// Its fields are listed once more in [`codec`](crate::codec), which every layout of every store walks: a field that is new gets a
-/// line there. In JSON it has short names in a fixed order; `docs/format.md` lists them.
+/// line there. In JSON it has short names in a fixed order; `docs/reference/format.md` lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
     /// The format version of header and body.

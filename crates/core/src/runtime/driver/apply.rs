@@ -134,7 +134,7 @@ impl<S: State> RunDriver<S> {
             _ => format!("its output alone {output_bytes} bytes"),
         };
         let message = format!(
-            "the update writes {bytes} bytes, {blame}, and at most {most} are allowed; store large values as blobs (docs/blobs.md) with \
+            "the update writes {bytes} bytes, {blame}, and at most {most} are allowed; store large values as blobs (docs/how-to/blobs.md) with \
              their names in the state, or raise `max_body`"
         );
         Err(Failure::new(FailureKind::Update, message))

@@ -151,7 +151,7 @@ impl<S: State> RunDriver<S> {
             return Ok(());
         }
         let message = format!(
-            "the result of the step `{name}` has {bytes} bytes, and at most {most} are allowed; store large values as blobs (docs/blobs.md) \
+            "the result of the step `{name}` has {bytes} bytes, and at most {most} are allowed; store large values as blobs (docs/how-to/blobs.md) \
              and return their names, or raise `max_body`"
         );
         Err(Error::new(ErrorKind::TooLarge, message).with_node(self.machine.name(key.0)))

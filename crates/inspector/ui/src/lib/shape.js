@@ -1,4 +1,4 @@
-// The JSON Schema of an answer (docs/questions.md, "Forms") as something that a form can be made of.
+// The JSON Schema of an answer (docs/how-to/questions.md, "Forms") as something that a form can be made of.
 
 // A bound of 64 bits has more digits than a number of this language.
 const bound = (number) => (number === undefined ? undefined : BigInt(number?.rawJSON ?? number));
