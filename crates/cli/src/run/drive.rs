@@ -4,32 +4,28 @@ use std::future::{Future, ready};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata::ask::{Question, QuestionKind};
 use ferrata::runtime::{Checkpoint, EventSubscription, RunEvent};
 use ferrata::store::At;
-use ferrata::{
-    Clock, Context as State, ErrorKind, Event, Graph, Outcome, RunHandle, RunKey, RunStatus, Runtime,
-};
-use ferrata_dot::run_dir::{RestorePoint, RunDirectory};
+use ferrata::{Clock, Context as State, ErrorKind, Event, Graph, Outcome, RunHandle, RunStatus, Runtime};
+use ferrata_dot::run_dir::RunDirectory;
 use tokio::sync::{Notify, watch};
 
 use super::answers::{LocalAnswers, PLACE, SharedAnswers, SharedVoice, voice};
 use super::end::{self, FollowEnd};
-use super::load::{LoadedPipeline, WorkSettings};
-use super::place::RunLocation;
+use super::job::{DriveJob, StartKind};
+use super::load::WorkSettings;
 use super::signals::Signals;
 use super::take::{self, TTL};
 use super::voice::ProgressReporter;
 use super::{BACKEND, BY_COMMAND, DIRECTORY, SIMULATED, input, views};
-use crate::args::HowArgs;
 use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
-use crate::output::quoted;
 use crate::time::short;
 
 /// A run that only waits for time stays in this process: a command that runs a pipeline does not leave it to others.
@@ -40,59 +36,6 @@ const MOST_PARENTS: u32 = 100;
 
 /// Interval of polls for signals from other processes.
 const POLL: Duration = Duration::from_millis(200);
-
-/// A run to drive.
-#[derive(Debug)]
-pub(super) struct DriveJob {
-    pub(super) loaded: LoadedPipeline,
-    pub(super) place: RunLocation,
-    pub(super) run: RunKey,
-    pub(super) kind: StartKind,
-    pub(super) how: HowArgs,
-    /// Whether this process has sent a start or a claim of the run, which may take effect.
-    touched: AtomicBool,
-}
-
-impl DriveJob {
-    /// Creates a job that has not touched its run.
-    pub(super) fn new(
-        loaded: LoadedPipeline,
-        place: RunLocation,
-        run: RunKey,
-        kind: StartKind,
-        how: HowArgs,
-    ) -> Self {
-        Self { loaded, place, run, kind, how, touched: AtomicBool::new(false) }
-    }
-
-    /// Records that this process starts or claims the run next.
-    pub(super) fn touch(&self) {
-        self.touched.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns the command that resumes the run with the same options.
-    pub(super) fn resume(&self) -> String {
-        let resume = self.place.resume(&self.run);
-        // Values from the environment or the graph apply again without options.
-        let implied = std::env::var("FERRATA_BACKEND").ok();
-        match self.how.backend.as_deref().filter(|given| implied.as_deref() != Some(given)) {
-            Some(backend) => format!("{resume} --backend {}", quoted(backend)),
-            None => resume,
-        }
-    }
-}
-
-/// How the run begins.
-#[derive(Debug)]
-pub(super) enum StartKind {
-    Start {
-        input: State,
-        labels: Vec<(String, String)>,
-    },
-    Resume,
-    /// From a checkpoint alone.
-    Restore(Box<RestorePoint>),
-}
 
 /// Drives a run until it is idle or ended, and reports its status.
 pub(super) async fn drive(

@@ -9,7 +9,7 @@ use ferrata::{Context as State, Outcome, RunStatus, Runtime};
 use serde_json::{Map, Value as Json, json};
 
 use super::answers::{asked_object, choices, clean_lines, first_choice};
-use super::drive::DriveJob;
+use super::job::DriveJob;
 use super::{BACKEND, SIMULATED};
 use crate::commands::{asked, family_of};
 use crate::context::CommandContext;

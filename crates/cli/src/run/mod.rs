@@ -5,6 +5,7 @@ mod drive;
 mod dry;
 mod end;
 mod input;
+mod job;
 mod load;
 pub(crate) mod place;
 mod restore;
@@ -19,7 +20,7 @@ use ferrata::store::RunHead;
 use ferrata::{RunId, RunKey, RunStatus};
 use ferrata_dot::run_dir::RunDirectory;
 
-use self::drive::{DriveJob, StartKind};
+use self::job::{DriveJob, StartKind};
 use self::load::LoadedPipeline;
 use self::place::RunLocation;
 use self::signals::Signals;

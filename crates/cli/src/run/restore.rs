@@ -10,7 +10,7 @@ use ferrata_dot::run_dir::{RestorePoint, RunDirectory};
 use ferrata_dot::transform::Transforms;
 
 use super::FILE;
-use super::drive::DriveJob;
+use super::job::DriveJob;
 use super::load::LoadedPipeline;
 use super::place::{RunLocation, new_id};
 use crate::context::CommandContext;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferrata::ask::QuestionKind;
 use ferrata::{Answer, Clock, Context as State, ErrorKind, Graph, RunHandle, RunStatus, Runtime};
 
-use super::drive::{DriveJob, StartKind};
+use super::job::{DriveJob, StartKind};
 use super::{BACKEND, DIRECTORY, FILE, restore};
 use crate::context::CommandContext;
 use crate::exit::ExitReason;

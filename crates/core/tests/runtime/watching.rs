@@ -225,11 +225,10 @@ async fn live_watcher_and_later_reader_see_same_events() {
             while runtime.head(&key()).await.unwrap().is_none() {
                 tokio::task::yield_now().await;
             }
-            let mut watch = runtime.watch(&key()).await.unwrap();
-            all(&mut watch).await
+            all(&mut runtime.watch(&key()).await.unwrap()).await
         };
-        let ((), here, there) =
-            tokio::join!(drive(&world, &runtime, &dice), watching(runtime.clone()), watching(other.clone()));
+        let watches = (watching(runtime.clone()), watching(other.clone()));
+        let ((), here, there) = tokio::join!(drive(&world, &runtime, &dice), watches.0, watches.1);
         let later = recorded(&all(&mut other.watch(&key()).await.unwrap()).await);
         assert_eq!(recorded(&here), later, "seed {seed}");
         assert_eq!(
@@ -357,8 +356,8 @@ async fn watcher_behind_pruned_records_is_notified_and_continues() {
     let mut early = runtime.watch(&key()).await.unwrap();
     early.next().await.unwrap().unwrap();
     let whole = recorded(&all(&mut runtime.watch(&key()).await.unwrap()).await);
-    let (dropped, _) =
-        runtime.apply_retention(&key(), &RetentionPolicy::keep_all().keep_last(4)).await.unwrap();
+    let last_four = RetentionPolicy::keep_all().keep_last(4);
+    let dropped = runtime.apply_retention(&key(), &last_four).await.unwrap().0;
     assert!(dropped > 4, "{dropped}");
     // Nobody has read what is kept: so the text of the cursor, and another process.
     let other = world.process().await;

@@ -24,15 +24,12 @@ use tokio::sync::Notify;
 
 use super::cost::Counting;
 use super::dice::Dice;
+use super::family::key;
 use super::watching::{all, parsed, poll_some, shown, to_its_end, to_its_question};
 use super::watching_live::speaker;
 use super::world::World;
 
 type ByRun = BTreeMap<RunKey, Vec<String>>;
-
-fn key(id: &str) -> RunKey {
-    RunKey::try_from(id).unwrap()
-}
 
 /// An operator's process on the store: it drives nothing.
 fn operator(world: &World) -> Runtime {

@@ -2,18 +2,17 @@
 //!
 //! A decision reads the machine and changes nothing. The driver records the decision, and absorbing the record applies it.
 
-use super::frontier::{ActivationKey, Local};
+use super::frontier::ActivationKey;
 use super::machine::Machine;
 use super::replan::bounded;
 use crate::compact::few::SmallVec;
 use crate::failure::{Failure, FailureKind};
-use crate::graph::EdgeKind;
-use crate::graph::Join;
 use crate::graph::fired::FiredEdges;
 use crate::graph::liveness::{LivenessTrial, WaitingTokens};
 use crate::graph::node_set::{NodeIx, NodeSet};
 use crate::graph::plan::{EdgeIx, GraphPlan};
-use crate::id::{NodeName, Visit};
+use crate::graph::{EdgeKind, Join};
+use crate::id::NodeName;
 use crate::record::RunStatus;
 use crate::record::body::{ActivationStart, FanOutItem, FiredEdge, NodeDone, RunEnd, TokenChanges};
 
@@ -188,9 +187,9 @@ impl Machine {
         if lost.is_empty() {
             return Vec::new();
         }
-        let in_flight =
-            self.in_flight().keys().filter(|&&(at, _)| at != node.get() || self.in_flight_of(at) > 1);
-        let live = in_flight.map(|&(at, _)| at).chain(self.tokens().keys().copied());
+        let others = self.in_flight().keys().map(|&(at, _)| at);
+        let others = others.filter(|&at| at != node.get() || self.has_several_in_flight(at));
+        let live = others.chain(self.tokens().keys().copied());
         let arriving = done.fired.iter().filter(|fired| !done.dropped.contains(&fired.to));
         let fired = arriving.filter_map(|fired| plan.find(fired.to.as_str()));
         let mut last = None;
@@ -200,10 +199,6 @@ impl Machine {
             }
         }
         lost.into_iter().map(|at| plan.node(at).name.clone()).collect()
-    }
-
-    fn in_flight_of(&self, node: Local) -> usize {
-        self.in_flight().range((node, Visit::new(0))..=(node, Visit::new(u32::MAX))).take(2).count()
     }
 
     /// Computes the nodes that start after the end of an activation.

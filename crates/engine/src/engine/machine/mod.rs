@@ -386,6 +386,11 @@ impl Machine {
         self.frontier.in_flight()
     }
 
+    /// Returns whether several activations of a node are in flight.
+    pub(super) fn has_several_in_flight(&self, node: Local) -> bool {
+        self.in_flight().range((node, Visit::new(0))..=(node, Visit::new(u32::MAX))).nth(1).is_some()
+    }
+
     /// Returns the activations that failed the run. A retry starts them again.
     pub fn stopped_at(&self) -> &[(ActivationKey, Activation)] {
         self.frontier.stopped_at()
