@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod browser;
+mod control;
 mod doubts;
 mod envelope;
 mod every_store;
@@ -10,17 +11,16 @@ mod families;
 mod first_hour;
 mod help;
 mod hostile;
-mod looks;
 mod nobody;
 mod outbox;
 mod pipelines;
 mod purges;
 mod queues;
+mod read_outputs;
 mod schedules;
 mod secrets;
 mod sentences;
 mod service;
-mod steering;
 mod stores;
 mod support;
 mod unreadable;

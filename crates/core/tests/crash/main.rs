@@ -5,9 +5,9 @@
 mod enough;
 mod families;
 mod graphs;
-mod held;
 mod ledger;
 mod log;
+mod paused_runs;
 
 mod others;
 mod pausing;

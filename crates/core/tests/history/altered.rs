@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::chance::Chance;
-use super::lives::{Life, Log, key};
+use super::random_runs::{Life, Log, key};
 use super::seeds;
 
 /// How often each life is altered.

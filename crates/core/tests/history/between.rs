@@ -16,8 +16,8 @@ use ferrata_core::store::{
 use ferrata_core::{Result, RunKey, Seq};
 
 use super::kept::chain;
-use super::lives::{key, records};
 use super::races::rounds;
+use super::random_runs::{key, records};
 
 type Hook = Pin<Box<dyn Future<Output = ()> + Send>>;
 

@@ -10,8 +10,8 @@ use ferrata_core::{ErrorKind, Seq};
 
 use super::chance::Chance;
 use super::kept::chain;
-use super::lives::{Life, Log, end, key, last, records};
 use super::prunes::cut_at;
+use super::random_runs::{Life, Log, end, key, last, records};
 use super::seeds;
 
 async fn plain(store: &MemoryStore) -> Runtime {

@@ -15,8 +15,8 @@ use ferrata_core::{ErrorKind, Seq, Timestamp};
 use ferrata_testing::ManualClock;
 
 use super::chance::Chance;
-use super::lives::{Life, Log, end, key, last, records};
 use super::prunes::cut_at;
+use super::random_runs::{Life, Log, end, key, last, records};
 use super::seeds;
 
 async fn process(store: &MemoryStore) -> Runtime {

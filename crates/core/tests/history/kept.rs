@@ -15,8 +15,8 @@ use ferrata_core::store::{CheckpointStore, MemoryStore, Order, Page, RunAppend};
 use ferrata_core::{Clock, ErrorKind, Seq, Timestamp};
 use ferrata_testing::ManualClock;
 
-use super::lives::{Life, key, last, records};
 use super::prunes::cut_at;
+use super::random_runs::{Life, key, last, records};
 use super::seeds;
 
 const HOUR: Duration = Duration::from_secs(3_600);

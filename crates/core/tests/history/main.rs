@@ -12,11 +12,11 @@ mod diffs;
 mod forks;
 mod kept;
 mod kills;
-mod lives;
 mod migrations;
 mod pages;
 mod prunes;
 mod races;
+mod random_runs;
 mod sentences;
 #[path = "../support/mod.rs"]
 mod support;

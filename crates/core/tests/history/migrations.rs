@@ -12,8 +12,8 @@ use ferrata_core::{Error, ErrorKind, Seq, Timestamp};
 use ferrata_testing::ManualClock;
 
 use super::chance::Chance;
-use super::lives::{Change, Life, Log, key, last, records};
 use super::prunes::cut_at;
+use super::random_runs::{Change, Life, Log, key, last, records};
 use super::seeds;
 
 fn of(version: u32) -> GraphBuilder<Context> {

@@ -16,7 +16,7 @@ use ferrata_core::store::{
 use ferrata_core::{Clock as _, ErrorKind, HeadRef, Result, RunKey, Seq};
 use ferrata_testing::ManualClock;
 
-use super::lives::key;
+use super::random_runs::key;
 
 /// How often each method of a store was called, and how many records came out of it.
 #[derive(Debug, Default)]

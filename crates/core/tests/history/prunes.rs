@@ -11,7 +11,7 @@ use ferrata_core::{RunKey, Seq};
 use ferrata_testing::{FaultPlan, FaultStore};
 
 use super::chance::Chance;
-use super::lives::{Life, Log, end, key, last, records};
+use super::random_runs::{Life, Log, end, key, last, records};
 use super::seeds;
 
 /// Drops all before a record.

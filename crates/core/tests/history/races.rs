@@ -18,7 +18,7 @@ use ferrata_core::{ErrorKind, Seq};
 use ferrata_testing::ManualClock;
 
 use super::chance::Chance;
-use super::lives::{key, records};
+use super::random_runs::{key, records};
 use super::seeds;
 
 async fn turns(many: usize) {

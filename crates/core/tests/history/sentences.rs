@@ -16,7 +16,7 @@ use ferrata_core::store::{CheckpointStore, MemoryStore};
 use ferrata_core::{Clock, ErrorKind, Seq, Timestamp};
 use ferrata_testing::ManualClock;
 
-use super::lives::{Life, key, last};
+use super::random_runs::{Life, key, last};
 use super::seeds;
 
 async fn plain(store: &MemoryStore) -> Runtime {

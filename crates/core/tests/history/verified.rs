@@ -8,8 +8,8 @@ use ferrata_core::store::MemoryStore;
 use ferrata_testing::verify_golden;
 
 use super::chance::Chance;
-use super::lives::{Change, Life, Log, key, last};
 use super::prunes::cut_at;
+use super::random_runs::{Change, Life, Log, key, last};
 use super::seeds;
 
 async fn plain(store: &MemoryStore) -> Runtime {

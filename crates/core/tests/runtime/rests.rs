@@ -19,7 +19,7 @@ use ferrata_core::{Clock as _, ErrorKind, RunKey};
 use ferrata_testing::Fault;
 use tokio::sync::Notify;
 
-use super::losses::Replicated;
+use super::data_loss::Replicated;
 use super::world::World;
 
 fn key() -> RunKey {

@@ -9,7 +9,7 @@ use ferrata_core::state::Context;
 use ferrata_queue::{RuntimeQueueExt, StartQueueExt};
 use ferrata_testing::{Fault, Process, World};
 
-use crate::deaf::Deaf;
+use crate::no_notices::Deaf;
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, patient, process, slow};
 
 const IDS: [&str; 3] = ["one", "two", "three"];

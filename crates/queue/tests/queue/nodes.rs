@@ -13,7 +13,7 @@ use ferrata_queue::{GraphQueueExt, NodeQueueExt, QueueSlot, RuntimeQueueExt};
 use ferrata_testing::World;
 use serde_json::json;
 
-use crate::deaf::Deaf;
+use crate::no_notices::Deaf;
 use crate::support::{MOMENT, WHILE, Witness, empty, in_a_place, in_a_place_as, patient, process};
 
 /// Guarantees: QUEUE-1.

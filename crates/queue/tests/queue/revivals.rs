@@ -15,7 +15,7 @@ use ferrata_core::{ErrorKind, Result, RunKey};
 use ferrata_queue::{Queue, RuntimeQueueExt, StartQueueExt};
 use ferrata_testing::{Fault, Process, World};
 
-use crate::deaf::Deaf;
+use crate::no_notices::Deaf;
 use crate::support::{MOMENT, WHILE, empty, set_up};
 
 /// How the run stands to which a verb is applied.

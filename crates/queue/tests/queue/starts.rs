@@ -13,7 +13,7 @@ use ferrata_testing::{Fault, World};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::deaf::Deaf;
+use crate::no_notices::Deaf;
 use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
 
 /// Guarantees: QUEUE-1.

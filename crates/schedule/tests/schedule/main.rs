@@ -3,7 +3,7 @@
 mod chaos;
 mod crashes;
 mod overlaps;
-mod steering;
+mod schedule_control;
 mod support;
 mod times;
 mod versions;

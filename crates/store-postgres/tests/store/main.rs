@@ -5,11 +5,11 @@
 mod common;
 
 mod batches;
+mod concurrent_names;
 mod deadlocks;
 mod dropped;
 mod idle_connections;
 mod kinds;
-mod lives;
 mod lost_replies;
 mod notices;
 #[cfg(feature = "objects")]

@@ -14,7 +14,7 @@ use ferrata_queue::{NodeQueueExt, RuntimeQueueExt, StartQueueExt};
 use ferrata_testing::World;
 use tokio::task::JoinSet;
 
-use crate::deaf::Deaf;
+use crate::no_notices::Deaf;
 use crate::support::{
     MOMENT, WHILE, Witness, empty, in_a_place, in_a_place_as, patient, process, set_up, slow,
 };

@@ -20,7 +20,7 @@ use ferrata_core::{Clock, Error, ErrorKind, HeadRef, RunKey};
 use ferrata_testing::{FaultPlan, FaultStore, LedgerDatabase, LedgerStore, ManualClock};
 use tokio::sync::Notify;
 
-use super::losses::Replicated;
+use super::data_loss::Replicated;
 use super::world::World;
 
 /// The policies that keep nothing of what nodes returned.

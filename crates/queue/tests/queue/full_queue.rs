@@ -11,7 +11,7 @@ use ferrata_core::{ErrorKind, RunKey};
 use ferrata_queue::{RuntimeQueueExt, StartQueueExt};
 use ferrata_testing::World;
 
-use crate::deaf::Deaf;
+use crate::no_notices::Deaf;
 use crate::support::{MOMENT, WHILE, Witness, empty, process, set_up, slow};
 
 /// How many wait; `FERRATA_LONG_LINE=100000` has ten times as many.

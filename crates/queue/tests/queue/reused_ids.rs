@@ -11,7 +11,7 @@ use ferrata_queue::{Queue, QueuedRun, QueuedStart, RuntimeQueueExt, StartQueueEx
 use ferrata_testing::{Fault, Process, World};
 use tokio::task::JoinSet;
 
-use crate::deaf::{Asked, Deaf};
+use crate::no_notices::{Asked, Deaf};
 use crate::support::{MOMENT, WHILE, Witness, empty, process, slow};
 
 /// A process whose answers can be late, and one beside it that serves nothing.
