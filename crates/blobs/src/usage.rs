@@ -17,7 +17,7 @@ use crate::seal::{BlobHead, HEAD};
 pub struct BlobUsage {
     /// The tenant.
     pub tenant: TenantId,
-    /// The name of the key; `None` for what is not encrypted.
+    /// The name of the key; `None` for values that are not encrypted.
     pub key: Option<String>,
     /// The number of values.
     pub values: u64,
@@ -36,7 +36,7 @@ impl Blobs {
     ///
     /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the key of the value that the error names is unknown. Restore the value from a backup,
     ///   remove it, or upgrade this process.
-    /// - [`ErrorKind::Unavailable`] from the place: call it again.
+    /// - [`ErrorKind::Unavailable`]: the place of the values failed. Call again.
     ///
     /// # Cancel safety
     ///

@@ -106,7 +106,7 @@ pub(crate) async fn prepare(cli: &mut Cli) -> Result<Option<SalvagedLog>, Comman
 
 /// The source of the records before the damage.
 enum SalvageSource {
-    /// A log in files, which its store refuses as a whole.
+    /// A log file. The file store refuses the whole log if one record is damaged.
     File { root: PathBuf, log: PathBuf, text: Vec<u8> },
     /// A store that reads single records.
     Elsewhere,

@@ -187,7 +187,7 @@ fn node_error(error: FlowError) -> NodeError {
     }
 }
 
-/// Tells whether the function was woken while it was polled, and wakes the attempt otherwise.
+/// Records that the function was woken. A wakeup outside a poll also wakes the attempt.
 #[derive(Debug, Default)]
 struct WakeFlag {
     outer: Mutex<Option<Waker>>,

@@ -247,7 +247,7 @@ impl QueueState {
     pub(crate) fn for_process(mut self, runtime: &Runtime) -> Self {
         let has_tags = runtime.has_tags(self.settings.tags.iter().map(String::as_str));
         self.scope = if has_tags { GrantScope::All } else { GrantScope::NodesAlone };
-        // An eighth is left for what becomes of those who are in it.
+        // Keep an eighth free, so that the entries in a full queue can still change.
         let room = StateCell::size_limit(runtime);
         self.max_bytes = room - room / 8;
         self

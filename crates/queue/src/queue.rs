@@ -125,7 +125,7 @@ impl QueueRequest {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the queue is declared or not. Call it again.
+    /// If the future is dropped, the queue may or may not be declared. Call `declare` again.
     pub async fn declare(self) -> Result<Queue> {
         check_name(&self.name)?;
         self.settings.check()?;

@@ -37,7 +37,7 @@ impl RateLimit {
         Self { starts, period_ms: to_millis(period), burst: 1 }
     }
 
-    /// Sets how many may start at one moment.
+    /// Sets the maximum number of grants at the same moment.
     #[must_use]
     pub fn burst(mut self, burst: u32) -> Self {
         self.burst = burst;

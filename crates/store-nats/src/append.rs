@@ -64,7 +64,7 @@ impl NatsKnownHeads {
     fn remember(&self, subject: &str, stood: NatsKnownHead) {
         let mut runs = self.runs();
         if runs.len() >= MOST && !runs.contains_key(subject) {
-            // Clear everything: an order of use would cost every append more than a clear costs one append in ten thousand.
+            // Clear everything: to track the order of use would cost every append more than a clear costs one append in ten thousand.
             runs.clear();
         }
         runs.insert(subject.to_owned(), stood);

@@ -58,7 +58,7 @@ impl NatsInner {
         Err(fail(NatsCallEffect::None)(NatsStoreError::CHANGES))
     }
 
-    /// Removes messages of the logs. One by one: a purge of a subject has servers of version 2.9 pass over messages of other subjects
+    /// Removes messages of the logs, each by its own call. A purge of a subject would make servers of version 2.9 skip messages of other subjects
     /// that a consumer has not delivered yet.
     pub(crate) async fn delete_all(&self, places: Vec<u64>) -> Result<(), NatsStoreError> {
         for some in places.chunks(AT_ONCE) {

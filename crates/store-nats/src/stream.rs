@@ -277,7 +277,7 @@ impl NatsInner {
                 Ok(ScanResult::Whole(found)) => return Ok(Some(found)),
                 Ok(ScanResult::Gone) => return Ok(None),
                 Ok(ScanResult::Stuck) => {}
-                // The server is gone, or has lost its part of the stream: another server has it in a moment.
+                // The consumer's server failed, or lost its replica of the stream. Another server soon takes over, so wait and try again.
                 Err(fault) if fault.code() == Some(NO_CONSUMER) => self.clock.sleep(PATIENCE).await,
                 Err(fault) => return Err(fault),
             }

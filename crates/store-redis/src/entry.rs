@@ -109,7 +109,7 @@ pub(crate) struct StoredHead {
 }
 
 impl StoredHead {
-    /// Reads the reply to the script of heads; `None` if there is no such run.
+    /// Reads the reply of the script that reads a run's head; `None` if there is no such run.
     pub(crate) fn read(run: &RunKey, reply: redis::Value) -> Result<Option<Self>, RedisStoreError> {
         if matches!(reply, redis::Value::Int(_)) {
             return Ok(None);

@@ -24,7 +24,7 @@ pub(crate) enum RedisStoreError {
     /// The command was executed, and the server does not report how many replicas have it.
     #[error("the record is stored, and it is not known whether a replica has it: {why}")]
     Unwaited { why: String },
-    /// The answer is not one of the command's.
+    /// The server sent a reply that this command never has.
     #[error(
         "{what}, which no server of this store answers; see that no other program writes below its prefix"
     )]

@@ -1,4 +1,4 @@
-//! Several sorted sets read as one, in order and without doubles, from one position on.
+//! Reads several sorted sets as one, in order and without duplicates, from a position on.
 
 use std::collections::VecDeque;
 

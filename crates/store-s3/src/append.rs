@@ -238,7 +238,7 @@ impl S3Inner {
     /// Works out what to write.
     async fn draft(&self, look: &RunLookup, append: &RunAppend) -> Result<AppendDraft, S3StoreError> {
         let run = &append.run;
-        // Checked: an append has records.
+        // `check_append` has ensured that an append has records.
         let first = append.records.first().ok_or(S3StoreError::NoRun)?;
         let (place, confirmed, log, base, bytes, before) = match look {
             RunLookup::Absent { life, at, .. } => {
@@ -309,8 +309,8 @@ impl S3Inner {
         Ok(actual)
     }
 
-    /// Checks that the object just written is part of the log. Its base was read so long ago that pruning or purging may have passed it and freed
-    /// its key.
+    /// Checks that the object just written is part of the log. The log was last read too long ago: pruning or a purge may since have removed the
+    /// position of the object, so that its key was free.
     async fn confirm(
         &self,
         run: &RunKey,

@@ -276,7 +276,7 @@ impl S3Inner {
         Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Puts a mark where there is nothing; tells whether the place was free.
+    /// Puts a mark at a position without an object. Returns whether the position was free.
     async fn put_mark(&self, run: &RunKey, place: ObjectPlace) -> Result<bool, S3StoreError> {
         let key = self.layout.object(run, place);
         let mut failed = S3StoreError::Restless { what: key.clone() };
@@ -296,7 +296,7 @@ impl S3Inner {
         Err(failed)
     }
 
-    /// Puts a row of marks; tells whether all places were free, so that no append has passed them.
+    /// Puts a row of marks. Returns whether all positions were free, so that no append has passed them.
     async fn put_row(&self, run: &RunKey, place: ObjectPlace) -> Result<bool, S3StoreError> {
         let mark = |ahead: u64| {
             let place = ObjectPlace { start: place.start.saturating_add(ahead), ..place };

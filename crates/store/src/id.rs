@@ -51,7 +51,7 @@ fn check_text(what: &'static str, text: &str) -> Result<(), Error> {
     refuse(&format!("contains {:?}", bad.unwrap_or_default()))
 }
 
-/// Checks names between slashes: each as a name alone, and their length together.
+/// Checks a path of names with `/` between them: each name, and the length of the whole path.
 fn check_path(what: &'static str, path: &str) -> Result<(), Error> {
     if path.len() > MAX_TEXT {
         return check_text(what, path);

@@ -72,12 +72,12 @@ struct Content {
 }
 
 impl MemoryStore {
-    /// Makes an empty store that lives by the machine's clock.
+    /// Makes an empty store that uses the machine's clock.
     pub fn new() -> Self {
         Self::with_clock(Arc::new(SystemClock::new()))
     }
 
-    /// Makes an empty store that lives by this clock: heartbeats expire by its monotonic time, wake-ups come by its wall time.
+    /// Makes an empty store that uses this clock. Heartbeats expire by its monotonic time. Wake-ups are due by its wall time.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         let (notices, said) = (broadcast::Sender::new(NOTICES), OnceLock::new());
         Self { shared: Arc::new(MemoryShared { clock, content: Mutex::default(), notices, said }) }

@@ -55,7 +55,7 @@ pub(super) async fn drive(
             ready = &mut work => break ready,
             () = signals.next() => match (job.touched.load(Ordering::Relaxed), is_stopping) {
                 (false, _) => break Err(super::left_early_failure()),
-                // Nodes may run before the start returns. The signal counts after the start.
+                // Nodes may run before the start returns, so act on the signal after the start.
                 (true, false) => is_stopping = true,
                 (true, true) => {
                     ferrata_dot::handler::kill_commands();

@@ -109,7 +109,7 @@ impl ActivationChild {
         Self { name: name.to_owned(), round, note, began: false, told: None, again: false }
     }
 
-    /// Returns whether its activation waits, or may wait, for its end.
+    /// Returns whether the parent's activation waits, or may wait, for the end of this child.
     pub fn is_open(&self) -> bool {
         self.told.is_none() && self.note.bond != ParentBond::Detached
     }

@@ -1,4 +1,4 @@
-//! Starts that are refused once the queue knows of them: each takes back what it has itself entered.
+//! Starts that are refused after they entered the queue: each undoes only its own changes.
 
 use ferrata_core::{RunKey, Timestamp};
 
@@ -10,10 +10,10 @@ use super::{ExpiredStart, OverStart, QueueState, StartId};
 pub(crate) struct EnqueueUndo {
     run: RunKey,
     at: Timestamp,
-    /// Its run was to be cancelled.
+    /// An earlier start of the run that missed its deadline, if the run was still to be cancelled.
     late: Option<ExpiredStart>,
     once: Option<OnceUndo>,
-    /// The start that it has replaced.
+    /// The start that this start replaced.
     replaced: Option<String>,
 }
 
@@ -41,14 +41,14 @@ impl EnqueueUndo {
         self.once.as_ref()
     }
 
-    /// Returns whether a `once` key refers to it.
+    /// Returns whether a `once` key refers to this start.
     pub(crate) fn has_once(&self) -> bool {
         self.once.is_some()
     }
 }
 
 impl QueueState {
-    /// Takes back what a start has entered. Where another start of the same run has come since, the entry is of that one.
+    /// Undoes the changes of a start. If another start of the same run came since, the entry belongs to that start and stays.
     pub(super) fn take_back(&mut self, id: &str, life: StartId, entered: &EnqueueUndo, now: Timestamp) {
         let is_late = self.expired.get(id).is_some_and(|late| late.at == entered.at);
         let is_its = match self.starts_of(id) {

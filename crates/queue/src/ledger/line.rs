@@ -59,7 +59,8 @@ pub(crate) struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// Makes a line of those who are stored, by their ids and where each is. The next patch puts those into their places that are not there.
+    /// Builds the line from the stored waiters, each with its id and its stored key. The next patch moves each waiter that is stored under another
+    /// key than its own.
     pub(super) fn new(stored: impl IntoIterator<Item = (String, WaiterKey, SlotWaiter)>) -> Self {
         let (mut line, mut misplaced) = (Self::default(), BTreeMap::new());
         for (id, at, waiting) in stored {

@@ -68,7 +68,7 @@ pub(crate) async fn a_heartbeat_is_for_its_executor_alone(stage: TestStage) {
     assert!(!is_alive(&stage.store(), &log).await, "another executor sent the heartbeat");
 }
 
-/// A run without an owner has none that is alive.
+/// The store reports no live owner for a run without an owner.
 pub(crate) async fn a_run_without_owner_has_none_alive(stage: TestStage) {
     let owner = stage.executor();
     beat(&*stage.store(), owner, LONG).await;

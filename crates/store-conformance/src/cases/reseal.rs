@@ -1,6 +1,6 @@
-//! Putting records in other envelopes, where a store can: the same record in another body takes its place, and nothing else changes.
+//! Moving records to other envelopes, for stores that can: the same record with another body replaces the old one, and nothing else changes.
 //!
-//! A store whose [`resealing`](CheckpointStore::resealing) is none has these properties.
+//! A store whose [`resealing`](CheckpointStore::resealing) returns `None` passes these cases.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Transactions: the rows of a node and its record are there together or not at all, whatever the node does in its transaction.
+//! Transactions: the store has both the rows of a node and its record, or neither, whatever the node does in its transaction.
 
 use std::collections::BTreeSet;
 use std::error::Error as StdError;
@@ -213,8 +213,8 @@ pub(crate) async fn refused_record_leaves_no_rows(stage: TestStage) {
     scene.run_story(&TransactionStory(&[Insert(1)], StoryEnd::Committed(&[1]))).await;
 }
 
-/// A commit without an answer is done or not done: the log says which, and the rows agree. The next attempt of the node expects the same head, so
-/// that a commit which comes late meets its record, or the other way round.
+/// A commit whose caller got no answer took effect or did not. The log shows which, and the rows agree. The next attempt of the node expects the
+/// same head, so the second of the two commits fails with a conflict.
 pub(crate) async fn unanswered_commit_keeps_rows_and_record(stage: TestStage) {
     let mut scene = StoryScene::new(stage).await;
     let store = scene.stage.store();

@@ -1,4 +1,4 @@
-//! Enumerations that are stored: each value by a word, by a letter, or by its place, all for good.
+//! Enumerations that are stored: each value by a word, by a letter, or by its index, none of which ever changes.
 
 /// Declares an enumeration with what stands for its values in stores. New values come at the end.
 macro_rules! words {
@@ -14,7 +14,7 @@ macro_rules! words {
         }
 
         impl $name {
-            /// Every value, in the order of declaration: the place of one never changes, so a store may write it.
+            /// All values, in the order of declaration. The index of a value never changes, so a store may write it.
             pub const ALL: [Self; [$($word),*].len()] = [$(Self::$value),*];
 
             /// Returns the stored and displayed name.

@@ -14,7 +14,7 @@ use crate::pipeline::Node;
 pub(super) struct JoinedBranches {
     pub(super) results: BranchResults,
     fork: Arc<Node>,
-    /// Their common outcome, if the node has work of its own.
+    /// The common outcome of the branches. `None` at a node that only joins branches.
     joint: Option<StageOutcome>,
 }
 
