@@ -15,23 +15,23 @@ fn is_false(value: &bool) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failure {
-    /// What sort of failure it is.
+    /// The kind of failure.
     pub kind: FailureKind,
     /// What happened, in one line.
     pub message: String,
     /// The causes, outermost first: at most 20, each of at most 500 bytes. Of a longer chain, the first 10 and the last 9 are kept, and a line
-    /// between them says how many are left out. Of [`FailureKind::Replan`], the replans.
+    /// between them counts the omitted ones. Of [`FailureKind::Replan`], the replans.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
-    /// The activation it is about, if it is about one.
+    /// The activation that failed, if the failure concerns one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
-    /// Whether the node said that nothing was done: see `NodeError::not_done`.
+    /// Whether the node reported that its work had no effect: see `NodeError::not_done`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub not_done: bool,
 }
 
-/// What sort of failure it is.
+/// The kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -44,7 +44,7 @@ pub enum FailureKind {
     Timeout,
     /// The node's update could not be applied or stored.
     Update,
-    /// The node's route chose what it may not.
+    /// The node's route chose a target that it may not choose.
     Route,
     /// Two concurrent activations overwrote one channel.
     ConcurrentWrite,
@@ -58,7 +58,7 @@ pub enum FailureKind {
     GoalGate,
     /// A join can never get as many tokens as it needs.
     JoinUnmet,
-    /// An operator decided so.
+    /// An operator recorded the failure.
     Operator,
     /// The run would go back to a node on purpose more often than allowed.
     ///
@@ -67,7 +67,7 @@ pub enum FailureKind {
     Replan,
     /// A function of the graph (a route, a condition, a goal) panicked.
     Graph,
-    /// An answer to a question said no.
+    /// An answer rejected a question.
     Rejected,
     /// No answer to a question came in time.
     Expired,
@@ -155,7 +155,7 @@ fn keep_ends(causes: impl Iterator<Item = String>) -> Vec<String> {
             continue;
         }
         last.push_back(cause);
-        // One more than is kept, in the place of the line.
+        // Keep one more cause than fits: without a line about omitted causes, it takes the line's position.
         if last.len() > Failure::LAST_CAUSES + 1 {
             left_out += last.pop_front().map_or(0, |cause| count(&cause));
         }

@@ -1,4 +1,4 @@
-//! A place for a stretch of a node.
+//! Slots that a node holds for a part of its work.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -17,10 +17,10 @@ use crate::desk::{AttemptRequestGuard, QueueCommand, QueueHandle, closed_error};
 use crate::ledger::{LONGEST_CLOSED, NODE, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
 use crate::settings::check_key;
 
-/// How often a node waits at rest for one place: each time it is woken it asks again.
+/// Maximum number of idle waits of a node for one slot. The node asks again each time it is woken.
 const ROUNDS: u32 = 10_000;
 
-/// Delay before the node asks the queue again, or repeats that it is about to rest.
+/// Delay before the node asks the queue again, or repeats that it is about to become idle.
 const LATER: Duration = Duration::from_secs(1);
 
 /// Channel that notifies watchers of the run while a node waits in memory.
@@ -38,7 +38,7 @@ pub trait NodeQueueExt {
     ///
     /// If the wait is longer than [`release_after`](ferrata_core::runtime::RuntimeBuilder::release_after), the process releases the run's memory.
     /// The activation runs again from its start when it gets the slot, so the code before the wait must be repeatable, or be a step. In parallel
-    /// with another wait, the run may rest sooner. In an `External` node, the request waits in memory.
+    /// with another wait, the run may become idle sooner. In an `External` node, the request waits in memory.
     ///
     /// # Examples
     ///
@@ -91,17 +91,17 @@ impl NodeQueueExt for NodeContext {
 ///
 /// Of the `.await`:
 /// - [`ErrorKind::NotFound`]: the queue was not [declared](crate::QueueRequest::declare).
-/// - [`ErrorKind::Invalid`]: there are not so many places, the name or the key is none, or the activation has the place of this
-///   [name](Self::name) already, or waits for it.
-/// - [`ErrorKind::Unavailable`]: as many wait as may, or the queue has no room. Nothing was done.
-/// - [`ErrorKind::Closed`]: the run is left, or a later attempt waits for the place.
+/// - [`ErrorKind::Invalid`]: the request exceeds the number of slots, the name or the key is invalid, or the activation already has the slot of
+///   this [name](Self::name) or waits for it.
+/// - [`ErrorKind::Unavailable`]: the line or the state of the queue is full. Nothing was done.
+/// - [`ErrorKind::Closed`]: this process leaves the run, or a later attempt waits for the slot.
 ///
 /// If the store fails, the request asks again every second. If the queue was purged and declared again while the node waited in memory, it asks
 /// again at the next check.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: if dropped, it stops waiting and releases a slot that it was granted. If the run rests while it waits, the wait goes on.
+/// Cancel safe: if dropped, it stops waiting and releases a slot that it was granted. If the run becomes idle during the wait, the wait continues.
 #[must_use = "slots are requested only when the future is awaited"]
 pub struct AcquireRequest<'a> {
     cx: &'a NodeContext,
@@ -113,13 +113,13 @@ pub struct AcquireRequest<'a> {
 }
 
 impl<'a> AcquireRequest<'a> {
-    /// Sets for whom it is: keys take turns, and may have limits of their own. At most 256 bytes.
+    /// Sets the key of the request: keys take turns, and may have limits of their own. At most 256 bytes.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = key.into();
         self
     }
 
-    /// Sets how urgent it is, 0 unless set: the higher, the sooner.
+    /// Sets the priority: higher values come first. The default is 0.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
@@ -271,7 +271,7 @@ struct MemoryWait {
     _timeout: TimeoutPause,
 }
 
-/// Gives up the place that an owner of before has asked for, if the run is this process's.
+/// Releases the slot that an earlier owner of the run requested, if this process owns the run.
 async fn release_earlier_request(
     runtime: &Runtime,
     cx: &NodeContext,
@@ -280,7 +280,7 @@ async fn release_earlier_request(
 ) -> Result<()> {
     match is_owner(runtime, cx).await? {
         true => desk.call(lost).await.map(drop),
-        // It is about to find out that it has lost the run.
+        // The driver is about to detect that another process owns the run.
         false => {
             runtime.clock().sleep(LATER).await;
             Ok(())
@@ -293,13 +293,13 @@ fn is_retryable(error: &Error) -> bool {
     error.is_retryable() || error.kind() == ErrorKind::Indeterminate
 }
 
-/// Returns whether the run is this process's, in the claim in which this node began.
+/// Returns whether this process still owns the run by the claim in which this node began.
 async fn is_owner(runtime: &Runtime, cx: &NodeContext) -> Result<bool> {
     let head = runtime.head(cx.run()).await?;
     Ok(head.is_some_and(|head| (head.epoch, head.owner) == (cx.epoch(), Some(runtime.executor()))))
 }
 
-/// Tells who watches the run in this process that a node waits for a place, or has it after a wait.
+/// Notifies watchers of the run in this process that a node waits for slots, or has got them after a wait.
 fn emit_wait_event(cx: &NodeContext, what: &str, queue: &str, waiting: &SlotWaiter) {
     // Names and numbers that are JSON: it cannot fail.
     let _ = cx.emit(what, json!({ "queue": queue, "places": waiting.places, "since": waiting.since }));
@@ -339,7 +339,7 @@ async fn wait_for_answer(
             clock.sleep(LATER).await;
         }
         drop(wait.take());
-        // From here on the run may rest, which drops this future, and must not lose its place in the line.
+        // From here on the run may become idle. That drops this future, which must not remove the waiter from the line.
         place.id = None;
         match asked.await {
             Ok(_) | Err(AskError::Expired { .. }) => return Ok(()),
@@ -435,11 +435,11 @@ impl QueueSlot {
         self.desk.call(QueueOp::Close(until)).await.map(|_| ())
     }
 
-    /// Gives the place back, and comes back when that is recorded.
+    /// Releases the slot, and returns once the release is recorded.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`], [`ErrorKind::Closed`]: it could not be recorded; it is tried again beside the caller.
+    /// [`ErrorKind::Unavailable`], [`ErrorKind::Closed`]: the release could not be recorded. The queue retries it in the background.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! Queues and limits for [Ferrata](ferrata_core), over all processes of a store: so many at once, so many a minute, in a fair order.
+//! Queues and limits for [Ferrata](ferrata_core), over all processes of a store: limits on concurrency and rate, in a fair order.
 //!
 //! ```
 //! use std::time::Duration;
@@ -26,14 +26,14 @@
 //! # }
 //! ```
 //!
-//! A queue is a run at rest whose state says who holds places and who waits, so it is stored, listed and exported as any other run, on every
-//! store. `docs/how-to/queues.md` says how, and what is promised.
+//! A queue is an idle run whose state lists the holders of slots and the waiters. So every store keeps, lists and exports a queue like any other
+//! run. `docs/how-to/queues.md` has the rules and the guarantees.
 //!
 //! # Guarantees
 //!
-//! - Never more hold places than there are, but for a process that was suspended within a node, and a run that an operator lets go by hand.
-//! - A holder that dies gives back its place by its heartbeat, or by the end of its run.
-//! - Of several processes with different settings, those with the highest version are right.
+//! - Holders never exceed the number of slots. Exceptions: a process that was suspended within a node, and a run that an operator unpauses by hand.
+//! - The slot of a dead holder is freed when its heartbeat expires or its run ends.
+//! - If processes declare different settings, those of the highest version apply.
 
 mod acquire;
 mod cell;

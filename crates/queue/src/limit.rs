@@ -1,4 +1,4 @@
-//! Nodes that wait for a place before they begin.
+//! Nodes that wait for a slot before they begin.
 
 use std::sync::Arc;
 
@@ -44,9 +44,9 @@ pub trait GraphQueueExt<S: State>: Sized {
         self.limit_as(queue, |place, _| Ok(place))
     }
 
-    /// As [`limit`](Self::limit), for a place that follows from the state: for whom it is, how urgent, or how many.
+    /// As [`limit`](Self::limit), with a request that depends on the state: its key, its priority or its number of slots.
     ///
-    /// An error fails the attempt, and is not tried again unless the node is.
+    /// An error of the function fails the attempt. The function is called again only if the node is retried.
     ///
     /// # Examples
     ///

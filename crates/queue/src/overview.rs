@@ -1,4 +1,4 @@
-//! All queues of a store for one who looks at them again and again.
+//! All queues of a store, for a caller that reads them repeatedly.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,7 +10,7 @@ use crate::cell::{read_queue, run_of};
 use crate::ledger::{QueueState, SlotKind};
 use crate::queue::{QueueStatus, list_heads, read_status};
 
-/// All queues of a store, as an operator's page shows them. Looking again reads the list, and only those queues that have changed since.
+/// All queues of a store, as an operator's page shows them. Each refresh lists the queues, and loads only those that have changed.
 ///
 /// # Examples
 ///
@@ -54,7 +54,7 @@ pub struct UnreadableQueue {
     pub why: String,
 }
 
-/// How a run stands in a queue: a place that it holds, or one that it waits for.
+/// The membership of a run in a queue: the slots that it holds or waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct QueueMembership {
@@ -64,20 +64,19 @@ pub struct QueueMembership {
     pub run: RunKey,
     /// The kind of the slot's user.
     pub kind: SlotKind,
-    /// How many places it has or waits for.
+    /// The number of slots that it holds or waits for.
     pub places: u32,
-    /// For whom.
+    /// The key of its request.
     pub key: String,
-    /// Since when it holds the place, or waits.
+    /// The time since which it holds the slots, or waits.
     pub since: Timestamp,
     /// The number of waiters before it in the current order; `None` if it holds the slot.
     pub before: Option<usize>,
-    /// When its turn may come at the earliest.
+    /// The earliest time of its grant.
     pub not_before: Option<Timestamp>,
-    /// When its turn comes too late.
+    /// The deadline of its grant.
     pub deadline: Option<Timestamp>,
-    /// The [tags](crate::QueueRequest::tags) of the queue, if its places are free for runs that wait and no process with these tags has given
-    /// them.
+    /// The [tags](crate::QueueRequest::tags) of the queue, if slots are free for waiting runs and no process with these tags has granted them.
     pub lacks: Vec<String>,
 }
 
@@ -88,7 +87,7 @@ impl QueueOverview {
         Self::default()
     }
 
-    /// Looks at the queues of a store: one listing, and a load of each queue that has changed since.
+    /// Reads the queues of a store: one listing, and a load of each queue that has changed since the last call.
     ///
     /// # Errors
     ///
@@ -129,27 +128,27 @@ impl QueueOverview {
         Ok(())
     }
 
-    /// Returns the queues' status at the last look, by name, with the waiters in their order at `now`.
+    /// Returns the queues' status at the last refresh, by name, with the waiters in their order at `now`.
     #[must_use]
     pub fn statuses(&self, now: Timestamp) -> Vec<QueueStatus> {
         let readable = self.readable();
         readable.filter_map(|(name, ledger)| read_status(name, ledger, now).ok()).collect()
     }
 
-    /// Returns the status of one queue at the last look; `None` if it did not exist or could not be read.
+    /// Returns the status of one queue at the last refresh; `None` if it did not exist or could not be read.
     #[must_use]
     pub fn status(&self, name: &str, now: Timestamp) -> Option<QueueStatus> {
         let ledger = self.known.get(name)?.ledger.as_ref().ok()?;
         read_status(name, ledger, now).ok()
     }
 
-    /// Returns the queues that could not be read at the last look.
+    /// Returns the queues that could not be read at the last refresh.
     #[must_use]
     pub fn unreadable(&self) -> Vec<UnreadableQueue> {
         self.known.values().filter_map(|known| known.ledger.as_ref().err().cloned()).collect()
     }
 
-    /// Returns how a run stood in each queue at the last look, with those before it as of `now`: what it waits for first.
+    /// Returns the memberships of a run at the last refresh, with the number of waiters before it as of `now`. Waits come before holdings.
     #[must_use]
     pub fn memberships(&self, run: &RunKey, now: Timestamp) -> Vec<QueueMembership> {
         let (mut waits, mut holds) = (Vec::new(), Vec::new());
@@ -177,7 +176,7 @@ impl QueueOverview {
         waits
     }
 
-    /// Returns what each run waited for at the last look, with those before it as of `now`: for a listing of many runs.
+    /// Returns the waits of each run at the last refresh, with the numbers of waiters before it as of `now`: for a listing of many runs.
     #[must_use]
     pub fn waits_by_run(&self, now: Timestamp) -> HashMap<RunKey, Vec<QueueMembership>> {
         let mut waits: HashMap<RunKey, Vec<QueueMembership>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! A queue: declared by code, looked at and changed by operators.
+//! Queues: code declares them, operators read and change them.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const SHOWN: usize = 100;
 
 /// Queue methods of [`Runtime`].
 pub trait RuntimeQueueExt {
-    /// Begins to declare a queue, or to find one.
+    /// Creates a request that declares or finds a queue.
     ///
     /// # Examples
     ///
@@ -48,7 +48,7 @@ impl RuntimeQueueExt for Runtime {
     }
 }
 
-/// A queue that is about to be declared, or looked for.
+/// A request that declares or finds a queue.
 #[must_use = "a queue is declared only when the future of `declare` is awaited"]
 pub struct QueueRequest {
     runtime: Runtime,
@@ -57,20 +57,20 @@ pub struct QueueRequest {
 }
 
 impl QueueRequest {
-    /// Sets the version of the settings, 1 unless set. Raise it by one with each change: of several processes, those with the highest version
-    /// are right.
+    /// Sets the version of the settings. The default is 1. Raise it by one with each change: if processes declare different settings, those of the
+    /// highest version apply.
     pub fn version(mut self, version: u32) -> Self {
         self.settings.version = version;
         self
     }
 
-    /// Sets how many places there are, over all processes; any number unless set.
+    /// Sets the number of slots, over all processes. By default there is no limit.
     pub fn at_once(mut self, places: u32) -> Self {
         self.settings.at_once = Some(places);
         self
     }
 
-    /// Sets how many of them one key may have.
+    /// Sets the maximum number of slots of one key.
     pub fn at_once_per_key(mut self, places: u32) -> Self {
         self.settings.at_once_per_key = Some(places);
         self
@@ -113,15 +113,15 @@ impl QueueRequest {
         self
     }
 
-    /// Sees to it that the queue is there with these settings, or with those of a higher [version](Self::version). This process looks after it
-    /// from now on: call it in every process when it starts, so that there is always one that gives places of dead holders to others.
+    /// Ensures that the queue exists with these settings, or with those of a higher [version](Self::version). From then on this process checks the
+    /// queue. Call `declare` in every process when it starts, so that a process is always there to reassign the slots of dead holders.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`]: the name or a setting is none, or the runtime is an operator's and the queue is not there yet.
+    /// - [`ErrorKind::Invalid`]: the name or a setting is invalid, or the runtime is an operator's and the queue does not exist yet.
     /// - [`ErrorKind::AlreadyExists`]: other settings are stored under this version.
     /// - [`ErrorKind::WrongStatus`]: the run that is the queue was cancelled.
-    /// - Else what the store says.
+    /// - Any other error of the store.
     ///
     /// # Cancel safety
     ///
@@ -135,11 +135,11 @@ impl QueueRequest {
         Ok(Queue { runtime: self.runtime, name: self.name, by: BY.to_owned() })
     }
 
-    /// Returns the queue if it was declared, by whatever process.
+    /// Returns the queue if any process has declared it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the name is none; else what the store says.
+    /// [`ErrorKind::Invalid`] if the name is invalid; otherwise any error of the store.
     ///
     /// # Cancel safety
     ///
@@ -159,7 +159,7 @@ impl fmt::Debug for QueueRequest {
     }
 }
 
-/// A queue that was declared. Dropped, it changes nothing.
+/// A declared queue. Dropping the handle changes nothing.
 #[derive(Clone)]
 pub struct Queue {
     runtime: Runtime,
@@ -167,7 +167,7 @@ pub struct Queue {
     by: String,
 }
 
-/// How a queue stands.
+/// The status of a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct QueueStatus {
@@ -181,16 +181,16 @@ pub struct QueueStatus {
     pub overrides: QueueOverrides,
     /// Time until which the queue grants no slot, because a provider asked to back off.
     pub closed_until: Option<Timestamp>,
-    /// Who holds places.
+    /// The holders of slots.
     pub held: Vec<SlotHolder>,
-    /// How many wait.
+    /// The number of waiters.
     pub waiting: usize,
     /// The first hundred waiters, in their current order.
     pub line: Vec<SlotWaiter>,
 }
 
 impl QueueStatus {
-    /// Returns the limits that hold now: what an operator set, and else what the code says.
+    /// Returns the limits in effect: the declared settings, with the operator's overrides.
     #[must_use]
     pub fn limits(&self) -> QueueSettings {
         self.overrides.apply_to(&self.settings)
@@ -212,7 +212,7 @@ impl Queue {
         Ok(list_heads(runtime).await?.into_iter().map(of).collect())
     }
 
-    /// Says who changes it from here; it is recorded.
+    /// Sets the author that is recorded with each change through this handle.
     #[must_use]
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.by = who.into();
@@ -224,11 +224,11 @@ impl Queue {
         &self.name
     }
 
-    /// Returns how the queue stands.
+    /// Returns the status of the queue.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if it was purged, [`ErrorKind::WrongStatus`] if it was cancelled; else what the store says.
+    /// [`ErrorKind::NotFound`] if the queue was purged, [`ErrorKind::WrongStatus`] if it was cancelled; otherwise any error of the store.
     ///
     /// # Cancel safety
     ///
@@ -252,7 +252,7 @@ impl Queue {
         self.set(|overrides| overrides.paused = Some(reason.clone())).await
     }
 
-    /// Lets a paused queue go on.
+    /// Continues a paused queue.
     ///
     /// # Errors
     ///
@@ -277,7 +277,7 @@ impl Queue {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, it is changed or not.
+    /// If the future is dropped, the overrides may or may not be changed.
     pub async fn set(&self, mut change_it: impl FnMut(&mut QueueOverrides)) -> Result<()> {
         let decide = |ledger: &QueueState| {
             let mut overrides = ledger.overrides.clone();
@@ -317,7 +317,7 @@ pub(crate) async fn list_heads(runtime: &Runtime) -> Result<Vec<(String, RunHead
     Ok(found)
 }
 
-/// Tells how a queue stands.
+/// Returns the status of a queue.
 pub(crate) fn read_status(name: &str, ledger: &QueueState, now: Timestamp) -> Result<QueueStatus> {
     let QueueState { settings, overrides, held, waiting, .. } = ledger;
     Ok(QueueStatus {

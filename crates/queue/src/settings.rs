@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Default maximum number of waiting requests.
 const WAITING: u32 = 10_000;
 
-/// The longest name: behind a prefix it is the id of a run.
+/// The longest name. A prefix and the name are the id of a run.
 const LONGEST: usize = 64;
 
 /// How long a key may be, in bytes.
@@ -17,17 +17,17 @@ pub(crate) const LONGEST_KEY: usize = 256;
 /// How many bytes the reason for a pause may have.
 const LONGEST_REASON: usize = 1_000;
 
-/// How often something may start: so many in each period, spread evenly over it, but for a burst.
+/// A rate: `starts` grants in each period, spread evenly over it except for a burst.
 ///
-/// In any period, whenever it begins, at most `starts + burst - 1` start.
+/// In any period, whenever it begins, the queue makes at most `starts + burst - 1` grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RateLimit {
-    /// How many start in a period.
+    /// The number of grants in a period.
     pub starts: u32,
-    /// How long it is, in milliseconds.
+    /// The length of the period in milliseconds.
     pub period_ms: u64,
-    /// How many may start at one moment after a time without starts; 1 unless set.
+    /// The maximum number of grants at the same moment, after a time without grants. The default is 1.
     pub burst: u32,
 }
 
@@ -44,7 +44,7 @@ impl RateLimit {
         self
     }
 
-    /// The time from one start to the next, in microseconds, where there is no burst.
+    /// The time between two grants without a burst, in microseconds.
     pub(crate) fn interval(&self) -> i64 {
         let micros = self.period_ms.saturating_mul(1_000).div_ceil(u64::from(self.starts.max(1)));
         i64::try_from(micros).unwrap_or(i64::MAX).max(1)
@@ -74,9 +74,9 @@ pub(crate) fn to_millis(time: Duration) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct QueueSettings {
-    /// Which of two settings is the newer one.
+    /// The version: the settings with the higher one apply.
     pub version: u32,
-    /// How many places there are; any number if absent.
+    /// The number of slots; `None` if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once: Option<u32>,
     /// How many of them one key may have.
@@ -88,9 +88,9 @@ pub struct QueueSettings {
     /// Rate of grants of each key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_per_key: Option<RateLimit>,
-    /// How many may wait.
+    /// The maximum number of waiting requests.
     pub max_waiting: u32,
-    /// After how many milliseconds of waiting a priority counts as one higher.
+    /// The waiting time that raises a priority by one, in milliseconds.
     pub ageing_ms: u64,
     /// Tags that a process must have to take runs from the queue.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -138,7 +138,7 @@ impl QueueSettings {
         [self.rate, self.rate_per_key].iter().flatten().try_for_each(RateLimit::check)
     }
 
-    /// Names what differs, but for the version.
+    /// Returns the names of the differing settings, except the version.
     pub(crate) fn differences(&self, other: &Self) -> Vec<&'static str> {
         [
             ("number of slots", self.at_once != other.at_once),
@@ -162,7 +162,7 @@ pub struct QueueOverrides {
     /// Reason why the queue is paused, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
-    /// How many places there are.
+    /// The number of slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_once: Option<u32>,
     /// How many of them one key may have.
@@ -193,7 +193,7 @@ impl QueueOverrides {
         self.apply_to(settings).check()
     }
 
-    /// Lays them over what the code says.
+    /// Applies the overrides to the declared settings.
     pub(crate) fn apply_to(&self, settings: &QueueSettings) -> QueueSettings {
         QueueSettings {
             at_once: self.at_once.or(settings.at_once),

@@ -1,4 +1,4 @@
-//! Starts that wait for their turn.
+//! Starts that wait for a slot.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -22,9 +22,9 @@ use crate::tasks::spawn;
 
 /// Queue methods of [`StartRequest`].
 pub trait StartQueueExt<S: State> {
-    /// Has the run wait for its turn in a queue. It has its place until it has ended.
+    /// Starts the run through a queue: the run waits for a slot, and holds it until the run has ended.
     ///
-    /// [Serve](Runtime::serve) the workflow: a run that waited is begun by a process that does.
+    /// [Serve](Runtime::serve) the workflow: a process that serves it starts the run after the wait.
     ///
     /// # Examples
     ///
@@ -70,10 +70,10 @@ impl<S: State> StartQueueExt<S> for StartRequest<S> {
     }
 }
 
-/// For whom a start is.
+/// The source of a start's key.
 enum KeySource {
     Is(String),
-    /// The field of the input that says it.
+    /// The field of the input that has the key.
     Field(String),
 }
 
@@ -101,16 +101,16 @@ impl KeySource {
     }
 }
 
-/// A start that is to wait for its turn; `.await` comes back when it is in the line, or has begun.
+/// A start through a queue; `.await` returns once the run is in the line or has begun.
 ///
 /// # Errors
 ///
 /// Of the `.await`: as [`Runtime::start`], and
 /// - [`ErrorKind::NotFound`]: the queue was not [declared](crate::QueueRequest::declare).
 /// - [`ErrorKind::Unavailable`]: the line or the queue is full, or the store is unavailable. No run was started; start it again with the same id.
-/// - [`ErrorKind::Invalid`]: the key is none, or the input has no field to take it from.
+/// - [`ErrorKind::Invalid`]: the key is invalid, or the input lacks the field of the key.
 ///
-/// A start that is refused takes back what it has entered, and leaves a run of the same id its place.
+/// A refused start withdraws its entry and leaves an existing run of the same id its slot.
 ///
 /// # Cancel safety
 ///
@@ -129,7 +129,7 @@ pub struct QueuedStart<S: State> {
 }
 
 impl<S: State> QueuedStart<S> {
-    /// Sets for whom it is: keys take turns, and may have limits of their own. At most 256 bytes.
+    /// Sets the key of the start: keys take turns, and may have limits of their own. At most 256 bytes.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = KeySource::Is(key.into());
         self
@@ -163,29 +163,29 @@ impl<S: State> QueuedStart<S> {
         self
     }
 
-    /// Sets how urgent it is, 0 unless set: the higher, the sooner.
+    /// Sets the priority: higher values come first. The default is 0.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Sets when its turn may come at the earliest.
+    /// Sets the earliest time of the grant.
     pub fn not_before(mut self, moment: Timestamp) -> Self {
         self.not_before = Some(moment);
         self
     }
 
-    /// Sets when its turn comes too late: the run is cancelled then. One that has begun goes on.
+    /// Sets the deadline of the grant: a run without a slot by then is cancelled. A run that has begun continues.
     pub fn deadline(mut self, moment: Timestamp) -> Self {
         self.deadline = Some(moment);
         self
     }
 
-    /// Starts nothing if another run was started by this key in the queue less than `within` ago: see [`QueuedRun::is_new`]. The time is the one that this
-    /// start names, whatever earlier ones named. A start that was refused does not count, nor does one that found its run on record.
+    /// Starts nothing if another run was started by this key in the queue less than `within` ago: see [`QueuedRun::is_new`]. The time
+    /// of this start counts, not the times of earlier ones. A refused start does not count, nor does one that found its run on record.
     ///
     /// A queue remembers 10,000 keys, each for the longest time that a start has named for it. New keys then fail with [`ErrorKind::Unavailable`] until
-    /// the time of one is over. An empty key is refused.
+    /// the time of one has passed. An empty key is refused.
     pub fn once(mut self, key: impl Into<String>, within: Duration) -> Self {
         self.once = Some((key.into(), within));
         self
@@ -266,7 +266,7 @@ impl<S: State> QueuedStart<S> {
             lives: Vec::new(),
             alive: None,
         };
-        // One that is on record took its place in the line before, and takes no other's by being started again.
+        // A run on record entered the line at its own start. Starting it again replaces no other start.
         if debounce.is_some() && runtime.head(&run).await?.is_some() {
             if desk.is_held_back(id.clone()).await? || !is_on_hold(&runtime, &run, &queue).await? {
                 let handle =
@@ -381,7 +381,7 @@ impl<S: State> fmt::Debug for QueuedStart<S> {
     }
 }
 
-/// A run that waits for its turn, or has had it. Dropped, it changes nothing.
+/// A run that was started through a queue. Dropping the handle changes nothing.
 pub struct QueuedRun<S: State> {
     runtime: Runtime,
     desk: Arc<QueueHandle>,
@@ -390,12 +390,12 @@ pub struct QueuedRun<S: State> {
 }
 
 impl<S: State> QueuedRun<S> {
-    /// Returns the run; the one that was started before, if this start was [not new](Self::is_new).
+    /// Returns the run. If this start was [not new](Self::is_new), it is the run of the earlier start.
     pub fn run(&self) -> &RunKey {
         &self.run
     }
 
-    /// Returns whether the run is of this start: not if another was started [by the same key](QueuedStart::once).
+    /// Returns whether the run belongs to this start: false if an earlier start [with the same key](QueuedStart::once) started another run.
     pub fn is_new(&self) -> bool {
         self.handle.is_some()
     }
@@ -413,11 +413,11 @@ impl<S: State> QueuedRun<S> {
         self.desk.is_held_back(entry_id(&self.run)).await
     }
 
-    /// Waits for the turn of the run, and then as [`RunHandle::wait`].
+    /// Waits until the run has its slot, and then as [`RunHandle::wait`].
     ///
     /// # Errors
     ///
-    /// As [`RunHandle::wait`]; [`ErrorKind::AlreadyExists`] if the run is one that was started before by the same key.
+    /// As [`RunHandle::wait`]; [`ErrorKind::AlreadyExists`] if the run belongs to an earlier start with the same key.
     ///
     /// # Cancel safety
     ///

@@ -1,10 +1,10 @@
-//! The one door to tokio's tasks.
+//! The only place that spawns tokio tasks.
 
 use std::future::Future;
 
 use tokio::task::JoinHandle;
 
-/// Runs a future beside the caller. It ends by itself.
+/// Runs a future in a task of its own, which ends by itself.
 pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,

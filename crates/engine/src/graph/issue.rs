@@ -1,4 +1,4 @@
-//! Mistakes in a graph, each with its place and its remedy.
+//! Mistakes in a graph, each with its location and its remedy.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind};
 
 /// One mistake in a graph.
 ///
-/// `Display` shows the place and the message in one line.
+/// `Display` shows the location and the message in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphIssue {
     location: Location,

@@ -113,7 +113,7 @@ pub struct StartRecord {
     pub entry: NodeName,
     /// The fingerprint of each node of the graph.
     pub graph: Arc<Prints>,
-    /// Distinguishes this life of the run from another with the same id.
+    /// The generation of the run, which distinguishes it from other runs with the same id.
     pub life: Uuid,
     /// The effect of each node with an effect other than the default.
     #[serde(default, skip_serializing_if = "no_effects")]
@@ -355,7 +355,7 @@ pub enum SignalKind {
     Unpause,
     /// Cancels the run.
     Cancel { reason: String },
-    /// A change of outbox messages of this life of the run, or of any life if none is named.
+    /// A change of outbox messages of this generation of the run, or of any generation if none is named.
     Letters {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         life: Option<Uuid>,

@@ -40,7 +40,7 @@ impl ParentLink {
     pub fn path_segment(&self) -> Option<String> {
         let (rest, name) = self.start.rsplit_once(':')?;
         let (rest, visit) = rest.rsplit_once(':')?;
-        // Names of nodes may contain colons, the life of a run cannot.
+        // Names of nodes may contain colons, the generation of a run cannot.
         let (_, node) = rest.split_once(':')?;
         Some(format!("{node}@{visit}:{name}"))
     }
@@ -92,7 +92,7 @@ pub fn parent_link(run: &RunKey, facts: &RunFacts) -> Option<ParentLink> {
     Some(ParentLink { parent: RunKey::new(run.tenant.clone(), parent), start, bond })
 }
 
-/// Returns the unique name of a child's start: the life and activation of its parent, and the child's name.
+/// Returns the unique name of a child's start: the generation and activation of its parent, and the child's name.
 pub fn start_of(life: Uuid, node: &NodeName, visit: Visit, name: &str) -> Arc<str> {
     format!("{life}:{node}:{visit}:{name}").into()
 }

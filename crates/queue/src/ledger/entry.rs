@@ -19,7 +19,7 @@ pub enum SlotKind {
     Run,
 }
 
-/// One who waits for a place.
+/// A waiter for slots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SlotWaiter {
@@ -27,28 +27,28 @@ pub struct SlotWaiter {
     pub run: RunKey,
     /// The kind of the slot's user.
     pub kind: SlotKind,
-    /// How many places it takes.
+    /// The number of requested slots.
     pub places: u32,
-    /// For whom: keys take turns.
+    /// The key of the request: keys take turns.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// How urgent it is: the higher, the sooner.
+    /// The priority: higher values come first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i32,
-    /// Since when it waits.
+    /// The time since which it waits.
     pub since: Timestamp,
-    /// Which process asked for it.
+    /// The process that requested the slots.
     pub executor: ExecutorId,
     /// In which epoch of the run its node asked; 0 for a run.
     #[serde(default, skip_serializing_if = "is_never")]
     pub epoch: Epoch,
-    /// The question by whose answer it is woken, if it rests.
+    /// The question whose answer wakes it, if it is idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
-    /// When its turn may come at the earliest.
+    /// The earliest time of the grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
-    /// When it is too late.
+    /// The deadline of the grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
     /// The group of starts that may replace this one.
@@ -63,7 +63,7 @@ pub struct SlotWaiter {
     pub(crate) alive: Option<FoundRun>,
 }
 
-/// One who holds a place.
+/// A holder of slots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SlotHolder {
@@ -71,19 +71,19 @@ pub struct SlotHolder {
     pub run: RunKey,
     /// The kind of the slot's user.
     pub kind: SlotKind,
-    /// How many places it has.
+    /// The number of its slots.
     pub places: u32,
-    /// For whom.
+    /// The key of its request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// In which process.
+    /// The process that uses the slots.
     pub executor: ExecutorId,
     /// In which epoch of the run its node asked; 0 for a run.
     #[serde(default, skip_serializing_if = "is_never")]
     pub epoch: Epoch,
-    /// Since when.
+    /// The time of the grant.
     pub at: Timestamp,
-    /// The question by whose answer it is woken, as long as it has not come for its place.
+    /// The question whose answer wakes it, until it claims its slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
     /// When that question was answered.

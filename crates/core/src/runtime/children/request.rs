@@ -57,7 +57,7 @@ impl<S: State> ChildRequest<S> {
         self
     }
 
-    /// Sets the child's id. By default the id derives from the parent's life, activation and name. A restarted child appends its round number.
+    /// Sets the child's id. By default the id derives from the parent's generation, activation and name. A restarted child appends its round number.
     pub fn id(mut self, id: impl AsRef<str>) -> Self {
         self.0.id = Some(RunId::new(id));
         self

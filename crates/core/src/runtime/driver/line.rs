@@ -1,4 +1,4 @@
-//! The unfinished activations in this process: ready to start, behind a barrier, waiting for a time, or running.
+//! The unfinished activations in this process: ready to start, waiting for a barrier, waiting for a time, or running.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -251,7 +251,7 @@ impl<S: State> ReadyQueue<S> {
         }
     }
 
-    /// Returns whether no activation is ready or behind a barrier.
+    /// Returns whether no activation is ready or waits for a barrier.
     pub(super) fn is_empty(&self) -> bool {
         self.ready.is_empty() && self.passed.is_empty() && self.waiting_for_record.is_empty()
     }

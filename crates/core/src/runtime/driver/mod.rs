@@ -128,7 +128,7 @@ impl<S: State> RunDriver<S> {
         }
     }
 
-    /// Returns the claim, and the life of the run, that the driver drives.
+    /// Returns the claim of the driver, and the generation of its run.
     pub(crate) fn tenure(&self) -> ClaimId {
         ClaimId { life: self.machine.generation(), epoch: self.journal.epoch() }
     }

@@ -83,7 +83,7 @@ fn end_lane(weak: &Weak<RuntimeInner>, key: &LaneKey) {
     }
 }
 
-/// Waits until the delay is over or another message is first. Returns false if the runtime is closing or gone.
+/// Waits until the delay has passed or another message is first. Returns false if the runtime is closing or gone.
 async fn pause(weak: &Weak<RuntimeInner>, pause: Duration, bell: &Notify) -> bool {
     let Some(shared) = weak.upgrade() else { return false };
     let (clock, mut stop) = (Arc::clone(&shared.clock), shared.registry.watch_stop());
@@ -158,7 +158,7 @@ enum RecordResult {
     Recorded,
     /// Another process recorded a result first, so this one no longer applies.
     Overtaken,
-    /// There is nothing more to record for this life of the run, or this runtime ends.
+    /// There is nothing more to record for this generation of the run, or this runtime ends.
     Nothing,
 }
 
@@ -184,8 +184,8 @@ async fn record(weak: &Weak<RuntimeInner>, key: &LaneKey, change: LetterChange) 
     }
 }
 
-/// Reads the waiting messages of a lane, and the last number that the log covers. Returns `None` if no message of this life waits, or this runtime
-/// ends.
+/// Reads the waiting messages of a lane, and the last number that the log covers. Returns `None` if no message of this generation waits,
+/// or this runtime ends.
 async fn read_again(
     weak: &Weak<RuntimeInner>,
     (run, life, topic): &LaneKey,

@@ -41,7 +41,7 @@ pub(crate) struct SinkRoute {
     pub(crate) retry: RetryPolicy,
 }
 
-/// The run, its life, and the topic.
+/// The run, its generation, and the topic.
 type LaneKey = (RunKey, Uuid, Arc<str>);
 
 /// The messages of one run to one topic.

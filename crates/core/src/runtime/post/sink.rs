@@ -62,7 +62,7 @@ impl OutboxMessage {
     /// Returns the idempotency key of the message. The key is the same for each delivery by any process. No other message has it, even in a later
     /// run with the same id.
     ///
-    /// The text has the form `{life of the run}:{number}`, at most 56 bytes.
+    /// The text has the form `{generation of the run}:{number}`, at most 56 bytes.
     pub fn key(&self) -> String {
         format!("{}:{}", self.life, self.number)
     }

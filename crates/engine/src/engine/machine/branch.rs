@@ -1,4 +1,4 @@
-//! Forks of a run: the same position, with a new life.
+//! Forks of a run: the same position, with a new generation.
 
 use std::collections::BTreeSet;
 

@@ -48,7 +48,7 @@ use crate::state::Secrets;
 /// `bring_forward` and `renumber_pins` for another form of the same run.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Distinguishes this life of the run from another with the same id.
+    /// The generation of the run, which distinguishes it from other runs with the same id.
     life: Uuid,
     nodes: NodeTable,
     frontier: Frontier,
