@@ -67,7 +67,7 @@ pub enum FailureKind {
     Replan,
     /// A function of the graph (a route, a condition, a goal) panicked.
     Graph,
-    /// An answer rejected a question.
+    /// The answer to a question was a rejection.
     Rejected,
     /// No answer to a question came in time.
     Expired,

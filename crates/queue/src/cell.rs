@@ -1,4 +1,4 @@
-//! The run that a queue is, and changing it without a desk.
+//! The run that stores a queue, and changes of it without a desk.
 
 use ferrata_core::graph::Graph;
 use ferrata_core::runtime::{CellChanges, Runtime, StateCell};
@@ -30,7 +30,7 @@ pub(crate) const BY: &str = "queue";
 /// Maximum number of retries of a change after write conflicts.
 const RACES: u32 = 256;
 
-/// Returns the run that a queue is.
+/// Returns the run that stores a queue.
 ///
 /// # Errors
 ///
@@ -105,7 +105,7 @@ pub(crate) async fn change_queue(
     Err(Error::new(ErrorKind::Unavailable, "other processes keep changing the queue; retry"))
 }
 
-/// Sees to it that a queue is there, with these settings or newer ones.
+/// Ensures that a queue exists with these settings or newer ones.
 ///
 /// # Errors
 ///

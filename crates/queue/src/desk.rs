@@ -47,7 +47,7 @@ pub(crate) struct EnqueueReply {
 
 /// A command to the task.
 pub(crate) enum QueueCommand {
-    /// A node asks for a place; `turn` tells when its turn has come.
+    /// A node requests slots; `turn` notifies it of the grant.
     Ask { ask: Box<SlotRequest>, reply: oneshot::Sender<Result<OpResult>>, turn: oneshot::Sender<()> },
     /// A caller starts a run.
     Start { ask: Box<SlotRequest>, reply: oneshot::Sender<Result<EnqueueReply>> },
@@ -83,7 +83,7 @@ pub(crate) struct QueueHandle {
 }
 
 impl QueueHandle {
-    /// Returns the desk of a queue in this process, which is there once.
+    /// Returns the desk of a queue in this process. A process has one per queue.
     ///
     /// # Errors
     ///
@@ -103,21 +103,21 @@ impl QueueHandle {
         let _ = self.commands.send(command);
     }
 
-    /// Does something to the queue, and comes back when it is durable.
+    /// Applies an operation to the queue, and returns once the change is durable.
     pub(crate) async fn call(&self, op: QueueOp) -> Result<OpResult> {
         let (reply, said) = oneshot::channel();
         self.send(QueueCommand::Do { op, reply: Some(reply) });
         said.await.map_err(|_| closed_error())?
     }
 
-    /// Asks for a place for a node.
+    /// Requests slots for a node.
     pub(crate) async fn request_slot(&self, ask: SlotRequest, turn: oneshot::Sender<()>) -> Result<OpResult> {
         let (reply, said) = oneshot::channel();
         self.send(QueueCommand::Ask { ask: Box::new(ask), reply, turn });
         said.await.map_err(|_| closed_error())?
     }
 
-    /// Asks for a place for a run that is to be started.
+    /// Requests slots for a run that is about to start.
     pub(crate) async fn request_start(&self, ask: SlotRequest) -> Result<EnqueueReply> {
         let (reply, said) = oneshot::channel();
         self.send(QueueCommand::Start { ask: Box::new(ask), reply });
@@ -260,7 +260,7 @@ impl SlowNews {
     }
 }
 
-/// Gives back the place of a run that has ended, if it has one.
+/// Releases the slot of an ended run, if it has one.
 pub(crate) async fn release_slot(runtime: &Runtime, run: &RunKey) {
     // The check of all holders retries unreadable runs.
     if let Ok(Some(head)) = runtime.head(run).await {
@@ -268,7 +268,7 @@ pub(crate) async fn release_slot(runtime: &Runtime, run: &RunKey) {
     }
 }
 
-/// Gives back the place of a run that has ended, as its head says.
+/// Releases the slot of a run whose head shows that it has ended.
 async fn release_slot_of_head(runtime: &Runtime, head: &RunHead) {
     let Some(name) = head.facts.labels.get(QUEUE).filter(|_| head.status.is_finished()) else { return };
     let (life, ended_at) = (StartId::of(&head.facts), head.seq);
@@ -291,7 +291,7 @@ async fn send_if_declared(runtime: &Runtime, name: &str, command: QueueCommand) 
     }
 }
 
-/// Under which id a run holds a place.
+/// Returns the entry id of a run.
 pub(crate) fn entry_id(run: &RunKey) -> String {
     format!("{RUN}{run}")
 }

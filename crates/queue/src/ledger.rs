@@ -39,7 +39,7 @@ use crate::settings::{QueueOverrides, QueueSettings};
 /// How many bytes of a queue are its settings, names and counters, at the most.
 const FIXED: usize = 2_048;
 
-/// How far the queue has come.
+/// The progress of the queue's grants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GrantState {
     /// Number of grants so far.
@@ -51,14 +51,14 @@ pub(crate) struct GrantState {
     closed_until: Option<Timestamp>,
 }
 
-/// A request for a place.
+/// A request for slots.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotRequest {
     pub(crate) id: String,
     pub(crate) waiting: SlotWaiter,
     /// The key that prevents a second start, and its window in milliseconds.
     pub(crate) once: Option<(String, u64)>,
-    /// For what others it waits.
+    /// The debounce options, if later starts may replace it.
     pub(crate) debounce: Option<DebounceOptions>,
     /// Starts of the run in this process with unknown outcome.
     pub(crate) doubts: Vec<StartId>,
@@ -70,7 +70,7 @@ pub(crate) struct SlotRequest {
 #[derive(Clone, Debug)]
 pub(crate) enum QueueOp {
     Ask(Box<SlotRequest>),
-    /// The waiter rests from now on, and the answer to this question wakes it. A waiter that is no longer in the line enters it again: its run may
+    /// The waiter becomes idle, and the answer to this question wakes it. A waiter that is no longer in the line enters it again: its run may
     /// have been seen idle before this was recorded, and its slot released. If the run has moved to another process, the entry belongs to the node
     /// in that process and stays.
     Rest {
@@ -139,7 +139,7 @@ pub(crate) enum QueueOp {
         id: String,
         at: Timestamp,
     },
-    /// The start that has taken the place of this one was never recorded.
+    /// The start that replaced this one was never recorded.
     Restore {
         id: String,
         by: RunKey,
@@ -158,18 +158,18 @@ pub(crate) enum OpResult {
     Waits,
     /// A later claim of the run, by this process, already made the request.
     Stale(ExecutorId, Epoch),
-    /// As many wait as may.
+    /// The line is full.
     Full(usize),
-    /// As many keys are remembered, so that nothing is started for them again, as may be.
+    /// The queue stores its maximum number of `once` keys.
     Seen(usize),
-    /// The entries of the queue fill the space that its state may have.
+    /// The entries fill the maximum size of the queue's state.
     NoRoom {
         bytes: usize,
         room: usize,
     },
-    /// It asks for more places than there are.
+    /// The request exceeds the number of slots.
     TooMany(u32),
-    /// It asks for more places than one key may have.
+    /// The request exceeds the number of slots of one key.
     TooManyForKey(u32),
     /// This run was started for the key, or in its place.
     Before(RunKey),
@@ -185,11 +185,11 @@ struct DirtyFlags {
     overrides: bool,
 }
 
-/// To whom a process gives places.
+/// The entries to which a process grants slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GrantScope {
     All,
-    /// It lacks a tag of the queue, so it would not take up the runs.
+    /// The process lacks a tag of the queue, so it would not claim the runs.
     NodesAlone,
 }
 
@@ -200,9 +200,9 @@ pub(crate) struct QueueState {
     pub(crate) overrides: QueueOverrides,
     pub(crate) held: TrackedMap<SlotHolder>,
     pub(crate) waiting: WaitQueue,
-    /// Runs that came too late and are to be cancelled.
+    /// Runs that missed their deadline, to be cancelled.
     pub(crate) expired: TrackedMap<ExpiredStart>,
-    /// Runs whose place another start has taken, and that are to be cancelled.
+    /// Runs that another start replaced, to be cancelled.
     pub(crate) replaced: TrackedMap<ReplacedStart>,
     grants: GrantState,
     keys: KeyTable,
@@ -392,7 +392,7 @@ impl QueueState {
         self.waiting.insert(id, waiting);
     }
 
-    /// Takes one out who holds a place or waits for one.
+    /// Removes a holder or a waiter.
     fn remove_entry(&mut self, id: &str) {
         if let Some(held) = self.held.remove(id) {
             self.in_use = self.in_use.saturating_sub(held.places);

@@ -18,11 +18,11 @@ use crate::ledger::{
     ExpiredStart, FoundRun, OverStart, QueueOp, QueueState, ReplacedStart, SlotHolder, SlotKind, StartId,
 };
 
-/// How long a run that is not there is waited for, in its place or to be cancelled, while its starter lives: it makes the record next.
+/// How long the queue waits for a missing run while its starter lives, because the starter records it next. It holds a slot or is to be cancelled.
 const MISSING: Duration = Duration::from_secs(300);
 
-/// The same of a start in whose place another one's run is on record: mostly its process has died, and the place is wanted. It can be recorded no sooner
-/// than that run is purged.
+/// The same while the run of another start is on record: the starter's process has probably died, and the slot is needed. The start cannot be
+/// recorded before that run is purged.
 const OVERTAKEN: Duration = Duration::from_secs(30);
 
 /// Number of checks before the slot of a woken idle run is reclaimed: a minute with the default interval.
@@ -30,13 +30,13 @@ const WOKEN: u32 = 60;
 
 /// A pending action for a run or a node.
 pub(super) enum DueAction {
-    /// Its turn has come while it rests.
+    /// It was granted a slot while it is idle.
     Wake { held: Box<SlotHolder>, question: String },
-    /// Its turn has come while it is on hold.
+    /// It was granted a slot while it is on hold.
     Begin { held: Box<SlotHolder> },
-    /// It came too late.
+    /// It missed its deadline.
     Cancel { late: ExpiredStart },
-    /// Another start has taken its place.
+    /// Another start has replaced it.
     Replace { replaced: Box<ReplacedStart> },
 }
 
@@ -142,7 +142,7 @@ impl DueAction {
 
 /// The result of beginning a run, as one head says it: another run may have the id by the next read.
 enum BeginResult {
-    /// The run is not on hold for its queue any more.
+    /// The run is no longer on hold for its queue.
     Begun(Option<FoundRun>),
     /// The run had ended.
     Ended { life: Option<StartId>, ended_at: Seq },
@@ -224,7 +224,7 @@ impl HolderWatch {
         }
     }
 
-    /// Takes the nodes of processes out of the line that have died, at two checks: no grant is for them.
+    /// Removes the nodes of dead processes from the line, so that no grant goes to them. A process is dead if it was dead at two checks.
     pub(super) async fn check_executors(&self, executors: Vec<ExecutorId>) {
         for executor in executors {
             // An unreadable heartbeat counts as alive.
@@ -297,7 +297,7 @@ impl HolderWatch {
             && matches!(self.runtime.store().is_alive(&start.by).await, Ok(false))
     }
 
-    /// Cancels a run in whose place another is, as soon as that is recorded: a crash loses none of the two.
+    /// Cancels a replaced run once its replacement is recorded, so that a crash loses neither.
     async fn cancel_replaced(&self, id: String, replaced: &ReplacedStart) -> Option<QueueOp> {
         let Self { runtime, commands, seen, .. } = self;
         let ReplacedStart { waiting, by, at } = replaced;
@@ -328,8 +328,8 @@ impl HolderWatch {
     }
 }
 
-/// Returns whether a node that announced its rest to the queue may still record it: its process counts as dead, but may only be suspended. The
-/// next claim of the run settles it. Without its entry nothing would wake the run.
+/// Returns whether a node that announced to the queue that it becomes idle may still record it. Its process counts as dead, but may only be
+/// suspended. The next claim of the run settles it. Without its entry nothing would wake the run.
 fn may_still_rest(held: &SlotHolder, head: Option<&RunHead>) -> bool {
     head.is_some_and(|head| {
         let is_lost = head.status == RunStatus::InProgress && head.owner.is_some() && !head.owner_alive;
@@ -348,7 +348,7 @@ fn is_slot_unused(
     let Some(head) = head else { return true };
     match &held.question {
         _ if head.status.is_finished() => true,
-        // Woken, and not come for its place. Until it is woken it is waited for: no other process would wake it.
+        // The node was woken and has not claimed its slot. Before it is woken, keep the slot: no other process would wake it.
         Some(_) => held.woken.is_some_and(|at| seen.for_longer(id, at, woken)),
         None => {
             head.status != RunStatus::InProgress || head.owner != Some(held.executor) || !head.owner_alive

@@ -8,10 +8,10 @@ use ferrata_core::Epoch;
 
 use super::{QueueCommand, QueueHandle};
 
-/// The id of a place, and the attempt that asks for it, by its epoch and number. A detached task of an earlier attempt may still hold the place.
+/// The id of a slot, and the attempt that requests it, by epoch and number. A detached task of an earlier attempt may still hold the slot.
 pub(crate) type RequestKey = (String, Epoch, u32);
 
-/// The attempts of the process that hold places or wait for them.
+/// The attempts of this process that hold slots or wait for them.
 #[derive(Debug, Default)]
 pub(super) struct AttemptRequests(Mutex<BTreeSet<RequestKey>>);
 
@@ -21,7 +21,7 @@ impl AttemptRequests {
     }
 }
 
-/// An attempt that has a place, or waits for it. Dropped, it may ask for it again.
+/// An attempt that has a slot or waits for it. After the drop, the attempt may request the slot again.
 #[derive(Debug)]
 pub(crate) struct AttemptRequestGuard {
     desk: Arc<QueueHandle>,

@@ -56,12 +56,12 @@ pub(super) struct QueueActor {
     commands: mpsc::WeakUnboundedSender<QueueCommand>,
     notices: Option<Notices>,
     changes: watch::Sender<u64>,
-    /// The places that nodes of this process hold or wait for.
+    /// The slots that nodes of this process hold or wait for.
     local_slots: HashMap<String, LocalSlot>,
     starts: LatestStarts,
     /// Operations without a waiting caller, retried until they succeed.
     pending_ops: Vec<QueueOp>,
-    /// When to look again though nothing happens.
+    /// The time of the next check if nothing happens.
     next_check: Option<Timestamp>,
     /// Entries that this process granted since the last action.
     granted: HashSet<String>,
@@ -295,7 +295,7 @@ impl QueueActor {
             drop(reply.send(Err(again())));
         }
         if is_missing {
-            // It was purged, and all places with it.
+            // The queue was purged, and all slots with it.
             self.pending_ops.clear();
         }
     }

@@ -20,7 +20,7 @@ pub(super) struct QueueReporter {
 struct QueueSummary {
     waiting: usize,
     held: usize,
-    /// Since when the one waits that has waited longest.
+    /// The time since which the longest waiter waits.
     earliest: Option<Timestamp>,
 }
 
@@ -30,7 +30,7 @@ impl QueueReporter {
         self.summary = None;
     }
 
-    /// Tells how the queue stands, once each `look`: it may change often.
+    /// Reports the status of the queue, at most once per `look`, because it may change often.
     pub(super) fn report_status(
         &mut self,
         runtime: &Runtime,
@@ -56,7 +56,7 @@ impl QueueReporter {
         runtime.report_queue(name, summary.waiting, summary.held, oldest);
     }
 
-    /// Tells that there is no such queue any more.
+    /// Reports that the queue no longer exists.
     pub(super) fn report_removed(&mut self, runtime: &Runtime, name: &str) {
         self.mark_outdated();
         runtime.report_waits(name, []);
@@ -64,12 +64,12 @@ impl QueueReporter {
     }
 }
 
-/// Since when one waits: one that is to begin later does not wait yet.
+/// Returns the time since which a waiter waits. A waiter with a later earliest time does not wait yet.
 fn waiting_since(one: &SlotWaiter) -> Timestamp {
     one.not_before.map_or(one.since, |at| at.max(one.since))
 }
 
-/// Says of the first in the line what each waits for, and behind how many.
+/// Reports what each of the first waiters waits for, and how many are before it.
 fn list_waits(name: &str, ledger: &QueueState, now: Timestamp) -> Vec<(RunKey, Timestamp, Error)> {
     let lacks = ledger.unserved_tags(now);
     let lacks = match lacks.is_empty() {

@@ -74,7 +74,7 @@ impl QueueState {
         OpResult::Granted
     }
 
-    /// Answers a request of one who holds a slot or waits for one.
+    /// Answers a repeated request of a holder or a waiter.
     fn answer_entry_request(
         &mut self,
         id: &str,
@@ -142,13 +142,13 @@ impl QueueState {
         }
     }
 
-    /// Returns which process asked last for one who holds a place or waits for one, and in which epoch of the run.
+    /// Returns the process that last requested the slot of a holder or waiter, and the epoch of the run at that time.
     pub(super) fn last_requester(&self, id: &str) -> Option<(ExecutorId, Epoch)> {
         let holder = self.held.get(id).map(|held| (held.executor, held.epoch));
         holder.or_else(|| self.waiting.get(id).map(|waiting| (waiting.executor, waiting.epoch)))
     }
 
-    /// Takes in that one who holds a place or waits for one asks for it again, or rests with this question.
+    /// Records that a holder or waiter repeated its request, or became idle with this question.
     pub(super) fn repeat_request(&mut self, id: &str, by: &SlotWaiter, question: Option<String>) {
         let (executor, epoch) = (by.executor, by.epoch);
         if let Some(held) = self.held.get(id) {

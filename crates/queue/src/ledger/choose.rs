@@ -74,7 +74,7 @@ impl QueueState {
         }
     }
 
-    /// Returns the tags of the queue if the turn of a run has come and no process gave it its place: none has them, or has looked yet.
+    /// Returns the tags of the queue if a run could have a slot and no process has granted it: no process has the tags, or none has checked yet.
     pub(crate) fn unserved_tags(&self, now: Timestamp) -> Vec<String> {
         let settings = self.effective();
         if settings.tags.is_empty() {

@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{QueueState, SlotWaiter};
 
-/// A start that waits for others that may take its place.
+/// The debounce group of a waiting start: later starts of the group may replace it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct DebounceGroup {
     /// The key of the group.
     pub key: String,
-    /// When the first of them came.
+    /// The time of the group's first start.
     pub first: Timestamp,
 }
 
-/// For how long others may come, in milliseconds.
+/// How long later starts may come, in milliseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct DebounceOptions {
     pub(crate) key: String,
@@ -34,7 +34,7 @@ pub(crate) struct ReplacedStart {
 }
 
 impl QueueState {
-    /// Has a start wait until no other has come for a while.
+    /// Makes a start wait until no other start has come for a while.
     pub(super) fn delay(
         &self,
         waiting: &mut SlotWaiter,
@@ -50,7 +50,7 @@ impl QueueState {
         waiting.debounced = Some(DebounceGroup { key: debounce.key.clone(), first });
     }
 
-    /// Takes one out of the line in whose place another run is.
+    /// Removes a waiter that another run has replaced from the line.
     pub(super) fn replace(&mut self, id: &str, by: &RunKey, now: Timestamp) {
         let Some(waiting) = self.waiting.get(id).cloned() else { return };
         self.remove_entry(id);
@@ -76,7 +76,7 @@ impl QueueState {
         self.restore(id, by, now);
     }
 
-    /// Puts one back into the line: the start that was to take its place was never recorded.
+    /// Puts a waiter back into the line: the start that replaced it was never recorded.
     pub(super) fn restore(&mut self, id: &str, by: &RunKey, now: Timestamp) {
         let Some(replaced) = self.replaced.get(id).filter(|replaced| replaced.by == *by).cloned() else {
             return;

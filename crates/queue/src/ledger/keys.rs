@@ -1,4 +1,4 @@
-//! For whom places are: which key had its turn when, and how many places it has.
+//! Keys: the last turn of each, and the number of its slots.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -11,7 +11,7 @@ use super::table::TrackedMap;
 /// The stored state of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeyNote {
-    /// The turn at which it had a place last, or at which it came.
+    /// The turn of its last grant, or of its arrival.
     pub(super) turn: u64,
     /// Next allowed grant at the key's rate, in microseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -30,7 +30,7 @@ struct KeyCounts {
     entries: usize,
 }
 
-/// The keys of those who hold places or wait, and of some that did.
+/// The keys of holders and waiters, and some earlier keys.
 #[derive(Debug)]
 pub(crate) struct KeyTable {
     notes: TrackedMap<KeyNote>,
@@ -79,12 +79,12 @@ impl KeyTable {
         }
     }
 
-    /// How many places a key has.
+    /// Returns the number of slots of a key.
     pub(super) fn places(&self, key: &str) -> u32 {
         self.loads.get(key).map_or(0, |load| load.places)
     }
 
-    /// Takes in that one of this key came at this turn. A key that was not there is served after those that were, once each.
+    /// Records that a request with this key came at this turn. A new key is served after the existing keys, each of them once.
     pub(super) fn count_arrival(&mut self, key: &str, turn: u64) {
         if !key.is_empty() || self.take_turns() {
             // Waiters without a key take turns from now on, too.
@@ -111,13 +111,13 @@ impl KeyTable {
         }
     }
 
-    /// Takes in that a key had a turn, and when its next may be.
+    /// Records a grant to a key, and the time of its next allowed grant.
     pub(super) fn record_turn(&mut self, key: &str, turn: u64, next: impl FnOnce(i64) -> i64) {
         let before = self.notes.get(key).map_or(0, |note| note.next);
         self.notes.insert(key, KeyNote { turn, next: next(before) });
     }
 
-    /// Takes in that one of this key is not there any more, and gave back so many places.
+    /// Records that an entry with this key was removed and released this number of slots.
     pub(super) fn count_departure(&mut self, key: &str, places: u32) {
         let Some(load) = self.loads.get_mut(key) else { return };
         load.places = load.places.saturating_sub(places);
@@ -137,7 +137,7 @@ impl KeyTable {
         format!("{:?} {loads:?} {:?}", *self.notes, self.idle)
     }
 
-    /// Has no key wait longer for its rate than until then.
+    /// Caps the next allowed time of every key at `most`.
     pub(super) fn bound_rates(&mut self, most: i64) {
         let ahead = self.notes.iter().filter(|(_, note)| note.next > most);
         let ahead: Vec<String> = ahead.map(|(key, _)| key.clone()).collect();

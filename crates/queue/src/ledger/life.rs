@@ -50,12 +50,12 @@ impl FoundRun {
     }
 }
 
-/// One start of a name, chosen by the starter before it asks for the place: it is in the entry, and in a label of the run that is recorded. No other
-/// start of the name is the same.
+/// The id of one start of a run id. The starter chooses it before it requests the slot. The entry contains it, and so does a label of the recorded
+/// run. It is unique among the starts of the run id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub(crate) struct StartId {
-    /// Which process asks, and since when.
+    /// The process that requests the slot, and the time since which it waits.
     pub(crate) by: ExecutorId,
     pub(crate) since: Timestamp,
     /// Distinguishes starts that one process requested at the same time. 0 for the first.
@@ -109,7 +109,7 @@ impl SlotWaiter {
         StartId { by: self.executor, since: self.since, nth: 0 }
     }
 
-    /// Returns the starts of a run that stand in it; none for a node.
+    /// Returns the starts of a run in this entry; none for a node.
     pub(super) fn all_starts(&self) -> Vec<StartId> {
         match self.kind {
             SlotKind::Node => Vec::new(),
@@ -118,7 +118,7 @@ impl SlotWaiter {
         }
     }
 
-    /// Says which starts of a run stand in it.
+    /// Sets the starts of a run in this entry.
     pub(crate) fn is_of(&mut self, lives: Vec<StartId>) {
         self.lives = if lives == [self.first_start()] { Vec::new() } else { lives };
     }
@@ -168,7 +168,7 @@ impl QueueState {
         }
     }
 
-    /// Has another start stand in an entry, in the place of those of its process that were in doubt before.
+    /// Adds a start to an entry, in place of the earlier starts of its process with unknown outcome.
     pub(super) fn add_start(&mut self, id: &str, lives: &[StartId], doubts: &[StartId]) {
         if let Some(before) = self.starts_of(id) {
             let mut all = before.clone();

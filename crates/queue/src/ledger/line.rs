@@ -15,7 +15,7 @@ pub(crate) const RUN: &str = "run:";
 /// Prefix of the entry id of a node; the key of its activation follows.
 pub(crate) const NODE: &str = "node:";
 
-/// Where in the order one stands: what is smaller comes first.
+/// A position in the order: the smaller one comes first.
 pub(super) type Rank<'a> = (Reverse<i64>, u64, Timestamp, &'a String);
 
 /// Waiters that differ only in their waiting time: the earliest is always first.
@@ -27,7 +27,7 @@ struct RankClass {
     places: u32,
 }
 
-/// Where one who waits is stored.
+/// The key under which a waiter is stored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WaiterKey {
     /// Among the plain runs that a process asked for, by their names.
@@ -50,7 +50,7 @@ pub(crate) struct WaitQueue {
     /// By when their turn may come at the earliest.
     later: BTreeSet<(Timestamp, String)>,
     deadlines: BTreeSet<(Timestamp, String)>,
-    /// Runs whose place others may take, by the key by which these come.
+    /// Runs that later starts may replace, by the key of these starts.
     debounced: BTreeSet<(String, String)>,
     /// How many plain runs each process asked for.
     plain: BTreeMap<ExecutorId, usize>,
@@ -125,7 +125,7 @@ impl WaitQueue {
         Some(waiting)
     }
 
-    /// Changes one who waits, if he is there.
+    /// Changes a waiter, if it is in the line.
     pub(super) fn update(&mut self, id: &str, change: impl FnOnce(&mut SlotWaiter)) {
         if let Some(mut waiting) = self.remove(id) {
             change(&mut waiting);
@@ -234,7 +234,7 @@ impl WaitQueue {
         nodes.filter(|(_, waiting)| waiting.kind == SlotKind::Node && waiting.question.is_none())
     }
 
-    /// Returns when the time of the next comes whose time has not come.
+    /// Returns the next time at which a waiter's earliest time comes.
     pub(super) fn next_time(&self, now: Timestamp) -> Option<Timestamp> {
         self.later.iter().map(|(at, _)| *at).find(|at| *at > now)
     }
@@ -244,12 +244,12 @@ impl WaitQueue {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Returns one whose deadline is over.
+    /// Returns a waiter whose deadline has passed.
     pub(super) fn first_expired(&self, now: Timestamp) -> Option<String> {
         self.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, id)| id.clone())
     }
 
-    /// Returns the run whose place others may take that come by this key.
+    /// Returns the run that a start with this key may replace.
     pub(super) fn debounced_run(&self, key: &str) -> Option<String> {
         let from = (key.to_owned(), String::new());
         self.debounced.range(from..).next().filter(|(other, _)| other == key).map(|(_, id)| id.clone())
@@ -314,7 +314,7 @@ fn keep_better<'a>(
     }
 }
 
-/// How many bytes one who waits takes in the state at the most.
+/// Returns the maximum number of bytes that a waiter takes in the state.
 pub(super) fn stored_size(slot: &WaiterKey, waiting: &SlotWaiter) -> usize {
     match slot {
         // A moment in milliseconds; with a key and a priority, a list of the three.
