@@ -330,7 +330,7 @@ async fn wait_for_answer(
         about.insert("places".to_owned(), Value::from(waiting.places));
         let asked = cx.ask::<String>(question.clone(), json!(about));
         let question = format!("{}@{}:{question}", cx.node(), cx.visit());
-        // The queue knows it before the run rests: if the process died in between, nothing would ever wake the run.
+        // The queue records the wait before the run becomes idle. Otherwise a crash in between would leave a run that nothing wakes.
         let rests = QueueOp::Rest { id: id.clone(), waiting: Box::new(waiting.clone()), question };
         while let Err(error) = desk.call(rests.clone()).await {
             if !is_retryable(&error) {

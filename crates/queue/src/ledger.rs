@@ -129,7 +129,7 @@ pub(crate) enum QueueOp {
         at: Timestamp,
         run: Option<FoundRun>,
     },
-    /// This question of one that rests was answered: not another, which it asked since.
+    /// This question of an idle waiter or holder was answered. A later question of it is unaffected.
     Woken {
         id: String,
         question: String,
@@ -171,7 +171,7 @@ pub(crate) enum OpResult {
     TooMany(u32),
     /// The request exceeds the number of slots of one key.
     TooManyForKey(u32),
-    /// This run was started for the key, or in its place.
+    /// The `once` key already started this run, or this run replaced the start.
     Before(RunKey),
     /// These settings are stored under this version.
     Differs(Box<QueueSettings>),

@@ -9,7 +9,7 @@ use super::line::Rank;
 use super::{ExpiredStart, GrantScope, QueueState, SlotHolder, SlotKind, SlotWaiter};
 use crate::settings::{QueueSettings, RateLimit};
 
-/// How long whom a limit protects can have it closed, whatever the clocks say.
+/// The longest time for which a provider can close a queue.
 pub(crate) const LONGEST_CLOSED: Duration = Duration::from_secs(86_400);
 
 /// How far ahead of its own clock a process believes that a queue is closed. Twice as long: the clock of the process that closed it may be a day ahead.
@@ -40,7 +40,7 @@ impl QueueState {
         [next, self.waiting.deadline()].into_iter().flatten().min()
     }
 
-    /// Takes back what a clock has said that was ahead: more than any starts could have come to, or any provider asked for.
+    /// Corrects times from a clock that was ahead: a next grant later than its rate allows, or a pause longer than a provider may ask for.
     fn bound_clock_skew(&mut self, settings: &QueueSettings, now: Timestamp) {
         let most = |rate: Option<RateLimit>| {
             rate.map_or(i64::MAX, |rate| {

@@ -54,7 +54,7 @@ impl QueueState {
     pub(super) fn replace(&mut self, id: &str, by: &RunKey, now: Timestamp) {
         let Some(waiting) = self.waiting.get(id).cloned() else { return };
         self.remove_entry(id);
-        // Whom it has replaced before is in the place of the same run now.
+        // The starts that it replaced earlier are now replaced by the same run.
         let earlier = self.replaced.iter().filter(|(_, replaced)| replaced.by == waiting.run);
         let earlier: Vec<String> = earlier.map(|(id, _)| id.clone()).collect();
         for id in earlier {
@@ -63,7 +63,7 @@ impl QueueState {
         self.replaced.insert(id, ReplacedStart { waiting, by: by.clone(), at: now });
     }
 
-    /// Puts one back into the line that a refused start has replaced, as the one that replaced those before it.
+    /// Puts the waiter that a refused start replaced back into the line. It again replaces the starts before it.
     pub(super) fn restore_before(&mut self, id: &str, by: &RunKey, now: Timestamp) {
         let Some(replaced) = self.replaced.get(id).filter(|replaced| replaced.by == *by).cloned() else {
             return;

@@ -76,7 +76,7 @@ pub struct SlotHolder {
     /// The key of its request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
-    /// The process that uses the slots.
+    /// The process that last requested the slots.
     pub executor: ExecutorId,
     /// In which epoch of the run its node asked; 0 for a run.
     #[serde(default, skip_serializing_if = "is_never")]
@@ -125,7 +125,7 @@ pub(crate) trait StoredSize {
     fn bytes(&self) -> usize;
 }
 
-/// Bytes for field names, numbers, a process id and a place in a list.
+/// Bytes for field names, numbers, a process id and a position in a list.
 const FIELDS: usize = 256;
 
 /// Returns the size of a text as JSON.

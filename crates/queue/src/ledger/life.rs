@@ -20,7 +20,7 @@ pub(crate) struct OverStart {
 }
 
 impl OverStart {
-    /// Says of a start that no run of it is there, nor comes.
+    /// Creates the end of a start that has no run and will have none.
     pub(crate) fn without_run(start: StartId) -> Self {
         Self { start, ended_at: Seq::new(u64::MAX) }
     }
@@ -168,7 +168,7 @@ impl QueueState {
         }
     }
 
-    /// Adds a start to an entry, in place of the earlier starts of its process with unknown outcome.
+    /// Adds starts to an entry, in place of the earlier starts of their process with unknown outcome.
     pub(super) fn add_start(&mut self, id: &str, lives: &[StartId], doubts: &[StartId]) {
         if let Some(before) = self.starts_of(id) {
             let mut all = before.clone();

@@ -177,7 +177,7 @@ impl WaitQueue {
         }
     }
 
-    /// Takes in what time it is: those whose time has come stand in the order from now on.
+    /// Advances the time: waiters whose earliest time has come enter the order.
     pub(super) fn advance_time(&mut self, now: Timestamp) {
         while let Some((at, _)) = self.later.first()
             && *at <= now
@@ -189,8 +189,8 @@ impl WaitQueue {
         }
     }
 
-    /// Returns who comes first of those whose time has come. `level` says how urgent one of this priority is that waits since then: the less, the
-    /// later. `turn` says when its key had its turn; nothing if it can have no place now, whoever of its class it is.
+    /// Returns the first waiter whose earliest time has come. `level` computes the urgency from the priority and the start of the wait: a lower one
+    /// comes later. `turn` returns the last turn of a waiter's key; `None` if no waiter of its class can have a slot now.
     pub(super) fn first(
         &self,
         now: Timestamp,
@@ -255,7 +255,7 @@ impl WaitQueue {
         self.debounced.range(from..).next().filter(|(other, _)| other == key).map(|(_, id)| id.clone())
     }
 
-    /// Returns what was changed since this was called last: where it was stored, and who is to be stored there now.
+    /// Returns the changes since the last call: each changed key, and the waiter to store under it, if any.
     pub(super) fn take_touched(&mut self) -> Vec<(WaiterKey, Option<&SlotWaiter>)> {
         let touched = std::mem::take(&mut self.touched);
         let now = |slot: &WaiterKey, id: &String| {

@@ -25,7 +25,8 @@ pub(crate) struct OnceEntry {
 }
 
 impl QueueState {
-    /// Says why a start by this key starts nothing, if it does not: another run was started by the key within the window that this start names.
+    /// Returns why a start with this key starts nothing: the key started another run within the window of this start. `None` if the start may go
+    /// ahead.
     pub(super) fn check_once(
         &mut self,
         key: &str,
@@ -48,7 +49,7 @@ impl QueueState {
         }
     }
 
-    /// Records that a run is started by this key. Returns what takes that back.
+    /// Records that a run is started by this key. Returns the data that undoes the record.
     pub(super) fn note_once(&mut self, key: String, ms: u64, run: &RunKey, now: Timestamp) -> OnceUndo {
         let before = self.once_entries.get(&key).cloned();
         let until =
@@ -58,7 +59,7 @@ impl QueueState {
         OnceUndo { key, noted, before }
     }
 
-    /// Takes back the key of a start that started nothing, unless another start has come by it since.
+    /// Undoes the key of a start that started nothing, unless another start has used the key since.
     pub(super) fn undo_once(&mut self, entered: &EnqueueUndo) {
         if let Some(OnceUndo { key, noted, before }) = entered.once()
             && self.once_entries.get(key) == Some(noted)
