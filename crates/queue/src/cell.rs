@@ -13,7 +13,7 @@ pub const QUEUE: &str = "queue";
 /// Whether the run is the queue or one that goes through it.
 pub(crate) const ROLE: &str = "queue.role";
 pub(crate) const LEDGER: &str = "ledger";
-/// Which start of its name a run is of that goes through a queue.
+/// The label with the start of a queued run, which distinguishes it from other starts of its id.
 pub(crate) const LIFE: &str = "queue.life";
 /// Further start options in the queue's request, unless they have their defaults: a revived run waits with the same key and priority.
 pub(crate) const KEY: &str = "queue.key";
@@ -34,7 +34,7 @@ const RACES: u32 = 256;
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`] if the name is none.
+/// [`ErrorKind::Invalid`] if the name is invalid.
 pub(crate) fn run_of(name: &str) -> Result<RunKey> {
     check_name(name)?;
     Ok(RunKey::from(RunId::new(format!("queue:{name}"))?))
@@ -109,7 +109,7 @@ pub(crate) async fn change_queue(
 ///
 /// # Errors
 ///
-/// [`ErrorKind::AlreadyExists`] if others are stored under the version; else what the store says.
+/// [`ErrorKind::AlreadyExists`] if other settings are stored under the version; otherwise any error of the store.
 pub(crate) async fn declare(runtime: &Runtime, name: &str, settings: &QueueSettings) -> Result<()> {
     let declared = |_: &QueueState| Ok(QueueOp::Declare(Box::new(settings.clone())));
     for _ in 0..RACES {

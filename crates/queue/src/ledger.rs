@@ -274,7 +274,7 @@ impl QueueState {
         self.grants.closed_until
     }
 
-    /// How many bytes it takes in the state at the most.
+    /// Returns the maximum number of bytes that the queue takes in the state.
     pub(crate) fn bytes(&self) -> usize {
         let entries = [self.held.bytes(), self.waiting.bytes(), self.expired.bytes(), self.replaced.bytes()];
         let paused = self.overrides.paused.as_ref().map_or(0, |reason| text(reason));

@@ -303,7 +303,7 @@ pub(crate) async fn list_heads(runtime: &Runtime) -> Result<Vec<(String, RunHead
         let page = runtime.runs().workflow(WORKFLOW).label(ROLE, LEDGER).limit(1_000).after(after).await?;
         for head in page.items {
             let name = head.facts.labels.get(QUEUE).unwrap_or_default();
-            // Labels are free: another run is no queue, whatever it says.
+            // Any run may have this label, so check that the run has the id of the queue.
             if run_of(name).is_ok_and(|run| run == head.run) {
                 found.push((name.to_owned(), head));
             }

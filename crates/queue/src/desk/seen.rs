@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferrata_core::{Clock, Timestamp};
 
-/// From how many entries on old ones are forgotten, and how old those are.
+/// The number of entries from which old ones are dropped, and the age of an old one.
 const MANY: usize = 4_096;
 const KEPT: Duration = Duration::from_secs(3_600);
 

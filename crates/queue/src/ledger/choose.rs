@@ -13,7 +13,7 @@ use crate::settings::{QueueSettings, RateLimit};
 pub(crate) const LONGEST_CLOSED: Duration = Duration::from_secs(86_400);
 
 /// How far ahead of its own clock a process believes that a queue is closed. Twice as long: the clock of the process that closed it may be a day ahead.
-/// Beyond that the process opens the queue. If it shortened the time instead, each look would close the queue for a day from then.
+/// Beyond that the process opens the queue. If it shortened the time instead, each check would close the queue for a day from then.
 const MOST_AHEAD: Duration = Duration::from_secs(2 * 86_400);
 
 /// The next grant.

@@ -1,4 +1,4 @@
-//! A queue that is known, and what others have changed of it: taken in, in time in proportion to the change.
+//! Applies the changes of other processes to a known queue, in time proportional to the change.
 
 use ferrata_core::state::Op;
 use ferrata_core::{ExecutorId, Result};
@@ -54,7 +54,7 @@ impl QueueState {
         Ok(Some(self))
     }
 
-    /// Takes in one change; `false` if it is of no kind that is known.
+    /// Applies one change; returns `false` if its kind is unknown.
     fn take_in(&mut self, change: &Op) -> Result<bool> {
         match change {
             Op::Set(channel, value) => match channel.as_str() {
@@ -94,7 +94,7 @@ impl QueueState {
         Ok(true)
     }
 
-    /// Takes all entries out of a channel.
+    /// Removes all entries of a channel.
     fn empty(&mut self, channel: &str) -> Result<bool> {
         let ids: Vec<String> = match channel {
             HELD => self.held.keys().cloned().collect(),
@@ -179,7 +179,7 @@ impl QueueState {
         Ok(())
     }
 
-    /// Takes one out of the line, if this is where he is stored: he may have been put elsewhere before.
+    /// Removes a waiter from the line if it is stored under this key: it may have moved to another key before.
     fn remove_waiter_at(&mut self, id: &str, at: &WaiterKey) {
         if self.waiting.get(id).is_some_and(|waiting| waiter_key(id, waiting) == *at)
             && let Some(waiting) = self.waiting.remove(id)
@@ -197,7 +197,7 @@ impl QueueState {
     }
 }
 
-/// Puts an entry in, or takes it out.
+/// Inserts or removes an entry.
 fn put_entry<T: DeserializeOwned + StoredSize>(
     table: &mut TrackedMap<T>,
     channel: &str,

@@ -74,7 +74,7 @@ impl WaitQueue {
         line
     }
 
-    /// How many bytes it takes in the state at the most.
+    /// Returns the maximum number of bytes that the line takes in the state.
     pub(super) fn bytes(&self) -> usize {
         self.bytes + self.plain.len() * NAME
     }

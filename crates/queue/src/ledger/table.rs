@@ -1,11 +1,11 @@
-//! A part of a queue by ids, which knows what was changed of it since the last patch and how many bytes it takes in the state.
+//! A table of queue entries by id, which tracks the entries changed since the last patch and their maximum size in the state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use super::entry::{StoredSize, text};
 
-/// Entries by their ids. They are changed here alone, so each change is in the next patch.
+/// Entries by id. Only this type changes them, so each change is in the next patch.
 #[derive(Debug)]
 pub(crate) struct TrackedMap<T> {
     entries: BTreeMap<String, T>,
@@ -14,13 +14,13 @@ pub(crate) struct TrackedMap<T> {
 }
 
 impl<T: StoredSize> TrackedMap<T> {
-    /// Makes a table of entries that are stored.
+    /// Creates a table of stored entries.
     pub(super) fn new(entries: BTreeMap<String, T>) -> Self {
         let bytes = entries.iter().map(|(id, entry)| weight(id, entry)).sum();
         Self { entries, touched: BTreeSet::new(), bytes }
     }
 
-    /// How many bytes it takes in the state at the most.
+    /// Returns the maximum number of bytes that the table takes in the state.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -39,7 +39,7 @@ impl<T: StoredSize> TrackedMap<T> {
         Some(entry)
     }
 
-    /// Changes an entry, if it is there.
+    /// Changes an entry, if it exists.
     pub(super) fn update(&mut self, id: &str, change: impl FnOnce(&mut T)) {
         if let Some(mut entry) = self.remove(id) {
             change(&mut entry);

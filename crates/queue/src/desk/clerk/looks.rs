@@ -18,23 +18,23 @@ use crate::tasks::spawn;
 const HOLDERS: usize = 64;
 const RARER: u32 = 15;
 
-/// How many processes with nodes in the line are checked at a time.
+/// Number of processes with waiting nodes per check.
 const EXECUTORS: usize = 4;
 
-/// After how many looks the runs on hold are listed: a run that another process has revived waits so long before it is in line.
+/// Number of checks between two listings of the runs on hold. A run that another process revived enters the line at the next listing.
 const SCANS: u32 = 5;
 
 /// Number of checks before the clerk reads whether an idle run in a slot is on hold: the run may have been revived before its end was recorded.
 const STALE: u32 = 60;
 
 impl QueueActor {
-    /// How long after a look it looks again though nothing happens.
+    /// Returns the time between two checks if nothing happens.
     pub(super) fn poll_interval(&self) -> Duration {
         let waits = self.local_slots.values().any(|mine| matches!(mine, LocalSlot::Waits(_)));
         if waits && !self.is_failing { (self.pace.poll / 5).min(self.pace.look) } else { self.pace.look }
     }
 
-    /// How long it waits for something to do, if the next look is due then.
+    /// Returns how long to wait for a command if the next check is due at `due`.
     pub(super) fn poll_pause(&self, due: Duration) -> Duration {
         let look = due.saturating_sub(self.clock.monotonic());
         if self.is_failing {
@@ -92,7 +92,7 @@ impl QueueActor {
         });
     }
 
-    /// Returns some of the other processes with nodes that wait in their memory, others each time.
+    /// Returns some of the other processes with nodes that wait in memory, in rotation.
     fn next_executors(&mut self) -> Vec<ExecutorId> {
         let Some(ledger) = &self.ledger else { return Vec::new() };
         let nodes = ledger.waiting.nodes_in_memory().map(|(_, waiting)| waiting.executor);
@@ -104,7 +104,7 @@ impl QueueActor {
         some
     }
 
-    /// Returns what checks holders; none once the runtime is about to be dropped.
+    /// Returns the checker of holders; `None` once the runtime is about to be dropped.
     pub(super) fn holder_watch(&self, runtime: &Runtime) -> Option<HolderWatch> {
         let (commands, runtime) = (self.commands.upgrade()?, runtime.clone());
         Some(HolderWatch {
@@ -122,7 +122,7 @@ impl QueueActor {
         spawn(async move { scan.read_page(&runtime, &commands).await });
     }
 
-    /// Asks for a slot for a run that this process has left on hold.
+    /// Requests a slot for a run that this process left on hold.
     pub(super) fn enter_held(&self, runtime: &Runtime, run: RunKey) {
         let Some(commands) = self.commands.upgrade() else { return };
         let (runtime, scan) = (runtime.clone(), self.scan.clone());
@@ -151,7 +151,7 @@ impl QueueActor {
     }
 }
 
-/// Waits until the store says that the queue was changed; for ever if it says nothing.
+/// Waits until the store notifies of a change of the queue. Waits forever if the store has no notices.
 pub(super) async fn wait_for_notice(notices: &mut Option<Notices>, cell: &StateCell) {
     loop {
         let Some(heard) = notices else { return std::future::pending().await };
