@@ -71,17 +71,17 @@ pub struct EdgeChoice {
 /// # Examples
 ///
 /// ```
-/// use ferrata_dot::condition::{Condition, Facts};
+/// use ferrata_dot::condition::{Condition, ConditionFacts};
 /// use ferrata_dot::outcome::StageOutcome;
-/// use ferrata_dot::select::{Candidate, Reason, select};
+/// use ferrata_dot::select::{ChoiceReason, EdgeCandidate, select};
 ///
-/// let edge = |to: &str, label: &str| Candidate {
+/// let edge = |to: &str, label: &str| EdgeCandidate {
 ///     to: to.into(), label: label.into(), condition: Condition::parse("").unwrap(), weight: 0,
 /// };
 /// let outcome = StageOutcome::success().prefer("no");
-/// let facts = Facts::new("success", "no", &|_| None);
+/// let facts = ConditionFacts::new("success", "no", &|_| None);
 /// let choice = select(&[edge("ship", "[Y] Yes"), edge("fix", "[N] No")], &outcome, &facts).unwrap();
-/// assert_eq!((choice.edge, choice.reason), (1, Reason::PreferredLabel));
+/// assert_eq!((choice.edge, choice.reason), (1, ChoiceReason::PreferredLabel));
 /// ```
 pub fn select(
     edges: &[EdgeCandidate],

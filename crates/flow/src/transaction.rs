@@ -32,7 +32,7 @@ impl FlowContext {
     /// ```
     /// use ferrata_core::node::NodeError;
     /// use ferrata_core::runtime::Runtime;
-    /// use ferrata_testing::{Ledger, LedgerRows, LedgerStore};
+    /// use ferrata_testing::{LedgerDatabase, LedgerRows, LedgerStore};
     /// use ferrata_flow::{FlowContext, FlowError, RuntimeFlowExt, flow};
     ///
     /// async fn debit(tx: &mut LedgerRows) -> Result<i64, NodeError> {
@@ -42,9 +42,9 @@ impl FlowContext {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// // `Ledger` is a table in memory, for tests; in an application it is `Postgres` or `Sqlite`.
+    /// // `LedgerDatabase` is a table in memory, for tests; in an application it is `Postgres` or `Sqlite`.
     /// let pay = flow("pay", |cx: FlowContext, _: ()| async move {
-    ///     cx.step_in::<Ledger, _, _, _>("debit", |tx| Box::pin(debit(tx))).await
+    ///     cx.step_in::<LedgerDatabase, _, _, _>("debit", |tx| Box::pin(debit(tx))).await
     /// });
     /// let store = LedgerStore::new();
     /// let runtime = Runtime::builder(store.clone()).build().await?;

@@ -24,7 +24,7 @@ use crate::queue::{QueueStatus, list_heads, read_status};
 /// let runtime = Runtime::builder(MemoryStore::new()).build().await?;
 /// runtime.queue("mail").at_once(5).declare().await?;
 /// let mut overview = QueueOverview::new();
-/// overview.look(&runtime).await?;
+/// overview.refresh(&runtime).await?;
 /// let now = runtime.clock().now();
 /// assert_eq!(overview.statuses(now)[0].name, "mail");
 /// # Ok(())

@@ -5,7 +5,7 @@
 //! use ferrata_core::runtime::Runtime;
 //! use ferrata_core::state::Context;
 //! use ferrata_testing::World;
-//! use ferrata_schedule::Schedules;
+//! use ferrata_schedule::RuntimeScheduleExt;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {

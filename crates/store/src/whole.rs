@@ -20,7 +20,7 @@ use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
 ///
 /// ```
 /// use ferrata_testing::Log;
-/// use ferrata_store::{CheckpointStore as _, MemoryStore, RunId, each_record};
+/// use ferrata_store::{CheckpointStore as _, MemoryStore, RunId, for_each_record};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> ferrata_store::Result<()> {
@@ -29,7 +29,7 @@ use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
 /// log.write(&store, 10).await;
 /// let head = store.head(&log.key).await?.expect("it was written");
 /// let mut bytes = 0;
-/// let all = each_record(&store, &head, |record| {
+/// let all = for_each_record(&store, &head, |record| {
 ///     bytes += record.body.len();
 ///     Ok(())
 /// });

@@ -1,9 +1,9 @@
 //! Real servers for tests: private ones on free loopback ports, which end with the test however it ends.
 //!
 //! ```no_run
-//! use ferrata_test_servers::{Redis, RedisOptions};
+//! use ferrata_test_servers::{RedisServer, RedisServerOptions};
 //!
-//! let redis = Redis::start(RedisOptions::default())?;
+//! let redis = RedisServer::start(RedisServerOptions::default())?;
 //! println!("{}", redis.url());
 //! redis.kill()?; // as `kill -9`; its data stay
 //! redis.restart()?; // on the same port, with the same data

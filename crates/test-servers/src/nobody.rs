@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 /// The port is bound without a listener. A port that is merely free could soon belong to another process.
 ///
 /// ```
-/// let nobody = ferrata_test_servers::Nobody::new()?;
+/// let nobody = ferrata_test_servers::RefusingPort::new()?;
 /// assert!(std::net::TcpStream::connect(nobody.address()).is_err());
 /// # Ok::<(), std::io::Error>(())
 /// ```

@@ -25,7 +25,7 @@ const BEGAN: i64 = 1_600_000_000_000;
 /// log.write(&store, 3).await;
 /// let end = log.next_with(1, |header| header.status = RunStatus::Completed);
 /// store.append(vec![end.clone()]).await.remove(0).unwrap();
-/// log.took(&end);
+/// log.note_append(&end);
 /// let loaded = store.load(&log.key, At::Latest).await.unwrap().unwrap();
 /// assert_eq!(loaded, log.records);
 /// # });

@@ -137,7 +137,7 @@ async fn wrong_answer_prints_usage_and_changes_nothing() {
     for second in [&["approve", "inv-7"][..], &["reject", "inv-7", "no"]] {
         let late = approval(dir, second);
         assert_eq!(late.code, 1, "{late:?}");
-        assert!(late.err.contains("was answered by ann"), "{late:?}");
+        assert!(late.err.contains("was already answered by ann"), "{late:?}");
         assert!(late.next()[0].ends_with(" resume inv-7"), "{late:?}");
     }
     assert_eq!(records(dir, "inv-7").await, after);

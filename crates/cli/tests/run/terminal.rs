@@ -75,7 +75,7 @@ fn terminal_shows_progress_and_repeats_invalid_question() {
     terminal.wait("the last command printed:\r\ndone\r\n? ask  Ship it?");
     terminal.wait("[Y] Yes");
     type_in(&terminal.keys, "maybe\n");
-    terminal.wait("`maybe` is none of the choices");
+    terminal.wait("`maybe` is not one of the choices");
     type_in(&terminal.keys, "n\n");
     until("it is asked again", || terminal.shown.lock().unwrap().matches("? ask").count() >= 3);
     type_in(&terminal.keys, "Y\n");
@@ -99,7 +99,7 @@ fn ctrl_c_leaves_question_for_next_resume() {
     let run = terminal.run(&place, &["resume", "d"]);
     terminal.wait("? ask");
     type_in(&terminal.keys, "yes\n");
-    terminal.wait("none of the choices");
+    terminal.wait("not one of the choices");
     type_in(&terminal.keys, "y\n");
     run.end().ends(0);
     assert_eq!(history(&place.path("d")), ["start", "work", "ask", "exit"]);

@@ -26,8 +26,8 @@ type Over<S> = dyn Fn(&S) -> bool + Send + Sync;
 /// use ferrata_core::state::Context;
 ///
 /// let policy = Conversation::<Context>::new()
-///     .turns(20)
-///     .idle(Duration::from_secs(3_600))
+///     .max_messages(20)
+///     .idle_timeout(Duration::from_secs(3_600))
 ///     .exit_on("/quit")
 ///     .until(|s| s.contains_key("solved"));
 /// # let _ = policy;

@@ -77,7 +77,7 @@ impl NodeContext {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let graph = Graph::<Context>::builder("order")
     ///     .node("pay", async |cx, mut s| {
-    ///         s.set("before", cx.recorded().len())?;
+    ///         s.set("before", cx.recorded_operations().len())?;
     ///         cx.step("charge", async || Ok::<_, std::io::Error>(7)).await?;
     ///         if cx.attempt() == 1 { Err("once more".into()) } else { Ok(s) }
     ///     })

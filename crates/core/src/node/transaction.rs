@@ -195,13 +195,13 @@ impl NodeContext {
     /// # use ferrata_core::graph::{Effect, Graph};
     /// # use ferrata_core::runtime::Runtime;
     /// # use ferrata_core::state::Context;
-    /// # use ferrata_testing::{Ledger, LedgerStore};
+    /// # use ferrata_testing::{LedgerDatabase, LedgerStore};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// // `Ledger` is a table in memory, for tests; in an application it is `Postgres` or `Sqlite`.
+    /// // `LedgerDatabase` is a table in memory, for tests; in an application it is `Postgres` or `Sqlite`.
     /// let graph = Graph::<Context>::builder("transfer")
     ///     .node("move", async |cx, mut s| {
-    ///         let mut tx = cx.transaction::<Ledger>().await?;
+    ///         let mut tx = cx.transaction::<LedgerDatabase>().await?;
     ///         tx.add("ann", -5);
     ///         tx.add("bob", 5);
     ///         s.set("moved", 5)?;
@@ -262,13 +262,13 @@ impl NodeContext {
     /// # use ferrata_core::graph::Graph;
     /// # use ferrata_core::runtime::Runtime;
     /// # use ferrata_core::state::Context;
-    /// # use ferrata_testing::{Ledger, LedgerRows, LedgerStore};
+    /// # use ferrata_testing::{LedgerDatabase, LedgerRows, LedgerStore};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let graph = Graph::<Context>::builder("order")
     ///     .node("pay", async |cx, s| {
     ///         let left: i64 = cx
-    ///             .step_in::<Ledger, _, _, _>("debit", async |tx: &mut LedgerRows| {
+    ///             .step_in::<LedgerDatabase, _, _, _>("debit", async |tx: &mut LedgerRows| {
     ///                 tx.add("cash", -5);
     ///                 Ok::<_, std::io::Error>(tx.get("cash"))
     ///             })

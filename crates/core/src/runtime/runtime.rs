@@ -168,7 +168,7 @@ impl Runtime {
     /// run.wait().await?; // interrupted
     /// runtime.respond(run.run(), "approve", Answer::accept(true)?).await?;
     /// # let mut events = runtime.events();
-    /// let state = run.completed().await?; // taken up by itself
+    /// let state = run.completed().await?; // a process claims it by itself
     /// assert_eq!(state.get::<bool>("approved")?, Some(true));
     /// # Ok(())
     /// # }

@@ -21,13 +21,13 @@ pub(crate) const MAX_DEPTH: usize = 32;
 /// # Examples
 ///
 /// ```
-/// use ferrata_dot::condition::{Condition, Facts};
+/// use ferrata_dot::condition::{Condition, ConditionFacts};
 /// use serde_json::json;
 ///
 /// let condition = Condition::parse("outcome=success && context.tests_passed=true")?;
 /// let context = |key: &str| (key == "tests_passed").then(|| json!(true));
-/// assert!(condition.holds(&Facts::new("success", "", &context)));
-/// assert!(!condition.holds(&Facts::new("fail", "", &context)));
+/// assert!(condition.holds(&ConditionFacts::new("success", "", &context)));
+/// assert!(!condition.holds(&ConditionFacts::new("fail", "", &context)));
 /// # Ok::<(), ferrata_dot::condition::ConditionError>(())
 /// ```
 #[derive(Clone, Debug)]

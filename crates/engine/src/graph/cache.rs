@@ -10,7 +10,7 @@ use std::time::Duration;
 /// use std::time::Duration;
 /// use ferrata_core::graph::CachePolicy;
 ///
-/// let policy = CachePolicy::for_life(Duration::from_secs(600)).with_entries(50);
+/// let policy = CachePolicy::with_max_age(Duration::from_secs(600)).with_max_entries(50);
 /// assert_eq!(policy.entries, 50);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

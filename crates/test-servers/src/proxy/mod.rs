@@ -30,13 +30,16 @@ use crate::port::{self, ReservedPort};
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use ferrata_test_servers::{Act, Fault, Place, Proxy, Redis, RedisOptions, Trigger};
+/// use ferrata_test_servers::{
+///     FaultEffect, FaultPosition, FaultTrigger, Proxy, ProxyFault, RedisServer, RedisServerOptions,
+/// };
 ///
-/// let redis = Redis::start(RedisOptions::default())?;
+/// let redis = RedisServer::start(RedisServerOptions::default())?;
 /// let proxy = Proxy::start(redis.address())?;
 /// let url = proxy.url(&redis.url());
 /// // … a client connects to `url` …
-/// proxy.arm(Trigger::containing("EVALSHA"), Fault { place: Place::ReplyByte(0), act: Act::Reset });
+/// let fault = ProxyFault { place: FaultPosition::ReplyByte(0), act: FaultEffect::Reset };
+/// proxy.arm(FaultTrigger::containing("EVALSHA"), fault);
 /// // … it calls: the script ran, and the client never hears of it …
 /// assert_eq!(proxy.wait(1, Duration::from_secs(5)).len(), 1);
 /// # Ok::<(), ferrata_test_servers::ServerError>(())

@@ -17,7 +17,7 @@ use ferrata_core::ask::{Answer, Answerer, AnswererQuestion};
 /// use ferrata_core::ask::{Answer, Ask};
 /// use ferrata_core::graph::Graph;
 /// use ferrata_core::state::Context;
-/// use ferrata_testing::{Script, World};
+/// use ferrata_testing::{ScriptedAnswers, World};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,7 +25,7 @@ use ferrata_core::ask::{Answer, Answerer, AnswererQuestion};
 ///     .gate("approve", |_s: &Context| Ask::<bool>::new("Pay?"), |s, yes| s.set("paid", yes))
 ///     .entry("approve")
 ///     .build()?;
-/// let script = Script::new().answer("approve", Answer::accept(true)?);
+/// let script = ScriptedAnswers::new().answer("approve", Answer::accept(true)?);
 /// let world = World::new();
 /// let process = world.process_with(|builder| builder.answerer(script.clone())).await?;
 /// let run = process.start(&graph, Context::new()).await?;

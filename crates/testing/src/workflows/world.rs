@@ -94,7 +94,7 @@ impl World {
     /// ```
     /// use ferrata_core::graph::{Effect, Graph};
     /// use ferrata_core::state::{Context, Draft};
-    /// use ferrata_testing::{Ledger, World};
+    /// use ferrata_testing::{LedgerDatabase, World};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -104,7 +104,7 @@ impl World {
     ///     .entry("reserve")
     ///     .build()?;
     /// let tested = orders.with_node("reserve", async |cx, s: Draft<Context>| {
-    ///     let mut tx = cx.transaction::<Ledger>().await?;
+    ///     let mut tx = cx.transaction::<LedgerDatabase>().await?;
     ///     tx.add("reserved", 1);
     ///     s.commit_with(tx)
     /// })?;

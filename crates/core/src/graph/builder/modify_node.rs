@@ -113,7 +113,7 @@ impl<S: State> GraphBuilder<S> {
     /// let graph = Graph::<Context>::builder("quote")
     ///     .node("rate", async |_cx, _s| Ok(Context::update().set("rate", 1.09))) // a request to a bank
     ///     .effect(Effect::Read)
-    ///     .cached(CachePolicy::for_life(Duration::from_secs(600)), |s: &Context, cx: &NodeContext| {
+    ///     .cached(CachePolicy::with_max_age(Duration::from_secs(600)), |s: &Context, cx: &NodeContext| {
     ///         Ok((cx.run().tenant.to_string(), s.get::<String>("currency")?))
     ///     })
     ///     .entry("rate")

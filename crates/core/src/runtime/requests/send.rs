@@ -71,7 +71,7 @@ impl SendRequest {
     /// #     })
     /// #     .entry("hear")
     /// #     .build()?;
-    /// runtime.serve(&graph)?; // a run that waits goes on by itself
+    /// runtime.serve(&graph)?; // a waiting run continues by itself
     /// let run = runtime.start(&graph, Context::new()).id("chat-7").await?;
     /// // A web hook is delivered twice; its id is the key.
     /// for _ in 0..2 {

@@ -65,9 +65,9 @@ impl<S: State> StartRequest<S> {
     /// let runtime = Runtime::builder(store.clone()).build().await?;
     /// let mut tx = store.transaction().await?;
     /// tx.add("orders", 1);
-    /// let ticket = runtime.start(&graph, Context::new()).id("order-7").within(&mut *tx).await?;
+    /// let ticket = runtime.start(&graph, Context::new()).id("order-7").in_transaction(&mut *tx).await?;
     /// store.finish(tx).await?;
-    /// ticket.follow().await?.wait().await?;
+    /// ticket.drive().await?.wait().await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -98,7 +98,7 @@ impl WatchFilter {
 ///
 /// ```
 /// use ferrata_core::graph::Graph;
-/// use ferrata_core::runtime::{Recorded, Runtime, WatchEventKind};
+/// use ferrata_core::runtime::{RecordedEvent, Runtime, WatchEventKind};
 /// use ferrata_core::state::Context;
 /// use ferrata_core::store::MemoryStore;
 ///
@@ -110,12 +110,12 @@ impl WatchFilter {
 /// let mut events = run.events().await?;
 /// let mut completed = Vec::new();
 /// while let Some(event) = events.next().await? {
-///     if let WatchEventKind::Recorded(Recorded::NodeCompleted { node, .. }) = event.what {
+///     if let WatchEventKind::Recorded(RecordedEvent::NodeCompleted { node, .. }) = event.what {
 ///         completed.push((event.seq, node.to_string()));
 ///     }
 /// }
 /// assert_eq!(completed, [(Some(ferrata_core::Seq::new(1)), "hello".to_owned())]);
-/// // Who was away goes on behind what was seen.
+/// // A watcher that was away continues after the last event that it saw.
 /// let mut rest = runtime.watch(run.run()).after(events.cursor()).await?;
 /// assert!(rest.next().await?.is_none());
 /// # Ok(())

@@ -65,7 +65,7 @@ const SETTLES: Duration = Duration::from_secs(60);
 /// let mut told = [ends.next().await?.run.to_string(), ends.next().await?.run.to_string()];
 /// told.sort();
 /// assert_eq!(told, ["default/ann", "default/bob"]);
-/// // Who was away goes on behind what was seen, with a text that can be kept anywhere.
+/// // A watcher that was away continues after the last event that it saw. The cursor is text that can be stored anywhere.
 /// let seen = ends.cursor().to_string();
 /// let _rest = runtime.runs().workflow("greet").watch().after(seen.parse()?).await?;
 /// # Ok(())
