@@ -175,7 +175,7 @@ impl<S: State> QueuedStart<S> {
         self
     }
 
-    /// Sets the deadline of the grant: a run without a slot by then is cancelled. A run that has begun continues.
+    /// Sets the deadline of the grant: a run without a slot at that time is cancelled. A run that has begun continues.
     pub fn deadline(mut self, moment: Timestamp) -> Self {
         self.deadline = Some(moment);
         self

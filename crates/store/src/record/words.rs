@@ -1,4 +1,4 @@
-//! Enumerations that are stored: each value by a word, by a letter, or by its index, none of which ever changes.
+//! Stored enumerations: each value has a word, a letter and an index, which never change.
 
 /// Declares an enumeration with what stands for its values in stores. New values come at the end.
 macro_rules! words {
