@@ -61,7 +61,7 @@ pub(crate) struct NodeFunctions<S: State> {
 /// let wrong = Graph::<Context>::builder("review").node("write", async |_cx, s| Ok(s)).entry("wirte").build();
 /// assert_eq!(
 ///     wrong.unwrap_err().to_string(),
-///     "graph `review`: there is no node `wirte`; did you mean `write`?"
+///     "graph `review`: the node `wirte` does not exist; did you mean `write`?"
 /// );
 /// # Ok::<(), ferrata_core::graph::GraphError>(())
 /// ```

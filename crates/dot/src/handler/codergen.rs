@@ -56,11 +56,11 @@ impl TaskRequest<'_> {
 /// # Examples
 ///
 /// ```
-/// use ferrata_dot::handler::Answer;
+/// use ferrata_dot::handler::BackendAnswer;
 /// use ferrata_dot::outcome::{StageOutcome, Usage};
 ///
 /// let outcome = StageOutcome::success().with_usage(Usage::new(0.02, 1800, 3.5));
-/// let answer = Answer::outcome(outcome).with_text("The plan: parse, check, print.");
+/// let answer = BackendAnswer::outcome(outcome).with_text("The plan: parse, check, print.");
 /// assert_eq!(answer.text.as_deref(), Some("The plan: parse, check, print."));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
