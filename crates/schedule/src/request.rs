@@ -31,7 +31,7 @@ pub trait RuntimeScheduleExt {
     /// use ferrata_core::runtime::Runtime;
     /// use ferrata_core::state::Context;
     /// use ferrata_core::store::MemoryStore;
-    /// use ferrata_schedule::{Overlap, Schedules};
+    /// use ferrata_schedule::{Overlap, RuntimeScheduleExt};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
