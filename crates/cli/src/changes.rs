@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn what_its_code_would_not_expect_takes_force() {
         assert!(changed(&[("n", "two")], false).unwrap_err().contains("--force"));
-        assert!(changed(&[("m", "2")], false).unwrap_err().contains("no channel `m`"));
+        assert!(changed(&[("m", "2")], false).unwrap_err().contains("the channel `m`"));
         assert!(changed(&[("/m/x", "2")], true).is_err());
         assert!(changed(&[("n", "two"), ("m", "2")], true).is_ok());
     }

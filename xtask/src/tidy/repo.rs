@@ -112,7 +112,7 @@ mod tests {
     fn folder_exists_if_it_contains_file() {
         let repo = Repo::of([("docs/errors/A.md", ""), ("docs-old/a.md", "")]);
         assert!(repo.exists("docs"));
-        assert!(repo.exists("docs/reference/errors/"));
+        assert!(repo.exists("docs/errors/"));
         assert!(repo.exists("docs/errors/A.md"));
         assert!(!repo.exists("docs/err"));
         assert!(!repo.exists("guide"));

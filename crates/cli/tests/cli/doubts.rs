@@ -20,7 +20,7 @@ async fn supply_takes_changes_like_edit() {
     let answer = |more: &[&str]| place.call(&[&["answer", "charge-1", "card"], more].concat());
     let supply = "next: ferrata answer charge-1 card --resolve supply --set CHANNEL=VALUE\n";
     for (more, part) in [
-        (&["--resolve", "supply"][..], "or use `--resolve skip` to keep the state"),
+        (&["--resolve", "supply"][..], "use `--resolve skip` to keep the state"),
         (&["--resolve", "supply:{\"receipt\":\"r-7\"}"], "pass the changes with --set"),
         (&["--resolve", "skip", "--set", "receipt=r-7"], "need `--resolve supply`"),
     ] {

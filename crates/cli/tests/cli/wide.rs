@@ -108,6 +108,6 @@ async fn a_node_is_shown_as_text() {
     assert!(shown.contains("\nfailures\n  @1, attempt 1, "), "{shown}");
     assert!(shown.ends_with(": the bank is closed\n"), "{shown}");
     let asks = place.ok(&["show", "pay-1", "--node", "approve@1"]);
-    assert!(asks.contains("? approve@1:gate  Pay 120 EUR?\n  takes "), "{asks}");
+    assert!(asks.contains("? approve@1:gate  Pay 120 EUR?\n  expects "), "{asks}");
     assert_eq!(place.json(&["show", "pay-3", "--node", "send"])["node"], "send");
 }

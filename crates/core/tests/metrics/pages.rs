@@ -6,7 +6,7 @@ use std::path::Path;
 use ferrata_core::metrics::{ALL, Metric, MetricKind};
 
 fn page(path: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(path);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 

@@ -147,7 +147,7 @@ async fn purge_spares_concurrently_recorded_outbox_message() {
     });
     let refused = tool.purge(&key()).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::WrongStatus);
-    assert!(refused.to_string().contains("letters"), "{refused}");
+    assert!(refused.to_string().contains("undelivered outbox messages"), "{refused}");
     assert_eq!(tool.outbox(&key()).await.unwrap().len(), 1);
 }
 

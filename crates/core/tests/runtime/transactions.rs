@@ -507,7 +507,7 @@ async fn transaction_misuse_returns_typed_error_with_remedy() {
     let foreign = failure(Effect::Transactional, |cx, s| {
         Box::pin(async move { s.commit_with(cx.transaction::<Elsewhere>().await?) })
     });
-    assert!(foreign.await.contains("the store is `ledger`, and not `elsewhere`"));
+    assert!(foreign.await.contains("the store is `ledger`, not `elsewhere`"));
     let waits = failure(Effect::Transactional, |cx, s| {
         Box::pin(async move {
             let tx = cx.transaction::<LedgerDatabase>().await?;

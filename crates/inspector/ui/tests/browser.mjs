@@ -272,7 +272,7 @@ const stories = {
     // It fails again: the bank is still closed.
     await page.getByText(/retried it/).or(page.locator('.runhead .status', { hasText: 'failed' })).first().waitFor();
     await page.goto(at('run/default/none'));
-    await page.getByText('there is no run default/none').waitFor();
+    await page.getByText('cannot find the run default/none').waitFor();
   },
 
   async 'queues are shown, and a run in a line says how many are before it'(page) {

@@ -175,7 +175,7 @@ async fn request_beyond_limit_is_refused() {
     let run = world.pass(process.start(&graph, input)).await.unwrap();
     let failed = world.pass(run.completed()).await.unwrap_err();
     assert_eq!(failed.kind(), ErrorKind::WrongStatus);
-    assert!(failed.to_string().contains("2 places"), "{failed}");
+    assert!(failed.to_string().contains("request at most 2"), "{failed}");
 }
 
 /// A process dies with many nodes in line. None of them is granted a slot that a living process waits for.

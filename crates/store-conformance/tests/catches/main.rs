@@ -39,7 +39,7 @@ fn overlooks(property: &Property, lie: Lie) -> Option<String> {
         return Some(format!("{property:?} does not notice a store that {lie:?}"));
     }
     // What fails must be an expectation of the suite: not the broken store itself, and not the patience of the test.
-    let expectations = ["src/cases/", "src/stage/", "src/model/", "src/testing/log.rs"];
+    let expectations = ["src/cases/", "src/stage/", "src/model/", "testing/src/log.rs"];
     let strange = std::mem::take(&mut *PANICS.lock().unwrap());
     let strange = strange.into_iter().find(|at| !expectations.iter().any(|part| at.contains(part)));
     strange.map(|at| format!("{property:?} with a store that {lie:?} fails at {at}, which is no expectation"))
