@@ -89,7 +89,7 @@ fn question_shows_default_and_deadline() {
            start -> q q -> exit [label="Yes"] q -> a [label="No"] a -> exit"#,
     );
     let said = place.call(&["run", "Q.dot", "--run-dir", "d", "--timeout", "2m"]).ends(5);
-    for part in ["q@1:choice: Ship it?", "[Y] Yes | [N] No", "\"Yes\" is taken in 59m"] {
+    for part in ["q@1:choice: Ship it?", "[Y] Yes | [N] No", "default \"Yes\" in 59m"] {
         assert!(said.err.contains(part), "{part}: {}", said.err);
     }
     let question = &said.json()["questions"][0];

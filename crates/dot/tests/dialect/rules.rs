@@ -29,8 +29,9 @@ fn said(source: &str) -> BTreeSet<String> {
 fn every_rule_names_tests_that_are_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(root.join("tests/rules.md")).unwrap();
-    let core: BTreeSet<String> = sources(&root.join("../core/src"))
+    let core: BTreeSet<String> = ["../core/src", "../engine/src"]
         .iter()
+        .flat_map(|folder| sources(&root.join(folder)))
         .flat_map(|path| said(&std::fs::read_to_string(path).unwrap()))
         .collect();
     let table = said(&std::fs::read_to_string(root.join("tests/table/cases.rs")).unwrap());

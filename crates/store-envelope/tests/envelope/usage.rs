@@ -81,7 +81,7 @@ async fn record_with_unreadable_key_is_named() {
         (&b"\xFE\x01\x02\x02a b"[..], ErrorKind::Corrupt),
         (&[&b"\xFE\x01\x02\x01\xFF"[..], &[0; 64]].concat(), ErrorKind::Corrupt),
         (b"\xFE\x01\x09", ErrorKind::Corrupt),
-        (b"\xFE\x02\x00", ErrorKind::Corrupt),
+        (b"\xFE\x02\x00", ErrorKind::Unsupported),
         (b"\xFE\x03\x00", ErrorKind::Unsupported),
     ] {
         inner.tamper(&log.key, |records| {
