@@ -402,7 +402,7 @@ async fn manager_refuses_foreign_run_with_child_id() {
 async fn pipeline_that_starts_itself_ends() {
     let world = World::new(PARENT, PARENT);
     let Outcome::Failed { failure, .. } = world.run().await else { panic!("not failed") };
-    assert!(failure.message.contains("no child may be deeper than 16"), "{}", failure.message);
+    assert!(failure.message.contains("children can be at most 16 levels deep"), "{}", failure.message);
 }
 
 /// Guarantees: DOT-16.

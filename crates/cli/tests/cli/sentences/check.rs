@@ -81,8 +81,8 @@ pub(super) fn check_reasons(about: &str, now: &Checkpoint, why: &[String]) {
     let is_over = now.status.is_finished();
     let says = |part: &str| why.iter().any(|line| line.contains(part));
     // Of a run that a queue holds, the pause is the queue's, and what the queue says stands in its place.
-    let is_held =
-        says("waits for a slot of queue") && now.paused.as_deref().is_some_and(|why| why.contains("queue"));
+    let is_held = why.iter().any(|line| line.starts_with("waits for a slot of queue"))
+        && now.paused.as_deref().is_some_and(|why| why.contains("queue"));
     let failure = now.failure.as_ref().map(|failure| &*failure.message);
     // Each fact, the words that only it allows, and what they must contain.
     let claims: [(&str, bool, Option<&str>); 6] = [
