@@ -322,7 +322,7 @@ pub const ALL: &[AttributeRule] = &[
         Edge,
         Boolean,
         "false",
-        "the run goes back on purpose, and counts that, see [replanning](replanning.md)",
+        "the run goes back on purpose, and counts that, see [replanning](../how-to/replanning.md)",
     ),
     rule(
         "retry_on",
