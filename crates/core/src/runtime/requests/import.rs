@@ -56,7 +56,7 @@ fn hold_imported(shared: &RuntimeInner, imported: &mut ImportedRun) -> Result<bo
     if status == RunStatus::Interrupted && is_held_for_queue(&folded.machine, facts) {
         return Ok(true);
     }
-    let hold = hold_for_queue(&folded.machine, Some(facts), folded.last.created);
+    let hold = hold_for_queue(&folded.machine, Some(facts), shared.clock.now());
     if status.is_finished() || hold.is_empty() {
         return Ok(false);
     }
