@@ -56,16 +56,35 @@ fn hold_imported(shared: &RuntimeInner, imported: &mut ImportedRun) -> Result<bo
     if status == RunStatus::Interrupted && is_held_for_queue(&folded.machine, facts) {
         return Ok(true);
     }
-    let hold = hold_for_queue(&folded.machine, Some(facts), shared.clock.now());
+    let hold = hold_for_queue(&folded.machine, Some(facts), folded.last.at);
     if status.is_finished() || hold.is_empty() {
         return Ok(false);
     }
     let ids = Arc::new(DerivedIds { from: folded.last.id, count: AtomicU64::new(0) });
-    let clock = Arc::clone(&shared.clock);
+    // The time of the last record: a repeated import makes the same record, and is the same run.
+    let clock = Arc::new(FixedTime(folded.last.at));
     let mut log = LogWriter::new(run.clone(), shared.executor, shared.limits.max_body, clock, ids);
     log.follow(&folded);
     records.extend(RunWriter::after_start(folded, log).record(&hold)?.records);
     Ok(true)
+}
+
+/// A clock that stands still.
+#[derive(Debug)]
+struct FixedTime(crate::Timestamp);
+
+impl crate::Clock for FixedTime {
+    fn now(&self) -> crate::Timestamp {
+        self.0
+    }
+
+    fn monotonic(&self) -> std::time::Duration {
+        std::time::Duration::ZERO
+    }
+
+    fn sleep(&self, _: std::time::Duration) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// Ids derived from the last record of the export, which make a repeated import the same run.
