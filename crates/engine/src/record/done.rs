@@ -57,6 +57,8 @@ pub struct RareFields {
     pub hold: bool,
     /// Whether it ended a conversation without a message.
     pub left: bool,
+    /// Whether the failure is that of a cleanup, after the run was cancelled.
+    pub cleanup: bool,
     /// Its outbox messages.
     pub letters: Vec<OutboxRecord>,
     /// Its notes next to the state.
@@ -76,6 +78,7 @@ static NOTHING: RareFields = RareFields {
     wrote: Vec::new(),
     hold: false,
     left: false,
+    cleanup: false,
     letters: Vec::new(),
     noted: NodeNotes { artifacts: Vec::new(), reads: Vec::new() },
     end: None,
@@ -133,6 +136,7 @@ impl PartialEq for NodeDone {
             && self.settled == other.settled
             && self.letters == other.letters
             && self.left == other.left
+            && self.cleanup == other.cleanup
             && self.end == other.end
     }
 }
@@ -156,6 +160,7 @@ enum Field {
     Wrote,
     Hold,
     Left,
+    Cleanup,
     Letters,
     Artifacts,
     Reads,
@@ -211,6 +216,7 @@ impl<'de> Visitor<'de> for StoredDone {
                 Field::Wrote => rare(&mut more).wrote = map.next_value()?,
                 Field::Hold => rare(&mut more).hold = map.next_value()?,
                 Field::Left => rare(&mut more).left = map.next_value()?,
+                Field::Cleanup => rare(&mut more).cleanup = map.next_value()?,
                 Field::Letters => rare(&mut more).letters = map.next_value()?,
                 Field::Artifacts => rare(&mut more).noted.artifacts = map.next_value()?,
                 Field::Reads => rare(&mut more).noted.reads = map.next_value()?,
@@ -262,6 +268,8 @@ pub(super) struct Fields {
     hold: bool,
     #[serde(skip_serializing_if = "is_default")]
     left: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    cleanup: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     letters: Vec<OutboxRecord>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -288,7 +296,7 @@ impl From<&NodeDone> for Fields {
     fn from(done: &NodeDone) -> Self {
         let rare = (**done).clone();
         let RareFields { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, left, .. } = rare;
-        let RareFields { letters, noted, end, .. } = (**done).clone();
+        let RareFields { cleanup, letters, noted, end, .. } = (**done).clone();
         let NodeDone { node, visit, attempts, took_ms, output, fired, .. } = done.clone();
         let fired = fired.into();
         Self {
@@ -307,6 +315,7 @@ impl From<&NodeDone> for Fields {
             wrote,
             hold,
             left,
+            cleanup,
             letters,
             artifacts: noted.artifacts,
             reads: noted.reads,

@@ -81,7 +81,20 @@ fn one(done: &NodeDone, out: &mut Vec<u8>) -> serde_json::Result<()> {
 }
 
 fn rare(rare: &RareFields, out: &mut Vec<u8>) -> serde_json::Result<()> {
-    let RareFields { bypassed, skipped, dropped, settled, wrote, hold, left, letters, noted, end, .. } = rare;
+    let RareFields {
+        bypassed,
+        skipped,
+        dropped,
+        settled,
+        wrote,
+        hold,
+        left,
+        cleanup,
+        letters,
+        noted,
+        end,
+        ..
+    } = rare;
     for (key, names) in [("bypassed", bypassed), ("skipped", skipped), ("dropped", dropped)] {
         if !names.is_empty() {
             field(key, names, out)?;
@@ -102,6 +115,9 @@ fn rare(rare: &RareFields, out: &mut Vec<u8>) -> serde_json::Result<()> {
     }
     if *left {
         field("left", left, out)?;
+    }
+    if *cleanup {
+        field("cleanup", cleanup, out)?;
     }
     if !letters.is_empty() {
         field("letters", letters, out)?;

@@ -233,6 +233,10 @@ impl<S: State> RunDriver<S> {
         let mut done =
             self.machine.decide(ActivationEnd { key, result: ending, overwrites: &overwrites }, unmet);
         done.took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        if failed.is_some() && self.machine.cancel().is_some() && self.machine.requires_cleanup_of(key) {
+            // Recorded, because a process without the graph cannot know it.
+            done.cleanup = true;
+        }
         if failed.is_none() {
             done.output = output;
             if notes.is_some() {

@@ -30,9 +30,7 @@ impl Machine {
 
     pub(super) fn end_in_general(&mut self, key: ActivationKey, done: &NodeDone) -> Result<()> {
         let node = key.0;
-        if let Some(failure) =
-            done.failure.as_ref().filter(|_| self.cancel().is_some() && self.requires_cleanup_of(key))
-        {
+        if let Some(failure) = done.failure.as_ref().filter(|_| done.cleanup) {
             self.standing.fail_cleanup(&failure.message);
         }
         let ended = self.frontier.end(&key, self.nodes.index(node));

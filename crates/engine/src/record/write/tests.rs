@@ -98,7 +98,7 @@ prop_compose! {
                 artifacts: letters.iter().map(|letter| Artifact::new(&*letter.topic, letter.payload.get())).collect(),
                 reads: letters.iter().map(|letter| MemoryRead::new(&*letter.topic, "x", 0.5).with("n", 1)).collect(),
             };
-            *done = RareFields { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, left, letters, noted, end };
+            *done = RareFields { failure, notes, bypassed, skipped, dropped, settled, wrote, hold, left, cleanup: left, letters, noted, end };
         }
         done
     }
