@@ -1,29 +1,30 @@
-//! Indexes beside logs, where no transaction spans both: what keeps a listing from lacking a run, or showing one that is none.
+//! Indexes next to logs, where no transaction covers both: the rules by which a listing lacks no run and shows no false one.
 //!
-//! An index of this kind holds *entries*: each says of one life of a run where it stands with some record, and no two records
-//! share one. Two rules:
+//! An index holds *entries*. An entry names one generation of a run, one record, and a position in a listing. No two records share an entry.
+//! Two rules:
 //!
-//! 1. *A place is taken before the record.* A writer announces the entry that its record needs, and appends only once that is
-//!    stored. Whether a record needs one, [`IndexMove::entry_before`] says.
-//! 2. *Every entry is checked against the log.* A reader shows what a run's head says, never what an entry says, and an entry is
-//!    given up only on [`EntryCheck::Stale`] or, after a grace, on [`EntryCheck::Unborn`]. A writer gives up what [`IndexMove::stale_entry`] names.
+//! 1. *The entry comes before the record.* A writer stores the entry that its record needs, and only then appends the record.
+//!    [`IndexMove::entry_before`] says whether a record needs one.
+//! 2. *Readers check every entry against the log.* A reader shows the head of the run, never the entry. It removes an entry only on
+//!    [`EntryCheck::Stale`] or, after a grace, on [`EntryCheck::Unborn`]. A writer removes the entry that [`IndexMove::stale_entry`] names.
 //!
-//! **Theorem.** Whichever process dies between whichever steps: (a) a run that has a record has an entry in the place where it
-//! stands; (b) no run is shown that has no record, and none as it is not.
+//! **Theorem.** Whichever process dies between whichever steps: (a) a run with a record has an entry at its position; (b) no run without a
+//! record is shown, and no run with a false head.
 //!
-//! *Proof.* (b) is rule 2. (a) by induction over the steps, of one life of a run. An append makes record *n* the head: by rule 1
-//! the entry for where *n* leaves the run was announced, or the run stands where it stood and has its entry by induction. Nothing
-//! removes that entry before a record after *n* moves the run: [`EntryCheck::Stale`] is said of an entry only if its record is not
-//! after the head that was read and the run does not stand there with that head; where the entry is of *n* or of an earlier
-//! record, that head is *n* or later, and as long as no record after *n* moved the run, it stands there with each of those. An
-//! entry of a record after *n* is left alone, whatever it says. [`IndexMove::stale_entry`] names an entry only once a record that moved the
-//! run away is in the log, or once the announced record can never be. And a life that has no record yet has no head that could
-//! make it stale: it is [`EntryCheck::Unborn`], and given up only if it was older *before the log was read* than the longest time that
-//! an append may take from its announcement to its record. A writer that takes longer must not append; a reader that looks at the
-//! age only after it has read the log may give up the entry of a record that was written in between.
+//! *Proof.* (b) is rule 2. (a) holds by induction over the steps of one generation. Let an append make record *n* the head. If *n* moves the run,
+//! rule 1 stored the entry for the new position first. If it does not, the run has its entry by induction. That entry stays until a record after
+//! *n* moves the run:
 //!
-//! An index may keep one entry for a life instead of one for a record. It then compares the newest record that was announced
-//! when it gives up places, in one step with giving them up: that is the same comparison, made by the index.
+//! - A reader finds an entry [`EntryCheck::Stale`] only if its record is not after the head that the reader loaded, and that head has another
+//!   position. For an entry of *n* or of an earlier record, the head is *n* or later. Until a record after *n* moves the run, each such head has
+//!   the position of the entry.
+//! - A reader never removes the entry of a record after *n*.
+//! - [`IndexMove::stale_entry`] names an entry only once a record that moves the run is in the log, or the record of the entry can never follow.
+//! - A generation without a record has no head. Its entry is [`EntryCheck::Unborn`]. A reader removes it only if the entry was, *before the reader
+//!   loaded the log*, older than the longest time from an entry to its record. A writer that takes longer must not append.
+//!
+//! An index may keep one entry for a generation instead of one for a record. It then compares the newest announced record, in one step with the
+//! removal: the index itself makes the same comparison.
 //!
 //! The tests of this module visit every order of the steps of writers, a reader and a purge, with a death between any two.
 

@@ -279,7 +279,7 @@ mod tests {
         assert!(line.starts_with("test result: FAILED. 2 passed; 1 failed; 1 ignored;"), "{line}");
     }
 
-    /// Of a failure in CI, the long list of what had passed was kept, and what the test had said was not.
+    /// A CI keeps only the end of a long output, so the message of the failed test comes last.
     #[test]
     fn failure_summary_ends_with_test_message() {
         let output = "\nrunning 3 tests\ntest a ... ok\ntest b ... ignored, set A_URL\ntest c ... FAILED\n\nfailures:\n\n\

@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ferrata-store-conformance", &["ferrata-store", "ferrata-testing"]),
     // For tests alone: the runtime only for those of workflows, with a feature.
     ("ferrata-testing", &["ferrata-core", "ferrata-store"]),
-    // Also the store that is made of others: it is given them, and knows none.
+    // `ferrata-store-sharded`, too: its caller passes the inner stores.
     ("ferrata-store-*", &["ferrata-store"]),
     // The machine of a run and its data: no runtime, and no store but the types of the contract.
     ("ferrata-engine", &["ferrata-store"]),

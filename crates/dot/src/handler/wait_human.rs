@@ -158,7 +158,7 @@ impl Handler for WaitHuman {
         };
         match stage.cx.ask_signed(name, ask).await {
             Ok((answer, by)) => {
-                // Nobody waited for an automatic answer.
+                // An automatic answer takes no waiting time.
                 if by.as_deref() != Some(AUTOMATIC) {
                     stage.mark_waited();
                 }
