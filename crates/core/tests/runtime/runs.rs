@@ -307,7 +307,7 @@ async fn items_that_waited_count_towards_the_limits() {
             let Outcome::Failed { failure, .. } = outcome else { panic!("{plan_first}: {outcome:?}") };
             let (kind, says) = match visits {
                 3 => (FailureKind::MaxVisits, "needs visit 10"),
-                _ => (FailureKind::MaxSteps, "13 activations"),
+                _ => (FailureKind::MaxSteps, "needs activation 13"),
             };
             assert_eq!((failure.kind, worked.load(Ordering::SeqCst)), (kind, 0), "{plan_first}: {failure}");
             assert!(failure.message.contains(says), "{plan_first}: {failure}");
