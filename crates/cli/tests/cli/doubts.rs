@@ -32,7 +32,7 @@ async fn supply_takes_changes_like_edit() {
     }
     // Another kind of value may be a typing mistake; a new channel is what such a node makes.
     let wrong = answer(&["--resolve", "supply", "--set", "amount=much"]);
-    assert!(wrong.code == 2 && wrong.err.contains("channel `amount` holds a number"), "{wrong:?}");
+    assert!(wrong.code == 2 && wrong.err.contains("channel `amount` has a number"), "{wrong:?}");
     let right =
         answer(&["--resolve", "supply", "--set", "receipt=r-7", "--set", "amount=119", "--by", "ann"]);
     assert_eq!(right.code, 0, "{right:?}");
