@@ -1,4 +1,4 @@
-//! An invoice that waits for a person: asked by one process, answered by a second, paid by a third.
+//! An invoice that waits for a person. One process asks, a second answers, a third pays.
 //!
 //! ```text
 //! cargo run --example approval -- start inv-7
@@ -6,7 +6,7 @@
 //! cargo run --example approval -- resume inv-7
 //! ```
 //!
-//! Nothing runs between the commands: the question, and who answered it, are in the store.
+//! No process runs between the commands: the store holds the question and its answer.
 #![expect(clippy::print_stdout, reason = "what the run does is what the program is for")]
 #![expect(clippy::print_stderr, reason = "errors of a command go there")]
 
@@ -36,23 +36,23 @@ exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the run still waits fo
 
 const STORE: &str = "file:.ferrata-approval";
 
-/// What to answer by: the gate's first visit. While it is open, the name of the gate would do.
+/// Id of the question: the gate at its first visit. While the question is open, the name of the gate is enough.
 const QUESTION: &str = "approve@1:gate";
 
-/// The exit code of a `resume` that could not go on because the question is open.
+/// Exit code of a `resume` of a run with an open question.
 const WAITS: u8 = 3;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 struct Invoice {
     payee: String,
     eur: u32,
-    /// How much the approver agreed to.
+    /// The approved amount.
     granted: Option<u32>,
-    /// What came of it.
+    /// The result.
     result: String,
 }
 
-/// What the person who answers is shown.
+/// The question for the approver.
 #[derive(Debug, Serialize, Deserialize)]
 struct Payment {
     payee: String,
@@ -75,8 +75,8 @@ fn graph() -> Result<Graph<Invoice>, GraphError> {
         )
         .node("pay", async |cx, mut s| {
             let eur = s.granted.unwrap_or_default();
-            // Once recorded, a step is not done again. A process that dies between the transfer and its record does it again, with
-            // the same key: that is what a bank wants to be given.
+            // A recorded step never runs again. If the process dies between the transfer and its record, the step runs again with
+            // the same key, by which the bank recognizes the transfer.
             let _key = cx.idempotency_key();
             let process: u32 = cx
                 .step("transfer", async || {
@@ -100,7 +100,7 @@ fn invoice() -> Invoice {
     Invoice { payee: "ACME".into(), eur: 120, ..Invoice::default() }
 }
 
-/// What the command line says.
+/// The parsed command line.
 struct Args {
     words: Vec<String>,
     by: Option<String>,
@@ -131,7 +131,7 @@ impl Args {
         Ok(Some(Self { words, by, store }))
     }
 
-    /// Returns how to call this program with other words, for people to copy.
+    /// Returns a command line of this program, for people to copy.
     fn command(&self, words: &[&str]) -> String {
         let program = match std::env::var_os("CARGO") {
             Some(_) => "cargo run --example approval --".to_owned(),
@@ -186,14 +186,14 @@ fn misused(mistake: &str) -> ExitCode {
 
 type Done = Result<ExitCode, Box<dyn Error>>;
 
-/// Opens the store, for one command.
+/// Opens the store for one command.
 async fn open(args: &Args, id: &str) -> Result<(Runtime, RunKey), Box<dyn Error>> {
     let url = args.store.as_deref().unwrap_or(STORE);
     let key = RunKey::from(RunId::new(id)?);
     Ok((Runtime::builder_with(ferrata_examples::open(url)?).build().await?, key))
 }
 
-/// Opens the store for a run that must be there.
+/// Opens the store of a run that must exist.
 async fn open_run(args: &Args, id: &str) -> Result<(Runtime, RunKey, RunStatus), Box<dyn Error>> {
     let (runtime, key) = open(args, id).await?;
     match runtime.head(&key).await? {
@@ -202,14 +202,14 @@ async fn open_run(args: &Args, id: &str) -> Result<(Runtime, RunKey, RunStatus),
     }
 }
 
-/// Starting a run that exists finds it again, so this also tells how one has ended.
+/// A start of an existing run finds it again, so this also reports the outcome of an ended run.
 async fn start(args: &Args, id: &str) -> Done {
     let (runtime, key) = open(args, id).await?;
     ferrata_examples::free(&runtime, &key).await?;
     let run = runtime.start(&graph()?, invoice()).id(id).await?;
     let code = show(args, id, run.wait().await?);
     runtime.shutdown(Duration::ZERO).await?;
-    // That it waits is what was wanted.
+    // A waiting run is the expected result.
     Ok(if code == ExitCode::from(WAITS) { ExitCode::SUCCESS } else { code })
 }
 
@@ -229,7 +229,7 @@ async fn resume(args: &Args, id: &str) -> Done {
     Ok(code)
 }
 
-/// Says how the run stands and what to type next.
+/// Prints the status of the run and the next command.
 fn show(args: &Args, id: &str, outcome: Outcome<Invoice>) -> ExitCode {
     match outcome {
         Outcome::Completed(invoice) => {
@@ -281,7 +281,7 @@ async fn questions(args: &Args, id: &str) -> Done {
 async fn approve(args: &Args, id: &str, eur: Option<&str>) -> Done {
     let (runtime, key, _) = open_run(args, id).await?;
     let answer = match eur {
-        // Whether it fits is the question's own matter: any process can tell, without the code that asked.
+        // The question records the shape of its answer, so any process can check one, without the code that asked.
         Some(text) => serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
         None => {
             let open = runtime.questions(&key).await?;

@@ -1,10 +1,10 @@
-//! A conversation that survives `kill -9`: what was noted is not lost, and nothing is answered twice.
+//! A conversation that survives `kill -9`: no sent message is lost, and none is answered twice.
 //!
 //! ```text
 //! cargo run --example chat -- ann
 //! ```
 //!
-//! Type lines, kill the process at any moment, and start it again with the same name: it shows what was said and goes on.
+//! Type lines, kill the process at any moment, and start it again with the same name: it shows the conversation and continues.
 #![expect(clippy::print_stdout, reason = "it talks")]
 #![expect(clippy::print_stderr, reason = "prompts and errors of a command go there")]
 
@@ -30,19 +30,19 @@ exit codes: 0 left or ended, 1 refused or failed, 2 wrong usage";
 
 const STORE: &str = "file:.ferrata-chat";
 
-/// What ends a conversation.
+/// The line that ends a conversation.
 const QUIT: &str = "/quit";
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 struct Chat {
     #[state(append)]
     turns: Vec<Turn>,
-    /// How many words were said so far.
+    /// Number of words so far.
     #[state(sum)]
     words: u64,
 }
 
-/// What was said, and what was answered.
+/// A message and its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Turn {
     said: String,
@@ -51,7 +51,7 @@ struct Turn {
 
 fn graph() -> Result<Graph<Chat>, GraphError> {
     let graph = Graph::<Chat>::builder("chat")
-        // That a message was taken is recorded before this is called: after a crash, it is called with the same message again.
+        // The run records which message it took before it calls this. After a crash, it calls this with the same message again.
         .conversation("talk", ["end"], Conversation::new().exit_on(QUIT), async |_cx, s, said: String| {
             let words = said.split_whitespace().count() as u64;
             let answer = format!("{words} words, {} in all", s.words + words);
@@ -115,7 +115,7 @@ async fn chat(name: &str, url: &str) -> Result<(), Box<dyn Error>> {
             continue;
         }
         talk.runtime.send(&talk.key, line).by("you").await?;
-        // Only now, for only now is it on stable storage.
+        // Only now is the message durable.
         println!("noted");
         goes_on = talk.settled().await?;
         talk.show(&mut seen, Some(line)).await?;
@@ -141,9 +141,9 @@ struct Talk {
 }
 
 impl Talk {
-    /// Lets the run go on until it waits for the next message. Returns false if the conversation has ended.
+    /// Drives the run until it waits for the next message. Returns false if the conversation has ended.
     ///
-    /// Starting a run that exists takes it up if no process drives it, and watches it otherwise.
+    /// A start of an existing run claims it if no process drives it, and watches it otherwise.
     async fn settled(&self) -> Result<bool, Box<dyn Error>> {
         let run = self.runtime.start(&self.graph, Chat::default()).id(self.key.run.as_str()).await?;
         match run.wait().await? {
@@ -159,7 +159,7 @@ impl Talk {
         }
     }
 
-    /// Shows the turns that were not shown yet, as the store has them; who has just said something sees that already.
+    /// Prints the turns of the store that are not on the screen yet. The user's last line already is.
     async fn show(&self, seen: &mut usize, own: Option<&str>) -> Result<(), Box<dyn Error>> {
         let chat = self.runtime.state_at(&self.graph, &self.key, Position::Latest).await?;
         for turn in chat.turns.iter().skip(*seen) {

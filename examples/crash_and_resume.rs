@@ -1,10 +1,10 @@
-//! A process is killed in the middle of a chain; the next one goes on behind the last node that ended.
+//! A process is killed in the middle of a chain. The next process continues after the last recorded node.
 //!
 //! ```text
 //! cargo run --example crash_and_resume [-- --store URL]
 //! ```
 //!
-//! The program starts itself as a child, kills it with `kill -9`, and then takes the child's run up.
+//! The program starts itself as a child process, kills it with `kill -9`, and then claims its run.
 #![expect(clippy::print_stdout, reason = "it shows what happens")]
 #![expect(clippy::print_stderr, reason = "errors of a command go there")]
 
@@ -25,7 +25,7 @@ const STORE: &str = "file:.ferrata";
 
 const CHAIN: [&str; 5] = ["fetch", "parse", "check", "store", "notify"];
 
-/// What the child says when it wants to be killed.
+/// The line by which the child asks to be killed.
 const KILL_ME: &str = "stops in `check` and waits for its end";
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
@@ -69,7 +69,7 @@ async fn main() -> ExitCode {
         }
         [] => crash_and_resume(STORE).await,
         ["--store", url] => crash_and_resume(url).await,
-        // How the program starts its child.
+        // The program starts its child with this argument.
         ["--store", url, "--child", id] => child(url, id).await,
         _ => {
             eprintln!("{USAGE}");
@@ -104,14 +104,14 @@ async fn crash_and_resume(url: &str) -> Result<(), Box<dyn Error>> {
         let line = line?;
         println!("{line}");
         if line.ends_with(KILL_ME) {
-            // SIGKILL: the child can do nothing about it, nor after it.
+            // SIGKILL: the child cannot catch it.
             child.kill()?;
         }
     }
     println!("the child ended with {}; process {} goes on", child.wait()?, std::process::id());
 
     let runtime = Runtime::builder_with(store).resource(Dies(false)).build().await?;
-    // The child is dead, as this process knows. Most stores only hear no more of it, and would have one wait some seconds.
+    // This process knows that the child is dead. Most stores only miss its heartbeats, so a resume would wait some seconds.
     let run = runtime.resume(&graph()?, id.as_str()).take_over().await?;
     let order = run.wait().await?.completed().ok_or("the run did not complete")?;
     println!("\nwhat the run recorded:");

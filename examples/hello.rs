@@ -1,4 +1,4 @@
-//! The smallest durable run: started again with the same id, it is the same run.
+//! The smallest durable run. A second start with the same id returns the same run.
 #![expect(clippy::print_stdout, reason = "it says hello")]
 
 use ferrata::prelude::*;

@@ -1,12 +1,12 @@
-//! Mail for ten customers, through a provider that takes two letters at once and four a second, however many processes send.
+//! Mail for ten customers, through a provider that takes two mails at once and four a second, for all processes together.
 //!
 //! ```text
 //! cargo run --example mail
 //! ```
 //!
-//! Start it in as many terminals as you like, and kill any with `kill -9`: each mail is there once, never more than two are at the provider, and
-//! what a dead process had begun is sent by another. `cargo run -p ferrata-cli -- --store file:.ferrata-mail state queue:provider` tells who
-//! has a place and who waits.
+//! Start it in several terminals, and kill any with `kill -9`. Each mail is sent once, the provider never has more than two, and other processes
+//! send the mails of a dead process. `cargo run -p ferrata-cli -- --store file:.ferrata-mail state queue:provider` lists the holders of
+//! slots and the waiters.
 #![expect(clippy::print_stdout, reason = "what is sent is what the program is for")]
 
 use std::error::Error;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use ferrata::prelude::*;
 
-/// Gives a mail to the provider.
+/// Sends a mail through the provider.
 async fn send(cx: NodeContext, mut s: Draft<Context>) -> Result<Draft<Context>, NodeError> {
     cx.sleep(Duration::from_millis(400)).await?; // the request, with `cx.idempotency_key()` as its key
     println!("process {}: {} is sent", std::process::id(), cx.run().run);
@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let mut mails = Vec::new();
     for n in 0..20 {
-        // Every process starts the same twenty, and each of them is one run.
+        // Every process starts the same twenty ids, so each id is one run.
         let start = runtime.start(&mail, Context::new()).id(format!("mail-{n}")).queue("mail");
         let urgent = if n == 19 { 5 } else { 0 };
         mails.push(start.key(format!("customer-{}", n % 10)).priority(urgent).await?);

@@ -1,10 +1,10 @@
-//! Counts the words of a directory: a run of its own for each file, a few at a time, and one table of what they counted.
+//! Counts the words of a directory: one child run for each file, a few at a time, and one table of the counts.
 //!
 //! ```text
 //! cargo run --example map_reduce -- [DIR] [--id ID] [--store URL]
 //! ```
 //!
-//! Kill it at any moment, with `kill -9` too, and start it again: files that were counted are not read again.
+//! Kill it at any moment, even with `kill -9`, and start it again: it does not read counted files again.
 #![expect(clippy::print_stdout, reason = "the table is what the program is for")]
 #![expect(clippy::print_stderr, reason = "errors of a command go there")]
 
@@ -27,25 +27,25 @@ usage: map_reduce [DIR] [--id ID] [--store URL]
   --id ID      the run; the same command goes on with it (default: words)
   --store URL  where runs are kept (default: file:.ferrata-words)";
 
-/// How many files are counted at once.
+/// Maximum number of files that are counted concurrently.
 const AT_ONCE: u32 = 8;
 
-/// How many words the table has.
+/// Number of words in the table.
 const ROWS: usize = 10;
 
-/// A file: what the run of one child is about.
+/// A file: the state of a child run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
 struct File {
     path: String,
     words: BTreeMap<String, u64>,
 }
 
-/// The directory: the run above them.
+/// The directory: the state of the parent run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 struct Words {
     dir: String,
     files: Vec<String>,
-    /// What was counted, file by file, in the order in which the children ended.
+    /// The counts by file, in the order in which the children ended.
     #[state(append)]
     counted: Vec<File>,
     total: u64,
@@ -104,7 +104,7 @@ fn words(file: &Graph<File>) -> Result<Graph<Words>, GraphError> {
         .build()
 }
 
-/// Lists the files of a directory that are text by their names, in order.
+/// Lists the text files of a directory, by extension, in order.
 fn list(dir: &Path) -> Result<Vec<String>, NodeError> {
     let mut files = Vec::new();
     for entry in WalkDir::new(dir).sort_by_file_name() {
@@ -165,7 +165,7 @@ async fn count(args: &Args) -> Result<(), Box<dyn Error>> {
     let file = file()?;
     let words = words(&file)?;
     ferrata_examples::free(&runtime, &key).await?;
-    // Children that a killed process has left are found by a process that serves their workflow.
+    // A process that serves their workflow claims the children of a killed process.
     runtime.serve(&file)?;
     runtime.serve(&words)?;
     let input = Words { dir: args.dir.clone(), ..Words::default() };

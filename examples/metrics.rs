@@ -1,4 +1,4 @@
-//! Metrics for Prometheus: runs go on, and `/metrics` tells of them.
+//! Metrics for Prometheus: `/metrics` reports on runs that are active meanwhile.
 //!
 //! ```text
 //! cargo run --features metrics --example metrics -- 127.0.0.1:9464
@@ -17,10 +17,10 @@ use ferrata::{Clock, MemoryStore, RetryPolicy, SystemClock};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 
-/// How often an order is placed, and how often the exporter sums up what was recorded.
-const PACE: Duration = Duration::from_millis(100);
+/// Interval of new orders, and of the exporter's upkeep.
+const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Installs the recorder. Before the runtime is built: it takes its handles then.
+/// Installs the recorder. This comes before the runtime, which creates its metric handles when it is built.
 fn install() -> Result<PrometheusHandle, Box<dyn Error>> {
     let mut builder = PrometheusBuilder::new().with_recommended_naming(true);
     for metric in ALL.iter().filter(|metric| metric.kind == MetricKind::Histogram) {
@@ -33,7 +33,7 @@ fn install() -> Result<PrometheusHandle, Box<dyn Error>> {
     Ok(handle)
 }
 
-/// An order: the payment is refused now and then, and tried again.
+/// An order. The payment sometimes fails and is retried.
 fn graph() -> Result<Graph<Context>, ferrata::graph::GraphError> {
     Graph::<Context>::builder("order")
         .node("pay", async |cx, mut s| {
@@ -71,7 +71,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let mut order = Context::new();
             order.set("number", number)?;
             runtime.start(&graph, order).await?;
-            clock.sleep(PACE).await;
+            clock.sleep(INTERVAL).await;
             handle.run_upkeep();
         }
         Ok::<_, Box<dyn Error>>(())

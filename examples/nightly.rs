@@ -1,13 +1,13 @@
-//! A report for each night, written at three in the morning by the clocks of Zurich.
+//! A report for each night, at three in the morning in Zurich.
 //!
 //! ```text
 //! cargo run --example nightly
 //! cargo run --example nightly -- '*/5 * * * * *'
 //! ```
 //!
-//! Start it in as many terminals as you like, and kill any with `kill -9`: each tick has one report. With the pattern, one is due every five
-//! seconds, so that there is something to see. `cargo run -p ferrata-cli -- --store file:.ferrata-nightly schedule ls` tells how it
-//! stands.
+//! Start it in several terminals, and kill any with `kill -9`: each tick has one report. With the pattern of the second command, a report is due
+//! every five seconds. `cargo run -p ferrata-cli -- --store file:.ferrata-nightly schedule ls` shows the
+//! schedule.
 #![expect(clippy::print_stdout, reason = "what the schedule does is what the program is for")]
 
 use std::error::Error;
@@ -15,7 +15,7 @@ use std::error::Error;
 use ferrata::prelude::*;
 use ferrata::{Clock, SystemClock};
 
-/// At three, on the clocks of the zone.
+/// At three, local time of the zone.
 const NIGHTLY: &str = "0 3 * * *";
 
 #[tokio::main]
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .entry("write")
         .build()?;
     let runtime = Runtime::builder_with(ferrata::connect("file:.ferrata-nightly")?).build().await?;
-    // Another pattern is another schedule: one definition of a name has one version.
+    // Another pattern has another name: the definitions of one name need versions.
     let name = if pattern == NIGHTLY { "nightly" } else { "sample" };
     let schedule = runtime
         .schedule(name)

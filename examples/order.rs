@@ -4,7 +4,7 @@
 //! cargo run --example order -- 7
 //! ```
 //!
-//! The second start finds what the first one recorded: it reserves nothing twice, and waits for the rest of the time.
+//! The second start reads the records of the first: it reserves nothing twice, and waits for the rest of the time.
 #![expect(clippy::print_stdout, reason = "the steps are what the program shows")]
 
 use std::error::Error;

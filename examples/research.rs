@@ -1,4 +1,4 @@
-//! An agent that plans a piece of research, has an agent of its own answer each question, and writes a report. One of the agents has a
+//! An agent that plans research, starts an agent for each question, and writes a report. One of the agents has a
 //! question for you.
 //!
 //! ```text
@@ -6,8 +6,8 @@
 //! cargo run --example research -- --answer 2030
 //! ```
 //!
-//! Each agent is a run of its own, a child of the first; the review at the end is a subgraph. The model is a stand-in that always says the
-//! same, so nothing is called. Kill it at any moment, with `kill -9` too: the same command goes on.
+//! Each agent is a child run of the first; the review at the end is a subgraph. The model is a stand-in with fixed answers, so the program
+//! calls no service. Kill it at any moment, even with `kill -9`: the same command continues.
 #![expect(clippy::print_stdout, reason = "the report is what the program is for")]
 #![expect(clippy::print_stderr, reason = "errors of a command go there, and what is shown while it comes")]
 
@@ -31,14 +31,14 @@ usage: research [TOPIC] [--answer TEXT] [--id ID] [--store URL]
 
 exit codes: 0 done, 1 failed, 2 wrong usage, 3 an agent waits for an answer";
 
-/// The exit code of a run that waits for a person.
+/// Exit code of a run that waits for a person.
 const WAITS: u8 = 3;
 
-/// How many agents work at once.
+/// Maximum number of agents that work concurrently.
 const AT_ONCE: u32 = 2;
 
-/// How often the family is looked at.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval between checks of the agents.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The agent at the top.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
@@ -66,14 +66,14 @@ struct Agent {
     answer: String,
 }
 
-/// What reads a text again: it knows nothing of the research around it.
+/// The reviewer of a text. It knows nothing of the research.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 struct Review {
     text: String,
     remarks: Vec<String>,
 }
 
-/// The stand-in for a model: what it says follows from what it is asked.
+/// The stand-in for a model. Its answer depends only on the question.
 mod model {
     /// Splits a topic into questions.
     pub(super) fn plan(topic: &str) -> Vec<String> {
@@ -91,7 +91,7 @@ mod model {
             .collect()
     }
 
-    /// Whether a question cannot be answered without a year.
+    /// Returns whether the answer needs a year.
     pub(super) fn needs_year(question: &str) -> bool {
         question.contains("cost")
     }
@@ -177,11 +177,11 @@ fn research(agent: &Graph<Agent>) -> Result<Graph<Research>, GraphError> {
         .node("write", async |cx, mut research| {
             say("writes");
             let mut findings = research.findings.clone();
-            // Agents end in any order; the report is to be the same.
+            // Agents end in any order, but the report must not depend on it.
             findings.sort_unstable();
             let lines = findings.iter().map(|found| format!("- {} {}.\n", found.question, found.answer));
             research.report = format!("On {}:\n{}", research.topic, lines.collect::<String>());
-            // Whoever watches sees the report while it is written. Nothing of it is recorded before it is done.
+            // Watchers see the report while the model writes it. The run records it once it is complete.
             let mut tokens = cx.stream("report")?;
             for token in model::write(&research.report) {
                 tokens.send(token).await?;
@@ -249,14 +249,14 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             Some(question) => {
                 runtime.respond(&key, &question.id, Answer::accept(year)?).by("you").await?;
             }
-            // A process that was killed may have answered it: the same command goes on.
+            // A killed process may have answered it already. Then the same command continues.
             None => eprintln!("no agent asks anything; it goes on"),
         }
     }
     #[expect(clippy::disallowed_methods, reason = "it ends with the run that it shows, or with the program")]
     let mut shown =
         tokio::spawn(show(runtime.watch(&key).before_start().from_now().kinds([WatchKind::Chunk]).await?));
-    // What a killed process left of the family is taken up with it.
+    // This process also claims the agents of a killed process.
     match runtime.head(&key).await? {
         None => {
             let input = Research { topic: args.topic.clone(), ..Research::default() };
@@ -285,7 +285,7 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             _ => {}
         }
         let agents = agents(&runtime, &key).await?;
-        // The others end first: an agent that asks takes one of the places.
+        // Let the other agents end first: an agent that asks occupies one slot.
         let is_told = |agent: &&RunHead| agent.status.is_finished() || agent.status == RunStatus::Interrupted;
         let is_planned = agents.len() == model::plan("").len();
         if is_planned && agents.iter().all(|agent| is_told(&agent)) {
@@ -298,19 +298,19 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
                 break ExitCode::from(WAITS);
             }
         }
-        clock.sleep(LOOK).await;
+        clock.sleep(CHECK_INTERVAL).await;
     };
     shown.abort();
     runtime.shutdown(Duration::ZERO).await?;
     Ok(ended)
 }
 
-/// Shows the report while it is written: token by token, in the terminal and beside what is printed.
+/// Prints the report while the model writes it, token by token.
 async fn show(mut watch: Watch) -> Result<(), ferrata::Error> {
     while let Some(event) = watch.next().await? {
         for chunk in event.chunks() {
             if chunk.number == 0 {
-                // A further attempt begins anew.
+                // Another attempt starts from the beginning.
                 eprintln!("\n({}, attempt {})", chunk.node, chunk.attempt);
             }
             eprint!("{}", chunk.read::<String>()?);

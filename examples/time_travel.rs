@@ -1,6 +1,6 @@
-//! A run is looked at as it was, one thing is changed there, and a fork of it shows what would have come of that.
+//! Reads a run as it was at an earlier record, changes one value there, and shows the outcome in a fork.
 //!
-//! Needs no service: everything is in memory.
+//! Everything is in memory.
 #![expect(clippy::print_stdout, reason = "it shows what happens")]
 
 use std::error::Error;
@@ -11,7 +11,7 @@ use ferrata::state::{Op, Patch};
 use ferrata::{RunKey, Seq};
 use serde::{Deserialize, Serialize};
 
-/// A trip, and what it costs.
+/// A trip and its costs.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, State)]
 struct Trip {
     budget: u32,
@@ -68,14 +68,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let first = run.completed().await?;
     println!("as it was: {}, {} spent of {}", first.bookings.join(", "), first.spent, first.budget);
 
-    // Every record is a place to look at.
+    // Every record is a position to read.
     let planned: Position = "plan@1".parse()?;
     let then = runtime.state_at(&graph, &trip, planned.clone()).await?;
     println!("\nafter `plan`: {} people, {} booked", then.people, then.bookings.len());
     let there = runtime.checkpoint(&trip, planned.clone()).await?;
     println!("what ran next: {}", there.next[0].node);
 
-    // What if only two had come along?
+    // The fork: only two travelers.
     let change = Patch::from_ops(&[Op::Set("people".into(), 2.into())])?;
     let fork = runtime.fork(&trip, planned).id("trip-for-two").edit(change).drive(&graph).await?;
     let second = fork.completed().await?;
@@ -96,7 +96,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             _ => {}
         }
     }
-    // The run that it was forked from stayed as it was.
+    // The source run is unchanged.
     assert_eq!(runtime.state_at(&graph, &trip, Position::Latest).await?.bookings, first.bookings);
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! One trace of a run over two processes, of which the first is killed, sent to an OpenTelemetry collector.
+//! One trace of a run over two processes, sent to an OpenTelemetry collector. The first process is killed.
 //!
 //! ```text
 //! cargo run --features otlp --example traces [-- --store URL]
 //! ```
 //!
-//! The collector is the one that `OTEL_EXPORTER_OTLP_ENDPOINT` names, or `http://localhost:4318`, where one on this machine listens. The program
-//! starts itself as a child, in which a request comes in; kills it with `kill -9`; and then takes the child's run up.
+//! `OTEL_EXPORTER_OTLP_ENDPOINT` names the collector, by default `http://localhost:4318`. The program starts
+//! itself as a child process that receives a request, kills it with `kill -9`, and then claims its run.
 #![expect(clippy::print_stdout, reason = "it shows what happens")]
 #![expect(clippy::print_stderr, reason = "errors of a command go there")]
 
@@ -35,10 +35,10 @@ OTEL_EXPORTER_OTLP_ENDPOINT names the collector (default: http://localhost:4318)
 
 const STORE: &str = "file:.ferrata";
 
-/// What the child says when it wants to be killed.
+/// The line by which the child asks to be killed.
 const KILL_ME: &str = "stops in `pack` and waits for its end";
 
-/// What a process is given for its spans, and whether it is the one that is killed.
+/// The exporter of spans, and whether this process is the one that is killed.
 struct Process {
     spans: SdkTracerProvider,
     dies: bool,
@@ -57,7 +57,7 @@ fn install() -> Result<SdkTracerProvider, Box<dyn Error>> {
     Ok(spans)
 }
 
-/// An order: its label is printed by a run of its own.
+/// An order. A child run prints its label.
 fn graph() -> Result<Graph<Context>, GraphError> {
     let label =
         Graph::<Context>::builder("label").node("print", async |_cx, s| Ok(s)).entry("print").build()?;
@@ -70,7 +70,7 @@ fn graph() -> Result<Graph<Context>, GraphError> {
         .node("pack", async |cx: NodeContext, s: Draft<Context>| {
             let process = cx.resource::<Process>();
             if process.dies {
-                // What the exporter has not sent dies with the process; here, everything that has ended is to be seen.
+                // The kill loses unsent spans. Send all ended spans first, so that the trace is complete.
                 let spans = process.spans.clone();
                 tokio::task::spawn_blocking(move || spans.force_flush()).await??;
                 println!("process {}: {KILL_ME}", std::process::id());
@@ -102,7 +102,7 @@ async fn main() -> ExitCode {
         }
         [] => traces(STORE).await,
         ["--store", url] => traces(url).await,
-        // How the program starts its child.
+        // The program starts its child with this argument.
         ["--store", url, "--child", id] => child(url, id).await,
         _ => {
             eprintln!("{USAGE}");
@@ -128,7 +128,7 @@ async fn build(url: &str, dies: bool) -> Result<(Runtime, SdkTracerProvider), Bo
 
 async fn child(url: &str, id: &str) -> Result<(), Box<dyn Error>> {
     let (runtime, _spans) = build(url, true).await?;
-    // A service has the span of its web server here, which goes on from the `traceparent` of the request.
+    // In a service, this is the span of the web server, which continues the `traceparent` of the request.
     let start = runtime.start(&graph()?, Context::new()).id(id).into_future();
     let run = start.instrument(info_span!("POST /orders")).await?;
     let ended = run.wait().await?;
@@ -146,7 +146,7 @@ async fn traces(url: &str) -> Result<(), Box<dyn Error>> {
         let line = line?;
         println!("{line}");
         if line.ends_with(KILL_ME) {
-            // SIGKILL: the child can do nothing about it, nor after it.
+            // SIGKILL: the child cannot catch it.
             child.kill()?;
         }
     }
@@ -165,7 +165,7 @@ async fn traces(url: &str) -> Result<(), Box<dyn Error>> {
     let head = runtime.head(&run).await?.ok_or("the run is gone")?;
     runtime.shutdown(Duration::ZERO).await?;
     tokio::task::spawn_blocking(move || spans.shutdown()).await??;
-    // `00-TRACE-SPAN-FLAGS`, from which every process goes on.
+    // `00-TRACE-SPAN-FLAGS`. Every process continues this trace.
     let parent = head.facts.labels.get("ferrata.trace").ok_or("the run has no trace")?;
     println!("the run completed; its trace is {}", parent.split('-').nth(1).unwrap_or_default());
     Ok(())

@@ -1,14 +1,14 @@
-//! Money that is moved by a process that is killed again and again: each transfer is there once, and the sum is right.
+//! Moves money in a process that is killed many times: each transfer happens once, and the sum stays right.
 //!
 //! ```text
 //! cargo run --features transfer --example transfer
 //! cargo run --features transfer --example transfer -- --kills 20 --store postgres://me@localhost/bank
 //! ```
 //!
-//! The program starts itself as a worker, kills that with `kill -9` at random moments and starts the next one. Kill the program, too, and
-//! type the same command again: it goes on. A worker says `begins` when a transfer has taken the money and not yet given it; some
-//! say so twice of the same transfer. The rows of a transfer and its record are one commit: what was killed before that is undone, and what
-//! was killed after it is not done again.
+//! The program starts itself as a worker, kills the worker with `kill -9` at random moments, and starts the next one. If you kill the
+//! program, the same command continues. A worker prints `begins` when a transfer has debited one account and not yet credited the other;
+//! some transfers print it twice. The rows of a transfer and its record are one commit. A kill before the commit undoes the rows, and a
+//! transfer that is committed never runs again.
 #![expect(clippy::print_stdout, reason = "what is moved is what the program is for")]
 #![expect(clippy::print_stderr, reason = "errors of a command go there")]
 
@@ -30,13 +30,13 @@ usage: transfer [--transfers N] [--kills N] [--id ID] [--store URL]
   --id ID        the run; the same command goes on with it, another one begins anew (default: transfers)
   --store URL    the database of the accounts and of the run, sqlite:FILE or postgres://... (default: sqlite:.ferrata-transfer.db)";
 
-/// What the accounts hold together: 5 of them, 100 each.
+/// Sum of the 5 accounts, with 100 each.
 const SUM: i64 = 500;
 
-/// How long a transfer has the money of neither account: for a person to see it, and for a kill to meet it.
+/// Time between debit and credit, so that a person sees it and a kill can hit it.
 const PACE: Duration = Duration::from_millis(40);
 
-/// How long a killed process counts as alive. In earnest it is more; here a person waits who has killed the program itself.
+/// Lifetime of a heartbeat. It is short, because a person who kills the program waits for it.
 const DEAD_AFTER: Duration = Duration::from_secs(5);
 
 const OPEN: &str = "
@@ -56,20 +56,20 @@ const NAMES: [&str; 5] = ["ann", "ben", "cleo", "dan", "eve"];
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, State)]
 struct Day {
     wanted: u32,
-    /// How many transfers are done: the record of each says so, and its row says the same.
+    /// Number of transfers: each is in its record and in its row.
     done: u32,
     balances: Vec<(String, i64)>,
-    /// How many rows note a transfer, and how many transfers they note.
+    /// Number of rows, and number of transfers in them.
     noted: (i64, i64),
 }
 
 impl Day {
-    /// Returns the node that follows.
+    /// Returns the next node.
     fn then(&self) -> &'static str {
         if self.done < self.wanted { "transfer" } else { "count" }
     }
 
-    /// Returns from whom to whom the next transfer goes, and how much.
+    /// Returns source, target and amount of the next transfer.
     fn next(&self) -> (&'static str, &'static str, i64) {
         let number = self.done as usize;
         let (from, to) = (number % 5, (number + 1 + number / 5 % 4) % 5);
@@ -77,7 +77,7 @@ impl Day {
     }
 }
 
-/// The nodes for a kind of database: sqlx has a type of connection for each, and nothing else differs.
+/// The nodes for one kind of database. Only the connection type of sqlx differs.
 macro_rules! nodes {
     ($module:ident, $database:ty) => {
         mod $module {
@@ -102,7 +102,7 @@ macro_rules! nodes {
                 SystemClock::new().sleep(PACE).await;
                 sqlx::query(GIVE).bind(amount).bind(to).execute(&mut *tx).await?;
                 sqlx::query(NOTE).bind(i64::from(s.done)).execute(&mut *tx).await?;
-                // The rows, the transfer that is counted in the state, and the record that this node is done: all of them, or none.
+                // One commit: the rows, the count in the state, and the record of this node.
                 s.commit_with(tx)
             }
 
@@ -150,7 +150,7 @@ struct Args {
     kills: u32,
     id: String,
     store: String,
-    /// How the program starts its workers: `first`, or `next` after one that it has killed.
+    /// The argument of a worker: `first`, or `next` after a kill.
     worker: Option<String>,
 }
 
@@ -195,14 +195,14 @@ async fn main() -> ExitCode {
 
 /// Starts workers and kills all but the last.
 async fn watch(args: &Args) -> Result<(), Box<dyn Error>> {
-    // Before anything is started: a wrong URL is one error.
+    // Open it before any worker starts, so that a wrong URL is one error.
     drop(ferrata_examples::open(&args.store)?);
     let (mut begun, mut killed) = (0, 0);
     loop {
         let mut worker = Command::new(std::env::current_exe()?)
             .args(["--transfers", &args.transfers.to_string(), "--id", &args.id, "--store", &args.store])
             .args(["--worker", if killed == 0 { "first" } else { "next" }])
-            // It holds the other end: when this process is killed, the worker sees the pipe close, and dies as well.
+            // If this process is killed, the pipe closes, and the worker exits.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -237,7 +237,7 @@ async fn watch(args: &Args) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Makes transfers to the end of the run, and shows what the accounts hold.
+/// Makes all transfers of the run, and prints the accounts.
 async fn work(args: &Args, is_next: bool) -> Result<(), Box<dyn Error>> {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
@@ -249,7 +249,7 @@ async fn work(args: &Args, is_next: bool) -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::builder_with(store).heartbeat_ttl(DEAD_AFTER).build().await?;
     let input = Day { wanted: args.transfers, ..Day::default() };
     let run = if is_next {
-        // The worker before is dead, as the program knows that killed it.
+        // The program killed the previous worker, so it is dead.
         match runtime.resume(&graph, key).take_over().await {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::WrongStatus) => {
                 runtime.start(&graph, input).id(&args.id).await?

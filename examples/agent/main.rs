@@ -1,5 +1,5 @@
-//! An agent with tools: it searches, wants to send a mail, and asks a person before it does; it asks for more money, too, when it has
-//! spent what it was given.
+//! An agent with tools: it searches, and asks a person before it sends a mail. It also asks for more money when its budget is
+//! spent.
 //!
 //! ```text
 //! cargo run --example agent -- "climbing ropes"
@@ -7,8 +7,8 @@
 //! cargo run --example agent -- --answer yes
 //! ```
 //!
-//! The model is a stand-in that always says the same, so nothing is called. Kill it at any moment, with `kill -9` too: the same command goes on,
-//! thinks no thought twice that was recorded, and a mail is sent once.
+//! The model is a stand-in with fixed answers, so the program calls no service. Kill it at any moment, even with `kill -9`: the same command
+//! continues, repeats no recorded thought, and sends a mail once.
 #![expect(clippy::print_stdout, reason = "the answer is what the program is for")]
 #![expect(clippy::print_stderr, reason = "errors of a command go there")]
 
@@ -36,10 +36,10 @@ usage: agent [TASK] [--answer VALUE] [--id ID] [--store URL] [--outbox FOLDER]
 
 exit codes: 0 done, 1 failed, 2 wrong usage, 3 it waits for an answer";
 
-/// The exit code of a run that waits for a person.
+/// Exit code of a run that waits for a person.
 const WAITS: u8 = 3;
 
-/// What it may spend without asking, and what a thought costs.
+/// The first budget, and the cost of a thought.
 const CENTS: u32 = 5;
 const THOUGHT: u32 = 2;
 
@@ -117,7 +117,7 @@ async fn go_on(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             Some(question) => {
                 runtime.respond(&key, &question.id, said).by("you").await?;
             }
-            // A process that was killed may have answered it: the same command goes on.
+            // A killed process may have answered it already. Then the same command continues.
             None => eprintln!("it asks nothing that `{answer}` answers; it goes on"),
         }
     }

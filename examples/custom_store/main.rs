@@ -1,6 +1,6 @@
-//! A store of one's own in two hundred lines: all runs in one file, which every change writes anew.
+//! A store of your own in two hundred lines: all runs in one file, which every change rewrites.
 //!
-//! `cargo run --example custom_store` runs a graph on it; `tests/custom_store` holds it against the contract.
+//! `cargo run --example custom_store` runs a graph on it; `tests/custom_store` runs the conformance suite.
 
 #![expect(clippy::print_stdout, reason = "the program's output")]
 

@@ -1,12 +1,12 @@
-//! Loads a file of sales in parts, which any number of processes share: extract, transform, load.
+//! Loads a file of sales in parts that several processes share: extract, transform, load.
 //!
 //! ```text
 //! cargo run --example etl -- --work
 //! cargo run --example etl -- [FILE] [--id ID] [--store URL] [--into FOLDER]
 //! ```
 //!
-//! Start the first in as many terminals as you like, and the second once. Kill any of them, with `kill -9` too: each part is loaded once,
-//! and what is left over is loaded by those that live.
+//! Start the first command in several terminals, and the second once. Kill any of them, even with `kill -9`: each part is loaded once,
+//! and live processes load the rest.
 #![expect(clippy::print_stdout, reason = "the sum is what the program is for")]
 #![expect(clippy::print_stderr, reason = "errors of a command go there")]
 
@@ -34,7 +34,7 @@ usage: etl [FILE] [--id ID] [--store URL] [--into FOLDER] [--pace MS]
   --into FOLDER  where parts are loaded to (default: .ferrata-etl-loaded)
   --pace MS      how long it takes to load one (default: 200)";
 
-/// How many parts a process works on at once; the others wait in the store, for whoever has room.
+/// Maximum number of parts per process. The others wait in the store for a process with capacity.
 const AT_ONCE: usize = 2;
 
 #[derive(Debug)]
@@ -98,7 +98,7 @@ fn sample() -> std::io::Result<String> {
             let shop = ["Rome", "Oslo", "Bern"][n % 3];
             format!("2026-11-{:02},{shop},{}\n", n % 30 + 1, n * 7 % 1_000)
         };
-        // Beside, so that one that is killed leaves no part of it there.
+        // Write to another name first, so that a kill leaves no partial file.
         let beside = format!("{}.{}", file.display(), std::process::id());
         std::fs::write(&beside, (0..4_000).map(line).collect::<String>())?;
         std::fs::rename(beside, file)?;
@@ -129,7 +129,7 @@ async fn run(args: Args) -> Result<(), Box<dyn Error>> {
         .await?;
     let part = part()?;
     let load = load(&part)?;
-    // Every process takes up parts that no process works on, and loads whose process died.
+    // Every process claims parts without a process, and loads whose process died.
     runtime.serve(&part)?;
     runtime.serve(&load)?;
     if args.work {

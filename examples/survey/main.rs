@@ -4,7 +4,7 @@
 //! cargo run --release --example survey -- [DIR] [--id ID] [--store URL] [--out FILE]
 //! ```
 //!
-//! Kill it at any moment, with `kill -9` too, and start it again: it goes on, and measures only what was not yet recorded.
+//! Kill it at any moment, even with `kill -9`, and start it again: it continues, and measures only files without a record.
 #![expect(clippy::print_stdout, reason = "the summary is what the program is for")]
 #![expect(clippy::print_stderr, reason = "progress and errors of a command go there")]
 
@@ -30,13 +30,13 @@ use crate::args::{Args, USAGE};
 use crate::graph::{Files, LeftOut, Survey};
 use crate::progress::Progress;
 
-/// How long nodes may finish after Ctrl-C.
+/// Grace period of nodes after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The largest record: the list of files is one, and so is what they all came to.
+/// Maximum size of a record: the list of files is one, and so is the sum.
 const MAX_BODY: usize = 64 * 1024 * 1024;
 
-/// The exit code of a command that was interrupted.
+/// Exit code of an interrupted command.
 const INTERRUPTED: u8 = 130;
 
 #[tokio::main]
@@ -67,7 +67,7 @@ async fn survey(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let store = ferrata_examples::open(&args.store)?;
     let mut left_out = LeftOut(vec![PathBuf::from(&args.out)]);
     if let Some(folder) = args.store.strip_prefix("file:") {
-        // What this process writes into a store of files is no part of what it measures.
+        // Leave out the files that this process writes into its own store.
         let folder = folder.strip_prefix("//").unwrap_or(folder);
         std::fs::create_dir_all(folder)?;
         left_out.0.push(Path::new(folder).canonicalize()?);
@@ -109,7 +109,7 @@ async fn survey(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         pressed = tokio::signal::ctrl_c() => {
             pressed?;
             runtime.shutdown(GRACE).await?;
-            // It may have come to its end meanwhile.
+            // The run may have ended meanwhile.
             follow(&run, &mut events, &mut progress).await?
         }
     };
@@ -140,7 +140,7 @@ async fn survey(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits for the end of the run and shows how it goes on.
+/// Waits for the end of the run and prints its progress.
 async fn follow(
     run: &RunHandle<Survey>,
     events: &mut EventSubscription,
@@ -153,7 +153,7 @@ async fn follow(
             event = events.next() => progress.see(event?.map(|event| event.event)),
         }
     };
-    // What happened before the end may not have been looked at yet.
+    // Some events before the end may be unread.
     loop {
         tokio::select! {
             biased;
