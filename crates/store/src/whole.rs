@@ -34,7 +34,7 @@ use crate::{At, CheckpointStore, ErrorKind, Record, Result, RunHead, Seq};
 ///     Ok(())
 /// });
 /// assert!(all.await?);
-/// assert_eq!(bytes, log.records.iter().map(|record| record.body.len()).sum());
+/// assert_eq!(bytes, log.records.iter().map(|record| record.body.len()).sum::<usize>());
 /// # Ok(())
 /// # }
 /// ```

@@ -138,7 +138,7 @@ async fn invalid_parameter_is_named() {
         ("/api/v1/runs?since=yesterday", "since"),
         ("/api/v1/runs?workflow=%20", "workflow"),
         ("/api/v1/runs?cursor=nonsense", "cursor"),
-        ("/api/v1/runs/default/pay-1?at=nowhere", "place"),
+        ("/api/v1/runs/default/pay-1?at=nowhere", "position"),
         ("/api/v1/runs/default/pay-1/state?path=card", "pointer"),
         ("/api/v1/runs/default/pay-1/diff", "from"),
         ("/api/v1/runs/default/%3Cb%3E", "run"),

@@ -111,7 +111,7 @@ async fn secret_channel_is_shown_only_with_permission() {
     )
     .await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{}", refused.text);
-    assert!(refused.text.contains("stands in the place"), "{}", refused.text);
+    assert!(refused.text.contains("placeholder of a hidden value"), "{}", refused.text);
     let trusted = inspector().access(|_| Some(Viewer::new().seeing_secrets())).into_router();
     assert!(get(&trusted, &format!("{head}?path=/token")).await.text.contains(MARK));
     assert!(!get(&router, &format!("{head}?path=/token")).await.text.contains(MARK), "nor from a cache");
