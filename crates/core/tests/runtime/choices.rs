@@ -168,7 +168,10 @@ fn longest_waiter_receives_next_message_after_idle() {
         one.send(&key(), "first").await.unwrap();
         one.send(&key(), "second").await.unwrap();
         let outcome = world.patient_process().await.resume(&graph, "r").await.unwrap().wait().await.unwrap();
-        assert_eq!(saw(outcome), ["early first", "late second"]);
+        // Both nodes end at once, so either may be merged first.
+        let mut heard = saw(outcome);
+        heard.sort();
+        assert_eq!(heard, ["early first", "late second"]);
     });
 }
 
