@@ -9,8 +9,8 @@ use futures_util::TryStreamExt as _;
 
 use crate::args::FilterArgs;
 use crate::commands::ls::{query, table};
+use crate::concurrent::each;
 use crate::context::CommandContext;
-use crate::each::each;
 use crate::failure::CommandFailure;
 use crate::find::display_key;
 use crate::input;

@@ -7,7 +7,7 @@ use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::find::display_key;
 use crate::output::quoted;
-use crate::run::place;
+use crate::run::location;
 use crate::store;
 
 /// Replaces a directory by the run's id, and selects the store in the directory unless the command line names another.
@@ -24,7 +24,7 @@ pub(crate) fn resolve(cli: &mut Cli) -> Result<(), CommandFailure> {
     if cli.global.store == implied && inside.is_dir() {
         cli.global.store = store::of_folder(&inside);
     }
-    let run = place::key(&manifest)?;
+    let run = location::key(&manifest)?;
     *word = display_key(&run);
     cli.global.of_directory = Some(run);
     if let CliCommand::Purge(args) = &mut cli.command {

@@ -17,7 +17,7 @@ mod api;
 mod app;
 mod assets;
 mod cache;
-mod digits;
+mod exact_numbers;
 mod guard;
 mod inspector;
 mod outline;

@@ -13,9 +13,9 @@ use ferrata_core::{Clock, Error, ErrorKind, ExecutorId, Result};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
-use crate::desk::{AttemptRequestGuard, QueueCommand, QueueHandle, closed_error};
-use crate::ledger::{LONGEST_CLOSED, NODE, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
+use crate::handle::{AttemptRequestGuard, QueueCommand, QueueHandle, closed_error};
 use crate::settings::check_key;
+use crate::state::{LONGEST_CLOSED, NODE, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
 
 /// Maximum number of idle waits of a node for one slot. The node asks again each time it is woken.
 const ROUNDS: u32 = 10_000;

@@ -36,23 +36,23 @@
 //! - If processes declare different settings, those of the highest version apply.
 
 mod acquire;
-mod cell;
-mod desk;
-mod ledger;
+mod handle;
 mod limit;
 mod overview;
 mod queue;
+mod queue_run;
 mod reason;
 mod settings;
 mod start;
+mod state;
 mod tasks;
 
 pub use acquire::{AcquireRequest, NodeQueueExt, QueueSlot};
-pub use cell::QUEUE as QUEUE_LABEL;
-pub use ledger::{DebounceGroup, SlotHolder, SlotKind, SlotWaiter};
 pub use limit::GraphQueueExt;
 pub use overview::{QueueMembership, QueueOverview, UnreadableQueue};
 pub use queue::{Queue, QueueRequest, QueueStatus, RuntimeQueueExt};
+pub use queue_run::QUEUE as QUEUE_LABEL;
 pub use reason::explain_memberships;
 pub use settings::{QueueOverrides, QueueSettings, RateLimit};
 pub use start::{QueuedRun, QueuedStart, StartQueueExt};
+pub use state::{DebounceGroup, SlotHolder, SlotKind, SlotWaiter};

@@ -6,9 +6,9 @@ use ferrata_core::runtime::Runtime;
 use ferrata_core::{ErrorKind, RecordId, Result, RunKey, Timestamp};
 use serde::Serialize;
 
-use crate::cell::{read_queue, run_of};
-use crate::ledger::{QueueState, SlotKind};
 use crate::queue::{QueueStatus, list_heads, read_status};
+use crate::queue_run::{read_queue, run_of};
+use crate::state::{QueueState, SlotKind};
 
 /// All queues of a store, as an operator's page shows them. Each refresh lists the queues, and loads only those that have changed.
 ///

@@ -10,10 +10,10 @@ use ferrata_core::store::RunHead;
 use ferrata_core::{Result, RunKey, Timestamp};
 use serde::Serialize;
 
-use crate::cell::{BY, LEDGER, QUEUE, ROLE, WORKFLOW, change_queue, declare, read_queue, run_of};
-use crate::desk::QueueHandle;
-use crate::ledger::{QueueOp, QueueState, SlotHolder, SlotWaiter};
+use crate::handle::QueueHandle;
+use crate::queue_run::{BY, LEDGER, QUEUE, ROLE, WORKFLOW, change_queue, declare, read_queue, run_of};
 use crate::settings::{QueueOverrides, QueueSettings, RateLimit, check_name, to_millis};
+use crate::state::{QueueOp, QueueState, SlotHolder, SlotWaiter};
 
 /// Maximum number of waiters in a status.
 const SHOWN: usize = 100;

@@ -4,9 +4,9 @@ use ferrata_core::Timestamp;
 use ferrata_core::runtime::{ReasonKind, RunReason, queue_pause_reason};
 use ferrata_core::wording::count;
 
-use crate::ledger::SlotKind;
 use crate::overview::QueueMembership;
 use crate::queue::QueueStatus;
+use crate::state::SlotKind;
 impl QueueMembership {
     /// Returns the reason why the run waits, if it does. `status` holds the queue's limits, if the caller may see them; `is_paused` is whether the
     /// run is paused. A waiting run that is not paused was unpaused by hand, before it got its slot.

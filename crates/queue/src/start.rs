@@ -14,10 +14,10 @@ use ferrata_core::{Epoch, Error, ErrorKind, Result, RunKey, Timestamp};
 use serde_json::Value;
 
 use crate::acquire::refusal_error;
-use crate::cell::{DEADLINE, KEY, LIFE, NOT_BEFORE, PRIORITY, QUEUE};
-use crate::desk::{EnqueueReply, PendingStart, QueueCommand, QueueHandle, entry_id, release_slot};
-use crate::ledger::{DebounceOptions, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
+use crate::handle::{EnqueueReply, PendingStart, QueueCommand, QueueHandle, entry_id, release_slot};
+use crate::queue_run::{DEADLINE, KEY, LIFE, NOT_BEFORE, PRIORITY, QUEUE};
 use crate::settings::{check_key, to_millis};
+use crate::state::{DebounceOptions, OpResult, QueueOp, SlotKind, SlotRequest, SlotWaiter};
 use crate::tasks::spawn;
 
 /// Queue methods of [`StartRequest`].

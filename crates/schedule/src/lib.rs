@@ -28,14 +28,14 @@
 //! - The run of a tick has an id made of the schedule's name and the tick, and is started once, whatever crashes.
 //! - Of several processes with different definitions, those with the highest version have the schedule.
 
-mod clockwork;
 mod definition;
+mod opaque_state;
 mod policy;
 mod progress;
 mod request;
 mod schedule;
+mod schedule_nodes;
 mod times;
-mod unread;
 
 pub use definition::Definition;
 pub use policy::{CatchUp, Overlap};

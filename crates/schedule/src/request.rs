@@ -11,11 +11,11 @@ use ferrata_core::state::{Context, State};
 use ferrata_core::{Error, ErrorKind, Result, TenantId};
 use serde_json::json;
 
-use crate::clockwork::{self, CLOCK, ROLE, SCHEDULE, ScheduleNodes};
 use crate::definition::{Definition, check_name};
 use crate::policy::{CatchUp, Overlap};
 use crate::progress::Progress;
 use crate::schedule::Schedule;
+use crate::schedule_nodes::{self, CLOCK, ROLE, SCHEDULE, ScheduleNodes};
 
 /// Maximum number of retries if other processes start the schedule or change its definition at the same moment.
 const LOOKS: u32 = 32;
@@ -167,7 +167,7 @@ impl ScheduleRequest {
             input,
             store: Arc::clone(schedule.runtime().store()),
         });
-        let clockwork = clockwork::graph(&work)?;
+        let clockwork = schedule_nodes::graph(&work)?;
         ensure_served(schedule.runtime(), graph)?;
         start_or_update(&schedule, &work.definition, &clockwork).await?;
         Ok(schedule)
@@ -238,8 +238,10 @@ async fn start_or_update(schedule: &Schedule, definition: &Definition, graph: &G
         let found = match schedule.find_current().await? {
             Ok(found) => found,
             Err(generation) => {
-                let state =
-                    clockwork::initial_state(definition, &Progress { generation, ..Progress::default() })?;
+                let state = schedule_nodes::initial_state(
+                    definition,
+                    &Progress { generation, ..Progress::default() },
+                )?;
                 let started = runtime
                     .start(graph, state)
                     .id(schedule.id_of(generation))

@@ -10,9 +10,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::clockwork::{CLOCK, DEFINITION, PROGRESS, ROLE, SCHEDULE, TICK, run_id};
 use crate::definition::{Definition, check_name};
 use crate::progress::{Progress, RunSpan};
+use crate::schedule_nodes::{CLOCK, DEFINITION, PROGRESS, ROLE, SCHEDULE, TICK, run_id};
 use crate::times::Times;
 
 /// Maximum number of logs of one schedule to check: the current one, and those that retention has not removed.

@@ -18,9 +18,9 @@ use crate::journal::{EntryAnchor, JournalEntry, WrittenAppend};
 use crate::line::{self, MAX_BODY, Part};
 use crate::lock::FileLock;
 use crate::log::CachedLog;
+use crate::log_readers::{ReverseReader, complete_header};
 use crate::slots::RunSlot;
 use crate::tail::IntactTail;
-use crate::walk::{ReverseReader, complete_header};
 
 /// The text of one append.
 pub(crate) struct AppendLines {

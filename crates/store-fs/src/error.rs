@@ -7,7 +7,7 @@ use std::time::Duration;
 use ferrata_store::{At, Error, ErrorKind, HeadRef, Listing, RunKey, Seq, refusal};
 use rustix::io::Errno;
 
-use crate::roomy::is_exhaustion;
+use crate::fd_limits::is_exhaustion;
 
 /// The operation on a file that the system refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,10 +11,10 @@ use serde::Deserialize;
 
 use crate::disk::{FileAccess, FileIdent};
 use crate::error::{FileOperation, FsStoreError};
+use crate::fd_limits::with_room;
 use crate::inner::{FsInner, MOVES};
 use crate::line::{check_sum, write_sum};
 use crate::lock::{FileLock, FileLockMode};
-use crate::roomy::with_room;
 
 /// The files of this process's executors. A lock means that the process is alive, so it belongs to the process and not to the instance that took it.
 static HELD: LazyLock<Mutex<HashMap<PathBuf, Arc<File>>>> = LazyLock::new(Mutex::default);

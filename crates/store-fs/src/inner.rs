@@ -14,11 +14,11 @@ use ferrata_store::{Clock, RunKey, TenantId};
 use crate::config::FsOptions;
 use crate::disk::{Disk, FileAccess, FileIdent};
 use crate::error::{FileOperation, FsStoreError};
+use crate::fd_limits::{self, CallPermits, FdLimitedDisk};
 use crate::journal::{Journal, JournalLimits};
 use crate::layout::FsLayout;
 use crate::lock::{FileLock, FileLockMode};
 use crate::log::CachedLog;
-use crate::roomy::{self, CallPermits, FdLimitedDisk};
 use crate::slots::{RunSlot, RunSlots};
 
 /// The maximum number of times to reopen a file that was replaced during the open. Each time another caller pruned, purged or recreated the run.
@@ -72,7 +72,7 @@ impl FsInner {
         options: FsOptions,
         limits: JournalLimits,
     ) -> Self {
-        let room = roomy::fd_limits();
+        let room = fd_limits::fd_limits();
         let logs =
             NonZeroUsize::new(room.logs).map_or(NonZeroUsize::MIN, |logs| options.open_files.min(logs));
         let slots = Arc::new(RunSlots::new(logs));

@@ -53,6 +53,7 @@ mod create;
 mod disk;
 mod error;
 mod executors;
+mod fd_limits;
 mod forward;
 mod header;
 mod inner;
@@ -62,18 +63,17 @@ mod line;
 mod list;
 mod lock;
 mod log;
+mod log_readers;
 mod presence;
 mod purge;
 mod read;
 mod recover;
 mod rewrite;
-mod roomy;
 mod row;
 mod setup;
 mod slots;
 mod store;
 mod tail;
-mod walk;
 
 #[cfg(test)]
 mod tests;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use ferrata_store::{ExecutorId, Listing, Order, Page, Paged, RunHead, RunKey, RunPlace, RunQuery, TenantId};
 
 use crate::error::{FileOperation, FsStoreError};
+use crate::fd_limits::with_room;
 use crate::inner::FsInner;
 use crate::layout::FsLayout;
-use crate::roomy::with_room;
 use crate::slots::RunSlots;
 
 /// The maximum number of restarts of a listing because a name in the root changed: the store creates one there only once.

@@ -9,8 +9,8 @@ use crate::error::FsStoreError;
 use crate::inner::FsInner;
 use crate::line;
 use crate::log::CachedLog;
+use crate::log_readers::{HeaderReader, ReverseReader, complete_header};
 use crate::tail::flaw_error;
-use crate::walk::{HeaderReader, ReverseReader, complete_header};
 
 /// The distance to read sequentially instead of searching: the size of one read.
 const NEAR: u64 = 64 << 10;

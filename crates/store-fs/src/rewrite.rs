@@ -15,9 +15,9 @@ use crate::forward::ForwardLines;
 use crate::inner::FsInner;
 use crate::line::{self, Opening, Part};
 use crate::log::CachedLog;
+use crate::log_readers::ReverseReader;
 use crate::slots::RunSlot;
 use crate::tail::{IntactTail, flaw_error};
-use crate::walk::ReverseReader;
 
 /// The buffer size before a write.
 const WRITE: usize = 1 << 20;

@@ -42,10 +42,10 @@
 //! `docs/reference/store-nats.md` has the messages byte by byte.
 
 mod append;
-mod beats;
 mod config;
 mod cut;
 mod error;
+mod heartbeats;
 mod layout;
 mod link;
 mod list;

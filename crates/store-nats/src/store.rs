@@ -13,9 +13,9 @@ use ferrata_store::{
 };
 
 use crate::append::NatsKnownHeads;
-use crate::beats::ServerTime;
 use crate::config::{NatsOptions, target};
 use crate::error::NatsCallEffect;
+use crate::heartbeats::ServerTime;
 use crate::layout::NatsNames;
 use crate::link::NatsLink;
 use crate::list::Mirror;

@@ -10,7 +10,7 @@ use sqlx::{PgConnection, Postgres, Row as _};
 use crate::batch::{StatementBatch, check};
 use crate::db::{PostgresDb, Sql};
 use crate::error::{PostgresCallEffect, PostgresStoreError, fault};
-use crate::shown::RowWriteMode;
+use crate::row_write_mode::RowWriteMode;
 use crate::single::Single;
 use crate::statement::{LockMode, Statements};
 use crate::tail;

@@ -7,7 +7,7 @@ use crate::columns::{Values, bind_each, bind_shared};
 use crate::db::roomy;
 use crate::error::PostgresStoreError;
 use crate::row::{code, fingerprint_to_uuid};
-use crate::shown::RowWriteMode;
+use crate::row_write_mode::RowWriteMode;
 use crate::statement::{LockMode, Statements};
 
 /// The entries of one statement.

@@ -14,8 +14,8 @@ use sqlx::{Arguments as _, AssertSqlSafe, Connection as _, PgConnection, PgPool,
 use tokio::sync::oneshot;
 
 use crate::config::PostgresOptions;
+use crate::detached_connection::DetachedConnection;
 use crate::error::{PostgresCallEffect, PostgresStoreError, fault, is_lost, unreachable};
-use crate::held::DetachedConnection;
 use crate::idle::{IdleConnections, TRUSTED};
 use crate::tasks::to_its_end;
 

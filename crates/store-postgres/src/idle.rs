@@ -12,7 +12,7 @@ use ferrata_store::{Clock as _, SystemClock};
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{Notify, oneshot};
 
-use crate::held::DetachedConnection;
+use crate::detached_connection::DetachedConnection;
 use crate::tasks::ExclusiveTask;
 
 /// The idle time after which a connection is checked before use.

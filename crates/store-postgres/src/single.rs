@@ -11,7 +11,7 @@ use sqlx::query::Query;
 use crate::batch::{ENTRY_BYTES, RECORD_BYTES, number};
 use crate::db::{Sql, roomy};
 use crate::row::code;
-use crate::shown::RowWriteMode;
+use crate::row_write_mode::RowWriteMode;
 
 /// Moves the head if it is the expected one, and if its record is where it leads: what is appended must not go into another run's log.
 const MOVE: &str = "\

@@ -13,7 +13,7 @@ use sqlx::PgConnection;
 
 use crate::append::AppendRoute;
 use crate::error::{PostgresCallEffect, PostgresStoreError, fault, is_lost};
-use crate::opened::OpenTransaction;
+use crate::open_transaction::OpenTransaction;
 use crate::store::PostgresStore;
 
 const BEGIN: &str = "store.begin";

@@ -16,7 +16,7 @@ use crate::entry::{RunFactsEntry, StoredHead};
 use crate::error::{RedisCallEffect, RedisStoreError};
 use crate::header::{header_of, write_header};
 use crate::index::{Index, Placement};
-use crate::known::{KnownPlace, RedisKnownHead};
+use crate::known_heads::{KnownPlace, RedisKnownHead};
 use crate::layout::{Member, fixed_places};
 use crate::link::{RedisCall, ReplicaWait};
 use crate::reply::{ReplyParts, bytes};

@@ -50,7 +50,7 @@ mod entry;
 mod error;
 mod header;
 mod index;
-mod known;
+mod known_heads;
 mod layout;
 mod link;
 mod list;

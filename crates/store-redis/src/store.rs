@@ -19,7 +19,7 @@ use crate::config::{MAX_KEEP, RedisOptions, target};
 use crate::entry::LayoutMarker;
 use crate::error::{RedisCallEffect, RedisStoreError};
 use crate::index::Index;
-use crate::known::RedisKnownHeads;
+use crate::known_heads::RedisKnownHeads;
 use crate::layout::{CLUSTER_SHARDS, RedisKeys};
 use crate::link::{RedisCall, RedisLink};
 use crate::notices::RedisListener;

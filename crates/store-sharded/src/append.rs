@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use crate::join_all::join_all;
 use crate::map::RunPlaces;
-use crate::mark::{is_mark, map_key, signpost};
+use crate::shard_mark::{is_mark, map_key, signpost};
 use crate::store::{ShardedStore, unknown_generation_error};
-use crate::together::join_all;
 use ferrata_store::{Error, ErrorKind, HeadRef, Result, RunAppend, RunKey, check_append};
 
 /// The maximum number of reads of a run that exists and then does not, as during a purge.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::known::KnownPlaces;
+use crate::known_places::KnownPlaces;
 use crate::map::ShardMap;
 use crate::shard::Shard;
 use crate::store::ShardedStore;

@@ -6,15 +6,15 @@
 mod append;
 mod builder;
 mod config;
-mod known;
+mod join_all;
+mod known_places;
 mod list;
 mod map;
-mod mark;
 mod purge;
 mod setup;
 mod shard;
+mod shard_mark;
 mod store;
-mod together;
 
 pub use crate::builder::ShardedStoreBuilder;
 pub use crate::store::ShardedStore;

@@ -6,10 +6,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::mark::is_mark;
+use crate::join_all::join_all;
 use crate::shard::Shard;
+use crate::shard_mark::is_mark;
 use crate::store::ShardedStore;
-use crate::together::join_all;
 use ferrata_store::{
     Clock, Error, ErrorKind, Listing, Order, Page, Paged, Result, RunFilter, RunHead, RunPlace, RunQuery,
     Timestamp, within,

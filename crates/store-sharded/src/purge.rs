@@ -2,8 +2,8 @@
 
 use ferrata_store::{ErrorKind, HeadRef, RecordId, Removed, Result, RunHead, RunKey, Seq};
 
-use crate::mark::{is_mark, map_key, signpost_to};
 use crate::shard::Shard;
+use crate::shard_mark::{is_mark, map_key, signpost_to};
 use crate::store::{ShardedStore, unknown_generation_error};
 
 /// A head that no run has: with it a purge removes what an earlier one left, and no run that was begun since.

@@ -1,10 +1,10 @@
 //! Preparing the shards, and holding the map against what others wrote into them.
 
+use crate::join_all::join_all;
 use crate::map::Generations;
-use crate::mark::{ShardMark, map_key};
 use crate::shard::Shard;
+use crate::shard_mark::{ShardMark, map_key};
 use crate::store::ShardedStore;
-use crate::together::join_all;
 use ferrata_store::{At, Error, ErrorKind, Result};
 
 /// The maximum number of reads of the map if other processes write it meanwhile. Each write may lack generations of another.

@@ -7,11 +7,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::builder::ShardedStoreBuilder;
-use crate::known::KnownPlaces;
+use crate::join_all::join_all;
+use crate::known_places::KnownPlaces;
 use crate::map::{RunPlaces, ShardMap};
-use crate::mark::{is_mark, map_key, may_be_signpost};
 use crate::shard::Shard;
-use crate::together::join_all;
+use crate::shard_mark::{is_mark, map_key, may_be_signpost};
 use ferrata_store::{
     At, Capabilities, CheckpointStore, Clock, Error, ErrorKind, ExecutorId, HeadRef, HeaderRange, Headers,
     Notices, Page, Paged, PruneCut, Record, RecordHeader, Removed, Result, RunAppend, RunHead, RunKey,

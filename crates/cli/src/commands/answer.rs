@@ -6,12 +6,12 @@ use ferrata::{Answer, Position, RunKey, Runtime};
 use serde_json::Value;
 
 use crate::args::AnswerArgs;
+use crate::bulk_signal::BulkOutcome;
 use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::find::display_key;
 use crate::input;
-use crate::say::BulkOutcome;
 use crate::table::clean;
 
 pub(super) async fn run(context: &CommandContext, args: &AnswerArgs) -> Result<ExitReason, CommandFailure> {

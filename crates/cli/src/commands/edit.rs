@@ -1,11 +1,11 @@
 //! `edit`: changes the state of a run.
 
 use crate::args::EditArgs;
+use crate::bulk_signal::BulkOutcome;
 use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::find::display_key;
-use crate::say::BulkOutcome;
 
 pub(super) async fn run(context: &CommandContext, args: &EditArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;

@@ -10,13 +10,13 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::ForkArgs;
+use crate::bulk_signal::BulkOutcome;
 use crate::context::CommandContext;
-use crate::driven::PIPELINE;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::find::display_key;
+use crate::idle_warnings::PIPELINE;
 use crate::output::quoted;
-use crate::say::BulkOutcome;
 use crate::table::Table;
 
 /// Maximum number of listed positions, the last ones: listing reads the state at each.

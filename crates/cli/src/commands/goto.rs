@@ -1,11 +1,11 @@
 //! `goto`: moves a run to other nodes.
 
 use crate::args::GotoArgs;
+use crate::bulk_signal::BulkOutcome;
 use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::find::display_key;
-use crate::say::BulkOutcome;
 use crate::table::clean;
 
 pub(super) async fn run(context: &CommandContext, args: &GotoArgs) -> Result<ExitReason, CommandFailure> {

@@ -14,7 +14,7 @@ use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::nodes::ReadMoment;
 use crate::output::OutputFormat;
-use crate::run::place;
+use crate::run::location;
 use crate::{pipeline, store};
 
 pub(super) async fn run(context: &CommandContext, args: &GraphArgs) -> Result<ExitReason, CommandFailure> {
@@ -68,8 +68,8 @@ pub(super) async fn run(context: &CommandContext, args: &GraphArgs) -> Result<Ex
 pub(super) fn find_pipeline(store: &str, run: &RunKey, workflow: &str, labels: &Labels) -> Option<Pipeline> {
     let store = store::folder(store);
     let beside = store.as_deref().and_then(Path::parent).map(Path::to_owned);
-    let directories = [beside, Some(place::default_directory(run))].into_iter().flatten();
-    let started = labels.get(crate::driven::PIPELINE).map(PathBuf::from);
+    let directories = [beside, Some(location::default_directory(run))].into_iter().flatten();
+    let started = labels.get(crate::idle_warnings::PIPELINE).map(PathBuf::from);
     let files = directories.map(RunDirectory::source_path).chain(started);
     let read = |path: PathBuf| Pipeline::parse(&crate::input::bytes(path.to_str()?).ok()?).ok();
     // The file may have another pipeline by now.

@@ -3,12 +3,12 @@
 use ferrata::{RunId, RunKey};
 
 use crate::args::ImportArgs;
+use crate::bulk_signal::BulkOutcome;
 use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::find::display_key;
 use crate::input;
-use crate::say::BulkOutcome;
 
 pub(super) async fn run(context: &CommandContext, args: &ImportArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = ferrata::Runtime::builder_with(context.new_store()?).operator();

@@ -10,16 +10,16 @@ use futures_util::StreamExt as _;
 use serde::Serialize;
 
 use crate::args::{FilterArgs, LsArgs};
+use crate::concurrent::each;
 use crate::context::CommandContext;
-use crate::driven::is_idle;
-use crate::each::each;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::find::display_key;
+use crate::idle_warnings::is_idle;
 use crate::output::OutputFormat;
+use crate::queue_waits::QueueCache;
 use crate::reasons::sentence;
 use crate::table::{Table, TableCell, of_status};
-use crate::turns::QueueCache;
 use crate::unreadable::UnreadableRuns;
 use crate::watch::PollResult;
 

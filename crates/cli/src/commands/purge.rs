@@ -15,13 +15,13 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::PurgeArgs;
 use crate::choose::RunSelector;
+use crate::concurrent::each;
 use crate::context::CommandContext;
-use crate::each::each;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::find::display_key;
 use crate::output::OutputFormat;
-use crate::run::place;
+use crate::run::location;
 use crate::table::Table;
 
 /// Maximum number of runs that are listed for people.
@@ -177,10 +177,10 @@ fn remove_views(
     run: &RunKey,
     nodes: &[String],
 ) -> Result<(), CommandFailure> {
-    let usual = place::default_directory(run);
+    let usual = location::default_directory(run);
     let is_its = |directory: &Path| {
         let manifest = RunDirectory::manifest(directory).ok().flatten();
-        manifest.is_some_and(|manifest| place::key(&manifest).is_ok_and(|key| key == *run))
+        manifest.is_some_and(|manifest| location::key(&manifest).is_ok_and(|key| key == *run))
     };
     let own = args.directory.clone().or_else(|| Some(usual).filter(|directory| is_its(directory)));
     let Some(directory) = own else { return Ok(()) };

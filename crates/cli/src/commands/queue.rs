@@ -7,11 +7,11 @@ use ferrata::queue::{Queue, QueueOverrides, QueueStatus, RateLimit, RuntimeQueue
 use ferrata::{ErrorKind, RunKey, Runtime};
 
 use crate::args::{LimitArgs, QueueArgs, QueueName, QueueSubcommand};
+use crate::bulk_signal::BulkOutcome;
 use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::find::display_key;
-use crate::say::BulkOutcome;
 use crate::table::{Table, clean};
 use crate::unreadable::{UnreadableRuns, is_unreadable};
 

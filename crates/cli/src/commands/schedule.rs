@@ -8,11 +8,11 @@ use ferrata::{ErrorKind, RunKey, Runtime, TenantId, Timestamp};
 use serde::Serialize;
 
 use crate::args::{NextArgs, ScheduleArgs, ScheduleCommand, ScheduleName};
+use crate::bulk_signal::BulkOutcome;
 use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::find::{display_key, is_default_tenant};
-use crate::say::BulkOutcome;
 use crate::table::{Table, TableCell, clean, of_status};
 use crate::unreadable::{UnreadableRuns, is_unreadable};
 

@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use crate::args::SendArgs;
+use crate::bulk_signal::BulkOutcome;
 use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::input;
-use crate::say::BulkOutcome;
 
 pub(super) async fn run(context: &CommandContext, args: &SendArgs) -> Result<ExitReason, CommandFailure> {
     let runtime = context.runtime()?;

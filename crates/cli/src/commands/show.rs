@@ -16,18 +16,18 @@ use serde_json::{Value, json};
 use super::node;
 use crate::args::ShowArgs;
 use crate::context::CommandContext;
-use crate::doubt;
-use crate::driven::PIPELINE;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
-use crate::family;
 use crate::find::display_key;
+use crate::idle_warnings::PIPELINE;
 use crate::nodes::{self, ReadMoment};
 use crate::output::{completed, quoted};
+use crate::queue_waits;
 use crate::reasons;
+use crate::resolution_help;
 use crate::run::BACKEND;
+use crate::run_tree;
 use crate::table::{clean, clean_lines, of_status, paint, word};
-use crate::turns;
 use crate::watch::PollResult;
 
 /// The JSON output of `show`.
@@ -80,7 +80,7 @@ async fn read_report(
     let line = runtime.lineage(&head.run).await?;
     let lineage = line.iter().map(ancestor).collect();
     let origin = RunOrigin::of(&head);
-    let children = family::children(&**runtime.store(), &head).await?.iter().map(child).collect();
+    let children = run_tree::children(&**runtime.store(), &head).await?.iter().map(child).collect();
     let (mut explained, queues) = if head.id == checkpoint.record {
         let explained = runtime.explain(&head, cache).await?;
         explain_queues(context, runtime, &head, &checkpoint, explained).await
@@ -127,9 +127,9 @@ async fn explain_queues(
         return (explained, Vec::new());
     }
     let mut overview = QueueOverview::new();
-    turns::refresh_queues(context, runtime, &mut overview).await;
+    queue_waits::refresh_queues(context, runtime, &mut overview).await;
     let standings = overview.memberships(&head.run, context.now());
-    turns::explain(&mut explained.reasons, &standings, &overview, context.now());
+    queue_waits::explain(&mut explained.reasons, &standings, &overview, context.now());
     (explained, standings)
 }
 
@@ -184,7 +184,7 @@ fn format_run(context: &CommandContext, all: &RunReport, moment: ReadMoment) -> 
     );
     line("children", children(all));
     for one in all.queues.iter().filter(|one| one.before.is_none()) {
-        line("holds", turns::describe_slot(one, &at(one.since)));
+        line("holds", queue_waits::describe_slot(one, &at(one.since)));
     }
     line("messages", if now.unread > 0 { format!("{} unread", now.unread) } else { String::new() });
     line("memory", memory(now));
@@ -210,7 +210,7 @@ pub(super) fn ask(context: &CommandContext, run: &RunKey, question: &Question) -
     if question.kind == QuestionKind::Doubt {
         let name = quoted(&display_key(run));
         let command = |more: &str| completed(&format!("ferrata answer {name} {more}"), &context.global);
-        for line in doubt::resolution_lines(&question.id, command) {
+        for line in resolution_help::resolution_lines(&question.id, command) {
             let _ = writeln!(text, "  {line}");
         }
     }

@@ -7,10 +7,10 @@ use ferrata::{CheckpointStore, Clock};
 
 use crate::args::WaitArgs;
 use crate::context::CommandContext;
-use crate::driven::{TAKE_UP, is_idle, why_idle};
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
 use crate::find::display_key;
+use crate::idle_warnings::{TAKE_UP, is_idle, why_idle};
 
 /// Poll interval: one small read of the store each time.
 const LOOK: Duration = Duration::from_millis(200);

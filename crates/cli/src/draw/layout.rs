@@ -5,10 +5,10 @@
 
 use unicode_width::UnicodeWidthStr;
 
+use super::direction::LayoutDirection;
+use super::edge_paths::ways;
 use super::order::{SWEEPS, ordered};
 use super::svg::{LINE, cut, label_width};
-use super::turn::LayoutDirection;
-use super::ways::ways;
 use super::{DrawnEdge, GraphSketch};
 
 /// Sizes in pixels. A character of the font is about seven wide.

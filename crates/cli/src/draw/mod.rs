@@ -2,12 +2,12 @@
 
 #[cfg(test)]
 mod crossing;
+mod direction;
+mod edge_paths;
 mod layout;
 mod order;
 mod svg;
 mod text;
-mod turn;
-mod ways;
 
 use std::collections::BTreeMap;
 
@@ -196,8 +196,8 @@ impl GraphSketch {
     }
 
     /// Returns the direction of its picture.
-    fn turn(&self) -> turn::LayoutDirection {
-        turn::LayoutDirection::of(self.attributes.get("rankdir").map_or("", String::as_str))
+    fn turn(&self) -> direction::LayoutDirection {
+        direction::LayoutDirection::of(self.attributes.get("rankdir").map_or("", String::as_str))
     }
 
     /// Returns the index of a node, which is added if it is missing.

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use unicode_width::UnicodeWidthStr;
 
+use super::direction::LayoutDirection;
 use super::layout::{GraphLayout, HEIGHT, LOOP, NodePosition, Point, layout};
 use super::text::entity;
-use super::turn::LayoutDirection;
 use super::{DrawnEdge, DrawnNode, GraphSketch, NodeLook};
 
 /// Maximum length of a caption; a longer one is cut.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::turn::LayoutDirection;
+use super::direction::LayoutDirection;
 use super::{GraphSketch, NodeLook};
 use crate::table::is_control_char;
 

@@ -1,6 +1,6 @@
 //! Probes a store: with records of a temporary run, and with the contract's suite in a location next to it.
 
-mod noted;
+mod heartbeat_probe;
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::context::CommandContext;
 use crate::failure::CommandFailure;
-use noted::{Executors, HeartbeatProbe};
+use heartbeat_probe::{Executors, HeartbeatProbe};
 
 /// The tenant of temporary runs for probing a store.
 const TENANT: &str = "ferrata-check";

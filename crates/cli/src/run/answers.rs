@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use tokio::sync::mpsc;
 
 use super::input::Answers;
-use super::voice::ProgressReporter;
+use super::progress::ProgressReporter;
 use crate::args::HowArgs;
 use crate::output::{quoted, to_stderr};
 use crate::time::short;

@@ -16,12 +16,12 @@ use ferrata_dot::run_dir::RunDirectory;
 use tokio::sync::{Notify, watch};
 
 use super::answers::{LocalAnswers, PLACE, SharedAnswers, SharedVoice, voice};
-use super::end::{self, FollowEnd};
 use super::job::{DriveJob, StartKind};
 use super::load::WorkSettings;
+use super::progress::ProgressReporter;
+use super::report::{self, FollowEnd};
+use super::resume::{self, TTL};
 use super::signals::Signals;
-use super::take::{self, TTL};
-use super::voice::ProgressReporter;
 use super::{BACKEND, BY_COMMAND, DIRECTORY, SIMULATED, input, views};
 use crate::context::CommandContext;
 use crate::exit::ExitReason;
@@ -59,7 +59,7 @@ pub(super) async fn drive(
                 (true, false) => is_stopping = true,
                 (true, true) => {
                     ferrata_dot::handler::kill_commands();
-                    break Err(end::stopped_failure(&job));
+                    break Err(report::stopped_failure(&job));
                 }
             },
         }
@@ -102,7 +102,7 @@ pub(super) async fn drive(
     if matches!(stopped, Ok(FollowEnd::Left)) {
         // Exit without waiting: commands would outlive the process otherwise.
         ferrata_dot::handler::kill_commands();
-        return Err(end::stopped_failure(&job));
+        return Err(report::stopped_failure(&job));
     }
     over.send_replace(true);
     let kept = tokio::select! {
@@ -110,13 +110,13 @@ pub(super) async fn drive(
         () = signals.next() => Ok(()),
     };
     let sum = voice(&shared).summary_text();
-    let exit = end::report_status(context, &job, &runtime, stopped, &sum).await;
+    let exit = report::report_status(context, &job, &runtime, stopped, &sum).await;
     // The next process then need not wait until this one counts as dead.
     let released = tokio::select! {
         released = runtime.shutdown(Duration::ZERO) => released,
         () = signals.next() => Ok(()),
     };
-    kept.map_err(|error| end::stale_directory_failure(&job, &error))?;
+    kept.map_err(|error| report::stale_directory_failure(&job, &error))?;
     let exit = exit?;
     released?;
     Ok(exit)
@@ -197,7 +197,7 @@ async fn prepare(
         None => loaded.has_tasks().then_some(SIMULATED),
     };
     let graph = &compiled.graph;
-    let handle = take::start_or_resume(context, job, &runtime, graph, done_by, &working).await?;
+    let handle = resume::start_or_resume(context, job, &runtime, graph, done_by, &working).await?;
     directory.keep_source(&loaded.source)?;
     let voice = voice(shared);
     voice.write_line(&format!("run {}  {}  {}", job.run.run, loaded.pipeline.name(), root.display()));
@@ -262,7 +262,7 @@ impl DrivenRun<'_> {
             }
         });
         if !handle.is_driven_here() && self.is_driven_elsewhere().await? {
-            return Err(take::held_failure(self.job));
+            return Err(resume::held_failure(self.job));
         }
         loop {
             match self.follow_once(&handle, events, signals, time.as_mut()).await? {
@@ -284,7 +284,7 @@ impl DrivenRun<'_> {
                     } else if !answered {
                         return Ok(FollowEnd::Rests(Outcome::Interrupted(questions)));
                     }
-                    handle = take::resume(self.job, self.runtime, self.graph).await?;
+                    handle = resume::resume(self.job, self.runtime, self.graph).await?;
                 }
                 FollowEnd::Rests(Outcome::Sleeping { until }) => {
                     let left = until.since(context.clock.now());
@@ -293,7 +293,7 @@ impl DrivenRun<'_> {
                         () = signals.next() => return Ok(FollowEnd::Asked),
                         () = time.as_mut() => return Ok(FollowEnd::Late),
                     }
-                    handle = take::resume(self.job, self.runtime, self.graph).await?;
+                    handle = resume::resume(self.job, self.runtime, self.graph).await?;
                 }
                 stopped => return Ok(stopped),
             }

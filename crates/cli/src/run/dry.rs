@@ -12,8 +12,8 @@ use ferrata_dot::transform::Transforms;
 use ferrata_dot::value::Value;
 use serde_json::json;
 
-use super::end;
 use super::load::LoadedPipeline;
+use super::report;
 use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;
@@ -85,7 +85,7 @@ pub(super) async fn run(
         _ => ("stopped", None, ExitReason::RunFailed),
     };
     let told = json!({"dry_run": true, "pipeline": loaded.pipeline.name(), "status": status, "path": path, "reason": reason});
-    end::result(context, &told, "dry-run")?;
+    report::result(context, &told, "dry-run")?;
     if let Some(reason) = reason {
         context.out.note(&format!("the dry run ended early: {reason}"));
     }

@@ -6,7 +6,7 @@ use ferrata::{Context as State, RunKey};
 use ferrata_dot::run_dir::RestorePoint;
 
 use super::load::LoadedPipeline;
-use super::place::RunLocation;
+use super::location::RunLocation;
 use crate::args::HowArgs;
 use crate::output::quoted;
 

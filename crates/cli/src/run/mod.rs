@@ -3,16 +3,16 @@
 mod answers;
 mod drive;
 mod dry;
-mod end;
 mod input;
 mod job;
 mod load;
-pub(crate) mod place;
+pub(crate) mod location;
+mod progress;
+mod report;
 mod restore;
+mod resume;
 mod signals;
-mod take;
 mod views;
-mod voice;
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ use ferrata_dot::run_dir::RunDirectory;
 
 use self::job::{DriveJob, StartKind};
 use self::load::LoadedPipeline;
-use self::place::RunLocation;
+use self::location::RunLocation;
 use self::signals::Signals;
 use crate::args::{ResumeArgs, RunArgs};
 use crate::context::CommandContext;
@@ -106,7 +106,7 @@ pub(crate) async fn run(context: &CommandContext, mut args: RunArgs) -> Result<E
             None => {
                 let id = match given {
                     Some(id) => id,
-                    None => place::new_id(loaded.pipeline.name())?,
+                    None => location::new_id(loaded.pipeline.name())?,
                 };
                 (key(id), StartKind::Start { input, labels })
             }

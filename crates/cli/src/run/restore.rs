@@ -12,7 +12,7 @@ use ferrata_dot::transform::Transforms;
 use super::FILE;
 use super::job::DriveJob;
 use super::load::LoadedPipeline;
-use super::place::{RunLocation, new_id};
+use super::location::{RunLocation, new_id};
 use crate::context::CommandContext;
 use crate::exit::ExitReason;
 use crate::failure::CommandFailure;

@@ -2,19 +2,19 @@
 //!
 //! | what | instead of | row |
 //! |---|---|---|
-//! | `few` | `Vec`, which allocates for one item | `core/disabled`, `core/every-node`: allocations for each node |
-//! | `few_map` | `BTreeMap`, which allocates for one entry | the same, and `memory/in-progress` |
+//! | `small_vec` | `Vec`, which allocates for one item | `core/disabled`, `core/every-node`: allocations for each node |
+//! | `small_map` | `BTreeMap`, which allocates for one entry | the same, and `memory/in-progress` |
 //! | [`queue`] | a channel of tokio, which keeps room for 32 items | `memory/in-progress`, `memory/peak`: two for each run, 4 kB each |
-//! | [`once`] | a `watch` channel, 300 bytes larger | `memory/peak`: two for each run, and it would miss its goal |
+//! | [`once_channel`] | a `watch` channel, 300 bytes larger | `memory/peak`: two for each run, and it would miss its goal |
 //! | `pool` | an allocation for each body | `core/every-node`: allocations for each node |
 //! | `record/write.rs` | serde | `core/every-node`: instructions for each node |
-//! | `engine/machine/step.rs` | the general way to take in an end | `core/disabled`, `core/every-node`: instructions for each node |
-//! | `engine/straight.rs` | the general way to decide what follows | the same |
+//! | `engine/machine/single_step.rs` | the general way to take in an end | `core/disabled`, `core/every-node`: instructions for each node |
+//! | `engine/single_step.rs` | the general way to decide what follows | the same |
 //!
 //! The last three know the fields of a record or of the machine, so they are next to their general forms. A property test compares each with its
 //! general form. Remove a fast path that cannot name a row.
 
-pub(crate) mod once;
+pub(crate) mod once_channel;
 pub(crate) mod queue;
 
-pub(crate) use ferrata_engine::compact::{few, few_map};
+pub(crate) use ferrata_engine::compact::{small_map, small_vec};

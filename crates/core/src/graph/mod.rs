@@ -1,17 +1,16 @@
 //! Graphs: nodes and edges with the user's functions.
 
 mod any;
-mod around;
 mod builder;
-mod cached;
 mod fire;
 mod lens;
+mod middleware;
 mod migrate;
+mod node_cache;
 mod subgraph;
 mod typed;
 
 pub(crate) use any::AnyGraph;
-pub use around::InnerNode;
 pub use builder::GraphBuilder;
 pub use ferrata_engine::graph::{
     CachePolicy, CheckpointFrequency, CheckpointPolicy, EdgeKind, Effect, GraphError, GraphIssue, Join,
@@ -19,4 +18,5 @@ pub use ferrata_engine::graph::{
 };
 pub(crate) use ferrata_engine::graph::{RoutePart, fired, lower, node_set, outline, plan, suggest};
 pub use lens::Lens;
+pub use middleware::InnerNode;
 pub use typed::Graph;

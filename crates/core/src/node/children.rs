@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::context::{NodeContext, RunScope};
 use super::end_waiters::EndWaiter;
-use super::wish::{ChildWait, NodeReply, NodeRequest};
+use super::requests::{ChildWait, NodeReply, NodeRequest};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::RunKey;

@@ -13,14 +13,14 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::children::{RuntimeAccess, StartedChildren};
-use super::chunks::BatchTurn;
 use super::cleanup::AttemptCleanup;
 use super::ownership::Ownership;
+use super::requests::{AttemptWaits, NodeRequest, ReplySender};
 use super::resources::Resources;
+use super::stream_batches::BatchTurn;
 use super::transaction::{AttemptTransactions, TransactionGrant};
-use super::wish::{AttemptWaits, NodeRequest, ReplySender};
 use crate::clock::{Clock, Timestamp};
-use crate::compact::once::OnceReceiver;
+use crate::compact::once_channel::OnceReceiver;
 use crate::compact::queue::Sender;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Epoch, NodeName, RunKey, Visit, WorkflowName};

@@ -1,31 +1,30 @@
 //! The work of a node: its inputs, its results, and the trait for nodes as types.
 
-mod awake;
 mod children;
-mod chunks;
 mod cleanup;
 mod context;
 mod conversation;
 mod end_waiters;
 mod error;
 mod gate;
+mod keep_awake;
 mod ownership;
 mod progress;
 mod question;
 mod recorded;
+mod requests;
 mod resources;
 mod step;
+mod stream_batches;
 mod timeout_pause;
 mod transaction;
 mod wait;
-mod wish;
 mod work;
 
 use async_trait::async_trait;
 
 use crate::state::{Draft, State, Update};
 
-pub use awake::KeepAwakeGuard;
 pub(crate) use children::{NotedChild, RuntimeAccess, StartedChildren};
 pub(crate) use cleanup::AttemptCleanup;
 pub(crate) use context::{AttemptKey, DriverRequest, Inputs, NodeScope, RunScope};
@@ -36,13 +35,14 @@ pub(crate) use end_waiters::{EndWaiter, EndWaiters};
 pub use error::{Fatal, NodeError};
 pub(crate) use gate::GateNode;
 pub use gate::GateResult;
+pub use keep_awake::KeepAwakeGuard;
 pub(crate) use ownership::Ownership;
 pub use recorded::{RecordedKind, RecordedOperation};
+pub(crate) use requests::{AttemptWaits, ChildWait, NodeReply, NodeRequest, ReplySender};
 pub use resources::Resources;
 pub use timeout_pause::TimeoutPause;
 pub use transaction::Transaction;
 pub(crate) use transaction::{AttemptTransactions, HandedIn, TransactionGrant, TransactionLease};
-pub(crate) use wish::{AttemptWaits, ChildWait, NodeReply, NodeRequest, ReplySender};
 pub(crate) use work::{FnNode, StartWork, TypedNode, Work};
 
 /// The result of a node: an update of the state, or an error.

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::context::NodeContext;
-use super::wish::{NodeReply, NodeRequest};
+use super::requests::{NodeReply, NodeRequest};
 use crate::ask::{Answer, AnswerShape, Ask, AskError};
 use crate::error::{Error, ErrorKind};
 use crate::record::memo::Reply;

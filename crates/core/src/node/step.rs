@@ -8,7 +8,7 @@ use tracing::Instrument as _;
 
 use super::context::NodeContext;
 use super::error::NodeError;
-use super::wish::NodeRequest;
+use super::requests::NodeRequest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::memo::Memo;
 use crate::state::strict;

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::context::{DriverRequest, NodeContext, NodeScope, RunScope};
 use super::error::NodeError;
-use super::wish::{BusyGuard, NodeRequest};
+use super::requests::{BusyGuard, NodeRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::effect::Effect;
 use crate::state::{HandIn, strict};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::context::NodeContext;
-use super::wish::{NodeReply, NodeRequest};
+use super::requests::{NodeReply, NodeRequest};
 use crate::clock::Timestamp;
 use crate::error::Result;
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::walk;
+use super::log_reader;
 use crate::engine::fold::missing;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
@@ -82,9 +82,9 @@ async fn export_as_of(
     };
     let mut lines = String::new();
     let (mut records, mut last) = (0, None);
-    for end in walk::segment_ends(store, run, At::Seq(to)).await? {
-        for record in walk::segment_records(store, run, end).await? {
-            if !walk::is_continuous(last, &record.header) {
+    for end in log_reader::segment_ends(store, run, At::Seq(to)).await? {
+        for record in log_reader::segment_records(store, run, end).await? {
+            if !log_reader::is_continuous(last, &record.header) {
                 // The run was pruned during the export. Restart at the first stored record, since a file with a gap is not a run.
                 (lines, records) = (String::new(), 0);
             }
@@ -167,7 +167,10 @@ fn read(text: &str) -> Result<(ArchiveHeader, Vec<Record>)> {
             return Err(refuse(at, "has an epoch that is out of range"));
         }
         // The import renumbers records, which would hide a gap.
-        if !walk::is_continuous(records.last().map(|before: &Record| before.header.head()), &record.header) {
+        if !log_reader::is_continuous(
+            records.last().map(|before: &Record| before.header.head()),
+            &record.header,
+        ) {
             return Err(refuse(at, "does not follow the previous record"));
         }
         records.push(record);

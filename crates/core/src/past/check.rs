@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::walk;
+use super::log_reader;
 use crate::engine::fold::missing;
 use crate::engine::fold::{ReplayedRun, fold};
 use crate::engine::machine::Machine;
@@ -33,14 +33,14 @@ pub struct CheckedLog {
 /// Reads a log and folds it twice: from its first base, and again from each further base. Both folds must be equal.
 pub(crate) async fn check_log(store: &dyn CheckpointStore, run: &RunKey) -> Result<CheckedLog> {
     let mut head = store.head(run).await?.ok_or_else(|| missing(run))?;
-    let mut ends = walk::segment_ends(store, run, At::Seq(head.seq)).await?;
+    let mut ends = log_reader::segment_ends(store, run, At::Seq(head.seq)).await?;
     loop {
         let first = match check_stretches(store, run, &head, &ends).await? {
             LogCheck::Whole(checked) => return Ok(checked),
             LogCheck::Hole(first) => first,
         };
         // A prune may turn a record into a base before it drops the earlier records. Only the second listing shows that base.
-        let now = walk::segment_ends(store, run, At::Seq(head.seq)).await?;
+        let now = log_reader::segment_ends(store, run, At::Seq(head.seq)).await?;
         if now == ends {
             return Err(damage_error("the log has a gap before this record").with_run(run).with_seq(first));
         }
@@ -67,13 +67,13 @@ async fn check_stretches(
     // A pruned log does not show which writer wrote the records before its first base.
     let mut passed_on = head.first > Seq::new(0);
     for end in ends {
-        let records = walk::segment_records(store, run, *end).await?;
+        let records = log_reader::segment_records(store, run, *end).await?;
         let Some(first) = records.first() else { continue };
         checked.records += records.len() as u64;
         checked.bases += records.iter().filter(|record| record.header.base).count() as u64;
         checked.bytes += records.iter().map(|record| record.body.len() as u64).sum::<u64>();
         if let Some(before) = folded.take() {
-            if walk::is_continuous(Some(before.last.head()), &first.header) {
+            if log_reader::is_continuous(Some(before.last.head()), &first.header) {
                 passed_on |= changes_hands(first);
                 compare(run, before, first, passed_on)
                     .map_err(|error| error.with_run(run).with_seq(first.header.seq))?;

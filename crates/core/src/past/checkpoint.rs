@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::Verdict;
 use super::details::RecordDetails;
 use super::lineage::inherited_edges;
-use super::logged::LoggedGraph;
+use super::logged_graph::LoggedGraph;
 use super::questions::questions;
 use crate::ask::Question;
 use crate::clock::Timestamp;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::checkpoint::{Diagnostic, PastActivation};
-use super::{Verdict, walk};
+use super::{Verdict, log_reader};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::id::{NodeName, RunKey, Seq, Visit};
 use crate::record::body::{ClaimRecord, RecordBody, RecordEvent, StartRecord};
-use crate::record::prints::EdgeTargets;
+use crate::record::node_data::EdgeTargets;
 use crate::record::{Record, RecordHeader, codec};
 use crate::state::{Artifact, MemoryRead};
 use crate::store::{At, CheckpointStore};
@@ -40,8 +40,8 @@ impl RecordDetails {
         let mut told = Self::default();
         let before = stretch.first().filter(|first| first.header.seq > oldest);
         if let Some(to) = before.and_then(|first| first.header.seq.get().checked_sub(1)) {
-            for end in walk::segment_ends(store, run, At::Seq(Seq::new(to))).await? {
-                for (header, body) in walk::segment(store, run, end).await? {
+            for end in log_reader::segment_ends(store, run, At::Seq(Seq::new(to))).await? {
+                for (header, body) in log_reader::segment(store, run, end).await? {
                     told.add(&header, body);
                 }
             }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
-use super::walk;
+use super::log_reader;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::suggest::no_node;
 use crate::id::{NodeName, RecordId, RunKey, Seq, Visit};
@@ -59,11 +59,11 @@ impl Position {
         }
         // If one record ended several activations, its header names only the last one.
         let mut last = named;
-        for end in walk::segment_ends(store, run, At::Latest).await? {
+        for end in log_reader::segment_ends(store, run, At::Latest).await? {
             if named.is_some_and(|seq| end <= seq) {
                 continue;
             }
-            for (header, body) in walk::segment(store, run, end).await? {
+            for (header, body) in log_reader::segment(store, run, end).await? {
                 if let crate::record::body::RecordEvent::Node(nodes) = &body.event
                     && nodes.done.iter().any(|done| done.node == *node && done.visit == visit)
                 {
@@ -113,7 +113,7 @@ impl Position {
 ///
 /// [`ErrorKind::NotFound`] if the run does not exist, or if the graph has no such node. In the second case the message contains the closest name.
 pub(crate) async fn find_node(store: &dyn CheckpointStore, run: &RunKey, name: &str) -> Result<NodeName> {
-    let machine = walk::folded_at(store, run, At::Latest, None).await?.machine;
+    let machine = log_reader::folded_at(store, run, At::Latest, None).await?.machine;
     let found = machine.names().find(|known| known.as_str() == name);
     found.cloned().ok_or_else(|| {
         let message = no_node(name, machine.names().map(NodeName::as_str));
@@ -127,7 +127,7 @@ pub(crate) async fn find_node(store: &dyn CheckpointStore, run: &RunKey, name: &
 ///
 /// [`ErrorKind::NotFound`] if the run does not exist.
 pub(crate) async fn node_names(store: &dyn CheckpointStore, run: &RunKey) -> Result<Vec<NodeName>> {
-    let machine = walk::folded_at(store, run, At::Latest, None).await?.machine;
+    let machine = log_reader::folded_at(store, run, At::Latest, None).await?.machine;
     Ok(machine.names().cloned().collect())
 }
 

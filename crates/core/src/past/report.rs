@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::sentence::{Sentences, chain};
-use super::{Checkpoint, checkpoint, walk};
+use super::{Checkpoint, checkpoint, log_reader};
 use crate::error::Result;
 use crate::id::{NodeName, RunKey, Seq, Visit};
 use crate::record::RecordHeader;
@@ -30,11 +30,11 @@ pub(crate) async fn timeline(
     from: Seq,
 ) -> Result<Vec<TimelineEntry>> {
     let (mut all, mut sentences) = (Vec::new(), Sentences::default());
-    for end in walk::segment_ends(store, run, At::Latest).await? {
+    for end in log_reader::segment_ends(store, run, At::Latest).await? {
         if end < from {
             continue;
         }
-        let records = walk::segment(store, run, end).await?;
+        let records = log_reader::segment(store, run, end).await?;
         for (header, body) in records.into_iter().filter(|(header, _)| header.seq >= from) {
             if Sentences::hold_values(&body.event) {
                 sentences.read_secrets(store, run).await?;
@@ -78,8 +78,8 @@ pub(crate) async fn post_mortem(store: &dyn CheckpointStore, run: &RunKey) -> Re
     let _ = write_head(&mut out, &now);
     let _ = writeln!(out, "\n## What happened\n");
     let _ = writeln!(out, "| record | after | what |\n|---|---|---|");
-    for end in walk::segment_ends(store, run, At::Latest).await? {
-        for (header, body) in walk::segment(store, run, end).await? {
+    for end in log_reader::segment_ends(store, run, At::Latest).await? {
+        for (header, body) in log_reader::segment(store, run, end).await? {
             for line in sentences.of(&header, &body.event) {
                 let after = duration(header.at.since(now.created));
                 let _ = writeln!(out, "| {} | {after} | {} |", header.seq, escaped(&line));

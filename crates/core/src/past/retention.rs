@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::walk::folded_at;
+use super::log_reader::folded_at;
 use crate::clock::Timestamp;
 use crate::engine::fold::{ReplayedRun, fold, missing};
 use crate::error::{ErrorKind, Result};

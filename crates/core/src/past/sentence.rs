@@ -4,15 +4,15 @@ use std::fmt::Write;
 
 use serde_json::value::RawValue;
 
-use super::{Verdict, walk};
+use super::{Verdict, log_reader};
 use crate::ask::{Answer, QuestionRequest, prompt_of};
 use crate::error::Result;
 use crate::id::{NodeName, RunKey};
 use crate::record::body::{AttemptFailed, NodeDone, RecordEvent, RunEnd, Signal, SignalKind, StatusChange};
 use crate::record::child::{ChildEnd, ChildNote, Note, parse_note_name};
 use crate::record::chunks::{ChunkSeries, stream_of};
-use crate::record::letter::LetterChange;
 use crate::record::memo::PROGRESS;
+use crate::record::outbox::LetterChange;
 use crate::record::pause::{ActivationNote, StepRecord};
 use crate::record::{Failure, RecordHeader};
 use crate::state::{HIDDEN, Secrets};
@@ -49,7 +49,7 @@ impl Sentences {
     /// Reads once whether the run has secret channels.
     pub(super) async fn read_secrets(&mut self, store: &dyn CheckpointStore, run: &RunKey) -> Result<()> {
         if self.has_secrets.is_none() {
-            self.has_secrets = Some(!walk::secrets(store, run).await?.is_empty());
+            self.has_secrets = Some(!log_reader::secrets(store, run).await?.is_empty());
         }
         Ok(())
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _};
 
-use super::family::check_removal;
+use super::log_reader::folded_at;
 use super::retention::{RetentionPolicy, count_prunable, prune_found};
-use super::walk::folded_at;
+use super::run_tree::check_removal;
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::walk;
+use super::log_reader;
 use crate::engine::decide::ActivationEnd;
 use crate::engine::fold::missing;
 use crate::engine::machine::Machine;
@@ -63,8 +63,8 @@ pub(crate) async fn verify<S: State>(
     let head = store.head(run).await?.ok_or_else(|| missing(run))?;
     let mut verified = Verified { records: 0, checked: 0, unchecked: 0, divergence: None };
     let mut replay: Option<Replay<'_, S>> = None;
-    for end in walk::segment_ends(store, run, At::Seq(head.seq)).await? {
-        for (header, body) in walk::segment(store, run, end).await? {
+    for end in log_reader::segment_ends(store, run, At::Seq(head.seq)).await? {
+        for (header, body) in log_reader::segment(store, run, end).await? {
             verified.records += 1;
             let begins = !replay.as_ref().is_some_and(|replay| replay.precedes(&header));
             let found = match (&mut replay, &body.base) {
@@ -122,7 +122,7 @@ impl<'a, S: State> Replay<'a, S> {
 
     /// Returns whether a record follows the replayed ones. If not, the run was pruned during the read, and the replay restarts.
     fn precedes(&self, header: &RecordHeader) -> bool {
-        walk::is_continuous(Some(self.last), header)
+        log_reader::is_continuous(Some(self.last), header)
     }
 
     fn record(

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::committer::{Committer, RetryBudget};
 use super::fleet::admission::RunLimits;
+use super::fleet::background_tasks;
 use super::fleet::heartbeat::{HeartbeatMonitor, HeartbeatResult};
-use super::fleet::life;
 use super::fleet::sweeper::{SweeperOptions, keep_swept};
 use super::fleet::tags::ProcessTags;
-use super::post::{OutboxRegistry, OutboxSink, RETRY, SinkRoute};
+use super::outbox::{OutboxRegistry, OutboxSink, RETRY, SinkRoute};
 use super::runtime::Runtime;
 use super::shared::{AppServices, RuntimeInner, RuntimeLimits, RuntimeRole};
 use super::tasks::spawn;
@@ -347,10 +347,10 @@ impl RuntimeBuilder {
         // The TTL counts from before the call.
         shared.store.heartbeat(&shared.executor, shared.limits.heartbeat_ttl).await?;
         shared.telemetry().beat(HeartbeatResult::Alive, || shared.clock.now());
-        spawn(life::beat(Arc::downgrade(&shared)));
-        spawn(life::pass_notices(Arc::downgrade(&shared)));
+        spawn(background_tasks::beat(Arc::downgrade(&shared)));
+        spawn(background_tasks::pass_notices(Arc::downgrade(&shared)));
         if shared.admission.is_limited() {
-            spawn(life::admit(&shared));
+            spawn(background_tasks::admit(&shared));
         }
         if let Some(sweeper) = sweeper {
             spawn(keep_swept(Arc::downgrade(&shared), sweeper));

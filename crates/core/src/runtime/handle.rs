@@ -14,7 +14,7 @@ use super::requests::signal::SignalRequest;
 use super::shared::RuntimeInner;
 use super::watch::WatchRequest;
 use crate::clock::Timestamp;
-use crate::compact::once::OnceReceiver;
+use crate::compact::once_channel::OnceReceiver;
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::Graph;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::fleet::sweeper::sweep_part;
-use super::requests::amend::ConflictRetries;
 use super::requests::fork::ForkRequest;
 use super::requests::import::import;
+use super::requests::run_writer::ConflictRetries;
 use super::requests::signal::SignalRequest;
 use super::runtime::Runtime;
 use super::tasks::finish;
@@ -512,7 +512,7 @@ impl Runtime {
         let mut before = BTreeSet::new();
         for run in runs {
             self.shared().check_not_driven(run)?;
-            past::family::check_purge(&*self.shared().store, run, &before).await?;
+            past::run_tree::check_purge(&*self.shared().store, run, &before).await?;
             before.insert(run);
         }
         Ok(())
@@ -524,7 +524,7 @@ impl Runtime {
         finish(async move {
             let mut races = ConflictRetries::new();
             loop {
-                let seen = past::family::check_purge(&*shared.store, &run, &BTreeSet::new()).await?;
+                let seen = past::run_tree::check_purge(&*shared.store, &run, &BTreeSet::new()).await?;
                 match shared.purge(&run, expected.or(seen)).await {
                     // A record since the check may hold a waiting outbox message or an active child.
                     Err(error) if error.kind() == ErrorKind::Conflict && expected.is_none() => {

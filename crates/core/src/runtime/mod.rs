@@ -11,11 +11,11 @@ mod fleet;
 mod handle;
 mod history;
 mod inbox;
+mod input_fingerprint;
 mod load;
 mod log;
+mod outbox;
 mod outcome;
-mod post;
-mod print;
 mod registry;
 mod requests;
 #[expect(clippy::module_inception, reason = "the type that the module is named after")]
@@ -33,8 +33,8 @@ pub use self::extension::{LeftRun, PollIntervals, RunChange, WeakRuntime};
 pub use self::fleet::{RunLimits, StalledRun, SweeperOptions};
 pub use self::handle::RunHandle;
 pub use self::inbox::Message;
+pub use self::outbox::{OutboxMessage, OutboxSink, SinkError};
 pub use self::outcome::Outcome;
-pub use self::post::{OutboxMessage, OutboxSink, SinkError};
 pub use self::requests::{
     BulkReport, BulkRequest, CellChanges, DriveRequest, EditRequest, ForkRequest, RepeatedEffect,
     ResumeRequest, RunsRequest, SendRequest, SignalRequest, StartRequest, StartWithin, StateCell,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::builder::RuntimeBuilder;
 use super::event::EventSubscription;
-use super::fleet::life;
+use super::fleet::background_tasks;
 use super::fleet::recovery::{self, StalledRun};
 use super::inbox::{Message, inbox};
 use super::requests::edit::EditRequest;
@@ -25,7 +25,7 @@ use crate::error::ErrorKind;
 use crate::error::{Error, Result};
 use crate::graph::{CheckpointPolicy, Graph, NodeNames};
 use crate::id::{ExecutorId, NodeName, RunKey};
-use crate::past::family::{OpenQuestions, questions_of_all};
+use crate::past::run_tree::{OpenQuestions, questions_of_all};
 use crate::record::body::{SignalKind, TokenChanges};
 use crate::state::{Patch, State};
 use crate::store::{At, CheckpointStore, RunHead};
@@ -499,7 +499,7 @@ impl Runtime {
     ///
     /// Cancel safe: the runtime still claims nothing new. Call it again to wait, or [`shutdown`](Self::shutdown).
     pub async fn drain(&self) -> Result<()> {
-        life::end(&self.shared, RuntimePhase::Draining).await
+        background_tasks::end(&self.shared, RuntimePhase::Draining).await
     }
 
     /// Shuts the runtime down: starts nothing new, lets nodes finish for `grace`, drops the rest, and releases every run for other processes.
@@ -514,7 +514,7 @@ impl Runtime {
     ///
     /// Cancel safe: the runtime still shuts down. Call it again to wait.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
-        life::end(&self.shared, RuntimePhase::Ending(grace)).await
+        background_tasks::end(&self.shared, RuntimePhase::Ending(grace)).await
     }
 }
 

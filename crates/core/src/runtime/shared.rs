@@ -10,13 +10,13 @@ use super::committer::Committer;
 use super::event::{Event, EventSubscription, Subscribers};
 use super::extension::{Extensions, LeftRun, RunChange};
 use super::fleet::admission::{AdmissionControl, RunLimits, RunPermit};
+use super::fleet::background_tasks::{self, ClaimId};
 use super::fleet::heartbeat::HeartbeatMonitor;
-use super::fleet::life::{self, ClaimId};
+use super::fleet::idle_runs::IdleRunCache;
 use super::fleet::recovery::Recovery;
-use super::fleet::resting::IdleRunCache;
 use super::fleet::tags::ProcessTags;
 use super::log::LogWriter;
-use super::post::OutboxRegistry;
+use super::outbox::OutboxRegistry;
 use super::registry::DriverRegistry;
 use super::tasks::spawn;
 use super::watch::{RunFeeds, StreamRelay};
@@ -230,7 +230,7 @@ impl RuntimeInner {
     /// Starts to listen to the store's notices, unless this runtime already does. A runtime that drives no runs needs them only for watches.
     pub(crate) fn listen(self: &Arc<Self>) {
         if self.role == RuntimeRole::Operates && self.feeds().begins_to_listen() {
-            spawn(life::pass_notices(Arc::downgrade(self)));
+            spawn(background_tasks::pass_notices(Arc::downgrade(self)));
         }
     }
 
@@ -413,7 +413,7 @@ impl DriverRegistration {
                 self.expect_claim(None);
                 let shared = Arc::clone(&self.shared);
                 drop(self);
-                Err(life::claim_error(&shared, append, tenure, &error))
+                Err(background_tasks::claim_error(&shared, append, tenure, &error))
             }
         }
     }
@@ -438,7 +438,7 @@ impl Drop for DriverRegistration {
         }
         if let Some(tenure) = self.owed {
             let why = Error::new(ErrorKind::Closed, "it panicked before it drove the run");
-            life::release_failed_run(&Arc::downgrade(&self.shared), &self.left.run, tenure, &why);
+            background_tasks::release_failed_run(&Arc::downgrade(&self.shared), &self.left.run, tenure, &why);
         }
     }
 }

@@ -12,7 +12,7 @@ use tracing::Instrument as _;
 use super::{AnyTransaction, At, Page, Paged, RunHead, RunQuery, Transactions};
 use super::{CheckpointStore, HeaderRange, Headers, PruneCut, Removed, RunAppend, delegate};
 use crate::clock::{Clock, within};
-use crate::compact::few::SmallVec;
+use crate::compact::small_vec::SmallVec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{ExecutorId, HeadRef, RunKey};
 use crate::record::Record;

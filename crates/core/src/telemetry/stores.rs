@@ -10,7 +10,7 @@ use super::Operation;
 use super::catalogue::{self as all, ERROR, OPERATION, SYSTEM};
 use super::instrument::{counter, gauge, histogram};
 use crate::clock::Clock;
-use crate::compact::few::SmallVec;
+use crate::compact::small_vec::SmallVec;
 use crate::error::{ErrorKind, Result};
 use crate::id::HeadRef;
 use crate::record::Record;

@@ -8,8 +8,8 @@ use ferrata_core::state::Context;
 use serde_json::{Map, Value as Json, json};
 use tokio::sync::Semaphore;
 
+use super::abandonment::LeaveRule;
 use super::each;
-use super::leave::LeaveRule;
 use super::plan::RouteInput;
 use crate::handler::{BEST, RESULTS};
 use crate::outcome::{StageOutcome, Status};
@@ -35,7 +35,7 @@ pub(super) fn around(branch: &str) -> Option<&str> {
 
 /// Returns whether a branch belongs to a fork, and not to one around or within it.
 pub(super) fn is_of(branch: &str, fork: &str) -> bool {
-    super::leave::joins(branch).last().is_some_and(|(_, innermost)| innermost == fork)
+    super::abandonment::joins(branch).last().is_some_and(|(_, innermost)| innermost == fork)
 }
 
 /// Returns the first node of a branch.

@@ -7,9 +7,9 @@ use ferrata_core::graph::{Effect, Graph, GraphBuilder, Join, Route};
 use ferrata_core::state::Context;
 use ferrata_core::{Error, ErrorKind};
 
+use super::abandonment::{self, BranchJoins, LeaveRule};
 use super::branch::{BranchLimits, view};
 use super::cycle::{in_loops, visits};
-use super::leave::{self, BranchJoins, LeaveRule};
 use super::plan::{EdgeFidelity, GoalGate, JumpAttribute, NextStep, NodeTargets, RouteInput};
 use super::refuse::check_region;
 use super::region::{FAN_IN, ForkRegion, ForkRegions, PARALLEL};
@@ -207,7 +207,7 @@ fn route(
         // A missing output means that an operator marked the work as done.
         let sent = cx.output::<RouteInput>().ok().flatten().unwrap_or_else(RouteInput::success);
         if let (Some(life), Some(branch)) = (&sent.life, &sent.branch)
-            && let Some((join, fork)) = leave::joins(branch).last()
+            && let Some((join, fork)) = abandonment::joins(branch).last()
             && rules.get(fork).is_some_and(|rule| rule.is_settled(context, join))
         {
             // This changes nothing about the decision: every observer would derive the same from the context.

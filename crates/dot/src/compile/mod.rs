@@ -1,10 +1,10 @@
 //! Compiles a pipeline to a graph that runs durably: a graph node for each node, and one route that chooses its targets.
 
+mod abandonment;
 mod branch;
 mod build;
 mod cycle;
 mod each;
-mod leave;
 mod notes;
 mod plan;
 mod refuse;

@@ -1,7 +1,7 @@
 //! The branches of parallel nodes: the first node of each, the node where all meet, and the nodes between.
 
-mod detour;
 mod open;
+mod routes;
 
 use std::collections::{HashMap, HashSet};
 

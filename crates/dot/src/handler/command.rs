@@ -15,7 +15,7 @@ use super::tool::{TEMPORARY, directory, environment, last_line};
 use super::{HandlerError, Stage};
 use crate::outcome::{StageOutcome, Status};
 use crate::run_dir::files::{self, ARTIFACTS};
-use crate::run_dir::{RunDirectory, left};
+use crate::run_dir::{RunDirectory, artifacts_of_attempt};
 
 /// The files in which a command may leave its outcome. The first that exists counts.
 const STATUS_FILES: [&str; 2] = ["status.json", "outcome.json"];
@@ -69,7 +69,7 @@ impl Stages {
         match self {
             // A relative path starts at the process's directory, as does that of the attempt.
             Self::OfRun(root) => std::path::absolute(root)
-                .map_or_else(|_| Vec::new(), |root| left::variables(&root, &stage.context)),
+                .map_or_else(|_| Vec::new(), |root| artifacts_of_attempt::variables(&root, &stage.context)),
             Self::Shared(_) | Self::OfChildren(_) => Vec::new(),
         }
     }
@@ -238,7 +238,7 @@ fn make_stage_of_run(root: &Path, stage: &Stage, asked: (&str, &str)) -> std::io
     files::write(root, &attempt.join(asked.0), asked.1.as_bytes())?;
     let path = attempt.join(STAGE);
     make_stage(root, &path, asked)?;
-    left::clear(&path)?;
+    artifacts_of_attempt::clear(&path)?;
     Ok(path)
 }
 

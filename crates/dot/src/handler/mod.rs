@@ -1,5 +1,6 @@
 //! Handlers, which do the work of nodes: one for each type, and the registry that finds them.
 
+mod activity;
 mod capture;
 mod codergen;
 mod command;
@@ -11,7 +12,6 @@ mod inherit;
 mod manager;
 mod noop;
 mod process;
-mod pulse;
 mod rank;
 mod setting;
 mod tool;
@@ -30,6 +30,7 @@ use ferrata_core::node::{NodeContext, NodeError};
 use ferrata_core::state::Context;
 use ferrata_core::{Error, ErrorKind};
 
+pub use activity::ActivityCounter;
 pub(crate) use capture::AttemptOutput;
 pub(crate) use codergen::response_key;
 pub use codergen::{Backend, BackendAnswer, Codergen, Simulate, TaskRequest};
@@ -41,7 +42,6 @@ pub(crate) use inherit::is_inherited_by_tools;
 pub(crate) use manager::MANAGER;
 pub use manager::Manager;
 pub use noop::Noop;
-pub use pulse::ActivityCounter;
 pub(crate) use rank::{BEST, RESULTS, RankHandler};
 pub use tool::Tool;
 pub use wait::WaitHandler;

@@ -8,7 +8,7 @@ use super::capture::{CapturedOutput, CommandOutputs, KeepPolicy, OutputSource};
 use super::command::Stages;
 use super::{HandlerError, Stage, codergen};
 use crate::outcome::StageOutcome;
-use crate::run_dir::left;
+use crate::run_dir::artifacts_of_attempt;
 
 /// The working directory, the directory for files of attempts, and the size of each output in memory.
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ impl CommandOutputs {
             }
             if let Some(whole) = output.whole.as_ref().filter(|whole| whole.is_artifact) {
                 let told = json!({"path": whole.path, "bytes": whole.bytes});
-                outcome.context_updates.insert(left::key(&format!("{node}.{file}")), told);
+                outcome.context_updates.insert(artifacts_of_attempt::key(&format!("{node}.{file}")), told);
             }
         }
         outcome

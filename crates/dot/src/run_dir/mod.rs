@@ -1,10 +1,10 @@
 //! The directory of a run, for people and programs that read files: views of the log, which are rebuilt if they are lost.
 
 mod artifacts;
+pub(crate) mod artifacts_of_attempt;
 mod events;
 pub(crate) mod files;
 mod fold;
-pub(crate) mod left;
 mod log;
 mod recorder;
 mod restore;
@@ -172,12 +172,12 @@ impl RunDirectory {
     pub fn take_over(&self, context: &serde_json::Value, from: impl AsRef<Path>) -> Result<bool, Error> {
         let from = from.as_ref();
         let mut all = true;
-        for name in left::artifact_paths(context) {
+        for name in artifacts_of_attempt::artifact_paths(context) {
             let path = self.root.join(name);
             if files::size(&self.root, &path).is_some() {
                 continue;
             }
-            match files::read(from, &from.join(name), left::MOST_BYTES) {
+            match files::read(from, &from.join(name), artifacts_of_attempt::MOST_BYTES) {
                 Ok(content) => {
                     files::write(&self.root, &path, &content)
                         .map_err(|error| failed("write", &path, error))?;
@@ -295,7 +295,7 @@ impl RunDirectory {
             }
         }
         for (key, value) in &attempt.outcome.context_updates {
-            if let Some((name, path, bytes)) = left::artifact_of_key(key, value) {
+            if let Some((name, path, bytes)) = artifacts_of_attempt::artifact_of_key(key, value) {
                 let (name, path) = (name.to_owned(), path.to_owned());
                 let (visit, attempt_no) = (attempt.visit, attempt.attempt);
                 listed.push(AttemptArtifact {

@@ -8,7 +8,7 @@ use ferrata_core::Error;
 use ferrata_core::graph::Effect;
 use serde_json::Value as Json;
 
-use super::{RunDirectory, files, left};
+use super::{RunDirectory, artifacts_of_attempt, files};
 use crate::handler::{Handler, HandlerError, STAGE, Stage, response_key};
 use crate::outcome::StageOutcome;
 use crate::pipeline::{Node, Pipeline};
@@ -85,7 +85,7 @@ impl Handler for OutputRecorder {
         let mut unfinished = UnfinishedAttempt { root: &self.root, attempt: &attempt, stage, is_over: false };
         let mut outcome = self.inner.run(stage).await?;
         unfinished.is_over = true;
-        left::collect(&self.root, &attempt.join(STAGE), &mut outcome);
+        artifacts_of_attempt::collect(&self.root, &attempt.join(STAGE), &mut outcome);
         let mut problems = Vec::new();
         for (key, name) in texts(stage.node.id()) {
             if let Some(text) = outcome.context_updates.get(&key).and_then(Json::as_str) {

@@ -7,6 +7,6 @@
     reason = "only the runtime sees it"
 )]
 
-pub mod few;
-pub mod few_map;
 pub mod pool;
+pub mod small_map;
+pub mod small_vec;

@@ -5,7 +5,7 @@
 use super::frontier::ActivationKey;
 use super::machine::Machine;
 use super::replan::bounded;
-use crate::compact::few::SmallVec;
+use crate::compact::small_vec::SmallVec;
 use crate::failure::{Failure, FailureKind};
 use crate::graph::fired::FiredEdges;
 use crate::graph::liveness::{LivenessTrial, WaitingTokens};

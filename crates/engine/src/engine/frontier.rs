@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use crate::clock::Timestamp;
-use crate::compact::few_map::FewMap;
+use crate::compact::small_map::FewMap;
 use crate::graph::liveness::Liveness;
 use crate::graph::node_set::NodeIx;
 use crate::id::Visit;

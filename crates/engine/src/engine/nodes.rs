@@ -9,7 +9,7 @@ use crate::graph::liveness::Liveness;
 use crate::graph::node_set::NodeIx;
 use crate::graph::plan::GraphPlan;
 use crate::id::{Fingerprint, NodeName};
-use crate::record::prints::Prints;
+use crate::record::node_data::Prints;
 
 /// The machine's data on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use crate::graph::plan::{EdgeIx, EdgePlan, GraphPlan, NodePlan};
 use crate::graph::topology::Topology;
 use crate::id::{NodeName, WorkflowName};
 use crate::record::effect::Effect;
-use crate::record::prints::{ByNode, Prints};
+use crate::record::node_data::{ByNode, Prints};
 
 /// The reason that a checked name is valid.
 const CHECKED: &str = "every name was checked";

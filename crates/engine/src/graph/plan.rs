@@ -15,7 +15,7 @@ use crate::graph::retry::RetryPolicy;
 use crate::graph::topology::Topology;
 use crate::id::{Fingerprint, NodeName, WorkflowName};
 use crate::record::effect::Effect;
-use crate::record::prints::{ByNode, EdgeTargets, Prints};
+use crate::record::node_data::{ByNode, EdgeTargets, Prints};
 use crate::state::{Schema, Secrets};
 
 /// The maximum number of edges for a linear search of a target.

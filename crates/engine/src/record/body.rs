@@ -13,11 +13,11 @@ use uuid::Uuid;
 
 pub use super::done::NodeDone;
 use super::effect::Effect;
-use super::letter::LetterChange;
+use super::node_data::{ByNode, EdgeTargets, Prints};
+use super::outbox::LetterChange;
 use super::pause::{
     ChildPolls, EditRecord, ExpiredRecord, IdleRecord, MessageKey, QuestionRecord, Receiver, StepRecord,
 };
-use super::prints::{ByNode, EdgeTargets, Prints};
 use crate::ask::{Answer, Resolution};
 use crate::clock::Timestamp;
 use crate::failure::Failure;

@@ -9,8 +9,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::body::{FiredEdge, RunEnd, TokenChanges};
-use super::letter::OutboxRecord;
-use crate::compact::few::SmallVec;
+use super::outbox::OutboxRecord;
+use crate::compact::small_vec::SmallVec;
 use crate::failure::Failure;
 use crate::id::{NodeName, Visit};
 use crate::state::NodeNotes;

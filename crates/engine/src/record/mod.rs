@@ -19,15 +19,15 @@ mod done;
 #[doc(hidden)]
 pub mod effect;
 #[doc(hidden)]
-pub mod letter;
-#[doc(hidden)]
 pub mod memo;
+#[doc(hidden)]
+pub mod node_data;
+#[doc(hidden)]
+pub mod outbox;
 #[doc(hidden)]
 pub mod parent_link;
 #[doc(hidden)]
 pub mod pause;
-#[doc(hidden)]
-pub mod prints;
 mod write;
 
 pub use crate::ask::Resolution;

@@ -8,9 +8,9 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 
 use super::op::Op;
-use super::parts::PatchPart;
+use super::patch_parts::PatchPart;
 use super::secret::{HIDDEN, Secrets};
-use crate::compact::few::SmallVec;
+use crate::compact::small_vec::SmallVec;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The changes of an update, as plain operations on channels. They are encoded once and stay text.
@@ -130,7 +130,7 @@ impl Patch {
         }
         let mut parts = self.into_parts()?;
         for part in later.into_parts()? {
-            super::parts::join(&mut parts, part);
+            super::patch_parts::join(&mut parts, part);
         }
         Ok(Self::from_parts(parts))
     }
@@ -197,7 +197,7 @@ impl Patch {
                         let message = format!("not a patch: {}", error.message());
                         Error::new(ErrorKind::Corrupt, message).with_source(error)
                     })?;
-                    super::parts::join(&mut parts, part);
+                    super::patch_parts::join(&mut parts, part);
                 }
                 Ok(parts)
             }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::contract::State;
 use super::draft::Draft;
 use super::hand_in::HandIn;
-use super::noted::NodeNotes;
+use super::node_notes::NodeNotes;
 use super::strict;
 use super::writer::PatchWriter;
 use crate::error::{Error, ErrorKind, Result};

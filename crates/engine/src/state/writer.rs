@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use super::channel::ChannelId;
-use super::parts::{EncodedChange, PatchPart};
 use super::patch::Patch;
+use super::patch_parts::{EncodedChange, PatchPart};
 use super::strict;
-use crate::compact::few::SmallVec;
+use crate::compact::small_vec::SmallVec;
 use crate::error::Result;
 
 /// The kind of write to a channel, which decides whether two concurrent writers are an error.

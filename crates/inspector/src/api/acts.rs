@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::run::place;
 use crate::app::ApiCall;
-use crate::digits;
+use crate::exact_numbers;
 use crate::problem::Problem;
 use crate::redact::HIDDEN;
 use crate::view::summary::key;
@@ -189,7 +189,7 @@ impl AnswerBody {
             (None, Some(why), None, None) => Ok(Answer::reject(why)),
             (None, None, Some(why), None) => Ok(Answer::cancel(why)),
             (None, None, None, Some(resolution)) => {
-                digits::check_numbers(resolution.get())?;
+                exact_numbers::check_numbers(resolution.get())?;
                 Ok(read::<Resolution>(resolution.get().as_bytes())?.into())
             }
             _ => Err(Problem::invalid("an answer is one of `accept`, `reject`, `cancel` and `resolve`")),
@@ -207,7 +207,7 @@ pub(super) fn reason_or_default(said: String) -> String {
 }
 
 async fn patch(call: &ApiCall, run: &RunKey, at: Position, json: &RawValue) -> Result<Patch, Problem> {
-    digits::check_numbers(json.get())?;
+    exact_numbers::check_numbers(json.get())?;
     let operations: Value = read(json.get().as_bytes())?;
     let text = operations.to_string();
     // A viewer who edits the displayed text would write the replacement of a hidden value.

@@ -11,7 +11,7 @@ use ferrata_core::runtime::{WatchCursor, WatchKind};
 use futures_util::stream;
 use tokio::sync::watch;
 
-use super::quiet::RunPoller;
+use super::run_poller::RunPoller;
 use crate::app::ApiCall;
 use crate::problem::Problem;
 

@@ -20,10 +20,10 @@ use crate::problem::Problem;
 use crate::queues;
 use crate::redact::Redaction;
 use crate::view::graph::{KnownGraph, NodeAppearance, RunGraph, reason};
+use crate::view::reason::reason_json;
 use crate::view::summary::summary;
 use crate::view::text::{LONG, SHORT};
 use crate::view::tree::{fits, small};
-use crate::view::why::reason_json;
 
 /// Maximum number of activations per answer, by default the last ones.
 const ACTIVATIONS: usize = 2_000;

@@ -3,8 +3,8 @@
 use ferrata_core::runtime::{Checkpoint, PastActivation, ReasonKind, RunReason};
 use serde_json::{Value, json};
 
+use super::reason::reason_json;
 use super::text::SHORT;
-use super::why::reason_json;
 use crate::redact::Redaction;
 
 /// Returns where a run failed and what it waits for. The head has its process.

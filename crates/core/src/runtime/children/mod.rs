@@ -5,34 +5,36 @@
 //! idle parents.
 
 mod bounds;
+mod child_backoff;
+mod child_end;
+mod child_group;
+mod child_pause;
 mod child_start;
-mod end;
 mod error;
 mod gather;
-mod hold;
-mod many;
 mod names;
 mod node;
 mod notify;
 mod orphan;
+mod parent_signals;
+mod pending_starts;
 mod request;
-mod starts;
-mod tell;
-mod tries;
 
 use std::time::Duration;
 
-pub(crate) use end::{TOLD_AT_ONCE, await_end, await_in_time, closing, end_as, next_deadline, record_cancel};
+pub(crate) use child_end::{
+    TOLD_AT_ONCE, await_end, await_in_time, closing, end_as, next_deadline, record_cancel,
+};
+pub use child_group::ChildrenRequest;
+pub(crate) use child_pause::set_pause;
 pub use error::{ChildError, ChildFailure};
-pub(crate) use hold::set_pause;
-pub use many::ChildrenRequest;
 pub(crate) use notify::{
     check_children_of_idle, notify_parent, notify_parent_after_signal, poll_children, wake,
 };
 pub(crate) use orphan::{check_parent_after_start, is_wanted};
+pub(crate) use parent_signals::SendCondition;
+pub(crate) use pending_starts::ChildStarts;
 pub use request::{ChildHandle, ChildRequest, OnParentEnd, SpawnRequest};
-pub(crate) use starts::ChildStarts;
-pub(crate) use tell::SendCondition;
 
 /// Time from idle to the first poll of a run's children. Each further poll waits twice as long, up to `LONGEST_LOOK`. Up to that limit, a lost
 /// notification at most doubles the time that the run waits.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::end::{ChildStand, OVERDUE, cancel_once, end_of, next_deadline, read_child_state};
-use super::hold::unpause_child;
+use super::child_end::{ChildStand, OVERDUE, cancel_once, end_of, next_deadline, read_child_state};
+use super::child_pause::unpause_child;
+use super::parent_signals::SendCondition;
 use super::pause;
-use super::tell::SendCondition;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;
 use crate::engine::machine::Machine;
@@ -18,8 +18,8 @@ use crate::record::body::{RecordEvent, ReleaseRecord};
 use crate::record::child::{ActivationChild, ChildEnd, ParentBond};
 use crate::record::parent_link::{ChildRef, ParentLink, parent_link};
 use crate::record::pause::{ActivationNote, ChildPolls, StepRecord};
-use crate::runtime::fleet::hand_over::claim_after_write;
-use crate::runtime::requests::amend::{RunWriter, WriterRole, amend};
+use crate::runtime::fleet::prompt_claim::claim_after_write;
+use crate::runtime::requests::run_writer::{RunWriter, WriterRole, amend};
 use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::spawn;
 

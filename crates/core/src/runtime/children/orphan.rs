@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LONGEST_LOOK;
-use super::end::cancel_once;
-use super::hold::hold_once;
-use super::tell::SendCondition;
+use super::child_end::cancel_once;
+use super::child_pause::hold_once;
+use super::parent_signals::SendCondition;
 use crate::error::{ErrorKind, Result};
 use crate::id::RunKey;
-use crate::past::family::{ParentRelation, parent_of};
+use crate::past::run_tree::{ParentRelation, parent_of};
 use crate::record::RunFacts;
 use crate::record::child::ParentBond;
 use crate::record::parent_link::{ChildRef, ParentLink, parent_link};

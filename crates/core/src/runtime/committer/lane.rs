@@ -9,8 +9,8 @@ use std::time::Duration;
 use tracing::{Instrument as _, Span};
 
 use super::Committer;
+use super::append_handle::lost_task_error;
 use super::queue::{AppendQueue, PendingAppend};
-use super::sending::lost_task_error;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::HeadRef;
 use crate::panics::panic_text;

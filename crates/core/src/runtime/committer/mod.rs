@@ -11,17 +11,17 @@
 //! Each [part](CheckpointStore::part) of the store has its own queue and lanes: a batch is as slow as its slowest shard, so a hanging shard blocks
 //! only the lanes of its own runs.
 
+mod append_handle;
 mod lane;
 mod queue;
-mod sending;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub(crate) use self::append_handle::AppendHandle;
 use self::lane::CommitLane;
 use self::queue::{AppendQueue, PendingAppend};
-pub(crate) use self::sending::AppendHandle;
 use super::fleet::heartbeat::HeartbeatMonitor;
 use super::tasks::spawn;
 use crate::clock::Clock;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::RunDriver;
-use super::journal::facts::{PendingEvent, PendingEventKind};
+use super::journal::pending_events::{PendingEvent, PendingEventKind};
 use super::origin::ActivationOrigin;
 use crate::engine::frontier::ActivationKey;
 use crate::error::{Error, ErrorKind, Result};

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
 
 use super::RunDriver;
-use super::holds::ChildPauses;
+use super::child_pauses::ChildPauses;
 use super::waiters::WaitRegistry;
 use crate::clock::Timestamp;
 use crate::engine::frontier::ActivationKey;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::RunDriver;
 use super::barrier::BarrierState;
 use super::children::StopProgress;
-use super::journal::facts::{PendingEvent, PendingEventKind};
+use super::journal::pending_events::{PendingEvent, PendingEventKind};
 use super::origin::ActivationOrigin;
 use crate::engine::frontier::ActivationKey;
 use crate::error::{Error, ErrorKind, Result};

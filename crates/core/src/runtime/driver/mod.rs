@@ -3,52 +3,52 @@
 //! Three parts hold its state next to the machine. The [`RecordBuffer`] holds records on their way to the store. The [`ReadyQueue`] holds
 //! activations to start and running ones. [`WaitRegistry`] and [`AnswererTasks`] hold the waits of nodes and people. The driver owns the loop.
 
+mod answerer_tasks;
 mod apply;
-mod asks;
+mod attempt_end;
 mod barrier;
+mod child_pauses;
 mod children;
 mod cleanup;
-mod end;
-mod holds;
+mod data_loss;
+mod deliveries;
+mod events;
+mod heartbeat_term;
+mod idle;
 mod inputs;
 mod journal;
 mod launch;
-mod letters;
-mod line;
-mod lost;
-mod offers;
+mod node_requests;
 mod origin;
+mod outbox;
+mod ready_queue;
 mod rebase;
 mod record;
-mod rest;
 mod signal;
-mod stage;
 mod stopping;
-mod term;
+mod test_fixture;
 mod transactions;
-mod wait;
 mod waiters;
-mod wishes;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::answerer_tasks::AnswererTasks;
 use self::apply::FailedApply;
 pub(crate) use self::apply::check_input;
-use self::asks::AnswererTasks;
 use self::journal::{DurableReply, ExpiredQuestion, RecordBuffer};
 pub(crate) use self::journal::{FirstRecord, PendingRecords};
-use self::line::ReadyQueue;
+use self::ready_queue::ReadyQueue;
 use self::stopping::StopDeadlines;
 pub(crate) use self::transactions::check_transactions;
 use self::waiters::WaitRegistry;
 use super::event::Event as RunEventKind;
-use super::fleet::life::ClaimId;
+use super::fleet::background_tasks::ClaimId;
 use super::requests::drive::DriverInput;
 use super::shared::{DriverCommand, DriverRegistration, RuntimeInner, RuntimePhase};
 use super::tasks::spawn;
-use crate::compact::once::OnceSender;
+use crate::compact::once_channel::OnceSender;
 use crate::compact::queue::Receiver;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::compact::few::SmallVec;
+use crate::compact::small_vec::SmallVec;
 use crate::engine::frontier::{ActivationKey, Token};
 use crate::engine::machine::Machine;
 

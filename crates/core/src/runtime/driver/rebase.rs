@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::RunDriver;
-use super::journal::facts::{PendingEvent, PendingEventKind};
-use super::lost::DataLoss;
+use super::data_loss::DataLoss;
+use super::journal::pending_events::{PendingEvent, PendingEventKind};
 use super::origin::ActivationOrigin;
 use crate::engine::fold::{ReplayedRun, fold};
 use crate::engine::frontier::Activation;

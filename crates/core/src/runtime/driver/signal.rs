@@ -15,9 +15,9 @@ use crate::record::body::{RecordEvent, Signal, SignalKind};
 use crate::record::pause::EditRecord;
 use crate::runtime::inbox::check_room;
 use crate::runtime::log::check_size;
-use crate::runtime::post;
-use crate::runtime::requests::amend::ConflictRetries;
+use crate::runtime::outbox;
 use crate::runtime::requests::edit::caller_error;
+use crate::runtime::requests::run_writer::ConflictRetries;
 use crate::runtime::requests::signal::{at_work, revives};
 use crate::runtime::requests::system::hold_for_queue;
 use crate::state::{Patch, State};
@@ -55,7 +55,7 @@ impl<S: State> RunDriver<S> {
         }
         let said = self.wait_durable().await?;
         if let (Ok(()), Some(to)) = (&said, aside) {
-            post::queue_messages(&self.shared, self.journal.run(), &self.machine, to);
+            outbox::queue_messages(&self.shared, self.journal.run(), &self.machine, to);
         }
         Ok(said)
     }

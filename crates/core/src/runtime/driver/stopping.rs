@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, Timestamp};
-use crate::compact::once::{OnceReceiver, OnceSender, once};
+use crate::compact::once_channel::{OnceReceiver, OnceSender, once};
 use crate::error::Error;
 
 /// The times after which no activation may start, and at which running ones must have ended.

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::task::Id;
 
 use super::RunDriver;
-use super::journal::facts::{PendingEvent, PendingEventKind};
+use super::journal::pending_events::{PendingEvent, PendingEventKind};
 use super::origin::ActivationOrigin;
 use super::waiters::WaitsFor;
 use crate::clock::Timestamp;

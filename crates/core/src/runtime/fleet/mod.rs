@@ -1,14 +1,14 @@
 //! A process within the fleet: its heartbeat, admission, claims and releases of runs.
 
 pub(crate) mod admission;
-pub(crate) mod hand_over;
+pub(crate) mod background_tasks;
 pub(crate) mod heartbeat;
 mod idle_orphans;
-pub(crate) mod life;
+pub(crate) mod idle_runs;
+mod orphan_ages;
+pub(crate) mod prompt_claim;
 pub(crate) mod read_budget;
 pub(crate) mod recovery;
-pub(crate) mod resting;
-mod sightings;
 pub(crate) mod sweep;
 pub(crate) mod sweeper;
 pub(crate) mod tags;

@@ -16,11 +16,11 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::admission::RunPermit;
+use super::orphan_ages::OrphanTracker;
 use super::recovery::{ClaimOutcome, Claimer};
-use super::sightings::OrphanTracker;
 use crate::clock::within;
 use crate::error::Result;
-use crate::runtime::post::take_listed;
+use crate::runtime::outbox::take_listed;
 use crate::runtime::requests::resume::ClaimTarget;
 use crate::runtime::shared::{RuntimeInner, RuntimePhase};
 use crate::runtime::tasks::{caught, spawn};

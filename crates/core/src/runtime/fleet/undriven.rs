@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use super::life::{ClaimId, release_failed_run};
+use super::background_tasks::{ClaimId, release_failed_run};
 use crate::engine::fold::fold;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RecordId, RunKey};

@@ -14,7 +14,7 @@ use super::signal::SignalRequest;
 use super::system::is_skipped_in_bulk;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::RunKey;
-use crate::past::family::check_purge;
+use crate::past::run_tree::check_purge;
 use crate::record::RunStatus;
 use crate::record::body::{SignalKind, TokenChanges};
 use crate::runtime::shared::RuntimeInner;

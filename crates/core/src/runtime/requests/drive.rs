@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::compact::once::once;
+use crate::compact::once_channel::once;
 use crate::compact::queue::queue;
 use crate::engine::machine::Machine;
 use crate::graph::{CheckpointPolicy, Graph};
@@ -11,7 +11,7 @@ use crate::record::parent_link::{ChildRef, TRACE, parent_link, place};
 use crate::record::{RunFacts, RunStatus};
 use crate::runtime::children::{check_children_of_idle, check_parent_after_start, notify_parent};
 use crate::runtime::driver::{DriverExit, FirstRecord, PendingRecords, RunDriver};
-use crate::runtime::fleet::life;
+use crate::runtime::fleet::background_tasks;
 use crate::runtime::handle::{DriverEnd, OutcomeSource, RunHandle};
 use crate::runtime::log::LogWriter;
 use crate::runtime::outcome::Outcome;
@@ -132,7 +132,7 @@ pub(crate) fn drive<S: State>(
         }
         active.end();
         if let (true, Err(error)) = (end.has_begun, &end.outcome) {
-            life::release_failed_run(&weak, &run_then, tenure, error);
+            background_tasks::release_failed_run(&weak, &run_then, tenure, error);
         }
         ended.send(Box::new(end));
     };

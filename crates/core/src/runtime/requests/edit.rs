@@ -4,7 +4,7 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::amend::{RunWriter, WriterRole, amend};
+use super::run_writer::{RunWriter, WriterRole, amend};
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{AnyGraph, Graph};
 use crate::id::RunKey;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::{Builder, Uuid, Variant, Version};
 
-use super::amend::RunWriter;
+use super::run_writer::RunWriter;
 use super::system::{check_copy, hold_for_queue, is_held_for_queue, queue_name};
 use crate::clock::Timestamp;
 use crate::engine::fold::fold;

@@ -1,6 +1,6 @@
 //! Compares the input of a repeated start with a stored input of another state version.
 
-use super::given::EncodedExtras;
+use super::start_extras::EncodedExtras;
 use crate::error::{ErrorKind, Result};
 use crate::graph::Graph;
 use crate::id::{Fingerprint, RunKey, Seq};

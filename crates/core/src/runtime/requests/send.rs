@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::given::{fitting, written};
 use super::signal::SignalRequest;
+use super::start_extras::{fitting, written};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{Fingerprint, RunKey};
 use crate::record::body::{FanOutItem, SignalKind};
 use crate::record::pause::MessageKey;
-use crate::runtime::print::in_order;
+use crate::runtime::input_fingerprint::in_order;
 use crate::runtime::shared::RuntimeInner;
 
 /// The maximum length of a key in bytes: enough for an address or two UUIDs.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 
-use super::amend::{RunWriter, WritePrecondition, WriterRole, amend};
+use super::run_writer::{RunWriter, WritePrecondition, WriterRole, amend};
 use super::system::{hold_for_queue, is_held_for_queue};
 use crate::ask::Answer;
 use crate::clock::Timestamp;
@@ -14,15 +14,15 @@ use crate::engine::fold::{check_signal, full_id};
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{HeadRef, RunKey};
-use crate::past::family::{active_child, find_asker};
+use crate::past::run_tree::{active_child, find_asker};
 use crate::record::RunFacts;
 use crate::record::RunStatus;
 use crate::record::body::{RecordEvent, ReleaseRecord, Signal, SignalKind, StatusChange};
 use crate::record::pause::IdleRecord;
 use crate::runtime::children::{notify_parent_after_signal, wake};
 use crate::runtime::extension::RunChange;
-use crate::runtime::fleet::hand_over::claim_after_write;
-use crate::runtime::fleet::life::ClaimId;
+use crate::runtime::fleet::background_tasks::ClaimId;
+use crate::runtime::fleet::prompt_claim::claim_after_write;
 use crate::runtime::inbox::check_room;
 use crate::runtime::shared::{DriverCommand, RuntimeInner};
 use crate::runtime::tasks::finish;

@@ -12,10 +12,10 @@ use serde_json::value::RawValue;
 use tracing::{Instrument as _, Span};
 
 use super::drive::{DriverInput, drive};
-use super::given::{EncodedExtras, StartExtras};
-use super::line_up::line_up;
 use super::resume::{is_left, resume};
 use super::same_input::has_same_input;
+use super::start_extras::{EncodedExtras, StartExtras};
+use super::waiting_runs::line_up;
 use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::{CheckpointFrequency, CheckpointPolicy, Graph};
@@ -26,7 +26,7 @@ use crate::record::{Labels, RunFacts};
 use crate::runtime::driver::{FirstRecord, PendingRecords, check_input, check_transactions};
 use crate::runtime::event::Event as RunEventKind;
 use crate::runtime::fleet::admission::{AdmissionResult, room};
-use crate::runtime::fleet::life::{self, ClaimId};
+use crate::runtime::fleet::background_tasks::{self, ClaimId};
 use crate::runtime::fleet::tags::label;
 use crate::runtime::handle::{OutcomeSource, RunHandle};
 use crate::runtime::shared::RuntimeInner;
@@ -391,7 +391,7 @@ impl<S: State> ValidatedStart<S> {
                     .map(|(registration, head)| (Some(registration), head)),
                 None => match shared.committer.append(append.clone(), None).await {
                     Ok(head) => Ok((None, head)),
-                    Err(error) => Err(life::claim_error(shared, append, tenure, &error)),
+                    Err(error) => Err(background_tasks::claim_error(shared, append, tenure, &error)),
                 },
             };
             match taken {

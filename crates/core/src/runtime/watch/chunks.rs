@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::yield_now;
 
 use super::relay::StreamOutput;
-use super::what::LiveEvent;
+use super::watch_event::LiveEvent;
 use crate::error::{Error, ErrorKind, Result};
 use crate::node::NodeContext;
 use crate::record::chunks::{ChunkSeries, batch_name};

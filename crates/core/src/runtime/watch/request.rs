@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::cursor::WatchCursor;
 use super::stream::Watch;
-use super::what::{RecordedEvent, WatchEventKind, WatchKind};
+use super::watch_event::{RecordedEvent, WatchEventKind, WatchKind};
 use crate::error::Result;
 use crate::id::RunKey;
 use crate::runtime::shared::RuntimeInner;

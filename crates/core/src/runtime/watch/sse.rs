@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::runs::RunsWatch;
 use super::stream::Watch;
-use super::what::WatchEvent;
+use super::watch_event::WatchEvent;
 use crate::clock::{Clock, within};
 use crate::error::Result;
 

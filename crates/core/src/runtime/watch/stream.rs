@@ -9,13 +9,13 @@ use std::task::Poll;
 use tokio::sync::broadcast::error::RecvError;
 
 use super::cursor::{LogCursor, WatchCursor};
-use super::derive::path_segment;
-use super::feed::{LiveSignal, TailRead};
-use super::member::{MemberStep, WatchedRun};
+use super::record_events::path_segment;
 use super::relay;
 use super::request::{WatchFilter, WatchStart};
+use super::run_feed::{LiveSignal, TailRead};
 use super::sse::SseFrames;
-use super::what::{WatchEvent, WatchEventKind};
+use super::watch_event::{WatchEvent, WatchEventKind};
+use super::watched_run::{MemberStep, WatchedRun};
 use crate::engine::fold::missing;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunId, RunKey};

@@ -2,7 +2,7 @@
 
 mod attempt;
 mod budget;
-mod meet;
+mod joined_branches;
 mod restart;
 mod update;
 mod visits;
@@ -18,16 +18,16 @@ use serde_json::{Map, Value as Json, json};
 
 use self::attempt::WorkResult;
 pub(super) use self::budget::RunBudget;
-use self::meet::JoinedBranches;
+use self::joined_branches::JoinedBranches;
+use super::abandonment::{BranchJoins, ENDED, JoinWatch, LeaveRule, joins, wait_until_settled};
 use super::branch::{self, BranchLimits, BranchResults};
 use super::each::{self, BranchItem};
-use super::leave::{BranchJoins, ENDED, JoinWatch, LeaveRule, joins, wait_until_settled};
 use super::plan::{NextStep, NodeTargets, RouteInput};
 use crate::fidelity::{EdgeArrival, FidelityChoice};
 use crate::handler::{ActivityCounter, AttemptOutput, Handler, Stage, WaitMark};
 use crate::outcome::{StageOutcome, Status, Usage};
 use crate::pipeline::{Node, Pipeline};
-use crate::run_dir::left;
+use crate::run_dir::artifacts_of_attempt;
 use crate::value::Value;
 
 /// The role of a node in the run besides its work.
@@ -143,7 +143,7 @@ impl CoreNode<Context> for StageNode {
                     outcome = self.work(&stage, branch.as_deref()) => (classify_result(&cx, outcome)?, false),
                 },
             };
-        left::listed_artifacts(&outcome).try_for_each(|artifact| cx.artifact(artifact))?;
+        artifacts_of_attempt::listed_artifacts(&outcome).try_for_each(|artifact| cx.artifact(artifact))?;
         for suggested in &mut outcome.suggested_next_ids {
             // By its name in the file.
             if let Some(node) = self.pipeline.node(suggested) {

@@ -1,14 +1,14 @@
 //! The machine itself: its parts, its only mutation, and its accessors.
 
+mod activation_ends;
+mod answer_migration;
 mod answers;
-mod branch;
-mod doubt;
-mod ends;
-mod forward;
+mod forks;
 mod memo;
 mod signals;
+mod single_step;
 mod snapshot;
-mod step;
+mod unknown_outcomes;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use uuid::Uuid;
 use super::frontier::{Activation, ActivationKey, Frontier, Local, Token};
 use super::history::EndedActivation;
 use super::inbox::RunInbox;
-use super::letters::OutboxState;
 use super::nodes::{NodeState, NodeTable};
+use super::outbox::OutboxState;
 use super::progress::RunProgress;
 use super::questions::ClosedQuestion;
 use super::replan::Replan;
-use super::standing::{PauseReasons, RunState};
+use super::run_state::{PauseReasons, RunState};
 use crate::clock::Timestamp;
-use crate::compact::few_map::FewMap;
+use crate::compact::small_map::FewMap;
 use crate::error::{Error, ErrorKind, Result};
 use crate::failure::Failure;
 use crate::graph::liveness::Liveness;
@@ -37,9 +37,9 @@ use crate::record::body::{
     ClaimRecord, FanOutItem, FirstMessage, Intent, NodeDone, RecordEvent, StartRecord, StatusChange,
 };
 use crate::record::child::ActivationChild;
+use crate::record::node_data::Prints;
 use crate::record::parent_link::{ChildRef, start_of};
 use crate::record::pause::{ChildPolls, IdleRecord, MessageRecord};
-use crate::record::prints::Prints;
 use crate::state::Secrets;
 
 /// A run as of one record.

@@ -5,13 +5,13 @@ use serde::Serialize;
 
 use super::*;
 use crate::clock::Timestamp;
-use crate::compact::few::SmallVec;
+use crate::compact::small_vec::SmallVec;
 use crate::failure::{Failure, FailureKind};
 use crate::id::Visit;
 use crate::record::body::{ActivationStart, FanOutItem, RunEnd, TokenChanges};
 use crate::record::codec::to_raw;
 use crate::record::done::Fields as DoneFields;
-use crate::record::letter::OutboxRecord;
+use crate::record::outbox::OutboxRecord;
 use crate::state::{Artifact, ChannelId, MemoryRead, NodeNotes, Patch, PatchWriter, Write};
 
 /// The body as serde writes it.

@@ -8,7 +8,7 @@ use super::join::{compare, difference, mismatch};
 use super::update::KeyChange;
 use super::{Context, ContextUpdate};
 use crate::error::Result;
-use crate::state::same::{begins_with, is_same_json};
+use crate::state::json_equality::{begins_with, is_same_json};
 use crate::state::schema::Reducer;
 
 pub(super) fn diff(before: &Context, after: Context) -> Result<ContextUpdate> {

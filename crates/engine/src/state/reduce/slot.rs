@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use super::{Difference, Reduce, Step};
 use crate::error::Result;
 use crate::state::channel::ChannelId;
-use crate::state::same::is_same_json;
+use crate::state::json_equality::is_same_json;
 use crate::state::strict;
 use crate::state::writer::{PatchWriter, Write};
 

@@ -131,7 +131,7 @@ async fn run(graph: &Graph<Context>, node: &str) -> Result<Context, NodeError> {
         resources: Arc::new(Resources::default()),
         clock: Arc::new(crate::clock::SystemClock::new()),
         commands: crate::compact::queue::queue().0,
-        cancelled: crate::compact::once::once().1,
+        cancelled: crate::compact::once_channel::once().1,
         host: crate::node::RuntimeAccess {
             runtime: std::sync::Weak::<()>::new(),
             depth: 0,

@@ -1,7 +1,7 @@
 //! The record buffer of an active run: held records, pending records, and replies that wait for durable records.
 
-pub(super) mod facts;
-mod outbox;
+pub(super) mod pending_events;
+mod pending_records;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use self::facts::{PendingEvent, PendingEvents};
-use self::outbox::ConflictPolicy;
-pub(crate) use self::outbox::PendingRecords;
-use super::letters::OutboxSend;
+use self::pending_events::{PendingEvent, PendingEvents};
+use self::pending_records::ConflictPolicy;
+pub(crate) use self::pending_records::PendingRecords;
 use super::origin::ActivationOrigin;
+use super::outbox::OutboxSend;
 use crate::clock::Clock;
 use crate::engine::fold::ReplayedRun;
 use crate::engine::frontier::ActivationKey;

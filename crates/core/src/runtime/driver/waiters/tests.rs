@@ -3,7 +3,7 @@
 use super::*;
 use crate::error::Result;
 use crate::node::NodeReply;
-use crate::runtime::driver::stage::{at, key, scope};
+use crate::runtime::driver::test_fixture::{at, key, scope};
 use tokio::sync::oneshot::Receiver;
 
 /// A wait. Dropping the answer gives it up.

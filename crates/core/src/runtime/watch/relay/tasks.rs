@@ -9,7 +9,7 @@ use super::text::{RelayInbox, RelayMessage, write};
 use crate::clock::{Clock, within};
 use crate::id::ExecutorId;
 use crate::runtime::shared::RuntimeInner;
-use crate::runtime::watch::what::LiveEvent;
+use crate::runtime::watch::watch_event::LiveEvent;
 use crate::store::{MAX_TEXT_BYTES, RelayTexts};
 
 /// The batching delay of chunks after a send. It limits sends to fifty per second.

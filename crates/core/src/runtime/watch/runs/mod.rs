@@ -1,16 +1,16 @@
 //! Watching all runs that a query selects.
 //!
-//! A [`RunsWatch`] reads one log at a time. `ear.rs` collects changed runs and live events in this process, `look.rs` polls the store for
-//! changed runs, `places.rs` holds positions, `stream.rs` is the caller's stream, and `cursor.rs` its position.
+//! A [`RunsWatch`] reads one log at a time. `subscription.rs` collects changed runs and live events in this process, `store_poll.rs` polls the store for
+//! changed runs, `positions.rs` holds positions, `stream.rs` is the caller's stream, and `cursor.rs` its position.
 
 mod cursor;
-mod ear;
-mod look;
-mod places;
+mod positions;
 mod request;
+mod store_poll;
 mod stream;
+mod subscription;
 
 pub use cursor::RunsCursor;
-pub(super) use ear::RunsSubscription;
 pub use request::RunsWatchRequest;
 pub use stream::RunsWatch;
+pub(super) use subscription::RunsSubscription;

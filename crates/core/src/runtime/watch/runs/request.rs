@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::super::relay;
 use super::super::request::WatchFilter;
-use super::super::what::WatchKind;
+use super::super::watch_event::WatchKind;
 use super::cursor::RunsCursor;
-use super::places::RunsWatchStart;
+use super::positions::RunsWatchStart;
 use super::stream::RunsWatch;
 use crate::error::Result;
 use crate::record::RunStatus;

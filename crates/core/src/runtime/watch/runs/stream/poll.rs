@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::super::look::{PollScope, StorePoll};
-use super::super::places::START;
+use super::super::positions::START;
+use super::super::store_poll::{PollScope, StorePoll};
 use super::RunsWatch;
 use crate::error::Result;
 

@@ -1,0 +1,30 @@
+//! The graph of a run, as its log records it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::graph::Effect;
+use crate::id::NodeName;
+use crate::record::node_data::ByNode;
+
+/// The graph data in the stored records of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LoggedGraph {
+    /// The nodes of the graph that last drove the run, including nodes that never ran.
+    pub nodes: Vec<NodeName>,
+    /// The edges of that graph, as pairs of source and target. A fork has the edges of its source run, if that still exists. `None` if no stored
+    /// record contains them.
+    pub edges: Option<Vec<(NodeName, NodeName)>>,
+    /// The edges that did not fire when their node ended, as pairs of source and target. Another visit of the node may have fired them.
+    pub bypassed: BTreeSet<(NodeName, NodeName)>,
+    /// The effects of its nodes at the start of the run.
+    pub(crate) effects: Option<Arc<ByNode<Effect>>>,
+}
+
+impl LoggedGraph {
+    /// Returns the effect of a node, if a stored record contains it.
+    pub(crate) fn effect(&self, node: &NodeName) -> Option<Effect> {
+        self.effects.as_ref().map(|effects| effects.get(node).copied().unwrap_or_default())
+    }
+}

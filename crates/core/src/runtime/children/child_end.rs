@@ -1,0 +1,318 @@
+//! The end of a child, from its own log.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::child_backoff::{ChildBackoff, next, rarest};
+use super::child_pause::unpause_child;
+use super::parent_signals::{SendCondition, send_signal};
+use crate::clock::Timestamp;
+use crate::engine::fold::fold;
+use crate::engine::machine::Machine;
+use crate::error::{ErrorKind, Result};
+use crate::id::RunKey;
+use crate::node::{EndWaiter, NodeScope, RunScope};
+use crate::record::RunStatus;
+use crate::record::body::SignalKind;
+use crate::record::child::ChildEnd;
+use crate::record::codec::to_raw;
+use crate::record::parent_link::{ChildRef, start_of};
+use crate::runtime::shared::RuntimeInner;
+use crate::store::At;
+
+/// Number of children of a run that are cancelled concurrently. High enough to share the appends of a batch, low enough not to delay other runs.
+pub(crate) const TOLD_AT_ONCE: usize = 64;
+
+/// The reason of a cancellation at the deadline.
+pub(super) const OVERDUE: &str = "its deadline has passed";
+
+/// Returns the end of a run from its machine, or `None` while the run is active. Calls `state` for a completed run: its state and the state's
+/// version.
+///
+/// # Errors
+///
+/// Returns the errors of `state`.
+pub(crate) fn end_as(
+    machine: &Machine,
+    state: impl FnOnce() -> Result<(Box<RawValue>, u32)>,
+) -> Result<Option<ChildEnd>> {
+    Ok(match machine.status() {
+        RunStatus::Completed => {
+            let (state, version) = state()?;
+            Some(ChildEnd::Completed { state, version })
+        }
+        RunStatus::Failed => machine.failure().cloned().map(ChildEnd::Failed),
+        RunStatus::Cancelled => {
+            Some(ChildEnd::Cancelled { reason: machine.cancel().map(str::to_owned).unwrap_or_default() })
+        }
+        // The run was retried since.
+        _ => None,
+    })
+}
+
+/// The state of a child, from its own log.
+pub(super) enum ChildStand {
+    Active,
+    Ended(ChildEnd),
+    /// The run with the child's id was started by another run. The parent is a copy of that run under another id.
+    OfCopy,
+}
+
+/// Reads the state of a child. A different run with the child's id is not the child.
+///
+/// # Errors
+///
+/// Returns store errors, and the errors of [`fold`].
+pub(super) async fn read_child_state(shared: &RuntimeInner, child: &ChildRef) -> Result<ChildStand> {
+    let run = &child.run;
+    let gone = || Ok(ChildStand::Ended(ChildEnd::Gone));
+    match shared.store.head(run).await? {
+        None => return gone(),
+        Some(head) if child.is_of_copy(&head.facts) => return Ok(ChildStand::OfCopy),
+        Some(head) if !child.is(&head.facts) => return gone(),
+        Some(head) if !head.status.is_finished() => return Ok(ChildStand::Active),
+        Some(_) => {}
+    }
+    let Some(records) = shared.store.load(run, At::Latest).await? else { return gone() };
+    let folded = fold(run, &records, None)?;
+    let end = end_as(&folded.machine, || Ok((to_raw(&folded.channels)?, folded.version)))?;
+    // The run was retried after the read of its head.
+    Ok(end.map_or(ChildStand::Active, ChildStand::Ended))
+}
+
+/// Returns the end of a child, or `None` if it has not ended.
+///
+/// # Errors
+///
+/// Returns the errors of [`read_child_state`].
+pub(super) async fn end_of(shared: &RuntimeInner, child: &ChildRef) -> Result<Option<ChildEnd>> {
+    Ok(match read_child_state(shared, child).await? {
+        ChildStand::Active => None,
+        ChildStand::Ended(end) => Some(end),
+        ChildStand::OfCopy => Some(ChildEnd::Gone),
+    })
+}
+
+/// As [`end_of`], but waits for the end of a child under cancellation, and retries after store errors.
+///
+/// # Errors
+///
+/// Returns the errors of [`ChildBackoff::failed`].
+pub(super) async fn read_end_with_retries(
+    shared: &RuntimeInner,
+    child: &ChildRef,
+) -> Result<Option<ChildEnd>> {
+    let mut tries = ChildBackoff::of(shared, &child.run);
+    loop {
+        let looked = match end_of(shared, child).await {
+            Ok(None) => is_ending(shared, child).await.map(|is_ending| (None, is_ending)),
+            end => end.map(|end| (end, false)),
+        };
+        match looked {
+            Ok((end, false)) => return Ok(end),
+            Ok((_, true)) => tries.wait().await,
+            Err(error) => tries.failed(error).await?,
+        }
+    }
+}
+
+/// Returns whether a cancellation of the child is recorded. Also true for a purged child; the next check reports that.
+async fn is_ending(shared: &RuntimeInner, child: &ChildRef) -> Result<bool> {
+    let Some(records) = shared.store.load(&child.run, At::Latest).await? else { return Ok(true) };
+    Ok(fold(&child.run, &records, None)?.machine.cancel().is_some())
+}
+
+/// Waits for the end of a child and returns it. After a store error, retries with growing delays.
+///
+/// If the parent `was_paused` and no longer is, unpauses the child where the parent's pause still holds.
+///
+/// `since` is a wait that was registered before this process started the child. In that case the first check is skipped.
+pub(crate) async fn await_end(
+    shared: &Arc<RuntimeInner>,
+    child: &ChildRef,
+    was_paused: Option<&RunScope>,
+    since: Option<EndWaiter>,
+) -> Arc<RawValue> {
+    let run = &child.run;
+    let mut pause = shared.limits.poll;
+    let mut looks = since.is_none();
+    let waiter = since.unwrap_or_else(|| shared.registry.end_waiters.wait_for(child));
+    loop {
+        if std::mem::replace(&mut looks, true) {
+            match end_of(shared, child).await.and_then(|end| end.map(|end| end.to_raw()).transpose()) {
+                Ok(Some(end)) => return end,
+                Ok(None) => {
+                    // Rare and large, so boxed outside of each wait.
+                    if let Some(parent) = was_paused
+                        && let Err(error) =
+                            Box::pin(unpause_child(shared, child, SendCondition::Owned(parent))).await
+                    {
+                        tracing::debug!(%run, %error, "cannot unpause a child; will retry");
+                    }
+                }
+                Err(error) => tracing::debug!(%run, %error, "cannot read a child; will retry"),
+            }
+        }
+        tokio::select! {
+            biased;
+            ended = waiter.wait_for_end() => if let Some(end) = ended {
+                return end;
+            },
+            () = shared.clock.sleep(pause) => pause = next(pause, shared),
+        }
+    }
+}
+
+/// As [`await_end`], and cancels the child at its deadline, by the wall clock like every wait.
+pub(crate) async fn await_in_time(
+    shared: &Arc<RuntimeInner>,
+    child: &ChildRef,
+    deadline: Option<Timestamp>,
+    was_paused: Option<&RunScope>,
+    since: Option<EndWaiter>,
+) -> Arc<RawValue> {
+    let mut end = pin!(await_end(shared, child, was_paused, since));
+    let Some(deadline) = deadline else { return end.await };
+    loop {
+        let left = deadline.since(shared.clock.now());
+        if left.is_zero() {
+            break;
+        }
+        tokio::select! {
+            biased;
+            end = &mut end => return end,
+            // The wall clock may jump, for example after the machine slept, and no sleep notices that.
+            () = shared.clock.sleep(left.min(rarest(shared))) => {}
+        }
+    }
+    tokio::select! {
+        biased;
+        end = &mut end => return end,
+        () = Box::pin(cancel(shared, child, SendCondition::Always, OVERDUE)) => {}
+    }
+    end.await
+}
+
+/// Returns the next deadline among the awaited children of a run.
+pub(crate) fn next_deadline(machine: &Machine, now: Timestamp) -> Option<Timestamp> {
+    let open = machine.children().filter(|(_, child)| child.is_open());
+    open.filter_map(|(_, child)| child.note.deadline).filter(|&deadline| deadline > now).min()
+}
+
+/// Cancels a child unless it has ended, and waits for its end.
+pub(crate) async fn cancel(
+    shared: &Arc<RuntimeInner>,
+    child: &ChildRef,
+    parent: SendCondition<'_>,
+    reason: &str,
+) {
+    if record_cancel(shared, child, parent, reason).await {
+        await_end(shared, child, None, None).await;
+    }
+}
+
+/// Records a cancellation in the log of a child unless it has ended. Retries after a store error. Returns whether the child exists, so that the
+/// caller can wait for its end.
+pub(crate) async fn record_cancel(
+    shared: &Arc<RuntimeInner>,
+    child: &ChildRef,
+    parent: SendCondition<'_>,
+    reason: &str,
+) -> bool {
+    let run = &child.run;
+    let mut tries = ChildBackoff::of(shared, run);
+    loop {
+        // Read this first: a start that ends in between leaves a run that the next call finds.
+        let is_starting = shared.registry.starts.is_starting(run);
+        match cancel_once(shared, child, parent, reason).await {
+            // Also if the child was cancelled before.
+            Ok(()) => return true,
+            Err(error) if matches!(error.kind(), ErrorKind::WrongStatus) => return true,
+            Err(error) if error.kind() == ErrorKind::NotFound && is_starting => tries.wait().await,
+            // The child was not started, and no request of this process will start it. If another process starts it, that process sees that the
+            // parent continued without it.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Fenced) => return false,
+            Err(error) => {
+                if let Err(error) = tries.failed(error).await {
+                    tracing::error!(%run, %error, "cannot cancel a child; cancel it by its id");
+                    return false;
+                }
+            }
+        }
+    }
+}
+
+/// As [`cancel`], with one attempt and without a wait.
+///
+/// # Errors
+///
+/// Returns the errors of [`send_signal`].
+pub(super) async fn cancel_once(
+    shared: &Arc<RuntimeInner>,
+    child: &ChildRef,
+    parent: SendCondition<'_>,
+    reason: &str,
+) -> Result<()> {
+    send_signal(shared, child, parent, SignalKind::Cancel { reason: reason.to_owned() }).await
+}
+
+/// Cancels the children that end with an activation after its last attempt, and waits for their ends, at most for the grace of a cancelled run.
+/// Returns `None` if there are none.
+pub(crate) fn closing(scope: &NodeScope) -> Option<impl Future<Output = ()> + Send + 'static> {
+    // Most activations have no children and must not pay for this.
+    if scope.memos.is_empty() && scope.started_children.is_empty() {
+        return None;
+    }
+    let before = if scope.memos.is_empty() { Vec::new() } else { scope.memos.children() };
+    let open = scope.started_children.open_with(&before);
+    if open.is_empty() {
+        return None;
+    }
+    let parent = &scope.run.key;
+    let named = open.into_iter().map(|child| ChildRef {
+        start: start_of(scope.run.life, &scope.node, scope.visit, &child.name),
+        run: RunKey::new(parent.tenant.clone(), child.note.run),
+        parent: parent.run.clone(),
+    });
+    let children: Vec<_> = named.collect();
+    let shared = scope.run.host.runtime.upgrade()?.downcast::<RuntimeInner>().ok()?;
+    let reason = format!("the node {}@{} of its parent {parent} ended", scope.node, scope.visit);
+    Some(close(shared, Arc::clone(&scope.run), children, reason))
+}
+
+/// Cancels children of a run while this process owns it, because another owner may wait for them. First cancels each child without a time limit.
+/// Then waits for their ends, at most for the grace of a cancelled run.
+pub(super) async fn close(
+    shared: Arc<RuntimeInner>,
+    parent: Arc<RunScope>,
+    children: Vec<ChildRef>,
+    reason: String,
+) {
+    let (turns, reason) = (Arc::new(Semaphore::new(TOLD_AT_ONCE)), Arc::<str>::from(reason));
+    let mut telling = JoinSet::new();
+    for child in children {
+        let (shared, parent, turns) = (Arc::clone(&shared), Arc::clone(&parent), Arc::clone(&turns));
+        let reason = Arc::clone(&reason);
+        telling.spawn(async move {
+            let _turn = turns.acquire().await;
+            record_cancel(&shared, &child, SendCondition::Owned(&parent), &reason).await.then_some(child)
+        });
+    }
+    let mut ending = JoinSet::new();
+    while let Some(told) = telling.join_next().await {
+        // If the task panicked, for example in a store, the claimer of the child or a poll of the idle parent handles the child.
+        if let Ok(Some(child)) = told {
+            let shared = Arc::clone(&shared);
+            ending.spawn(async move { await_end(&shared, &child, None, None).await });
+        }
+    }
+    tokio::select! {
+        biased;
+        () = async { while ending.join_next().await.is_some() {} } => {}
+        () = shared.clock.sleep(shared.limits.cancel_grace) => {}
+    }
+}

@@ -1,0 +1,139 @@
+//! Handles a store that lost acknowledged records: releases the run, and marks attempts that must not be repeated as unknown.
+//!
+//! A replica promoted behind its primary, or a disk that lied, continues from an older record. A process that saw a later record become durable can
+//! detect that. The log then says that nodes have not started which have, and only this process knows.
+
+use std::collections::BTreeSet;
+
+use super::RunDriver;
+use crate::engine::fold::ReplayedRun;
+use crate::engine::frontier::{Activation, ActivationKey};
+use crate::engine::machine::Machine;
+use crate::error::{Error, ErrorKind};
+use crate::graph::Effect;
+use crate::graph::node_set::NodeIx;
+use crate::id::{HeadRef, Seq};
+use crate::record::Record;
+use crate::record::body::{Intent, RecordEvent, ReleaseRecord};
+use crate::runtime::event::Event as RunEventKind;
+use crate::runtime::requests::run_writer::ConflictRetries;
+use crate::state::State;
+
+/// The missing records.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DataLoss {
+    /// The last acknowledged record, and the last existing one.
+    acknowledged: Seq,
+    found: Seq,
+}
+
+impl<S: State> RunDriver<S> {
+    /// Detects that the last acknowledged record is missing from the log, and notifies subscribers.
+    ///
+    /// The records of later writers may start with a base. Earlier records were then not loaded, and count as present.
+    pub(super) fn detect_loss(&self, records: &[Record], found: Seq) -> Option<DataLoss> {
+        let durable = self.journal.durable().filter(|durable| is_missing(records, durable))?;
+        let lost = DataLoss { acknowledged: durable.seq, found };
+        tracing::error!(
+            run = %self.journal.run(), acknowledged = %lost.acknowledged, %found,
+            "the store has lost acknowledged records"
+        );
+        let DataLoss { acknowledged, found } = lost;
+        self.emit(|| RunEventKind::RecordsLost { acknowledged, found });
+        Some(lost)
+    }
+
+    /// Releases the run at the store's last record, and records the attempts that had started and must not be repeated. Returns why the driver
+    /// stops.
+    pub(super) async fn release_after_loss(&mut self, folded: ReplayedRun, lost: DataLoss) -> Error {
+        let begun = self.started_activations();
+        self.break_transaction();
+        match self.try_leave(folded, &begun).await {
+            Err(error) => error,
+            Ok(()) => {
+                let message = format!(
+                    "the store has lost acknowledged records of the run: {} was acknowledged, and the log ends at {}, so running work that \
+                     must not be repeated has an unknown outcome; resume the run, and answer its questions",
+                    lost.acknowledged, lost.found
+                );
+                Error::new(ErrorKind::Corrupt, message).with_run(self.journal.run()).with_seq(lost.found)
+            }
+        }
+    }
+
+    async fn try_leave(
+        &mut self,
+        folded: ReplayedRun,
+        begun: &BTreeSet<ActivationKey>,
+    ) -> crate::error::Result<()> {
+        let (mut folded, mut races) = (Some(folded), ConflictRetries::new());
+        loop {
+            let now = match folded.take() {
+                Some(folded) => folded,
+                None => self.load_ours().await?.0,
+            };
+            self.replace_run(now)?.for_each(drop);
+            let unsaid = |key: &&ActivationKey| !is_recorded_as_started(&self.machine, **key);
+            let intent =
+                |key: &ActivationKey| Intent { node: self.machine.name(key.0).clone(), visit: key.1 };
+            let begun = begun.iter().filter(unsaid).map(intent).collect();
+            let reason = "the store has lost records".to_owned();
+            let released = ReleaseRecord {
+                reason,
+                wake: None,
+                receiving: false,
+                receivers: Vec::new(),
+                begun,
+                looks: None,
+                orderly: false,
+            };
+            if self.machine.status() != crate::record::RunStatus::InProgress && released.begun.is_empty() {
+                return Ok(());
+            }
+            self.write_event(&RecordEvent::Release(released), None, true)?;
+            match self.acknowledged().await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Conflict => {
+                    races.count_conflict(self.journal.run()).await?
+                }
+                Err(error) => return Err(error.with_run(self.journal.run())),
+            }
+        }
+    }
+
+    /// Lists the activations that must not be repeated and have started, as this process knows them.
+    fn started_activations(&self) -> BTreeSet<ActivationKey> {
+        let ended = self.machine.history().iter().map(|ended| (ended.node, ended.visit));
+        // An intent that is not durable starts no attempt.
+        let has_begun = |key: ActivationKey, activation: &Activation| {
+            self.ready_queue.running(key).is_some() || activation.in_doubt
+        };
+        let going = self.machine.in_flight().iter().filter(|&(&key, activation)| has_begun(key, activation));
+        let all = ended.chain(going.map(|(&key, _)| key));
+        let is_external = |key: &ActivationKey| {
+            (key.0 as usize) < self.plan.nodes.len()
+                && self.plan.node(NodeIx::new(key.0)).effect == Effect::External
+        };
+        all.filter(is_external).collect()
+    }
+}
+
+/// Returns whether the log shows that the activation has started.
+fn is_recorded_as_started(machine: &Machine, key: ActivationKey) -> bool {
+    machine.history().iter().any(|ended| (ended.node, ended.visit) == key)
+        || machine.has_begun(&key)
+        || machine.in_flight().get(&key).is_some_and(|activation| activation.intent)
+}
+
+/// Returns whether an acknowledged record is missing from its position.
+fn is_missing(records: &[Record], acknowledged: &HeadRef) -> bool {
+    let (Some(first), Some(last)) = (records.first(), records.last()) else { return false };
+    if last.header.seq < acknowledged.seq {
+        return true;
+    }
+    if first.header.seq == acknowledged.seq.next() {
+        return first.header.prev != Some(acknowledged.id);
+    }
+    let found = records.iter().find(|record| record.header.seq == acknowledged.seq);
+    found.is_some_and(|record| record.header.id != acknowledged.id)
+}

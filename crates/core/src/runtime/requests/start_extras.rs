@@ -1,0 +1,92 @@
+//! The optional inputs of a start: configuration and first messages.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::Fingerprint;
+use crate::panics::request_panicked;
+use crate::record::body::{FanOutItem, FirstMessage};
+use crate::runtime::input_fingerprint::{in_order, input_print};
+use crate::state::strict;
+
+/// The optional inputs, as the caller set them.
+#[derive(Clone, Default)]
+pub(crate) struct StartExtras {
+    config: Option<Result<FanOutItem>>,
+    messages: Vec<Result<FanOutItem>>,
+}
+
+/// The optional inputs, as encoded in the first record.
+#[derive(Clone, Default)]
+pub(crate) struct EncodedExtras {
+    pub(crate) config: Option<FanOutItem>,
+    pub(crate) messages: Vec<FirstMessage>,
+}
+
+impl StartExtras {
+    pub(crate) fn configure(&mut self, config: &impl Serialize) {
+        self.config = Some(written(config));
+    }
+
+    pub(crate) fn send(&mut self, message: &impl Serialize) {
+        self.messages.push(written(message));
+    }
+
+    /// Fails if any part of the start input exceeds `most` bytes.
+    pub(crate) fn encode(self, most: usize, at: Timestamp) -> Result<EncodedExtras> {
+        let config = self.config.map(|config| fitting("configuration", config, most)).transpose()?;
+        let messages = self
+            .messages
+            .into_iter()
+            .map(|message| fitting("first message", message, most).map(|body| FirstMessage { body, at }));
+        Ok(EncodedExtras { config, messages: messages.collect::<Result<_>>()? })
+    }
+
+    /// Returns the configuration, if there is one.
+    pub(crate) fn config(self, most: usize) -> Result<Option<FanOutItem>> {
+        self.config.map(|config| fitting("configuration", config, most)).transpose()
+    }
+}
+
+impl EncodedExtras {
+    /// Returns the fingerprint that identifies a repeated start: the hash of the input alone, if there is nothing else.
+    pub(crate) fn print(&self, input: &RawValue) -> Result<Fingerprint> {
+        if self.config.is_none() && self.messages.is_empty() {
+            return input_print(input);
+        }
+        // Canonical JSON contains no line breaks, so they separate the parts unambiguously.
+        let mut all = in_order(input.get())?;
+        if let Some(config) = &self.config {
+            all.push_str(&format!("\nconfig {}", in_order(config.0.get())?));
+        }
+        for FirstMessage { body, .. } in &self.messages {
+            all.push_str(&format!("\nmessage {}", in_order(body.0.get())?));
+        }
+        Ok(Fingerprint::of(all.as_bytes()))
+    }
+}
+
+/// Serializes a value of the application. A panic of its `Serialize` fails the request, not the caller.
+pub(super) fn written(value: &impl Serialize) -> Result<FanOutItem> {
+    let text = catch_unwind(AssertUnwindSafe(|| strict::to_raw_value(value)))
+        .unwrap_or_else(|panic| Err(request_panicked(&*panic)))?;
+    Ok(FanOutItem(text.into()))
+}
+
+/// Rejects a value that exceeds the record limit.
+pub(super) fn fitting(what: &str, text: Result<FanOutItem>, most: usize) -> Result<FanOutItem> {
+    let text = text?;
+    match text.0.get().len() {
+        bytes if bytes > most => {
+            let message = format!(
+                "the {what} has {bytes} bytes, and at most {most} are allowed; send a reference instead"
+            );
+            Err(Error::new(ErrorKind::TooLarge, message))
+        }
+        _ => Ok(text),
+    }
+}

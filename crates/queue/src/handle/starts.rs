@@ -1,0 +1,210 @@
+//! The starts of a process that are under way.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use ferrata_core::runtime::Runtime;
+use ferrata_core::{ExecutorId, RunKey, Timestamp};
+
+use super::{QueueCommand, QueueHandle, release_slot_of_head};
+use crate::state::{EnqueueUndo, FoundRun, OverStart, QueueOp, StartId};
+
+/// Maximum number of runs with recorded doubtful starts.
+const MANY: usize = 4_096;
+
+/// Changes of the latest start of each run, until that start finishes. An earlier start then undoes nothing, because the run may belong to the
+/// latest one.
+#[derive(Default)]
+pub(super) struct LatestStarts(HashMap<String, Weak<EnqueueUndo>>);
+
+impl LatestStarts {
+    /// Notes that a run is started.
+    pub(super) fn note_start(&mut self, id: &str) {
+        self.0.remove(id);
+    }
+
+    /// Notes what the last start of a run has entered.
+    pub(super) fn note_undo(&mut self, id: String, entered: EnqueueUndo) -> Arc<EnqueueUndo> {
+        let entered = Arc::new(entered);
+        self.0.insert(id, Arc::downgrade(&entered));
+        entered
+    }
+
+    /// Returns whether a rejected start undoes its changes.
+    pub(super) fn is_last(&self, id: &str, entered: &Arc<EnqueueUndo>) -> bool {
+        self.0.get(id).is_some_and(|last| last.as_ptr() == Arc::as_ptr(entered))
+    }
+
+    /// Forgets the starts that have come to their ends.
+    pub(super) fn remove_ended(&mut self) {
+        self.0.retain(|_, entered| entered.strong_count() > 0);
+    }
+}
+
+/// Which starts of a process there were, so that no two of a name are the same.
+#[derive(Debug, Default)]
+pub(super) struct StartIds(Mutex<StartIdState>);
+
+#[derive(Debug, Default)]
+struct StartIdState {
+    /// The latest moment since when one asks, and which runs were started since then.
+    latest: Timestamp,
+    since: HashSet<String>,
+    others: u64,
+    /// Starts with unknown outcome, by run.
+    doubts: HashMap<String, Vec<StartId>>,
+}
+
+impl StartIds {
+    fn lock_state(&self) -> MutexGuard<'_, StartIdState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a new unique start of a run, and the starts whose entries it takes over.
+    pub(super) fn next_start(&self, id: &str, by: ExecutorId, since: Timestamp) -> (StartId, Vec<StartId>) {
+        let mut known = self.lock_state();
+        if since > known.latest {
+            known.latest = since;
+            known.since.clear();
+        }
+        // Where the clock was set back, it is not known which runs were started at that moment.
+        let is_first = since == known.latest && known.since.insert(id.to_owned());
+        known.others += u64::from(!is_first);
+        let nth = if is_first { 0 } else { known.others };
+        (StartId { by, since, nth }, known.doubts.remove(id).unwrap_or_default())
+    }
+
+    /// Records starts with unknown outcome: the next start of the run takes over their entries. If there are too many, the queue resolves the rest.
+    pub(super) fn add_unknown(&self, id: String, lives: Vec<StartId>) {
+        let mut known = self.lock_state();
+        if known.doubts.len() >= MANY {
+            known.doubts.clear();
+        }
+        known.doubts.entry(id).or_default().extend(lives);
+    }
+}
+
+/// A start that is under way. Dropped before it is settled, it is in doubt.
+pub(crate) struct PendingStart {
+    desk: Arc<QueueHandle>,
+    id: String,
+    life: StartId,
+    doubts: Vec<StartId>,
+    is_settled: bool,
+}
+
+impl PendingStart {
+    pub(crate) fn new(desk: &Arc<QueueHandle>, id: &str, by: ExecutorId, since: Timestamp) -> Self {
+        let (life, doubts) = desk.lives.next_start(id, by, since);
+        Self { desk: Arc::clone(desk), id: id.to_owned(), life, doubts, is_settled: false }
+    }
+
+    pub(crate) fn start_id(&self) -> StartId {
+        self.life
+    }
+
+    /// Returns the starts whose entries it takes over.
+    pub(crate) fn replaced_starts(&self) -> Vec<StartId> {
+        self.doubts.clone()
+    }
+
+    /// Assigns the entry to the run on record, which another start may have recorded, and releases the slot of a run that has ended. A start
+    /// that found the run of another one is not remembered by its key of `once`.
+    pub(crate) async fn assign_found(
+        mut self,
+        runtime: &Runtime,
+        run: &RunKey,
+        entered: Option<Arc<EnqueueUndo>>,
+    ) {
+        // The queue resolves unreadable runs.
+        let Ok(head) = runtime.head(run).await else { return };
+        self.is_settled = true;
+        let life = head.as_ref().map(|head| StartId::of(&head.facts));
+        let is_others = life != Some(Some(self.life));
+        // A run recorded by an older program names no start, so it matches every start.
+        if is_others && life != Some(None) {
+            if let Some(entered) = entered.filter(|entered| entered.has_once()) {
+                self.desk.send(QueueCommand::Do { op: QueueOp::UndoOnce(entered), reply: None });
+            }
+            let found = head.as_ref().filter(|head| !head.status.is_finished()).and_then(FoundRun::of_holder);
+            self.leave_entry(found);
+        }
+        if let Some(head) = head {
+            if let Some(start) = StartId::of(&head.facts) {
+                self.desk.note_recorded(&self.id, start);
+            }
+            release_slot_of_head(runtime, &head).await;
+        }
+    }
+
+    /// Takes it out of its entry: it records nothing.
+    pub(crate) fn withdraw(mut self) {
+        self.is_settled = true;
+        self.leave_entry(None);
+    }
+
+    /// Notes that its run is on record.
+    pub(crate) fn confirm_recorded(self) {
+        self.desk.note_recorded(&self.id, self.life);
+        self.confirm_outcome();
+    }
+
+    /// Marks the outcome as known.
+    pub(crate) fn confirm_outcome(mut self) {
+        self.is_settled = true;
+    }
+
+    fn leave_entry(&self, found: Option<FoundRun>) {
+        let op =
+            QueueOp::Settle { id: self.id.clone(), gone: vec![OverStart::without_run(self.life)], found };
+        self.desk.send(QueueCommand::Do { op, reply: None });
+    }
+}
+
+impl Drop for PendingStart {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            let mut lives = std::mem::take(&mut self.doubts);
+            lives.push(self.life);
+            self.desk.lives.add_unknown(std::mem::take(&mut self.id), lives);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrata_core::{IdSource as _, RandomIds};
+
+    use super::*;
+
+    #[test]
+    fn start_ids_differ_regardless_of_clock() {
+        let (lives, me) =
+            (StartIds::default(), ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default())));
+        let mut all = HashSet::new();
+        for ms in [5, 5, 6, 5, 6, 6, 4, 5, 6, 7, 7] {
+            for id in ["run:one", "run:two"] {
+                let (life, _) = lives.next_start(id, me, Timestamp::from_unix_ms(ms));
+                assert!(all.insert((id, life.to_string())), "{life} appears twice");
+                assert_eq!(life.to_string().parse(), Ok(life));
+            }
+        }
+        let of = |id| all.iter().filter(|(of, life)| *of == id && life.ends_with(".0")).count();
+        assert_eq!(
+            (of("run:one"), of("run:two")),
+            (3, 3),
+            "the first since each moment takes no room in the line"
+        );
+    }
+
+    #[test]
+    fn start_takes_slots_of_unknown_starts_once() {
+        let (lives, me) =
+            (StartIds::default(), ExecutorId::from_uuid(RandomIds::new().next(Timestamp::default())));
+        let next = || lives.next_start("run:one", me, Timestamp::from_unix_ms(1));
+        let (one, _) = next();
+        lives.add_unknown("run:one".to_owned(), vec![one]);
+        assert_eq!(next().1, [one]);
+        assert_eq!(next().1, []);
+    }
+}

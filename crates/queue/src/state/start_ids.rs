@@ -1,0 +1,210 @@
+//! The starts of a run id in an entry: callers may purge an id and start it again while the queue still handles the previous run.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ferrata_core::record::{RunFacts, RunStatus};
+use ferrata_core::store::RunHead;
+use ferrata_core::{ExecutorId, Seq, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{QueueState, SlotHolder, SlotKind, SlotWaiter};
+use crate::queue_run::LIFE;
+
+/// A start that is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OverStart {
+    pub(crate) start: StartId,
+    /// The record that ended its run; the last possible one if it records no run any more, or its run was purged.
+    pub(crate) ended_at: Seq,
+}
+
+impl OverStart {
+    /// Creates the end of a start that has no run and will have none.
+    pub(crate) fn without_run(start: StartId) -> Self {
+        Self { start, ended_at: Seq::new(u64::MAX) }
+    }
+}
+
+/// A run that was found on record and had not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FoundRun {
+    pub(crate) start: StartId,
+    /// Its last record.
+    pub(crate) at: Seq,
+}
+
+impl FoundRun {
+    /// Returns the start that a head names; `None` if its run names none.
+    pub(crate) fn of(head: &RunHead) -> Option<Self> {
+        StartId::of(&head.facts).map(|start| Self { start, at: head.seq })
+    }
+
+    /// As [`of`](Self::of), for a run that may be on hold at its last record. The record before counts, so the request of that run is news.
+    pub(crate) fn of_holder(head: &RunHead) -> Option<Self> {
+        let mut found = Self::of(head)?;
+        if head.status == RunStatus::Interrupted {
+            found.at = Seq::new(found.at.get().saturating_sub(1));
+        }
+        Some(found)
+    }
+}
+
+/// The id of one start of a run id. The starter chooses it before it requests the slot. The entry contains it, and so does a label of the recorded
+/// run. It is unique among the starts of the run id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub(crate) struct StartId {
+    /// The process that requests the slot, and the time since which it waits.
+    pub(crate) by: ExecutorId,
+    pub(crate) since: Timestamp,
+    /// Distinguishes starts that one process requested at the same time. 0 for the first.
+    pub(crate) nth: u64,
+}
+
+impl StartId {
+    /// Returns which start a run is of. `None` if its record does not say so, as that of an earlier program, or says it to others alone.
+    pub(crate) fn of(facts: &RunFacts) -> Option<Self> {
+        facts.labels.get(LIFE)?.parse().ok()
+    }
+}
+
+impl fmt::Display for StartId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.by, self.since.unix_ms(), self.nth)
+    }
+}
+
+impl FromStr for StartId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || {
+            let (by, rest) = text.split_once('.')?;
+            let (since, nth) = rest.split_once('.')?;
+            let since = Timestamp::from_unix_ms(since.parse().ok()?);
+            Some(Self { by: by.parse().ok()?, since, nth: nth.parse().ok()? })
+        };
+        read().ok_or_else(|| format!("`{text}` is not the name of a start; use `process.moment.number`"))
+    }
+}
+
+impl TryFrom<String> for StartId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<StartId> for String {
+    fn from(life: StartId) -> Self {
+        life.to_string()
+    }
+}
+
+impl SlotWaiter {
+    /// The default start of an entry, so an entry of a long line takes no more bytes.
+    fn first_start(&self) -> StartId {
+        StartId { by: self.executor, since: self.since, nth: 0 }
+    }
+
+    /// Returns the starts of a run in this entry; none for a node.
+    pub(super) fn all_starts(&self) -> Vec<StartId> {
+        match self.kind {
+            SlotKind::Node => Vec::new(),
+            SlotKind::Run if self.lives.is_empty() => vec![self.first_start()],
+            SlotKind::Run => self.lives.clone(),
+        }
+    }
+
+    /// Sets the starts of a run in this entry.
+    pub(crate) fn is_of(&mut self, lives: Vec<StartId>) {
+        self.lives = if lives == [self.first_start()] { Vec::new() } else { lives };
+    }
+}
+
+impl SlotHolder {
+    /// Returns whether the run of this start is known to have been on record.
+    pub(crate) fn was_on_record(&self, start: StartId) -> bool {
+        self.alive.is_some_and(|alive| alive.start == start)
+    }
+
+    /// Returns whether it is known which starts of a run stand in it; otherwise it stands for any.
+    pub(crate) fn has_lives(&self) -> bool {
+        !self.lives.is_empty()
+    }
+}
+
+impl QueueState {
+    /// Returns the starts that stand in the entry of a run; `None` if there is no entry, or it stands for any.
+    pub(super) fn starts_of(&self, id: &str) -> Option<Vec<StartId>> {
+        let lives = match self.held.get(id) {
+            Some(held) => held.lives.clone(),
+            None => self.waiting.get(id)?.all_starts(),
+        };
+        (!lives.is_empty()).then_some(lives)
+    }
+
+    /// Removes ended starts from an entry, and inserts the one whose run is on record and has not ended. Removing the last start removes the entry.
+    /// A start stays if its run was revived after the recorded end.
+    pub(super) fn resolve_starts(&mut self, id: &str, gone: &[OverStart], found: Option<FoundRun>) {
+        let Some(before) = self.starts_of(id) else { return };
+        let mut lives = before.clone();
+        let alive = self.running_start(id);
+        let is_over = |life: &StartId| {
+            let revived = |ended_at| alive.is_some_and(|alive| alive.start == *life && alive.at >= ended_at);
+            gone.iter().any(|over| over.start == *life && !revived(over.ended_at))
+        };
+        lives.retain(|life| !is_over(life));
+        if let Some(found) = found {
+            lives.extend((!lives.contains(&found.start)).then_some(found.start));
+            self.mark_alive(id, Some(found));
+        }
+        if lives.is_empty() {
+            self.remove_entry(id);
+        } else if lives != before {
+            self.set_lives(id, lives);
+        }
+    }
+
+    /// Adds starts to an entry, in place of the earlier starts of their process with unknown outcome.
+    pub(super) fn add_start(&mut self, id: &str, lives: &[StartId], doubts: &[StartId]) {
+        if let Some(before) = self.starts_of(id) {
+            let mut all = before.clone();
+            all.retain(|life| !doubts.contains(life));
+            all.extend(lives.iter().filter(|life| !before.contains(life)));
+            if all != before {
+                self.set_lives(id, all);
+            }
+        }
+    }
+
+    fn running_start(&self, id: &str) -> Option<FoundRun> {
+        match self.held.get(id) {
+            Some(held) => held.alive,
+            None => self.waiting.get(id)?.alive,
+        }
+    }
+
+    /// Notes that a run of an entry has not ended at this record.
+    pub(super) fn mark_alive(&mut self, id: &str, found: Option<FoundRun>) {
+        let Some(found) = found else { return };
+        if self.running_start(id).is_some_and(|alive| alive.start == found.start && alive.at >= found.at) {
+            return;
+        }
+        if self.held.contains_key(id) {
+            self.held.update(id, |held| held.alive = Some(found));
+        } else {
+            self.waiting.update(id, |waiting| waiting.alive = Some(found));
+        }
+    }
+
+    fn set_lives(&mut self, id: &str, lives: Vec<StartId>) {
+        if self.held.contains_key(id) {
+            self.held.update(id, |held| held.lives = lives);
+        } else {
+            self.waiting.update(id, |waiting| waiting.is_of(lives));
+        }
+    }
+}
