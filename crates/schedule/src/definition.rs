@@ -27,7 +27,7 @@ pub struct Definition {
     pub cron: String,
     /// The time zone in which the cron pattern applies, by its IANA name.
     pub timezone: String,
-    /// The maximum random delay of a start after its tick, in milliseconds.
+    /// The maximum delay of a start after its tick, in milliseconds.
     pub jitter_ms: u64,
     /// The maximum delay of a start in milliseconds. A later tick counts as missed, and the catch-up policy applies to it.
     pub tolerance_ms: u64,
