@@ -16,9 +16,9 @@ impl FlowContext {
     /// Executes a step in a transaction on the database of the store. The rows that `work` writes and the result of the step commit together, exactly
     /// once. Otherwise it behaves like [`step`](Self::step). The first type argument names the database: `cx.step_in::<Postgres, _, _, _>(..)`.
     ///
-    /// If `work` fails with an error that is not [fatal](NodeError::fatal), the attempt ends. If the database requires another attempt, for example after
-    /// a deadlock, the function runs again. Otherwise the policy of [`Flow::retry`](crate::Flow::retry) decides whether it runs again. The function sees
-    /// only fatal errors.
+    /// If `work` fails with an error that is not [fatal](NodeError::fatal), the attempt ends. If the database requires another attempt, for example
+    /// after a deadlock, the function runs again. Otherwise the policy of [`Flow::retry`](crate::Flow::retry) decides whether it runs again. The
+    /// function sees only fatal errors.
     ///
     /// # Errors
     ///
