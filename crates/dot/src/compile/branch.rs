@@ -120,8 +120,9 @@ impl BranchResults {
         self.ended.iter().find_map(|ended| Some((ended.id(), ended.leave.as_deref()?)))
     }
 
-    /// Returns the common outcome of the branches. If all branches failed, it is a failure. Otherwise the `join_policy` of the parallel node decides.
-    /// `chosen` is the outcome of the fan-in itself. If it names a branch, that branch is the best.
+    /// Returns the common outcome of the branches. It is a failure if all branches failed, or if one failed and the `error_policy` is `fail_fast`.
+    /// Otherwise the `join_policy` of the parallel node decides. `chosen` is the outcome of the fan-in itself. If it names a branch, that branch is
+    /// the best.
     pub(super) fn outcome(&self, fork: &Node, chosen: StageOutcome) -> StageOutcome {
         let total = self.ended.len();
         let failed = self.ended.iter().filter(|ended| ended.status == Status::Fail).count();
@@ -212,8 +213,8 @@ impl BranchResults {
         self.ended.iter().map(|ended| &*ended.branch)
     }
 
-    /// Returns the values that branches set under keys with a prefix, for example those of goal gates. If several branches set a key, the worst value
-    /// counts, and among equal values the last.
+    /// Returns the values that branches set under keys with a prefix, for example those of goal gates. If several branches set a key, the first value
+    /// that is not a success counts. If all are successes, the first value counts.
     pub(super) fn gates(&self, prefix: &str) -> HashMap<String, Json> {
         let mut gates: HashMap<String, Json> = HashMap::new();
         let good = |value: &Json| matches!(value.as_str(), Some("success" | "partial_success"));

@@ -41,7 +41,7 @@ pub(super) struct NodeTargets {
     pub(super) each: Vec<Option<String>>,
     /// The node where the branches of this parallel node meet. If its list is empty, the run goes directly to that node.
     pub(super) meets: Option<String>,
-    /// Whether edges with different weights are chosen at random, in proportion to their weights.
+    /// Whether the choice among equally suitable edges is random, in proportion to their weights.
     pub(super) random: bool,
     /// The maximum number of restarts after the same failure.
     pub(super) signature_limit: Option<u64>,
