@@ -125,7 +125,7 @@ impl CoreNode<Context> for StageNode {
         let settled_already = met.as_ref().and_then(|met| met.outcome_without_work(self.ways.decides));
         let mut goes = met.as_ref().and_then(JoinedBranches::abandoned_for);
         let earlier = self.earlier_usage(&cx).await?;
-        // If this is not the first attempt, the counted usage already includes the earlier attempts, unless the run was retried.
+        // The usage of earlier attempts does not stop a further attempt. After a retry of the run, attempts start at 1 again, and that usage counts.
         let kept = if cx.attempt() == 1 { earlier } else { Usage::default() };
         let settled_already = match settled_already {
             None => self.outcome_over_budget(&state, kept)?.inspect(|_| goes = self.budget_target()),
