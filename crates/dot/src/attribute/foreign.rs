@@ -1,11 +1,12 @@
-//! Attributes of other dialects that change a node's behavior there, and that have another form here: ignoring them would run something else.
+//! Attributes of other dialects that change how a node behaves, and that have another form in this dialect. Lint rejects them, because the pipeline
+//! would run differently if they were ignored.
 
 /// An attribute of another dialect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ForeignAttribute {
-    /// Its name; with a dot at its end, a prefix of names.
+    /// The name of the attribute. A name that ends in a dot stands for all names with this prefix.
     name: &'static str,
-    /// The replacement to write.
+    /// What the author of the pipeline should write instead.
     pub(crate) remedy: &'static str,
 }
 

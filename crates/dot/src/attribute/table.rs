@@ -1,44 +1,44 @@
-//! The attributes that act, each with its owner.
+//! The table of attributes that have an effect, each with the kind of element on which it acts.
 
 use super::ValueKind;
 
-/// The kind of element that has an attribute.
+/// The kind of element that an attribute belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttributeOwner {
-    /// The graph.
+    /// The graph itself.
     Graph,
-    /// Each node.
+    /// All nodes.
     AnyNode,
-    /// Nodes of these types.
+    /// Nodes with one of these handler types.
     NodeOf(&'static [&'static str]),
-    /// Edges.
+    /// All edges.
     Edge,
 }
 
-/// An attribute, its element, and its effect there.
+/// A rule of the table: an attribute, the kind of element on which it acts, and its effect.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AttributeRule {
-    /// Its name.
+    /// The name of the attribute.
     pub name: &'static str,
-    /// The element that it belongs to. On anything else it is an error.
+    /// The kind of element that the attribute belongs to. On any other kind of element, the attribute is an error.
     pub owner: AttributeOwner,
-    /// The values that it accepts.
+    /// The kind of value that the attribute accepts.
     pub(crate) value: ValueKind,
-    /// Its default; empty if there is none to name.
+    /// The default value as text; empty if there is no default.
     pub default: &'static str,
-    /// Its effect, in a few words.
+    /// The effect of the attribute, in a few words.
     pub effect: &'static str,
 }
 
 impl AttributeRule {
-    /// Describes its values in words.
+    /// Describes the accepted values in words.
     pub fn values(&self) -> String {
         self.value.to_string()
     }
 
-    /// Returns whether it acts on nodes of a type.
+    /// Returns whether the attribute acts on nodes with this handler type.
     pub fn acts_on(&self, kind: &str) -> bool {
         match self.owner {
             AttributeOwner::AnyNode => true,
@@ -48,19 +48,19 @@ impl AttributeRule {
     }
 }
 
-/// The types that give something to the backend.
+/// The handler types that give a task to the backend.
 const ASKING: &[&str] = &["codergen", "prompt", "parallel.fan_in", "stack.manager_loop"];
 
-/// The types that ask the backend or a person.
+/// The handler types that ask the backend or a person.
 const PROMPTING: &[&str] = &["codergen", "prompt", "wait.human", "parallel.fan_in", "stack.manager_loop"];
 
-/// The types that start commands.
+/// The handler types that start commands.
 const COMMANDS: &[&str] = &["tool", "codergen", "prompt", "parallel.fan_in", "stack.manager_loop"];
 
-/// The types that take time, and so may time out or retry.
+/// The handler types whose work takes time, so that it may time out or be retried.
 const WORK: &[&str] = &["codergen", "prompt", "tool", "wait.human", "parallel.fan_in", "stack.manager_loop"];
 
-/// The types that can fail.
+/// The handler types whose work can fail.
 const FALLIBLE: &[&str] = &[
     "codergen",
     "prompt",
@@ -73,7 +73,7 @@ const FALLIBLE: &[&str] = &[
     "stack.manager_loop",
 ];
 
-/// The types that follow one of several edges.
+/// The handler types whose nodes follow one of several edges.
 const CHOOSING: &[&str] = &[
     "start",
     "codergen",
@@ -106,7 +106,7 @@ const fn rule(
 use self::AttributeOwner::{AnyNode, Edge, Graph, NodeOf};
 use super::ValueKind::{Amount, Boolean, Count, Duration, Goal, Integer, OneOf, Text, Word};
 
-/// All attributes, by their names.
+/// All rules, sorted by the name of the attribute.
 pub const ALL: &[AttributeRule] = &[
     rule(
         "allow_partial",

@@ -1,13 +1,13 @@
-//! Lint notes about branches that run, but perhaps not as the source suggests.
+//! Notes of lint about branches that run, but perhaps not in the way that the source suggests.
 
 use super::build;
 use crate::handler::Registry;
 use crate::lint::{Diagnostic, Severity};
 use crate::pipeline::Pipeline;
 
-/// Reports branches that meet without a fan-in, and routes that lead out of them or into them.
+/// Reports branches that meet without a fan-in, and routes that leave or enter a branch.
 pub(super) fn of_branches(pipeline: &Pipeline, registry: &Registry) -> Vec<Diagnostic> {
-    // A pipeline without regions was refused.
+    // A pipeline whose regions are invalid was already rejected.
     let Ok(regions) = build::regions(pipeline, registry) else { return Vec::new() };
     let node = |at: usize| &pipeline.nodes()[at];
     let new = |rule, message: String, at: usize, fix: &str| {

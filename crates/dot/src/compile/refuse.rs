@@ -1,4 +1,4 @@
-//! Refuses features of the dialect that a graph does not support yet, by name, instead of ignoring them.
+//! Rejects features of the dialect that graphs do not support yet, so that none of them is ignored silently.
 
 use ferrata_core::{Error, ErrorKind};
 
@@ -6,7 +6,7 @@ use super::settings::{flag, invalid};
 use crate::pipeline::{Node, Pipeline};
 use crate::value::Value;
 
-/// Refuses features that a node in a branch of a parallel node does not support.
+/// Rejects features that are not supported for a node in a branch of a parallel node.
 pub(super) fn check_region(
     pipeline: &Pipeline,
     node: usize,
@@ -29,7 +29,7 @@ pub(super) fn check_region(
     Ok(())
 }
 
-/// Refuses a pipeline with unsupported or contradictory attributes.
+/// Rejects a pipeline with unsupported or contradictory attributes.
 pub(super) fn unsupported(pipeline: &Pipeline, kind: impl Fn(&Node) -> String) -> Result<(), Error> {
     for node in pipeline.nodes() {
         let counted = node.attributes.text("join_policy") == "k_of_n";

@@ -1,4 +1,4 @@
-//! The branches of parallel nodes: the first node of each, the node where all meet, and the nodes between.
+//! The branches of parallel nodes: the first node of each branch, the node where the branches meet, and the nodes between them.
 
 mod open;
 mod routes;
@@ -9,11 +9,11 @@ use ferrata_core::{Error, ErrorKind};
 
 use crate::pipeline::Pipeline;
 
-/// The type of nodes that fan out, and that of nodes where branches meet.
+/// The handler types of nodes that fan out, and of nodes where branches meet.
 pub(super) const PARALLEL: &str = "parallel";
 pub(super) const FAN_IN: &str = "parallel.fan_in";
 
-/// Maximum nesting of parallel nodes: more is a mistake of the edges.
+/// Maximum nesting of parallel nodes. A deeper nesting is a mistake in the edges.
 const MAX_DEPTH: usize = 16;
 
 /// The branches of one parallel node.
@@ -21,11 +21,11 @@ const MAX_DEPTH: usize = 16;
 pub(super) struct ForkRegion {
     /// The index of the parallel node.
     pub(super) fork: usize,
-    /// The node where its branches meet.
+    /// The index of the node where its branches meet.
     pub(super) fan_in: usize,
-    /// Whether that node has work of its own, and is no fan-in.
+    /// Whether the node where the branches meet is not a fan-in and does its own work.
     pub(super) implicit: bool,
-    /// The nodes between the two.
+    /// The nodes of the branches: all nodes between the parallel node and the node where the branches meet.
     pub(super) nodes: HashSet<usize>,
 }
 
@@ -49,26 +49,26 @@ impl ForkRegion {
 #[derive(Debug, Default)]
 pub(super) struct ForkRegions {
     pub(super) all: Vec<ForkRegion>,
-    /// The targets of each node, along edges and by jumps.
+    /// The targets of each node, by edges and by jumps.
     next: Vec<Vec<usize>>,
-    /// For each region, the targets of its branches other than the node where they meet.
+    /// For each region, the targets of routes that leave its branches, except the node where the branches meet.
     leaves: Vec<Vec<usize>>,
 }
 
-/// The reason why the plain walk along the branches of a fork found no region.
+/// The reason why the simple walk along the branches of a parallel node found no region.
 enum RegionError {
-    /// The fork itself is wrong.
+    /// The parallel node itself is invalid.
     Fork(Error),
-    /// The branches are not separate from the rest until a fan-in: they may meet elsewhere.
+    /// The branches are not separate from the other nodes until a fan-in. They may meet at another node.
     Shape,
 }
 
 impl ForkRegions {
-    /// Finds the regions of a pipeline, given the type of each node and the indices of start and exits.
+    /// Finds the regions of a pipeline. `types` has the handler type of each node. `start` and `exits` are indices of nodes.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] with the name of the parallel node whose branches do not begin or meet as they must.
+    /// Returns [`ErrorKind::Invalid`] if the branches of a parallel node begin or meet in an invalid way. The error names the parallel node.
     pub(super) fn find(
         pipeline: &Pipeline,
         types: &[&str],
@@ -99,7 +99,7 @@ impl ForkRegions {
         Ok(regions)
     }
 
-    /// Refuses fan-ins without branches, paths to a fan-in from outside of its branches, and inner forks in several branches.
+    /// Rejects fan-ins without branches, paths to a fan-in from outside of its branches, and inner parallel nodes that belong to several branches.
     fn check(&self, pipeline: &Pipeline, types: &[&str]) -> Result<(), Error> {
         let id = |at: usize| pipeline.nodes()[at].id();
         for lone in (0..types.len()).filter(|&at| types[at] == FAN_IN) {
@@ -123,11 +123,11 @@ impl ForkRegions {
         }
         for outer in &self.all {
             for inner in self.all.iter().filter(|inner| outer.nodes.contains(&inner.fork)) {
-                // Branches that arrive at the same inner fork, or where its branches meet, would be indistinguishable there.
+                // If several branches arrived at the same inner parallel node, or where its branches meet, they could not be distinguished there.
                 for at in [inner.fork, inner.fan_in] {
                     let begin =
                         self.next[outer.fork].iter().filter(|&&first| outer.reaches(&self.next, first, at));
-                    // An edge with a branch for each item begins several.
+                    // An edge with one branch for each item begins several branches.
                     let several = |first: &usize| {
                         pipeline.edges().iter().any(|edge| {
                             *edge.from == *id(outer.fork)
@@ -154,13 +154,13 @@ impl ForkRegions {
         around.min_by_key(|region| region.nodes.len())
     }
 
-    /// Returns the region with branches that meet at a node.
+    /// Returns the region whose branches meet at a node.
     pub(super) fn meeting_at(&self, node: usize) -> Option<&ForkRegion> {
         self.all.iter().find(|region| region.fan_in == node)
     }
 }
 
-/// Returns the targets of each node, including those of an exit whose goal is not met.
+/// Returns the targets of each node, including the targets of an exit whose goal gates are not met.
 fn with_gates(pipeline: &Pipeline, exits: &[usize]) -> Vec<Vec<usize>> {
     let mut next = steps(pipeline);
     let gates = pipeline.nodes().iter().filter(|node| node.is_goal_gate()).map(|node| &node.attributes);
@@ -173,7 +173,7 @@ fn with_gates(pipeline: &Pipeline, exits: &[usize]) -> Vec<Vec<usize>> {
     next
 }
 
-/// Returns the targets of each node, along edges and by jumps.
+/// Returns the targets of each node, by edges and by jumps.
 pub(super) fn steps(pipeline: &Pipeline) -> Vec<Vec<usize>> {
     let mut next = vec![Vec::new(); pipeline.nodes().len()];
     for edge in pipeline.edges() {
@@ -188,7 +188,7 @@ pub(super) fn steps(pipeline: &Pipeline) -> Vec<Vec<usize>> {
     next
 }
 
-/// Returns the first nodes of a fork's branches.
+/// Returns the first nodes of the branches of a parallel node.
 fn firsts(pipeline: &Pipeline, types: &[&str], fork: usize) -> Result<Vec<usize>, Error> {
     let id = |at: usize| pipeline.nodes()[at].id();
     let fail = |message: &str| Err(wrong(id(fork), message));
@@ -222,7 +222,7 @@ fn firsts(pipeline: &Pipeline, types: &[&str], fork: usize) -> Result<Vec<usize>
     Ok(firsts)
 }
 
-/// Walks along the branches of a fork to the fan-in and counts the forks and fan-ins on the way.
+/// Walks along the branches of a parallel node to the fan-in. Counts the parallel nodes and fan-ins on the way to find the matching one.
 fn region(
     pipeline: &Pipeline,
     types: &[&str],
@@ -249,7 +249,7 @@ fn region(
         }
         match depths.insert(at, depth) {
             Some(before) if before == depth => continue,
-            // The node is part of these branches and of those of another parallel node.
+            // The node belongs to these branches and also to branches of another parallel node.
             Some(_) => return Err(RegionError::Shape),
             None => {}
         }

@@ -1,4 +1,4 @@
-//! The settings from a node's attributes: attempts, visits, effect, and the input of its fingerprint.
+//! The settings that follow from a node's attributes: attempts, visits, effect, and the input of its fingerprint.
 
 use ferrata_core::graph::{Effect, GraphBuilder, RetryPolicy};
 use ferrata_core::state::Context;
@@ -9,7 +9,8 @@ use super::text::digest;
 use crate::pipeline::{Node, Pipeline};
 use crate::value::Value;
 
-/// Determines the number of attempts: from `max_retries`, then the graph, then the preset; the default is one.
+/// Determines the retry policy of a node. The number of attempts comes from `max_retries` of the node, then from the graph, then from the preset. The
+/// default is one attempt.
 pub(super) fn retry(pipeline: &Pipeline, node: &Node) -> Result<RetryPolicy, Error> {
     let preset = node.attributes.text("retry_policy");
     let (policy, attempts) = match &*preset {
@@ -35,8 +36,8 @@ pub(super) fn retry(pipeline: &Pipeline, node: &Node) -> Result<RetryPolicy, Err
     Ok(policy.with_attempts(attempts))
 }
 
-/// Returns whether the node retries a failure as well as an outcome `retry`. `retry_on` decides. By default, commands with retries of their own do
-/// so, because they cannot report anything else.
+/// Returns whether the node retries a failure, and not only an outcome `retry`. The attribute `retry_on` decides. By default, commands that set their
+/// own retries do so, because a command can report only a failure.
 pub(super) fn retries_fail(node: &Node, kind: &str) -> bool {
     match &*node.attributes.text("retry_on") {
         "" => kind == "tool" && ["max_retries", "retry_policy"].iter().any(|key| node.attributes.is_own(key)),
@@ -44,7 +45,7 @@ pub(super) fn retries_fail(node: &Node, kind: &str) -> bool {
     }
 }
 
-/// Returns whether the node retries a task that ended with a bad exit status and no outcome, which is no result of the work.
+/// Returns whether the node retries a task that ended with a bad exit status and without an outcome. Such an end is not a result of the work.
 pub(super) fn retries_exit(node: &Node) -> bool {
     node.attributes.text("retry_on") != "retry"
 }
@@ -60,7 +61,7 @@ pub(super) fn max_visits(pipeline: &Pipeline, node: &Node) -> Result<Option<u32>
     }
 }
 
-/// Sets the maximum number of activations of a run; 0 means unlimited.
+/// Sets the maximum number of activations of a run. 0 means unlimited.
 pub(super) fn max_steps(
     pipeline: &Pipeline,
     builder: GraphBuilder<Context>,
@@ -75,7 +76,7 @@ pub(super) fn max_steps(
     }
 }
 
-/// Returns how often a run may go back to a node deliberately, if the pipeline sets it.
+/// Returns the maximum number of times that a run may return to an earlier node on purpose; `None` if the pipeline sets no maximum.
 pub(super) fn max_replans(pipeline: &Pipeline) -> Result<Option<u32>, Error> {
     let Some(most) = pipeline.attributes.get("max_replans").and_then(Value::as_integer) else {
         return Ok(None);
@@ -85,7 +86,7 @@ pub(super) fn max_replans(pipeline: &Pipeline) -> Result<Option<u32>, Error> {
     })
 }
 
-/// Returns the effect of the node: its own `effect`, or that of its handler.
+/// Returns the effect of the node: its attribute `effect`, or the effect of its handler.
 pub(super) fn effect(node: &Node, of_handler: Effect) -> Result<Effect, Error> {
     Ok(match &*node.attributes.text("effect") {
         "" => of_handler,
@@ -103,7 +104,7 @@ pub(super) fn effect(node: &Node, of_handler: Effect) -> Result<Effect, Error> {
     })
 }
 
-/// Returns the fingerprint input for a node's attributes, so that a run inside it does not silently continue with another meaning.
+/// Returns the fingerprint input of a node's attributes. If they change, a run at this node does not silently continue with another meaning.
 pub(super) fn revision(pipeline: &Pipeline, node: &Node, kind: &str, outgoing: &[usize]) -> String {
     let mut parts = vec![kind.to_owned()];
     parts.extend(node.attributes.iter().map(ToString::to_string));
@@ -114,7 +115,7 @@ pub(super) fn revision(pipeline: &Pipeline, node: &Node, kind: &str, outgoing: &
     digest(&parts)
 }
 
-/// Returns the graph's attributes as the context stores them.
+/// Returns the attributes of the graph in the form that the context stores.
 pub(super) fn mirrored(pipeline: &Pipeline) -> Map<String, Json> {
     let json = |value: &Value| match value {
         Value::Integer(number) => Json::from(*number),

@@ -1,4 +1,4 @@
-//! Parses conditions: `||` below `&&` below `!`, then clauses and parentheses.
+//! Parses conditions. `||` binds least, then `&&`, then `!`, and then clauses and parentheses.
 
 use regex_lite::Regex;
 
@@ -8,7 +8,7 @@ use super::{ConditionError, Expression, Literal, MAX_DEPTH, MAX_LENGTH, Operator
 
 type Result<T> = std::result::Result<T, ConditionError>;
 
-/// Parses a condition, `None` if it is empty, and returns the texts compared with the outcome, as written.
+/// Parses a condition; `None` if the text is empty. Also returns the texts that are compared with the outcome, as written in the source.
 pub(super) fn parse(text: &str) -> Result<(Option<Expression>, Vec<String>)> {
     if text.len() > MAX_LENGTH {
         let message = format!("it has {} bytes; the most is {MAX_LENGTH}", text.len());
@@ -50,7 +50,7 @@ impl<'a> ConditionParser<'a> {
         ConditionError::new(self.at, message, suggestion)
     }
 
-    /// Describes the text at this position, for an error.
+    /// Describes the text at this position, for an error message.
     fn found(&self) -> String {
         match self.rest().chars().next() {
             None => "its end".to_owned(),
@@ -132,14 +132,14 @@ impl<'a> ConditionParser<'a> {
             if self.eat(token) {
                 let at = self.at;
                 let compares = matches!(operator, Operator::Equal | Operator::NotEqual);
-                // `context.x=` compares with the empty text; no outcome is empty.
+                // `context.x=` compares with an empty text. An outcome is never empty, so `outcome=` is a mistake.
                 let mut literal = match compares && key != "outcome" && self.at_end_of_value() {
                     true => String::new(),
                     false => self.literal()?,
                 };
                 if key == "outcome" && compares {
                     self.outcomes.push(literal.clone());
-                    // Names of other dialects: the literal gets the name of this dialect.
+                    // A literal may be a status name of another dialect. Replace it with the name in this dialect.
                     if let Some(status) = Status::of_word(&literal) {
                         literal = status.as_str().to_owned();
                     }
@@ -199,7 +199,7 @@ impl<'a> ConditionParser<'a> {
         }
     }
 
-    /// Returns whether no value follows.
+    /// Returns whether no value follows at this position.
     fn at_end_of_value(&self) -> bool {
         let rest = self.rest().trim_start();
         rest.is_empty() || ["&&", "||", ")"].iter().any(|token| rest.starts_with(token))

@@ -11,7 +11,7 @@ use crate::outcome::StageOutcome;
 use crate::pipeline::{Node, Pipeline};
 use crate::value::Value;
 
-/// Waits for the node's `duration`. The time survives a restart, and a long wait uses no memory.
+/// Waits for the `duration` of the node. The wait survives a restart, and a long wait uses no memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WaitHandler;
 

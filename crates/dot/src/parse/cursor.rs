@@ -1,4 +1,4 @@
-//! Reads bytes: blanks and comments, words, strings and numbers. The parser interprets them.
+//! Reads the tokens of a source: blanks, comments, words, strings and numbers. The parser interprets them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::value::{Length, Unit, Value};
 pub(super) struct SourceCursor<'a> {
     pub(super) source: &'a [u8],
     pub(super) at: usize,
-    /// Constructs outside of the dialect that were tolerated.
+    /// Constructs outside of the dialect that the cursor tolerated.
     pub(super) tolerated: Vec<Tolerance>,
 }
 
@@ -24,7 +24,7 @@ impl<'a> SourceCursor<'a> {
         Self { source, at, tolerated: Vec::new() }
     }
 
-    /// The byte at this position, `None` at the end.
+    /// Returns the byte at this position; `None` at the end.
     pub(super) fn peek(&self) -> Option<u8> {
         self.source.get(self.at).copied()
     }
@@ -66,7 +66,7 @@ impl<'a> SourceCursor<'a> {
         here
     }
 
-    /// The span of the next token for an error: a word, one character, or nothing at the end.
+    /// Returns the span of the next token for an error: a word, a single character, or nothing at the end.
     pub(super) fn here(&self) -> Span {
         let word = self.rest().iter().take(128).take_while(|b| is_word(**b)).count();
         let character = || {
@@ -77,7 +77,7 @@ impl<'a> SourceCursor<'a> {
         Span::new(self.at, self.at + if word > 0 { word } else { character() })
     }
 
-    /// Describes the next token, for an error.
+    /// Describes the next token for an error.
     pub(super) fn found(&self) -> String {
         let span = self.here();
         match self.peek() {
@@ -149,7 +149,7 @@ impl<'a> SourceCursor<'a> {
                 Some(b't') => b'\t',
                 Some(b'\\') => b'\\',
                 Some(_) => {
-                    // Commands and patterns often contain such pairs, and both characters are literal.
+                    // Commands and patterns often contain such pairs of characters, so both characters are taken literally.
                     let span = Span::new(self.at, self.at + 2);
                     note(&mut self.tolerated, || {
                         let message = "there is no such escape; the backslash is kept as it is";
@@ -203,7 +203,7 @@ impl<'a> SourceCursor<'a> {
     /// Consumes a whole number, a number with a point, or a duration.
     fn number(&mut self) -> Result<SpannedValue<Value>, ParseError> {
         let start = self.at;
-        // Consume the whole token, so that `12abc` and `1.2.3` are mistakes and not two tokens.
+        // Consume the whole token, so that `12abc` and `1.2.3` are mistakes and not two tokens each.
         let sticks = |b: &&u8| is_word(**b) || matches!(b, b'.' | b':' | b'-');
         let length = self.rest().iter().take_while(sticks).count();
         let text = self.take_text(length).map_or("", |text| text.value);
@@ -246,7 +246,7 @@ impl<'a> SourceCursor<'a> {
         )
     }
 
-    /// Consumes this many bytes, which are known to be ASCII.
+    /// Consumes this many bytes. The caller knows that they are ASCII.
     fn take_text(&mut self, length: usize) -> Option<SpannedValue<&'a str>> {
         let span = Span::new(self.at, self.at + length);
         let text = std::str::from_utf8(&self.source[span.start..span.end]).ok()?;

@@ -1,4 +1,4 @@
-//! The grammar of statements.
+//! Parses statements by the grammar of the dialect.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::value::Value;
 
 type Result<T> = std::result::Result<T, ParseError>;
 
-/// Reads a whole source.
+/// Parses a whole source.
 pub(super) fn document(source: &[u8]) -> Result<(Document, Vec<Tolerance>)> {
     if source.len() > MAX_SOURCE {
         let message = format!("the source has {} bytes; the most that is read is {MAX_SOURCE}", source.len());
@@ -35,13 +35,13 @@ pub(super) fn document(source: &[u8]) -> Result<(Document, Vec<Tolerance>)> {
 
 struct DocumentParser<'a> {
     cursor: SourceCursor<'a>,
-    /// Every key so far: the same few repeat.
+    /// All attribute keys so far. The same few keys occur often, so they are shared.
     keys: HashSet<Arc<str>>,
     names: NameTable<'a>,
 }
 
 impl<'a> DocumentParser<'a> {
-    /// `digraph Name { .. }`, and nothing after it.
+    /// Parses `digraph Name { .. }`, and checks that nothing follows.
     fn graph(&mut self) -> Result<Document> {
         self.cursor.skip_blank()?;
         let begins = self.cursor.here();
@@ -164,7 +164,7 @@ impl<'a> DocumentParser<'a> {
         }
     }
 
-    /// Parses a statement that begins with a quoted id. A node declared this way has the name as its label.
+    /// Parses a statement that begins with a quoted name. If it declares a node, the name becomes the label of the node.
     fn quoted_statement(&mut self) -> Result<Statement> {
         let (id, name) = self.names.take_quoted(&mut self.cursor)?;
         self.cursor.skip_blank()?;
@@ -187,10 +187,10 @@ impl<'a> DocumentParser<'a> {
         Ok(Statement::Node(NodeStatement { id, attributes }))
     }
 
-    /// The rest of `subgraph name { .. }`.
+    /// Parses the rest of `subgraph name { .. }`.
     fn subgraph(&mut self, depth: usize) -> Result<Statement> {
         let name = match self.cursor.peek() {
-            // The name has no meaning.
+            // The name of a subgraph has no meaning in this dialect.
             Some(b'"') => {
                 let name = self.cursor.value()?;
                 Some(SpannedValue::new(Arc::from(id_of_name(&name.value.text())), name.span))
@@ -217,7 +217,7 @@ impl<'a> DocumentParser<'a> {
         Ok(Statement::Subgraph(Subgraph { name, statements }))
     }
 
-    /// The rest of `first -> b -> c [..]`.
+    /// Parses the rest of `first -> b -> c [..]`.
     fn edge(&mut self, first: SpannedValue<Arc<str>>) -> Result<Statement> {
         let mut path = vec![first];
         loop {
@@ -265,7 +265,7 @@ impl<'a> DocumentParser<'a> {
         Ok(Statement::Edge(EdgeStatement { path, attributes }))
     }
 
-    /// `[key = value, ..]`; the bracket is next.
+    /// Parses `[key = value, ..]`. The bracket is the next token.
     fn attributes(&mut self) -> Result<Vec<Attribute>> {
         let open = Span::new(self.cursor.at, self.cursor.at + 1);
         self.cursor.at += 1;
@@ -336,7 +336,7 @@ impl<'a> DocumentParser<'a> {
         }
     }
 
-    /// `key = value`, with a key that may be dotted.
+    /// Parses `key = value`. The key may contain dots.
     fn attribute(&mut self) -> Result<Attribute> {
         let start = self.cursor.at;
         loop {
@@ -368,7 +368,7 @@ impl<'a> DocumentParser<'a> {
         Ok(Attribute { key, value })
     }
 
-    /// Checks that a node or an edge ends here: text that would accidentally become the next statement is a mistake.
+    /// Checks that the declaration of a node or an edge ends here. Text that would become the next statement by accident is a mistake.
     fn end_of_statement(&mut self) -> Result<()> {
         self.cursor.skip_blank()?;
         match self.cursor.peek() {

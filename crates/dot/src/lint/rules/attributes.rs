@@ -8,13 +8,13 @@ use crate::suggest::{beginning_for_message, closest_name};
 use crate::transform::Stylesheet;
 use crate::value::Value;
 
-/// The number of retries from which they hide a fault instead of absorbing it.
+/// The number of retries from which a warning is given, because so many retries hide a fault.
 const MANY_RETRIES: i64 = 5;
 
-/// Maximum number of equal findings per text.
+/// Maximum number of findings for one text.
 const SHOWN: usize = 20;
 
-/// The stylesheet is valid.
+/// Checks that the stylesheet is valid.
 pub(super) fn stylesheet_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let Some(attribute) = view.pipeline().attributes.find("model_stylesheet") else { return };
     let text = attribute.value.value.text();
@@ -51,7 +51,7 @@ pub(super) fn stylesheet_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Every explicit type has a handler: an unknown type must not silently become another.
+/// Checks that every explicit type has a handler, so that an unknown type does not silently become another type.
 pub(super) fn type_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let explicit = node.explicit_type();
@@ -74,7 +74,7 @@ pub(super) fn type_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Every fidelity is one of the six.
+/// Checks that every fidelity is one of the six.
 pub(super) fn fidelity_valid(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     const MODES: [&str; 6] = ["full", "truncate", "compact", "summary:low", "summary:medium", "summary:high"];
     let check = |attributes: &Attributes, key: &str| {
@@ -101,7 +101,7 @@ pub(super) fn fidelity_valid(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Every node for a model has a task.
+/// Checks that every node for a model has a task.
 pub(super) fn prompt_on_llm_nodes(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let silent = ["prompt", "label"].iter().all(|key| node.attributes.text(key).is_empty());
@@ -114,7 +114,7 @@ pub(super) fn prompt_on_llm_nodes(view: &View<'_>, found: &mut Vec<Diagnostic>) 
     }
 }
 
-/// The number of retries is sensible.
+/// Warns about a very high number of retries.
 pub(super) fn high_retry_count(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (_, node) in view.nodes() {
         let retries = node.attributes.get("max_retries").and_then(Value::as_integer).unwrap_or(0);

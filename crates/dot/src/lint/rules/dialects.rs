@@ -1,4 +1,4 @@
-//! Rules about other dialects: tolerated constructs, and names that have no meaning here.
+//! Rules about other dialects: constructs that the parser tolerates, and names without a meaning in this dialect.
 
 use super::near;
 use crate::condition::Condition;
@@ -8,17 +8,17 @@ use crate::outcome::Status;
 use crate::pipeline::SHAPES;
 use crate::suggest::beginning_for_message;
 
-/// Reports the constructs outside of the dialect that the parser tolerated, each under a rule of its own.
+/// Reports the constructs outside of the dialect that the parser tolerated. Each has its own rule id.
 pub(super) fn tolerated(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     found.extend(view.pipeline().tolerated().iter().map(|one| {
-        // A name that only edges have may be a slip; the others mean the same everywhere.
+        // A name that occurs only in edges may be a typing mistake, so it is a warning. The other constructs mean the same in each dialect.
         let severity = if one.rule == "declared_by_edge" { Severity::Warning } else { Severity::Info };
         let diagnostic = Diagnostic::new(one.rule, severity, one.message.as_str());
         diagnostic.at_span(Some(one.span)).fix(one.fix.as_str())
     }));
 }
 
-/// Every outcome in a condition is one that a node can have.
+/// Checks that every outcome in a condition is an outcome that a node can have.
 pub(super) fn outcome_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     const NAMES: [&str; 5] = ["success", "partial_success", "retry", "fail", "skipped"];
     for edge in view.pipeline().edges() {
@@ -51,7 +51,7 @@ pub(super) fn outcome_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Every shape implies a type, unless the type is explicit.
+/// Checks that every shape implies a type. Nodes with an explicit type are not checked.
 pub(super) fn shape_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let (shape, explicit) = (node.shape(), node.explicit_type());
@@ -74,7 +74,7 @@ pub(super) fn shape_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// A gate has a question.
+/// Checks that a gate has a question.
 pub(super) fn gate_asks(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes().filter(|(at, _)| view.handler_type(*at) == "wait.human") {
         if view.outgoing(at).any(|edge| edge.condition().is_empty()) {
@@ -87,7 +87,7 @@ pub(super) fn gate_asks(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// After a success some edge holds, as far as the conditions alone show it.
+/// Checks that an edge can be followed after a success, as far as the conditions show it.
 pub(super) fn way_on(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let parsed = view.outgoing(at).map(|edge| Condition::parse(&edge.condition()));
@@ -107,7 +107,7 @@ pub(super) fn way_on(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Retries have an effect: a manager's child retries only if failures do.
+/// Checks that retries have an effect. A node with a manager retries only if it also retries failures.
 pub(super) fn retries_act(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let retried = ["max_retries", "retry_policy"];
     for (at, node) in view.nodes() {

@@ -1,4 +1,4 @@
-//! Rules about the elements of attributes: each attribute acts on its element, and has an accepted value.
+//! Rules about attributes: each attribute must act on its element, and have an accepted value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use crate::suggest::{beginning_for_message, closest_name};
 use crate::syntax::Attribute;
 use crate::value::Value;
 
-/// The kind of an element with attributes.
+/// An element that has attributes.
 #[derive(Clone, Copy)]
 enum ElementKind<'a> {
     Graph,
-    /// A node of this type; `None` for a custom handler, for which any attribute may have a meaning.
+    /// A node with this handler type. `None` stands for a node with a custom handler, which may read any attribute.
     Node(Option<&'a str>),
     Edge,
 }
@@ -29,13 +29,13 @@ impl ElementKind<'_> {
         )
     }
 
-    /// Returns the names of its possible attributes.
+    /// Returns the names of the attributes that act on this element.
     fn names(self) -> impl Iterator<Item = &'static str> {
         ALL.iter().filter(move |rule| self.is_owner(rule.owner)).map(|rule| rule.name)
     }
 }
 
-/// Returns the elements of a pipeline with their attributes, and the location of a diagnostic for each.
+/// Returns all elements of a pipeline with their attributes, and a location for findings about each.
 fn elements<'a>(view: &'a View<'_>) -> Vec<(ElementKind<'a>, &'a Attributes, ElementPlace<'a>)> {
     let pipeline = view.pipeline();
     let nodes = view.nodes().map(|(at, node)| {
@@ -73,7 +73,7 @@ impl ElementPlace<'_> {
     }
 }
 
-/// Every typed attribute has a value of its type: an invalid one would silently become the default.
+/// Checks that every attribute with a type has a value of this type. Otherwise the default would silently replace the value.
 pub(super) fn attribute_type(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (element, attributes, place) in elements(view) {
         for attribute in attributes.iter() {
@@ -93,7 +93,7 @@ pub(super) fn attribute_type(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Describes the conversion of a value of another dialect: the rule, the severity, the message and the replacement.
+/// Describes how a value of another dialect is interpreted: the rule, the severity, the message and the replacement.
 fn tolerated(kind: ValueKind, key: &str, value: &Value) -> Option<(&'static str, Severity, String, String)> {
     match (kind, value) {
         (ValueKind::Count(_) | ValueKind::Integer, Value::Float(_)) => {
@@ -116,17 +116,17 @@ fn tolerated(kind: ValueKind, key: &str, value: &Value) -> Option<(&'static str,
     }
 }
 
-/// Every attribute of the language acts on its element, and no behavior-changing attribute of another dialect is ignored.
+/// Checks that every attribute of the language acts on its element, and that no attribute of another dialect that changes behavior there is ignored.
 ///
-/// A default of a scope may be for some of its nodes; a default that acts on none of them is a warning.
+/// A default of a scope may be meant for only some of its nodes. A default that acts on none of them causes a warning.
 pub(super) fn attribute_acts(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let mut idle: BTreeMap<usize, (&Attribute, bool)> = BTreeMap::new();
-    // A chain repeats its attributes for each of its edges.
+    // The edges of a chain share their attributes, so report each attribute only once.
     let mut told: BTreeSet<(usize, usize)> = BTreeSet::new();
     for (element, attributes, place) in elements(view) {
         for attribute in attributes.iter() {
             let key = &*attribute.key.value;
-            // An empty value has no meaning.
+            // An attribute with an empty value has no effect on any element.
             if attribute.value.value.as_str() == Some("") {
                 continue;
             }
@@ -157,7 +157,8 @@ pub(super) fn attribute_acts(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Returns why an attribute has no effect on its element, and the remedy; `None` if it has one, or is free.
+/// Returns the reason why an attribute has no effect on its element, and how to correct it. Returns `None` if it has an effect, or is not an
+/// attribute of the language.
 fn refusal(element: ElementKind<'_>, place: ElementPlace<'_>, key: &str) -> Option<(String, String)> {
     if let ElementKind::Node(None) = element {
         return None;
@@ -207,7 +208,7 @@ fn refusal(element: ElementKind<'_>, place: ElementPlace<'_>, key: &str) -> Opti
     Some((format!("`{key}` does nothing on {}, which is of type `{kind}`", place.name()), fix))
 }
 
-/// No element has one attribute twice, by its name and by that of another dialect.
+/// Checks that no element has the same attribute twice, once by its name and once by its name in another dialect.
 pub(super) fn attribute_alias(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (element, attributes, place) in elements(view) {
         if let ElementKind::Node(None) = element {
@@ -220,7 +221,7 @@ pub(super) fn attribute_alias(view: &View<'_>, found: &mut Vec<Diagnostic>) {
                 continue;
             }
             let mut others = attributes.own().iter().map(|other| &*other.key.value);
-            // The same amount, in another unit.
+            // Both values are the same amount, in different units.
             let is_same =
                 |other: &str| is_named(other, name) || key == "max_cost_cents" && is_named(other, "max_cost");
             let diagnostic = match others.find(|other| *other != key && is_same(other)) {
@@ -241,7 +242,7 @@ pub(super) fn attribute_alias(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Attributes of Graphviz and of other dialects that look like slips for ours.
+/// Attributes of Graphviz and of other dialects whose names resemble attributes of this language. They are not mistakes.
 const NO_SLIPS: &[&str] = &[
     "labels",
     "labelloc",
@@ -258,7 +259,7 @@ const NO_SLIPS: &[&str] = &[
     "params",
 ];
 
-/// No attribute looks like a slip for a known one: it would silently be a free one.
+/// Checks that no unknown attribute looks like a misspelled known one. Otherwise it would silently have no effect.
 pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let known: BTreeSet<&str> =
         ALL.iter().map(|rule| rule.name).chain(ALIASES.map(|(alias, _)| alias)).collect();
@@ -275,7 +276,7 @@ pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
             {
                 continue;
             }
-            // People often omit hyphens and underscores.
+            // People often omit hyphens and underscores, so compare the names without them.
             let joined = |name: &str| name.replace('_', "");
             let same = element.names().find(|name| joined(name) == joined(key));
             if let Some(near) = same.or_else(|| closest_name(key, element.names())) {
@@ -288,7 +289,7 @@ pub(super) fn attribute_known(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// No attribute depends on a missing one.
+/// Checks that no attribute depends on another attribute that is missing.
 pub(super) fn attribute_alone(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let mut tell = |place: ElementPlace<'_>, attributes: &Attributes, key: &str, fix: &str| {
         if attributes.is_own(key) {

@@ -1,4 +1,4 @@
-//! Rules about the routes of a run: conditions of edges, goal gates and jump targets.
+//! Rules about the routes of a run: the conditions of edges, goal gates and jump targets.
 
 use super::near;
 use crate::condition::Condition;
@@ -7,7 +7,7 @@ use crate::lint::{Diagnostic, Severity, View};
 use crate::source::Span;
 use crate::suggest::beginning_for_message;
 
-/// Every condition is valid.
+/// Checks that every condition is valid.
 pub(super) fn condition_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for edge in view.pipeline().edges() {
         let Some(attribute) = edge.attributes.find("condition") else { continue };
@@ -29,7 +29,7 @@ pub(super) fn condition_syntax(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Keys that the engines of other dialects set for conditions, and their replacements.
+/// Keys that the engines of other dialects set for conditions, and what to use instead.
 const FOREIGN_KEYS: [(&str, &str); 3] = [
     (
         "failure_class",
@@ -45,11 +45,11 @@ const FOREIGN_KEYS: [(&str, &str); 3] = [
     ),
 ];
 
-/// The engine's private keys that conditions may read.
+/// The private keys of the engine that conditions may read.
 const INTERNAL: [&str; 5] =
     ["internal.restarts", "internal.waits", "internal.fidelity", "internal.stage.", "internal.gate."];
 
-/// Returns why nothing sets a key, and the remedy; `None` if a node, the engine or the input may set it.
+/// Returns the reason why nothing sets a key, and how to correct it. Returns `None` if a node, the engine or the input may set the key.
 fn unset(view: &View<'_>, key: &str) -> Option<(String, String)> {
     let key = key.strip_prefix("context.").unwrap_or(key);
     if let Some((_, fix)) = FOREIGN_KEYS.iter().find(|(foreign, _)| *foreign == key) {
@@ -93,7 +93,7 @@ fn unset(view: &View<'_>, key: &str) -> Option<(String, String)> {
     None
 }
 
-/// Every key in a condition may be set: an edge whose condition never holds is unreachable.
+/// Checks that every key in a condition may be set. Otherwise the condition never holds, and its edge is never followed.
 pub(super) fn condition_keys(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for edge in view.pipeline().edges() {
         // `condition_syntax` reports invalid conditions.
@@ -105,7 +105,7 @@ pub(super) fn condition_keys(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Narrows the span of a string to a part of its text, if no escape has shifted it.
+/// Returns the span of a part of a string's text. If the string contains escapes, returns the span of the whole string.
 pub(super) fn within(span: Span, text: &str, offset: usize) -> Span {
     if span.end.saturating_sub(span.start) != text.len() + 2 {
         return span;
@@ -114,7 +114,7 @@ pub(super) fn within(span: Span, text: &str, offset: usize) -> Span {
     Span::new(start, start + 1)
 }
 
-/// Every jump target is declared.
+/// Checks that every jump target is declared.
 pub(super) fn retry_target_exists(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let missing = |found: &[Diagnostic], target: &str| {
         if target.is_empty() || view.pipeline().node(target).is_some() {
@@ -148,7 +148,7 @@ pub(super) fn retry_target_exists(view: &View<'_>, found: &mut Vec<Diagnostic>) 
     }
 }
 
-/// Every goal gate has a target for an unmet goal.
+/// Checks that every goal gate has a target for a run whose goal is not met.
 pub(super) fn goal_gate_has_retry(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let has =
         |attributes: &crate::pipeline::Attributes| JUMPS.iter().any(|key| !attributes.text(key).is_empty());

@@ -1,14 +1,14 @@
-//! Rules about nodes and edges: start, end and reachability.
+//! Rules about nodes and edges: the start, the exit, and which nodes can be reached.
 
 use super::near;
 use crate::lint::{Diagnostic, Severity, View};
 
-/// There is exactly one start node.
+/// Checks that there is exactly one start node.
 pub(super) fn start_node(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     exactly_one(view, view.starts(), "start_node", "start", "Mdiamond", found);
 }
 
-/// There is an exit; the dialect has one.
+/// Checks that there is an exit. The dialect allows one.
 pub(super) fn terminal_node(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     exactly_one(view, view.exits(), "terminal_node", "exit", "Msquare", found);
 }
@@ -27,7 +27,7 @@ fn exactly_one(
         found.push(Diagnostic::new(rule, Severity::Error, message).fix(fix));
         return;
     };
-    // A run begins at one node; the number of its ends does not matter.
+    // Several exits are only a warning, because a run can end at any of them. It can begin at only one start node.
     let severity = if what == "exit" { Severity::Warning } else { Severity::Error };
     let first = view.pipeline().nodes()[*first].id();
     for other in others {
@@ -38,7 +38,7 @@ fn exactly_one(
     }
 }
 
-/// Every node is reachable from the start. Without one start this is unknown, and `start_node` has reported it.
+/// Checks that every node can be reached from the start. Without a single start this is unknown, and `start_node` has reported it.
 pub(super) fn reachability(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let [start] = view.starts() else { return };
     let mut reached = vec![false; view.pipeline().nodes().len()];
@@ -57,7 +57,7 @@ pub(super) fn reachability(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Every edge begins and ends at a declared node.
+/// Checks that every edge begins and ends at a declared node.
 pub(super) fn edge_target_exists(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (edge, ends) in view.edges() {
         for (id, verb, end) in [(&edge.from, "begins at", ends[0]), (&edge.to, "leads to", ends[1])] {
@@ -76,7 +76,7 @@ pub(super) fn edge_target_exists(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// No edge leads to the start.
+/// Checks that no edge leads to the start.
 pub(super) fn start_no_incoming(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     let start = |end: Option<usize>| end.is_some_and(|at| view.starts().contains(&at));
     for (edge, _) in view.edges().filter(|(_, ends)| start(ends[1])) {
@@ -86,7 +86,7 @@ pub(super) fn start_no_incoming(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// No edge begins at the exit.
+/// Checks that no edge begins at the exit.
 pub(super) fn exit_no_outgoing(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for edge in view.exits().iter().flat_map(|at| view.outgoing(*at)) {
         let message = format!("an edge begins at the exit node `{}`, where the run has ended", edge.from);
@@ -95,7 +95,7 @@ pub(super) fn exit_no_outgoing(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Every node leads to the exit: otherwise a run may end without a check of its goal gates.
+/// Checks that every node leads to the exit. Otherwise a run may end without a check of its goal gates.
 pub(super) fn exit_reachable(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     if view.exits().is_empty() {
         return;
@@ -118,7 +118,7 @@ pub(super) fn exit_reachable(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Every node is declared once.
+/// Checks that every node is declared only once.
 pub(super) fn unique_names(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (_, node) in view.nodes() {
         if let [_, second, ..] = node.declarations() {

@@ -1,4 +1,4 @@
-//! Rules about variables in texts: each refers to a value.
+//! Rules about variables in texts: each variable must have a value.
 
 use crate::handler::{MANAGER, PROMPT, is_inherited_by_tools};
 use crate::lint::{Diagnostic, Severity, View};
@@ -8,10 +8,10 @@ use crate::suggest::beginning_for_message;
 use crate::value::Value;
 use crate::variable::{VariableForm, VariableRef, template_statement, variables};
 
-/// Maximum number of findings per text.
+/// Maximum number of findings for one text.
 const SHOWN: usize = 5;
 
-/// The context keys that the engine sets, and the prefixes of its keys for nodes and the like.
+/// The context keys that the engine sets, and the prefixes of its keys, for example those with the name of a node.
 const OF_ENGINE: [&str; 8] = [
     "outcome",
     "preferred_label",
@@ -27,7 +27,7 @@ const PREFIXES: [&str; 7] = ["tool.", "human.", "parallel.", "stack.", "usage.",
 /// The attributes of the graph in which other dialects list the inputs of a pipeline.
 const DECLARED: [&str; 3] = ["inputs", "params", "vars"];
 
-/// Returns whether a name has a value in each run, or is a required input.
+/// Returns whether a name has a value in every run, or is a required input.
 fn is_known(view: &View<'_>, name: &str) -> bool {
     let graph = &view.pipeline().attributes;
     let name = name.strip_prefix("context.").unwrap_or(name);
@@ -43,7 +43,7 @@ fn is_known(view: &View<'_>, name: &str) -> bool {
         || DECLARED.iter().any(|key| is_listed(&graph.text(key)))
 }
 
-/// Returns whether a variable has a value, or the longest part of its name that may have one.
+/// Returns whether a variable has a value. For a name with dots, a leading part of the name is enough.
 pub(super) fn resolves(view: &View<'_>, reference: &VariableRef<'_>) -> bool {
     let mut name = reference.name;
     loop {
@@ -57,7 +57,7 @@ pub(super) fn resolves(view: &View<'_>, reference: &VariableRef<'_>) -> bool {
     }
 }
 
-/// Returns the text that a node gives to a task or a person, and its attribute: the prompt, or the label.
+/// Returns the text that a node gives to a task or a person, and the name of its attribute: the prompt, or the label.
 fn task_text<'a>(node: &'a Node, kind: &str) -> Option<(&'static str, std::borrow::Cow<'a, str>)> {
     let prompt = || Some(("prompt", node.attributes.text("prompt"))).filter(|(_, prompt)| !prompt.is_empty());
     let label = || Some(("label", node.attributes.text("label")));
@@ -69,7 +69,7 @@ fn task_text<'a>(node: &'a Node, kind: &str) -> Option<(&'static str, std::borro
     }
 }
 
-/// No prompt has a variable without a value.
+/// Checks that no prompt has a variable without a value.
 pub(super) fn unused_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (at, node) in view.nodes() {
         let Some((key, text)) = task_text(node, view.handler_type(at)) else { continue };
@@ -97,7 +97,7 @@ pub(super) fn unused_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// No command has a variable without a known source: a shell would use an empty text.
+/// Checks that no command has a variable without a known source. The shell would insert an empty text.
 pub(super) fn command_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (_, node) in view.nodes().filter(|(at, _)| view.handler_type(*at) == "tool") {
         let text = node.attributes.text("tool_command");
@@ -156,7 +156,7 @@ pub(super) fn command_variables(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// No text has statements of a template language, which a model or a shell would receive verbatim.
+/// Checks that no text has statements of a template language. A model or a shell would receive them verbatim.
 pub(super) fn template_statements(view: &View<'_>, found: &mut Vec<Diagnostic>) {
     for (_, node) in view.nodes() {
         for key in ["prompt", "label", "tool_command"] {
