@@ -53,7 +53,7 @@ words! {
         Completed = "completed", 'c';
         /// The run stopped because of a failure. It can be retried from its frontier.
         Failed = "failed", 'f';
-        /// The run is paused or waits. Only answers or an operator can move it.
+        /// The run waits. Only answers or an operator can move it.
         Interrupted = "interrupted", 'i';
         /// The run waits for a message. Only a message can move it.
         AwaitingInput = "awaiting_input", 'w';
