@@ -1,4 +1,4 @@
-//! The errors of file operations, one variant each, and the one table from them to the error kinds of the library.
+//! The errors of file operations, and the table that maps them to the error kinds of the library.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::fd_limits::is_exhaustion;
 
-/// The operation on a file that the system refused.
+/// The operation on a file that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileOperation {
     Open,
@@ -22,7 +22,7 @@ pub(crate) enum FileOperation {
     Rename,
     Remove,
     List,
-    /// Making the root ready, where a refusal means that the setting is wrong.
+    /// Setup of the root. If the system refuses it, the setting is wrong.
     SetUp,
 }
 
@@ -44,7 +44,7 @@ impl FileOperation {
     }
 }
 
-/// Everything that can fail here.
+/// An error of this store.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FsStoreError {
     #[error("cannot {} {}: {}", doing.words(), path.display(), remedy(*doing, source))]
@@ -123,7 +123,7 @@ pub(crate) enum FsStoreError {
     Refused(#[source] Error),
 }
 
-/// Returns the error kind of the system's refusal, and the advice for the caller.
+/// Returns the error kind for an error of the system, and the advice for the caller.
 fn verdict(doing: FileOperation, source: &io::Error) -> (ErrorKind, &'static str) {
     use io::ErrorKind as Io;
     match source.kind() {
@@ -181,7 +181,7 @@ impl FsStoreError {
         Self::Damaged { path: path.into(), at, seq: None, what: what.into() }
     }
 
-    /// Names the record, where only the place was known.
+    /// Sets the number of the record, if the error had only the offset.
     pub(crate) fn with_seq(mut self, number: Seq) -> Self {
         if let Self::Damaged { seq, .. } | Self::NewerRecord { seq, .. } = &mut self {
             seq.get_or_insert(number);
@@ -189,12 +189,12 @@ impl FsStoreError {
         self
     }
 
-    /// Returns whether the file was missing.
+    /// Returns whether the file does not exist.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Returns whether this process has too many open files, which says nothing about this file.
+    /// Returns whether this process has too many open files. Such an error says nothing about this file.
     pub(crate) fn is_exhaustion(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_exhaustion(source))
     }
@@ -210,7 +210,7 @@ impl FsStoreError {
         matches!(self, Self::Io { doing: FileOperation::List, .. })
     }
 
-    /// Returns whether a directory's path is a file.
+    /// Returns whether the path of a directory names a file instead.
     pub(crate) fn is_no_directory(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotADirectory)
     }
@@ -247,10 +247,10 @@ impl FsStoreError {
         }
     }
 
-    /// Turns into the library's error for an operation on `run`.
+    /// Converts the error to the library's error for an operation on `run`.
     pub(crate) fn of_run(self, operation: &'static str, run: &RunKey) -> Error {
         match self {
-            // It names its run and record already.
+            // The error already names its run and record.
             Self::Refused(error) => error.with_operation(operation),
             fault => Error::from(fault).with_operation(operation).with_run(run),
         }

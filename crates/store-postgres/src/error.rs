@@ -1,4 +1,4 @@
-//! The one table from the errors of the driver and the server to error kinds and advice.
+//! The table that maps errors of the driver and the server to error kinds and advice.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -15,7 +15,7 @@ pub(crate) enum PostgresCallEffect {
     Write,
 }
 
-/// A failure of the driver or the server, classified once.
+/// A classified error of the driver or of the server.
 #[derive(Debug)]
 pub(crate) struct PostgresStoreError {
     kind: ErrorKind,
@@ -27,9 +27,9 @@ pub(crate) struct PostgresStoreError {
 /// The reason to send the statement again in another form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RetryReason {
-    /// A value was refused: the other entries of a batch may be accepted without it.
+    /// The server refused a value. It may accept the other entries of the batch without that value.
     Values,
-    /// Another transaction held what was needed.
+    /// Another transaction held a needed lock.
     Lock,
     Other,
 }
@@ -67,7 +67,7 @@ impl PostgresStoreError {
         self.obstacle == RetryReason::Lock
     }
 
-    /// The error for the caller.
+    /// Converts to the library's error.
     pub(crate) fn into_error(self, operation: &'static str) -> Error {
         let error = Error::new(self.kind, self.message).with_operation(operation);
         match self.source {
@@ -76,12 +76,12 @@ impl PostgresStoreError {
         }
     }
 
-    /// The error for the caller, about a run.
+    /// Converts to the library's error, about a run.
     pub(crate) fn of_run(self, operation: &'static str, run: &RunKey) -> Error {
         self.into_error(operation).with_run(run)
     }
 
-    /// The same of a commit: what it refuses are the rows of the application, by a constraint that is checked there.
+    /// Converts an error of the commit. The server then refuses rows of the application, by a constraint that it checks at the commit.
     pub(crate) fn at_commit(self) -> Self {
         match self.kind {
             ErrorKind::Corrupt => Self {
@@ -93,7 +93,7 @@ impl PostgresStoreError {
         }
     }
 
-    /// The same for another entry of the batch.
+    /// Copies the error for another entry of the batch.
     pub(crate) fn copy(&self) -> Self {
         let source = self.source.as_ref().map(|cause| ErrorCause(cause.0.clone()));
         Self { kind: self.kind, message: self.message.clone(), source, obstacle: self.obstacle }
@@ -111,7 +111,7 @@ pub(crate) fn is_lost(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Puts an error of the driver into a kind.
+/// Maps an error of the driver to an error kind.
 pub(crate) fn fault(error: &sqlx::Error, call: PostgresCallEffect) -> PostgresStoreError {
     let lost = match call {
         PostgresCallEffect::Read => ErrorKind::Unavailable,
@@ -199,23 +199,24 @@ fn cause(error: &sqlx::Error) -> ErrorCause {
             Some(error) => ErrorCause(format!("{}: {}", error.code(), error.message())),
             None => ErrorCause("the server refused".to_owned()),
         },
-        // May repeat the settings.
+        // Do not show the driver's text, which may repeat the settings.
         sqlx::Error::Configuration(_) => ErrorCause("the driver refused the settings".to_owned()),
         other => ErrorCause(other.to_string()),
     }
 }
 
 enum Verdict {
-    /// The server rolled the statement back and says why.
+    /// The server rolled the statement back and returned the reason.
     Kind(ErrorKind),
-    /// The server ended the session: before, within or just after the statement.
+    /// The server ended the session before, during or just after the statement.
     Ended,
 }
 
-/// The table: the first row that fits, a code of five or the class it begins with.
+/// Maps error codes to kinds and advice. The first matching row applies. A row has a code of five characters, or the class with which a code
+/// begins.
 ///
-/// An error of the server rolls the statement back, so that nothing was written. The one exception is an error that ends the session, which may come
-/// after the commit and before the reply.
+/// If the server returns an error, it has rolled the statement back, so nothing was written. The only exception is an error that ends the session:
+/// it may come after the commit and before the reply.
 const TABLE: &[(&str, Verdict, &str)] = {
     use ErrorKind::{Corrupt, Invalid, TooLarge, Unavailable, Unsupported};
     use Verdict::{Ended, Kind};

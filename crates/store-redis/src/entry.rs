@@ -1,4 +1,4 @@
-//! The stored form of runs: the facts, the records, and the head, which is both.
+//! The stored form of runs: the facts, the records, and the head, which consists of both.
 
 use ferrata_store::{Record, RecordHeader, RunFacts, RunHead, RunKey, Seq};
 use serde::{Deserialize, Serialize};
@@ -12,12 +12,12 @@ use crate::reply::ReplyParts;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RunFactsEntry {
     version: u64,
-    /// Its name in the index.
+    /// The run's name in the index.
     pub(crate) member: String,
     pub(crate) facts: RunFacts,
 }
 
-/// The field that is read first, in every version.
+/// The version field of an entry, which every version of the layout has.
 #[derive(Deserialize)]
 struct EntryVersion {
     version: Option<u64>,
@@ -26,7 +26,7 @@ struct EntryVersion {
 }
 
 impl EntryVersion {
-    /// Reads the version; 0 for an unreleased layout.
+    /// Reads the version. Returns 0 for an unreleased layout.
     fn read(text: &[u8]) -> serde_json::Result<u64> {
         let Self { version, layout } = serde_json::from_slice(text)?;
         version.or(layout.map(|_| 0)).ok_or_else(|| serde::de::Error::missing_field("version"))
@@ -43,7 +43,7 @@ pub(crate) struct LayoutMarker {
 
 impl LayoutMarker {
     pub(crate) fn write(shards: u16) -> String {
-        // Numbers always have JSON.
+        // Numbers can always be written as JSON.
         serde_json::to_string(&Self { version: VERSION, shards }).unwrap_or_default()
     }
 
@@ -67,7 +67,7 @@ impl RunFactsEntry {
             .map_err(|error| RedisStoreError::strange(format!("facts without JSON ({error})")))
     }
 
-    /// Reads a run's facts from its list, and refuses the facts of another run.
+    /// Parses the facts in a run's list. Refuses the facts of another run.
     pub(crate) fn read(run: &RunKey, text: &[u8]) -> Result<Self, RedisStoreError> {
         let said = Self::read_any(text)?;
         match Member::parse(said.member.as_bytes()).and_then(|member| member.run()) {
@@ -98,7 +98,7 @@ fn check_version(version: u64, whose: &str) -> Result<(), RedisStoreError> {
     }
 }
 
-/// A run without its log.
+/// The head of a run, without the run's log.
 #[derive(Debug)]
 pub(crate) struct StoredHead {
     pub(crate) last: RecordHeader,
@@ -109,7 +109,7 @@ pub(crate) struct StoredHead {
 }
 
 impl StoredHead {
-    /// Reads the reply of the script that reads a run's head; `None` if there is no such run.
+    /// Parses the reply of the script that reads a run's head. Returns `None` if the run does not exist.
     pub(crate) fn read(run: &RunKey, reply: redis::Value) -> Result<Option<Self>, RedisStoreError> {
         if matches!(reply, redis::Value::Int(_)) {
             return Ok(None);
@@ -126,7 +126,7 @@ impl StoredHead {
     }
 }
 
-/// Reads headers and bodies in turns.
+/// Parses alternating headers and bodies.
 pub(crate) fn records_of(mut parts: ReplyParts) -> Result<Vec<Record>, RedisStoreError> {
     let mut records = Vec::with_capacity(parts.len() / 2);
     while parts.len() >= 2 {

@@ -1,16 +1,16 @@
-//! The errors of a server, and the one table from them to error kinds and advice.
+//! The errors of a server, and the table that maps them to error kinds and advice.
 
 use ferrata_store::{Error, ErrorKind, RunKey, Seq};
 use redis::{RedisError, ServerError};
 use thiserror::Error as ThisError;
 
-/// Everything that can fail.
+/// An error of this store.
 #[derive(Clone, Debug, ThisError)]
 pub(crate) enum RedisStoreError {
-    /// There was no connection, so nothing was sent.
+    /// There was no connection, so the call sent nothing.
     #[error("{server} cannot be reached; see that it runs and that the network lets this process in")]
     Unreachable { server: String, source: RedisError },
-    /// Something was sent, and no reply came.
+    /// The call was sent, but no reply came.
     #[error("the connection to {server} was lost before the reply")]
     Lost { server: String, source: RedisError },
     /// The server refused the command, which had no effect.
@@ -24,7 +24,7 @@ pub(crate) enum RedisStoreError {
     /// The command was executed, and the server does not report how many replicas have it.
     #[error("the record is stored, and it is not known whether a replica has it: {why}")]
     Unwaited { why: String },
-    /// The server sent a reply that this command never has.
+    /// The reply has a form that this command never returns.
     #[error(
         "{what}, which no server of this store answers; see that no other program writes below its prefix"
     )]
@@ -32,21 +32,21 @@ pub(crate) enum RedisStoreError {
     /// Stored data is damaged.
     #[error("{what}; restore the run from a backup")]
     Corrupt { what: String, seq: Option<Seq> },
-    /// Stored data is of a newer version.
+    /// A newer version wrote the stored data.
     #[error("{what} of a newer version; upgrade this process")]
     Newer { what: String },
-    /// A server cannot fulfill the contract with its settings.
+    /// The server cannot fulfill the contract with its settings.
     #[error("{what}")]
     Unfit { what: String },
-    /// The process stood still between two steps that belong together.
+    /// The process stalled between two steps that belong together.
     #[error("the process stood still for too long in the midst of the call, and gave it up; retry")]
     StoodStill,
 }
 
-/// The kind and the remedy for a reply with this beginning. The first matching row applies.
+/// Maps the beginning of an error reply to a kind and advice. The first matching row applies.
 ///
-/// A refusal precedes every write: the scripts write only after all their checks, and the server checks memory, role and disk at a script's first
-/// write only.
+/// A refused command never wrote anything. The scripts write only after all their checks, and the server checks memory, role and disk only before a
+/// script's first write.
 const MEANINGS: &[(&str, &str, ErrorKind, &str)] = &[
     ("OOM", "", ErrorKind::Unavailable, "its memory is full: raise maxmemory, or prune and purge runs"),
     (
@@ -129,12 +129,12 @@ fn meaning(code: &str, detail: Option<&str>) -> (ErrorKind, &'static str) {
     MEANINGS.iter().find(fits).map_or((ErrorKind::Unsupported, ""), |(_, _, kind, remedy)| (*kind, *remedy))
 }
 
-/// The effect that a call with a lost reply may have.
+/// The possible effect of a call whose reply was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RedisCallEffect {
     /// The record may have been written: retry the same append.
     Written,
-    /// No relevant effect: call again.
+    /// The call has no effect that matters: call again.
     None,
 }
 
@@ -144,7 +144,8 @@ impl RedisStoreError {
         Self::Refused { server: server.to_owned(), code: error.code().to_owned(), detail }
     }
 
-    /// Sorts what the driver says while it connects: a refusal by the server is one, and all else means that nothing was sent.
+    /// Converts an error of the driver during a connection attempt. It is a refusal if the server refused the connection; otherwise nothing was
+    /// sent.
     pub(crate) fn connecting(server: &str, source: RedisError) -> Self {
         match source.code() {
             Some(code) => Self::Refused {
@@ -152,7 +153,7 @@ impl RedisStoreError {
                 code: code.to_owned(),
                 detail: source.detail().map(str::to_owned),
             },
-            // The driver wraps refusals of `AUTH` in a kind of its own, with the reply in the text.
+            // The driver wraps refusals of `AUTH` in a separate kind, with the reply in the text.
             None if source.kind() == redis::ErrorKind::AuthenticationFailed => {
                 let text = source.to_string();
                 let code = ["WRONGPASS", "NOAUTH", "NOPERM"].into_iter().find(|code| text.contains(code));
@@ -171,12 +172,12 @@ impl RedisStoreError {
         Self::Corrupt { what: what.into(), seq }
     }
 
-    /// The list of a run names another one.
+    /// Returns the error for a list that belongs to another run than its key says.
     pub(crate) fn wrong_run() -> Self {
         Self::corrupt(None, "the run's list is that of another run")
     }
 
-    /// Returns the code of an error reply, such as one that redirects or postpones the call.
+    /// Returns the code of an error reply, such as a code that redirects or postpones the call.
     pub(crate) fn code(&self) -> Option<&str> {
         match self {
             Self::Refused { code, .. } => Some(code),
@@ -184,7 +185,7 @@ impl RedisStoreError {
         }
     }
 
-    /// Returns whether only this run is at fault, so that a listing or a repair continues with the others.
+    /// Returns whether the fault concerns only this run, so that a listing or a repair continues with other runs.
     pub(crate) fn is_of_run(&self) -> bool {
         let is_unreadable = matches!(
             self,

@@ -1,4 +1,4 @@
-//! Pruning and purging: one script each, so that neither is ever half done.
+//! Prunes and purges. Each is one script, so that it is never half done.
 
 use bytes::Bytes;
 use ferrata_store::codec::binary::beginning;
@@ -15,7 +15,7 @@ use crate::reply::ReplyParts;
 use crate::scripts::{AT, PRUNE, PURGE};
 use crate::store::RedisInner;
 
-/// The maximum number of repeats of a prune because another caller cut the same run meanwhile.
+/// The maximum number of attempts of a prune. A new attempt is needed if another caller pruned the same run meanwhile.
 const ATTEMPTS: usize = 16;
 
 impl RedisInner {
@@ -80,7 +80,7 @@ impl RedisInner {
         }
     }
 
-    /// Removes the index places of a run whose key is gone.
+    /// Removes the index entries of a run whose key is gone.
     async fn purged(
         &self,
         run: &RunKey,
@@ -89,7 +89,7 @@ impl RedisInner {
     ) -> Result<Removed, RedisStoreError> {
         let purged = Removed { records: reply.number()?, bytes: reply.number()? };
         self.known.remove(run);
-        // Without a member of its own the run was damaged, or there is none: entries that name it lapse.
+        // Without a readable member, the run was damaged or did not exist. Readers later remove its index entries.
         let said = RunFactsEntry::read(run, &reply.bytes()?).ok();
         if let Some(member) = said.and_then(|said| Member::parse(said.member.as_bytes())) {
             self.link.call(index.remove_call(run, &member)).await?;

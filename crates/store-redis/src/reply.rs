@@ -1,11 +1,11 @@
-//! Replies of the server as what they mean; one of another shape is a fault and never a panic.
+//! Parses replies of the server. An unexpected form is an error and never a panic.
 
 use bytes::Bytes;
 use redis::Value;
 
 use crate::error::RedisStoreError;
 
-/// The parts of a reply that is a list, taken from its front.
+/// The parts of a reply that is a list. They are taken from the front.
 #[derive(Debug)]
 pub(crate) struct ReplyParts(std::vec::IntoIter<Value>);
 

@@ -1,11 +1,11 @@
-//! The table from the error codes of S3 to the error kinds of the library.
+//! The table that maps error codes of S3 to error kinds of the library.
 
 use ferrata_store::ErrorKind;
 
 /// The outcome of a refused request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusalKind {
-    /// The request had no effect, and would fail again unchanged.
+    /// The request had no effect, and would fail again.
     Refused,
     /// The request had no effect, and may succeed later.
     Busy,
@@ -13,13 +13,13 @@ pub(crate) enum RefusalKind {
     Unsure,
     /// The condition of a write does not hold.
     Lost,
-    /// Two conditional writes met, and neither was decided.
+    /// Two conditional writes collided, and the server decided neither.
     Undecided,
-    /// There is no such object.
+    /// The object does not exist.
     Absent,
 }
 
-/// The error for the caller, and the outcome of the request.
+/// The error kind for the caller, and the outcome of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CodeVerdict {
     pub(crate) sort: RefusalKind,
@@ -39,8 +39,8 @@ const fn unsure(remedy: &'static str) -> CodeVerdict {
     CodeVerdict { sort: RefusalKind::Unsure, kind: ErrorKind::Unavailable, remedy }
 }
 
-/// Judges a refusal by its code, and by its status where the code is none that is known: an answer to HEAD has no code, and
-/// servers invent codes.
+/// Returns the verdict for a refusal. It depends on the code, or on the status if the code is missing or unknown: an answer to HEAD has no code,
+/// and servers invent codes.
 pub(crate) fn verdict(code: &str, status: u16) -> CodeVerdict {
     use ErrorKind::{Invalid, TooLarge, Unavailable, Unsupported};
     match code {
@@ -138,7 +138,7 @@ fn by_status(status: u16) -> CodeVerdict {
 mod tests {
     use super::*;
 
-    /// Every code that is known, with the status that it comes with.
+    /// The known codes, each with its status.
     const TABLE: &[(&str, u16, RefusalKind, ErrorKind)] = &[
         ("NoSuchKey", 404, RefusalKind::Absent, ErrorKind::NotFound),
         ("NotFound", 404, RefusalKind::Absent, ErrorKind::NotFound),
@@ -194,7 +194,7 @@ mod tests {
         ("QuotaExceeded", 403, RefusalKind::Busy, ErrorKind::Unavailable),
         ("XMinioStorageFull", 507, RefusalKind::Busy, ErrorKind::Unavailable),
         ("InsufficientStorage", 507, RefusalKind::Busy, ErrorKind::Unavailable),
-        // Without a code, or with an unknown one, the status speaks.
+        // Without a known code, the status decides.
         ("", 301, RefusalKind::Refused, ErrorKind::Invalid),
         ("", 302, RefusalKind::Refused, ErrorKind::Invalid),
         ("", 307, RefusalKind::Refused, ErrorKind::Invalid),
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn only_status_404_means_missing_object() {
-        // A proxy may answer anything with any words.
+        // A proxy may send any status with any text.
         assert_eq!(verdict("NotFound", 500).sort, RefusalKind::Unsure);
     }
 }

@@ -1,4 +1,4 @@
-//! The errors of this store, one variant each, and their conversion into errors of the library.
+//! The errors of this store, and their conversion to errors of the library.
 
 use ferrata_store::{At, Error, ErrorKind, HeadRef, Listing, RunKey, Seq, refusal};
 
@@ -26,7 +26,7 @@ impl S3Operation {
     }
 }
 
-/// Everything that can fail here. None of it holds a header, an address or a credential.
+/// An error of this store. None contains a header, an address or a credential.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum S3StoreError {
     #[error("cannot {} {key}: {} ({code}, status {status})", doing.words(), verdict(code, *status).remedy)]
@@ -101,13 +101,13 @@ impl S3StoreError {
         matches!(self, Self::Damaged { .. } | Self::Missing { .. })
     }
 
-    /// Returns whether only this run is at fault, so that a listing continues with the others.
+    /// Returns whether the fault concerns only this run, so that a listing continues with other runs.
     pub(crate) fn is_of_run(&self) -> bool {
         self.is_damage() || matches!(self, Self::Newer { .. } | Self::NewerRecord { .. })
     }
 
     /// Returns whether the server refuses an object of the run, or the run changes constantly. If only this run is affected, a listing continues
-    /// with the others.
+    /// with other runs.
     pub(crate) fn may_be_of_run(&self) -> bool {
         matches!(self, Self::Refused { doing: S3Operation::Get, status: 403, .. } | Self::Restless { .. })
     }
@@ -141,10 +141,10 @@ impl S3StoreError {
         }
     }
 
-    /// Turns into the library's error for an operation on `run`.
+    /// Converts to the library's error for an operation on `run`.
     pub(crate) fn of_run(self, operation: &'static str, run: &RunKey) -> Error {
         match self {
-            // It names its run and record already.
+            // The error already names its run and record.
             Self::Checked(error) => error.with_operation(operation),
             fault => Error::from(fault).with_operation(operation).with_run(run),
         }

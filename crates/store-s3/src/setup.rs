@@ -1,4 +1,4 @@
-//! Making a bucket ready: the mark of the layout, and a probe of whether the server keeps conditional writes apart.
+//! Prepares a bucket: writes the marker of the layout, and tests whether the server supports conditional writes.
 
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ use crate::layout::VERSION;
 /// The contents of the marker.
 #[derive(Debug, Serialize, Deserialize)]
 struct LayoutMarker {
-    /// That of unreleased versions has none.
+    /// The version of the layout. The markers of unreleased versions have none.
     #[serde(default)]
     version: u32,
 }
@@ -26,7 +26,7 @@ fn unfit(what: impl Into<String>) -> S3StoreError {
 }
 
 impl S3Inner {
-    /// Sets up the bucket; changes no existing object.
+    /// Sets up the bucket. Changes no existing object.
     pub(crate) async fn set_up(&self) -> Result<(), S3StoreError> {
         self.mark().await?;
         let name = self.ids.next(self.clock.now()).to_string();
@@ -38,7 +38,7 @@ impl S3Inner {
         self.sweep_executors().await
     }
 
-    /// Checks the layout before the first read or write. Writes nothing, because a reader may lack the permission.
+    /// Checks the layout before the first read or write. Writes nothing, because a reader may have no permission to write.
     pub(crate) async fn ready(&self) -> Result<(), S3StoreError> {
         if self.is_marked.load(Ordering::Relaxed) {
             return Ok(());
@@ -52,7 +52,7 @@ impl S3Inner {
             if self.read_mark().await? {
                 return Ok(());
             }
-            // All processes write the same marker, so the winner is irrelevant.
+            // All processes write the same marker, so it does not matter which process wins.
             match self.bucket.put_new(&self.layout.marker(), json.clone().into()).await {
                 Ok(_) => {}
                 Err(fault) if matches!(fault.sort(), RefusalKind::Busy | RefusalKind::Unsure) => {}
@@ -79,7 +79,7 @@ impl S3Inner {
         }
     }
 
-    /// Tries whether the server does what everything here rests on; it is refused if it does not.
+    /// Tests whether the server does everything that the store relies on. Fails if the server does not.
     async fn probe(&self, name: &str) -> Result<(), S3StoreError> {
         let key = self.layout.probe(name, 0);
         let first = self.decide(&key, "first").await?;
@@ -121,7 +121,7 @@ impl S3Inner {
         Ok(())
     }
 
-    /// Writes conditionally, again if the server decides neither way.
+    /// Makes a conditional write. Repeats it if the server does not decide.
     async fn decide(&self, key: &str, text: &'static str) -> Result<PutResult, S3StoreError> {
         for attempt in 0..ATTEMPTS {
             match self.bucket.put_new(key, Bytes::from_static(text.as_bytes())).await?.value {
@@ -132,7 +132,7 @@ impl S3Inner {
         Err(unfit("it never decides a conditional write, though there is no other writer"))
     }
 
-    /// Tests many concurrent writers of one key, because some servers check first and write afterwards.
+    /// Tests many concurrent writers of one key, because some servers check the condition first and write later.
     async fn race(&self, key: &str) -> Result<(), S3StoreError> {
         let writers = self.options.probe_writers.get();
         let put = async |number: usize| {
@@ -141,7 +141,8 @@ impl S3Inner {
             Ok(matches!(put.value, PutResult::Done(_)).then_some(text))
         };
         let tasks = (0..writers).map(|number| Box::pin(put(number)) as Task<'_, _>);
-        // Send all puts at once, regardless of the configured limit, because that is the test. Await all of them: a dropped put may still write.
+        // Send all writes at once, even if that is more than the configured limit, because this is the purpose of the test. Await all of them: a
+        // dropped request may still write.
         let puts = bounded_join::each(tasks.collect(), writers).await;
         let puts: Vec<Option<Bytes>> = puts.into_iter().collect::<Result<_, S3StoreError>>()?;
         let winners: Vec<Bytes> = puts.into_iter().flatten().collect();

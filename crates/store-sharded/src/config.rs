@@ -1,4 +1,4 @@
-//! The file that names shards and generations, and the URL that names the file.
+//! Parses the file that lists shards and generations, and the URL of that file.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -10,14 +10,14 @@ use ferrata_store::{CheckpointStore, Error, ErrorKind, Result, url};
 
 use crate::store::ShardedStore;
 
-/// The maximum size of the file. It fits tens of thousands of shards, and protects memory from a wrong file.
+/// The maximum size of the file. It is enough for tens of thousands of shards, and limits the memory that a wrong file uses.
 const MAX_FILE: u64 = 4 << 20;
 
 impl ShardedStore {
-    /// Reads the file that a URL names, and opens the store of each shard with `open`, which gets the shard's URL.
+    /// Reads the file that a URL names. Opens the store of each shard with `open`, which gets the URL of the shard.
     ///
-    /// `sharded:///absolute/path` or `sharded:relative/path`. The file has a line for each shard and each generation, and may have
-    /// empty lines and lines that begin with `#`:
+    /// The URL is `sharded:///absolute/path` or `sharded:relative/path`. The file has a line for each shard and each generation. It may have empty
+    /// lines, and comments that begin with `#`:
     ///
     /// ```text
     /// shard north postgres://db-north/runs
@@ -25,13 +25,13 @@ impl ShardedStore {
     /// generation north south
     /// ```
     ///
-    /// A relative `file:` URL in it starts at the folder of the file. The call reads the file once, and reads and writes no store.
+    /// A relative `file:` URL in the file is relative to the folder of the file. The call reads the file once. It reads and writes no store.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`]: the URL names no file, the file is unreadable, or one of its lines is wrong. The message names file and line, and
-    ///   the correct form. No message repeats the URL of a shard, because it may contain a password.
-    /// - what `open` returns, with file and line.
+    /// - [`ErrorKind::Invalid`]: the URL names no file, the file is unreadable, or one of its lines is wrong. The message names the file and the
+    ///   line, and shows the correct form. No message shows the URL of a shard, because it may contain a password.
+    /// - The error of `open`, with the file and the line.
     pub fn from_url(url: &str, open: impl Fn(&str) -> Result<Arc<dyn CheckpointStore>>) -> Result<Self> {
         let path = path_of_url(url)?;
         let refuse = |what: String| {
@@ -64,7 +64,7 @@ impl ShardedStore {
     }
 }
 
-/// Reads the path from a URL.
+/// Parses the path of the URL.
 fn path_of_url(url: &str) -> Result<PathBuf> {
     let bad = |why: &str| {
         let message =
@@ -93,7 +93,7 @@ fn is(scheme: &str, known: &str) -> bool {
     scheme.eq_ignore_ascii_case(known)
 }
 
-/// A line of the file, as errors name it.
+/// A line of the file, for errors.
 #[derive(Clone, Copy, Debug)]
 struct FileLine<'a> {
     path: &'a Path,
@@ -117,7 +117,7 @@ struct ShardLine<'a> {
     url: Cow<'a, str>,
 }
 
-/// The parsed file.
+/// The parsed contents of the file.
 #[derive(Debug, Default)]
 struct ShardsFile<'a> {
     shards: Vec<ShardLine<'a>>,
@@ -137,7 +137,7 @@ impl<'a> ShardsFile<'a> {
                 ["shard", name, url] => file.shard(line, name, url)?,
                 ["shard", ..] => return line.wrong("write `shard`, its name and its URL, and nothing else"),
                 ["generation", shards @ ..] => file.generation(line, shards)?,
-                // The line may hold a URL, and is not repeated.
+                // Do not show the line, because it may contain a URL.
                 _ => return line.wrong("begin the line with `shard`, `generation` or `#`"),
             }
             last = line;
@@ -174,7 +174,7 @@ impl<'a> ShardsFile<'a> {
                 "the shard `{name}` is in line {other} already; give each its own name"
             ));
         }
-        // Each `memory:` is a store of its own.
+        // Each `memory:` URL opens a separate store, so it may occur more than once.
         if let Some(other) = self.shards.iter().find(|other| other.url == url && !is(scheme, "memory")) {
             let (number, other) = (other.line.number, other.name);
             return line.wrong(format_args!(
@@ -204,7 +204,7 @@ impl<'a> ShardsFile<'a> {
     }
 }
 
-/// Resolves a relative `file:` URL against the folder of the file that names it, independent of the working directory.
+/// Makes a relative `file:` URL relative to the folder of the file, whatever the working directory is.
 fn anchored<'a>(path: &Path, scheme: &str, url: &'a str) -> Cow<'a, str> {
     let folder = path.parent().and_then(Path::to_str).filter(|folder| !folder.is_empty());
     match (folder, url.get(scheme.len() + 1..)) {

@@ -1,19 +1,19 @@
-//! The one table from the errors of the driver and SQLite to error kinds and advice.
+//! The table that maps errors of the driver and of SQLite to error kinds and advice.
 
 use std::path::Path;
 
 use ferrata_store::{Error, ErrorKind, RunKey};
 
-/// The effect that a failed call may have.
+/// The possible effect of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SqliteCallEffect {
     /// The call writes nothing, or has not started to write.
     Read,
-    /// It may have been committed although that failed.
+    /// The call may have been committed although it failed.
     Write,
 }
 
-/// A failure of the driver or of SQLite, classified once.
+/// A classified error of the driver or of SQLite.
 #[derive(Clone, Debug)]
 pub(crate) struct SqliteStoreError {
     kind: ErrorKind,
@@ -34,7 +34,7 @@ impl SqliteStoreError {
         Self { kind, message: message.into(), cause: None, code: 0 }
     }
 
-    /// The file that was opened is not the one that its path names now.
+    /// Returns the error for a path that now names another file than the opened file.
     pub(crate) fn moved_error(path: &Path, call: SqliteCallEffect) -> Self {
         let kind =
             if call == SqliteCallEffect::Read { ErrorKind::Unavailable } else { ErrorKind::Indeterminate };
@@ -45,13 +45,13 @@ impl SqliteStoreError {
         Self::new(kind, message)
     }
 
-    /// No caller awaits the answer.
+    /// Returns the error for a call whose caller has stopped waiting.
     pub(crate) fn abandoned_error() -> Self {
         Self::new(ErrorKind::Unavailable, "the caller gave the call up; nothing was written, retry")
     }
 
-    /// The same of a commit. A constraint that SQLite checks there is one of the application's: those of the store's tables are checked by
-    /// its statements.
+    /// Converts an error of the commit. If SQLite checks a constraint at the commit, the constraint belongs to the application: those of the
+    /// store's tables are checked by each statement.
     pub(crate) fn at_commit(self) -> Self {
         if self.code & 0xff != CONSTRAINT {
             return self;
@@ -63,22 +63,22 @@ impl SqliteStoreError {
         Self { kind: ErrorKind::Invalid, message, ..self }
     }
 
-    /// Another connection holds the lock that is needed.
+    /// Returns whether another connection holds the needed lock.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self.code & 0xff, BUSY | 6)
     }
 
-    /// SQLite cannot open a file that it needs, or may not make it.
+    /// Returns whether SQLite cannot open or create a file that it needs.
     pub(crate) fn is_cannot_open(&self) -> bool {
         matches!(self.code & 0xff, CANNOT_OPEN | READ_ONLY)
     }
 
-    /// The tables are not there, or are none of this library.
+    /// Returns whether the tables are missing, or do not belong to this library.
     pub(crate) fn is_invalid(&self) -> bool {
         self.kind == ErrorKind::Invalid
     }
 
-    /// A page is damaged.
+    /// Returns whether a page is damaged.
     pub(crate) fn is_damage(&self) -> bool {
         self.code & 0xff == CORRUPT
     }
@@ -88,7 +88,7 @@ impl SqliteStoreError {
         matches!(self.kind, ErrorKind::Corrupt | ErrorKind::TooLarge)
     }
 
-    /// The error for the caller.
+    /// Converts to the library's error.
     pub(crate) fn into_error(self, operation: &'static str) -> Error {
         let error = Error::new(self.kind, self.message).with_operation(operation);
         match self.cause {
@@ -97,13 +97,13 @@ impl SqliteStoreError {
         }
     }
 
-    /// The error for the caller, about a run.
+    /// Converts to the library's error, about a run.
     pub(crate) fn of_run(self, operation: &'static str, run: &RunKey) -> Error {
         self.into_error(operation).with_run(run)
     }
 }
 
-/// Puts an error of the driver into a kind.
+/// Maps an error of the driver to an error kind.
 pub(crate) fn classify_error(error: &sqlx::Error, call: SqliteCallEffect) -> SqliteStoreError {
     let lost = if call == SqliteCallEffect::Read { ErrorKind::Unavailable } else { ErrorKind::Indeterminate };
     let (kind, message, code) = match error {
@@ -129,9 +129,9 @@ pub(crate) fn classify_error(error: &sqlx::Error, call: SqliteCallEffect) -> Sql
     SqliteStoreError { kind, message, cause: Some(error.to_string()), code }
 }
 
-/// The table: by the primary code, which is the low byte.
+/// Maps a code of SQLite to an error kind and advice. Uses the primary code, which is the low byte.
 ///
-/// Within a transaction every error but one leaves no effect: `IOERR` may come from the sync after the commit was written.
+/// Within a transaction, every error except `IOERR` means that nothing was written. `IOERR` may come from the sync after the commit was written.
 fn verdict(code: i32, message: &str, lost: ErrorKind) -> (ErrorKind, &'static str) {
     use ErrorKind::{Corrupt, Invalid, TooLarge, Unavailable, Unsupported};
     match code & 0xff {

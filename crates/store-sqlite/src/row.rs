@@ -1,4 +1,4 @@
-//! Rows to headers and records, and back: headers as JSON that people read, each with a checksum.
+//! Converts rows to headers and records, and back. Headers are stored as readable JSON, each with a checksum.
 
 use bytes::Bytes;
 use ferrata_store::codec::{Field, JsonHeader, JsonLayout, Value};
@@ -10,7 +10,7 @@ use sqlx::{Decode, Row as _, Sqlite, Type};
 
 use crate::error::{SqliteCallEffect, classify_error};
 
-/// Returns the columns of a header, of a table of records by this name; with the body they make a record.
+/// Returns the header columns of the table of records with this name. With the body, they make a record.
 pub(crate) fn header_columns(table: &str) -> String {
     format!("{table}.seq, {table}.base, {table}.header, {table}.sum")
 }
@@ -37,7 +37,7 @@ fn assumed(seq: Seq, base: bool) -> impl Fn(Field) -> Option<Value> {
     }
 }
 
-/// Returns the number of a record as the column holds it. No log has more records than fit.
+/// Returns the number of a record in the form of the column. No log has more records than fit.
 pub(crate) fn number(seq: Seq) -> i64 {
     i64::try_from(seq.get()).unwrap_or(i64::MAX)
 }
@@ -46,7 +46,7 @@ fn seq(number: i64) -> Result<Seq> {
     u64::try_from(number).map(Seq::new).map_err(|_| corrupt("a record's number is below zero"))
 }
 
-/// Writes the header of a record of a run as JSON, and its checksum.
+/// Returns the header of a run's record as JSON, and its checksum.
 pub(crate) fn header_text(run: &RunKey, header: &RecordHeader) -> Result<(String, i64)> {
     let said = JsonHeader::<HeaderColumns>::of(header, assumed(header.seq, header.base));
     let text = serde_json::to_string(&said).map_err(|error| {
@@ -56,14 +56,14 @@ pub(crate) fn header_text(run: &RunKey, header: &RecordHeader) -> Result<(String
     Ok((text, sum))
 }
 
-/// Serializes the facts of a run as JSON.
+/// Returns the facts of a run as JSON.
 pub(crate) fn facts_text(facts: &RunFacts) -> Result<String> {
     serde_json::to_string(facts).map_err(|error| {
         Error::new(ErrorKind::Invalid, "what is said of the run cannot be written as JSON").with_source(error)
     })
 }
 
-/// Returns the checksum of a header. It includes the run, so no record is read as another run's.
+/// Returns the checksum of a header. It includes the run, so that no record can be read as another run's record.
 fn header_sum(run: &RunKey, seq: Seq, base: bool, text: &str) -> i64 {
     crc32c::crc32c(format!("{run} {seq} {} {text}", u8::from(base)).as_bytes()).into()
 }
@@ -94,7 +94,8 @@ pub(crate) fn key(row: &SqliteRow, at: usize) -> Result<RunKey> {
     Ok(RunKey::new(TenantId::new(tenant).map_err(named)?, RunId::new(run).map_err(named)?))
 }
 
-/// Reads the header of a record that must be there; `seq` is its number, or one that must be there with it.
+/// Reads the header of a record that must exist. `seq` is the number to report if it does not: the record's own, or that of a record that must
+/// exist together with it.
 pub(crate) fn header_at(row: &SqliteRow, at: usize, run: &RunKey, seq: Seq) -> Result<RecordHeader> {
     match get::<Option<i64>>(row, at)? {
         Some(_) => header(row, at, run),
@@ -102,7 +103,7 @@ pub(crate) fn header_at(row: &SqliteRow, at: usize, run: &RunKey, seq: Seq) -> R
     }
 }
 
-/// Reads a header from the [`header_columns`], which begin at `at`; an error names run and record.
+/// Reads a header from the [`header_columns`], which begin at column `at`. An error names the run and the record.
 pub(crate) fn header(row: &SqliteRow, at: usize, run: &RunKey) -> Result<RecordHeader> {
     let seq = seq_at(row, at).map_err(|error| error.with_run(run))?;
     let read = || {
@@ -131,7 +132,7 @@ pub(crate) fn header(row: &SqliteRow, at: usize, run: &RunKey) -> Result<RecordH
     read().map_err(|error| error.with_run(run).with_seq(seq))
 }
 
-/// Reads a record from the [`header_columns`] and its body, and checks it.
+/// Reads a record from the [`header_columns`] and the body after them, and checks it.
 pub(crate) fn record(row: &SqliteRow, at: usize, run: &RunKey) -> Result<Record> {
     let header = header(row, at, run)?;
     let body =

@@ -13,7 +13,7 @@ fn io(doing: FileOperation, source: io::Error) -> FsStoreError {
 #[test]
 fn system_errors_have_kind_and_remedy() {
     use ErrorKind::{Corrupt, Invalid, TooLarge, Unavailable, Unsupported};
-    // Numbers as Linux has them; the ones that other systems number differently come in by their portable kind below.
+    // The numbers of Linux. Other systems number the other errors differently; those are tested by their portable kind below.
     let (eperm, eio, emfile, enfile, eacces, eexist) = (1, 5, 24, 23, 13, 17);
     let (enotdir, eisdir, efbig, enospc, erofs, edquot) = (20, 21, 27, 28, 30, 122);
     let mut rows = vec![

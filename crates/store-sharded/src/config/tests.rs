@@ -1,4 +1,4 @@
-//! Files that name shards, and what is wrong with others.
+//! Valid and invalid files of shards.
 
 use std::sync::Mutex;
 
@@ -6,7 +6,7 @@ use ferrata_store::MemoryStore;
 
 use super::*;
 
-/// Opens what a file of this text names; returns the URLs that were opened, with the folder of the file left out.
+/// Opens the store for a file with this text. Returns the opened URLs, without the folder of the file.
 fn open(text: &str) -> Result<(ShardedStore, Vec<String>)> {
     let folder = tempfile::Builder::new().prefix("sh%20 é").tempdir().unwrap();
     let file = folder.path().join("fleet");
@@ -33,7 +33,7 @@ fn a_file_names_shards_and_generations() {
     assert_eq!(opened, ["file:HERE/north", "postgres://me:secret@db/runs", "file:/east"]);
     let shown = format!("{store:?}");
     assert!(shown.contains(r#"[["north"], ["north", "south", "east"]]"#), "{shown}");
-    // Each of them is a store of its own.
+    // Each of them is a separate store.
     assert!(open("shard a memory:\nshard b memory:\ngeneration a b").is_ok());
 }
 
