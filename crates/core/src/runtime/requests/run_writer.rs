@@ -69,7 +69,8 @@ pub(crate) enum WriterRole<'a> {
     Signaller(DriverMessage<'a>),
     /// The writer sends a signal, but only if the precondition holds.
     If(&'a dyn WritePrecondition, DriverMessage<'a>),
-    /// The writer records a fact about an idle run. If a driver in this process drives the run, it already knows the fact, and nothing is written.
+    /// The writer records a fact about an idle run. It never sends the fact to a driver in this process, because such a driver already knows the
+    /// fact.
     Beside,
     /// The writer is the owner of the run, whose driver has stopped. The number is the heartbeat term of the claim.
     Owner(u64),
