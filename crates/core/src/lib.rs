@@ -1,7 +1,7 @@
 //! The model, the engine, the store contract and the runtime of Ferrata.
 //!
-//! This crate opens no socket and no file. Applications depend on the facade crate `ferrata`; authors of stores depend on
-//! `ferrata-store` alone, whose names are here again.
+//! This crate opens no socket and no file. Applications depend on the facade crate `ferrata`. Authors of stores depend only on `ferrata-store`. This
+//! crate re-exports the names of `ferrata-store`.
 
 mod engine;
 pub mod graph;

@@ -1,4 +1,4 @@
-//! Why an activation or a run failed.
+//! The reason why an activation or a run failed.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,27 +11,28 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Why an activation or a run failed.
+/// The reason why an activation or a run failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Failure {
-    /// The kind of failure.
+    /// The kind of a failure.
     pub kind: FailureKind,
     /// What happened, in one line.
     pub message: String,
-    /// The causes, outermost first: at most 20, each of at most 500 bytes. Of a longer chain, the first 10 and the last 9 are kept, and a line
-    /// between them counts the omitted ones. Of [`FailureKind::Replan`], the replans.
+    /// The chain of causes, with the outermost cause first. There are at most 20 causes of at most 500 bytes each. If the chain is longer, the first
+    /// 10 and the last 9 causes are kept, and a line between them has the number of omitted causes. If the kind is [`FailureKind::Replan`], the list
+    /// contains the replans instead.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
     /// The activation that failed, if the failure concerns one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
-    /// Whether the node reported that its work had no effect: see `NodeError::not_done`.
+    /// Whether the node marked its error with `NodeError::not_done`, which says that its work had no effect.
     #[serde(default, skip_serializing_if = "is_false")]
     pub not_done: bool,
 }
 
-/// The kind of failure.
+/// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -48,28 +49,28 @@ pub enum FailureKind {
     Route,
     /// Two concurrent activations overwrote one channel.
     ConcurrentWrite,
-    /// A node would be visited more often than allowed.
+    /// The run would visit a node more often than its limit allows.
     MaxVisits,
-    /// The run would have more activations than allowed.
+    /// The run would have more activations than its limit allows.
     MaxSteps,
     /// The run took longer than its deadline.
     Deadline,
-    /// A goal is not met and there is no retry target left.
+    /// The goal of a goal gate is not met, and there is no retry target to which the run can still return.
     GoalGate,
-    /// A join can never get as many tokens as it needs.
+    /// The branches that lead to a join ended with fewer fired edges than the join needs.
     JoinUnmet,
-    /// An operator recorded the failure.
+    /// An operator decided that the activation failed.
     Operator,
-    /// The run would go back to a node on purpose more often than allowed.
+    /// The run would return to a node by a replan (a deliberate return) more often than its limit allows.
     ///
-    /// The causes are the replans, oldest first, the refused one last, each `from@visit -> to: reason`: the latest 100, of at
-    /// most 800 bytes, and before them a line that counts those that came earlier.
+    /// The causes list the replans, oldest first, with the rejected replan last. Each has the form `from@visit -> to: reason` and at most 800 bytes.
+    /// Only the latest 100 replans are listed. If there were more, a first line has the number of earlier replans.
     Replan,
     /// A function of the graph (a route, a condition, a goal) panicked.
     Graph,
-    /// The answer to a question was a rejection.
+    /// A question of the node was rejected.
     Rejected,
-    /// No answer to a question came in time.
+    /// No answer to a question of the node arrived before its deadline.
     Expired,
 }
 
@@ -81,7 +82,7 @@ impl fmt::Display for FailureKind {
 }
 
 impl FailureKind {
-    /// Returns the name as it is stored and shown.
+    /// Returns the name of the kind, as it is stored and shown.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -111,19 +112,19 @@ impl Failure {
     const LAST_CAUSES: usize = 9;
     const CAUSE_BYTES: usize = 500;
 
-    /// Makes a failure from a message.
+    /// Creates a failure with a message.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: clip(message.into(), 2_000), causes: Vec::new(), node: None, not_done: false }
     }
 
-    /// Makes a failure from an error and the chain of its causes.
+    /// Creates a failure from an error and the chain of its causes.
     pub fn from_error(kind: FailureKind, error: &(dyn std::error::Error + 'static)) -> Self {
         let causes = std::iter::successors(error.source(), |cause| cause.source());
         let causes = keep_ends(causes.map(|cause| clip(cause.to_string(), Self::CAUSE_BYTES)));
         Self { causes, ..Self::new(kind, error.to_string()) }
     }
 
-    /// Names the node.
+    /// Sets the node that failed.
     #[must_use]
     pub fn with_node(mut self, node: &NodeName) -> Self {
         self.node = Some(node.clone());

@@ -1,7 +1,7 @@
 //! The engine of Ferrata: states, questions, records, plans of graphs, and the state machine of a run.
 //!
-//! The crate does no I/O, reads no clock, starts no task and knows no runtime. Applications find its types in the facade crate `ferrata`. What only
-//! the runtime uses is `#[doc(hidden)]`, and may change in any release.
+//! The crate does no I/O, reads no clock, starts no task and does not depend on the runtime. Applications find its types in the facade crate
+//! `ferrata`. Items that only the runtime uses are `#[doc(hidden)]`, and may change in any release.
 
 pub mod ask;
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! Fast paths, each with the row of `cargo xtask bench` that pays for it.
+//! Special-purpose types and functions that save memory or time. Each one improves a row of the benchmark report of `cargo xtask bench`.
 //!
 //! | what | instead of | row |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | `engine/machine/single_step.rs` | the general way to take in an end | `core/disabled`, `core/every-node`: instructions for each node |
 //! | `engine/single_step.rs` | the general way to decide what follows | the same |
 //!
-//! The last three know the fields of a record or of the machine, so they are next to their general forms. A property test compares each with its
-//! general form. Remove a fast path that cannot name a row.
+//! The last three depend on the fields of a record or of the machine, so each of them is in the module of the general code that it replaces. A
+//! property test compares each fast path with the general code. Remove a fast path that improves no row.
 
 pub(crate) mod once_channel;
 pub(crate) mod queue;

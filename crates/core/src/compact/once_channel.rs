@@ -1,7 +1,7 @@
-//! A value that is sent once to every receiver, such as a run's end or its stop signal.
+//! A channel that sends one value once to all receivers. A run uses it for its outcome and for its stop signal.
 //!
-//! Paid for by `memory/peak`: each run has two, of 56 bytes, and thousands of runs may be active. A `watch` channel has 352 bytes, and two of them
-//! would miss the row's goal.
+//! The channel exists for the benchmark row `memory/peak`. Each run has two such channels of 56 bytes each, and thousands of runs may be active. A
+//! tokio `watch` channel has 352 bytes. With two `watch` channels for each run, the row would exceed its limit.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
-//! A queue from many senders to one receiver that only uses memory for its items. Each run has two, mostly empty.
+//! A queue from many senders to one receiver that uses memory only for its items. Each run has two such queues, and they are mostly empty.
 //!
-//! Paid for by `memory/in-progress` and `memory/peak`: a tokio channel allocates room for 32 items, which is 4 kB for each of a driver's two
-//! queues.
+//! The queue exists for the benchmark rows `memory/in-progress` and `memory/peak`. A tokio channel allocates room for 32 items, which is 4 kB for
+//! each of the two queues of a run.
 
 use std::collections::VecDeque;
 use std::fmt;

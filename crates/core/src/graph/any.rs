@@ -1,4 +1,4 @@
-//! A graph without its state type, for edits and forks.
+//! A graph whose state type is erased. Edits and forks of runs use it, because they do not know the type.
 
 use std::sync::Arc;
 

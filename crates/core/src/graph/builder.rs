@@ -1,4 +1,4 @@
-//! The builder of a graph: nodes, edges and routes. The modules below have the modifiers.
+//! The builder of a graph, with the methods that add nodes, edges and routes. The child modules have the methods that modify them.
 
 mod modify_edge;
 mod modify_node;
@@ -25,10 +25,10 @@ use crate::state::{Draft, IntoUpdate, State};
 
 /// The builder of a [`Graph`], created by [`Graph::builder`].
 ///
-/// [`build`](Self::build) checks the whole graph and reports every mistake at once, so the order of the calls is free. Only modifiers depend on
-/// order: a node modifier applies to the last added node, and an edge modifier to the last declared edges.
+/// [`build`](Self::build) checks the whole graph and reports every mistake at once, so nodes and edges can be declared in any order. Only modifiers
+/// depend on the order of the calls: a node modifier applies to the last added node, and an edge modifier applies to the last declared edges.
 ///
-/// A node name has 1 to 128 of `A-Z a-z 0-9 . _ : -`, and does not start with a dot.
+/// A node name has 1 to 128 of the characters `A-Z a-z 0-9 . _ : -`, and does not start with a dot.
 #[must_use = "a graph is made by `build`"]
 pub struct GraphBuilder<S: State> {
     pub(super) outline: GraphOutline,
@@ -63,14 +63,14 @@ impl<S: State> GraphBuilder<S> {
         }
     }
 
-    /// Adds a node with an `async fn` or an async closure as its work.
+    /// Adds a node. Each attempt of the node calls `work`, which is an `async fn` or an async closure.
     ///
     /// The function receives the state as a draft to edit, and returns the draft, a typed update, or `()`. A function with a declared return type
     /// returns [`NodeResult`](crate::node::NodeResult).
     ///
-    /// An async closure cannot capture, because its future would borrow from it. Take clients from the
+    /// An async closure cannot capture variables, because its future would borrow from the closure. To use a client, for example, take it from the
     /// [resources](crate::runtime::RuntimeBuilder::resource), write `move |cx, s| { let client = client.clone(); async move { .. } }`, or write a
-    /// type and [`add`](Self::add) it.
+    /// type that implements [`Node`] and [`add`](Self::add) it.
     ///
     /// # Examples
     ///
@@ -97,7 +97,7 @@ impl<S: State> GraphBuilder<S> {
         self.push(name, Arc::new(FnNode(work)))
     }
 
-    /// Adds a node with a type as its work.
+    /// Adds a node whose work is a value of a type that implements [`Node`].
     pub fn add(self, name: impl Into<String>, node: impl Node<S>) -> Self {
         self.push(name, Arc::new(TypedNode(node)))
     }
@@ -126,8 +126,9 @@ impl<S: State> GraphBuilder<S> {
 
     /// Declares an edge from each of the `from` nodes to each of the `to` nodes.
     ///
-    /// The edge fires whenever its node succeeds, unless [`when`](Self::when), [`otherwise`](Self::otherwise) or [`on_failure`](Self::on_failure)
-    /// follows. Joined inputs arrive in the order of these declarations.
+    /// An edge fires whenever the node in `from` succeeds, unless a call of [`when`](Self::when), [`otherwise`](Self::otherwise) or
+    /// [`on_failure`](Self::on_failure) follows this call. If a node joins several edges, it receives their inputs in the order in which the edges
+    /// were declared.
     pub fn edge(mut self, from: impl NodeNames, to: impl NodeNames) -> Self {
         let (from, to) = (from.into_names(), to.into_names());
         for (names, ends) in [(&from, "from"), (&to, "to")] {
@@ -145,10 +146,10 @@ impl<S: State> GraphBuilder<S> {
         self
     }
 
-    /// Declares the routing function of a node, and every target that it may choose.
+    /// Declares the routing function of a node, and all nodes that this function may choose.
     ///
     /// The function receives the state after the node's update. It must depend only on its arguments, because it may be called again for the same
-    /// activation. The node's other edges fire too.
+    /// activation. The node's other edges fire in addition to the chosen route.
     ///
     /// # Examples
     ///
@@ -183,7 +184,7 @@ impl<S: State> GraphBuilder<S> {
     ///
     /// # Errors
     ///
-    /// [`GraphError`] with every mistake: its node or edge, the problem, and the remedy.
+    /// Returns a [`GraphError`] that lists every mistake: the node or edge, the problem, and the remedy.
     pub fn build(mut self) -> Result<Graph<S>, GraphError> {
         self.declare_channels();
         self.check_prefixes();

@@ -1,4 +1,4 @@
-//! The edges that fire after a node succeeds.
+//! Computes the edges that fire after a node has succeeded.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::graph::EdgeKind;

@@ -1,4 +1,4 @@
-//! Lenses: the mapping between the state of a subgraph and the state of the graph around it.
+//! Lenses, which map the state of a graph to the state of a subgraph and back.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use crate::state::{ChannelSpec, Context, Draft, PatchWriter, Schema, State, Upda
 
 /// The mapping between the state `P` of a subgraph and the state `S` of the graph around it. Cheap to clone.
 ///
-/// A node of the subgraph receives the current part of the outer state. Its changes of the part become changes of the outer state: the runtime
-/// compares them like an edited [`Draft`], and joins them by the reducers of the **outer** channels. Unchanged parts are not written, so concurrent
-/// nodes outside of the subgraph may write them.
+/// A node of the subgraph receives `P`, the current part of the outer state. When the node ends, the runtime compares the part with the original, as
+/// for an edited [`Draft`], and applies the changes to the outer state by the reducers of the **outer** channels. The runtime does not write channels
+/// that the node left unchanged, so concurrent nodes outside of the subgraph may write them.
 ///
-/// A lens must be consistent: `put` after `get` changes nothing, and `get` after `put` returns the value that was put. Both must depend only on their
-/// arguments, because they are called again for the same activation.
+/// The two functions of a lens must fit: `put` after `get` changes nothing, and `get` after `put` returns the value that was put. Both functions must
+/// depend only on their arguments, because the runtime may call them again for the same activation.
 ///
 /// | lens | the part is | two nodes of the subgraph at once |
 /// |---|---|---|
@@ -74,8 +74,8 @@ struct IdentityLens<S: State, P: State> {
 impl<S: State, P: State> Lens<S, P> {
     /// Creates a lens for several channels of the outer state: `get` reads the part, and `put` writes it back.
     ///
-    /// Map each channel of the part to a channel of the outer state with the same reducer. Nodes of the subgraph can then write concurrently as
-    /// without the lens. A channel of a [`Context`] that the outer graph does not declare has no reducer, whatever the subgraph declares.
+    /// Map each channel of the part to a channel of the outer state with the same reducer. Then several nodes of the subgraph can write concurrently,
+    /// as they could without a lens. A channel of a [`Context`] that the outer graph does not declare has no reducer, whatever the subgraph declares.
     pub fn new(
         get: impl Fn(&S) -> P + Send + Sync + 'static,
         put: impl Fn(&mut S, P) + Send + Sync + 'static,
@@ -85,9 +85,9 @@ impl<S: State, P: State> Lens<S, P> {
 
     /// Creates a lens for one field.
     ///
-    /// The field is one channel. Each change stores it whole, and two nodes of the subgraph that change it concurrently fail the run, whatever the
-    /// reducers of its own fields are. The lens fits subgraphs with one running node at a time. Ephemeral channels of the part are lost, because the
-    /// field is stored as a whole.
+    /// The field is one channel of the outer state, and each change stores the whole field. If two nodes of the subgraph change the field
+    /// concurrently, the run fails, even if the fields of the part have reducers. Use this lens for subgraphs in which one node runs at a time.
+    /// Ephemeral channels of the part are lost, because the field is stored as a whole.
     pub fn field(
         get: impl Fn(&S) -> &P + Send + Sync + 'static,
         get_mut: impl Fn(&mut S) -> &mut P + Send + Sync + 'static,
@@ -159,7 +159,7 @@ impl<S: State> Lens<S, S> {
 }
 
 impl Lens<Context, Context> {
-    /// Creates a lens for the keys that begin with a prefix. The part has them without the prefix.
+    /// Creates a lens for the keys of a [`Context`] that begin with `prefix`. The part has these keys without the prefix.
     ///
     /// The outer graph inherits the subgraph's channel declarations, with the prefix and with their reducers.
     ///

@@ -1,4 +1,4 @@
-//! Middleware around the work of a node.
+//! Middleware that runs around the work of a node.
 
 use std::fmt;
 use std::future::Future;
@@ -7,23 +7,24 @@ use std::sync::Arc;
 use crate::node::{NodeContext, NodeError, NodeResult, StartWork, Work};
 use crate::state::{Draft, State};
 
-/// The work of a node, for the function [around](crate::graph::GraphBuilder::around) it to run.
+/// The work of a node. The middleware of [`GraphBuilder::around`](crate::graph::GraphBuilder::around) receives it and runs it.
 #[must_use = "the work starts only when the future of `run` is awaited"]
 pub struct InnerNode<S: State>(Arc<dyn StartWork<S>>);
 
 impl<S: State> InnerNode<S> {
     /// Does the work once.
     ///
-    /// An `External` node begins only while its process certainly owns the run, however long the middleware waited. Otherwise the attempt ends
-    /// without the work, whatever the middleware returns. If this process still owns the run, it starts the attempt again.
+    /// The work of an `External` node begins only while its process certainly owns the run, even if the middleware waited for a long time. Otherwise
+    /// the attempt ends without the work, and the result of the middleware is ignored. If this process still owns the run, it then starts the attempt
+    /// again.
     ///
     /// # Errors
     ///
-    /// The error of the node, or an error that the work did not begin.
+    /// Returns the error of the node, or an error which says that the work did not begin.
     ///
     /// # Cancel safety
     ///
-    /// If dropped, the work stops where it is, as for any node.
+    /// If the future is dropped, the work stops at its current await point, like any node that the runtime drops.
     pub async fn run(self, cx: NodeContext, state: Draft<S>) -> NodeResult<S> {
         // The middleware may have waited for long.
         if !cx.may_begin() {

@@ -24,10 +24,11 @@ pub(crate) struct Migration {
 }
 
 impl<S: State> GraphBuilder<S> {
-    /// Declares how to convert stored state of version `from` to version `from + 1`, for runs from before `#[state(version = ..)]` was raised. Steps
-    /// are applied in sequence. Each receives the channels by name.
+    /// Declares how to convert a stored state of version `from` to version `from + 1`. It is for runs that were stored before you raised
+    /// `#[state(version = ..)]`. The runtime applies the declared steps in sequence. Each step receives the channels of the state by name and edits
+    /// them.
     ///
-    /// The stored original stays until the run has continued with the new form.
+    /// The store keeps the original state until the run has written a record with the new form.
     ///
     /// # Examples
     ///

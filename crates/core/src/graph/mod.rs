@@ -1,4 +1,4 @@
-//! Graphs: nodes and edges with the user's functions.
+//! Graphs, which consist of nodes, edges and the user's functions.
 
 mod any;
 mod builder;

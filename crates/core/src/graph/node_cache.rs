@@ -1,4 +1,4 @@
-//! The cache of node results in this process.
+//! The cache of node results, which [`GraphBuilder::cached`](super::GraphBuilder::cached) enables. It is local to this process.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

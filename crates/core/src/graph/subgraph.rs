@@ -1,6 +1,6 @@
-//! Inlining of subgraphs into one graph: nodes get paths as names, and edges connect to those of the outer graph.
+//! Inlines subgraphs into one graph. Nodes of a subgraph get paths as names, and edges of the outer graph connect to these nodes.
 //!
-//! Records, forks, checks and tools see only the one graph. They have no notion of subgraphs.
+//! Records, forks, checks and tools see only the resulting graph.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -74,24 +74,25 @@ struct SubgraphExit {
 /// The condition on which a branch ends at a node that succeeded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ExitCondition {
-    /// Always, because no edge leaves the node.
+    /// The branch always ends at this node, because no edge leaves it.
     Always,
-    /// When no `When` edge fires.
+    /// The branch ends at this node if no `When` edge fires.
     Otherwise,
-    /// When its route and its `When` edges fire no edge.
+    /// The branch ends at this node if neither its route nor its `When` edges fire an edge.
     Unrouted,
 }
 
 /// The connection from a subgraph to its targets.
 #[derive(PartialEq, Eq)]
 enum SubgraphOutput {
-    /// No connection: its branches end where they end.
+    /// The outer graph has no edge from the subgraph, so a branch simply ends at its last node.
     Nowhere,
-    /// From the one node where all branches end, once.
+    /// All branches end once at this node, so the outer edges start there.
     By(String),
-    /// From every exit. The target joins them, and no decision is needed.
+    /// The outer edges start at every exit node, and their target joins them. No decision is needed.
     ByAll,
-    /// From an extra node with the subgraph's name that joins the exits, for a decision or a count that must happen once.
+    /// The outer edges start at an extra node with the subgraph's name, which joins the exit nodes. It exists for a decision or a count that must
+    /// happen once.
     Gathered,
 }
 

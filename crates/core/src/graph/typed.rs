@@ -81,7 +81,7 @@ struct GraphInner<S: State> {
 }
 
 impl<S: State> Graph<S> {
-    /// Creates a builder. The name is that of the workflow, 1 to 128 of `A-Z a-z 0-9 . _ : -`.
+    /// Creates a builder for the workflow `name`, which has 1 to 128 of the characters `A-Z a-z 0-9 . _ : -`.
     pub fn builder(name: impl Into<String>) -> GraphBuilder<S> {
         GraphBuilder::new(name.into())
     }
@@ -132,18 +132,19 @@ impl<S: State> Graph<S> {
         &plan.node(plan.entry).name
     }
 
-    /// Returns the channels of the state: those of its type, and those that the graph declares.
+    /// Returns the channels of the state: the channels of the state's type, and the channels that the graph declares.
     pub fn schema(&self) -> &Schema {
         &self.plan().schema
     }
 
-    /// Returns the same graph with other work for one node.
+    /// Returns a copy of the graph in which the node `name` does other work.
     ///
-    /// It is for tests in which a node must not reach a bank or a model. The stored form, including fingerprints, stays the same.
+    /// Use this in tests, for example if a node would call a bank or a model. The names, edges and fingerprints stay the same, so the copy can resume
+    /// the same runs.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`]: there is no such node. The message has the closest name.
+    /// [`ErrorKind::NotFound`]: the graph has no such node. The error message suggests the node with the closest name.
     ///
     /// # Examples
     ///

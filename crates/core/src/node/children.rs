@@ -1,4 +1,4 @@
-//! Children of a node: the notes about them, and the wait for their results. The runtime starts them.
+//! Children of a node: the records that an activation makes about its children, and the waits for their results. The runtime starts the children.
 
 use std::any::Any;
 use std::collections::BTreeMap;

@@ -35,20 +35,20 @@ impl AttemptCleanup {
 }
 
 impl NodeContext {
-    /// Tells whether this attempt cleans up after a cancellation of the run, as
+    /// Returns whether this attempt is a cleanup after a cancellation of the run, as
     /// [`clean_up_on_cancel`](crate::graph::GraphBuilder::clean_up_on_cancel) requires.
     pub fn is_cleaning_up(&self) -> bool {
         self.scope.cleanup.is_cleanup()
     }
 
-    /// Says whether the activation has anything to clean up so far; it has unless set. If not, a run that becomes idle can be cancelled without a
-    /// process that serves its workflow.
+    /// Sets whether this activation currently needs a cleanup. By default it does. If no activation of an idle run needs a cleanup, the run can be
+    /// cancelled without a process that serves its workflow.
     pub fn set_cleanup(&self, is_needed: bool) {
         self.scope.cleanup.is_needless.store(!is_needed, Ordering::SeqCst);
     }
 
-    /// Tells whether the run was cancelled while this attempt was running. If the node requires a cleanup, it begins when this attempt has ended,
-    /// with any result.
+    /// Returns whether the run was cancelled while this attempt was running. If the node requires a cleanup, the cleanup begins after this attempt
+    /// has ended, with any result.
     pub fn is_cleanup_due(&self) -> bool {
         self.scope.cleanup.is_due.load(Ordering::SeqCst)
     }

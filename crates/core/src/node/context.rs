@@ -1,4 +1,4 @@
-//! The context of a node: its place in the run, and its requests to the runtime.
+//! The context of a node: information about the run and the activation, and the requests of the node to the runtime.
 
 use std::any::type_name;
 use std::fmt;
@@ -50,17 +50,17 @@ pub(crate) struct RunScope {
 
 /// A request of a node to the driver of its run.
 pub(crate) enum DriverRequest {
-    /// Write every absorbed change and make it durable.
+    /// Writes every change that the machine has absorbed, and replies when all of them are durable.
     Checkpoint(oneshot::Sender<Result<()>>),
-    /// Record a batch of a durable stream under a name of the activation. The permit admits the next batch.
+    /// Records a batch of a durable stream under a name of the activation. The stream may send its next batch when `taken` is released.
     Chunks { by: AttemptKey, name: String, text: Box<RawValue>, taken: BatchTurn },
-    /// Record a value under a name of the activation, or wait for one.
+    /// Records a value under a name of the activation, or waits for a value with this name.
     Wish { by: AttemptKey, name: String, wish: NodeRequest, reply: ReplySender },
-    /// Begin a transaction, once the run has no unfinished append.
+    /// Begins a transaction after all appends of the run have finished.
     Transaction { by: AttemptKey, reply: oneshot::Sender<TransactionGrant> },
-    /// The turn of a transaction has ended.
+    /// Reports that the transaction with this number has ended, so that the next transaction can begin.
     TransactionOver(u64),
-    /// An activation was polled and waits, or has read a reply.
+    /// Reports that this activation was polled and now waits, or that it has read a reply.
     Parked((u32, Visit)),
 }
 
@@ -178,13 +178,13 @@ impl Default for Inputs {
     }
 }
 
-/// An input of a node, sent by a node that ran before it.
+/// An input of a node. A node that ran earlier sent it along an edge.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Input {
     /// The node that sent the input.
     pub from: NodeName,
-    /// The visit of that node.
+    /// The number of that node's activation in the run, counted from 1.
     pub visit: Visit,
     pub(crate) output: Option<Arc<RawValue>>,
 }
@@ -194,7 +194,7 @@ impl Input {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if the sender attached no output, [`ErrorKind::Invalid`] if the output is not of this type.
+    /// Returns [`ErrorKind::NotFound`] if the sender attached no output, and [`ErrorKind::Invalid`] if the output is not of type `T`.
     pub fn output<T: DeserializeOwned>(&self) -> Result<T> {
         let text = self.output.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "the node attached no output; use `Update::with_output`")
@@ -218,7 +218,7 @@ pub(super) fn read<T: DeserializeOwned>(text: &RawValue, what: &str) -> Result<T
     })
 }
 
-/// The context of a node: its run, its visit, its inputs, and its requests to the runtime. Cheap to clone.
+/// The context of a node. It describes the run, the visit and the inputs, and its methods send requests to the runtime. Cheap to clone.
 #[derive(Clone)]
 pub struct NodeContext {
     pub(super) scope: Arc<NodeScope>,
@@ -246,10 +246,11 @@ impl NodeContext {
         &self.scope.run.facts.workflow
     }
 
-    /// Returns the labels from the start of the run. A [child](Self::child) has the labels of its own start, and none of its parent's.
+    /// Returns the labels that were set when the run was started. A [child](Self::child) has the labels of its own start, and does not inherit labels
+    /// of its parent.
     ///
-    /// Ferrata and its command set labels with keys that begin with `ferrata.`, for example to record who started the run. Do not use such keys:
-    /// Ferrata rejects those that it reads itself.
+    /// Ferrata and its command-line tool set labels with keys that begin with `ferrata.`, for example to record who started the run. Do not use such
+    /// keys. A start with a label that Ferrata itself reads is rejected.
     pub fn labels(&self) -> &Labels {
         &self.scope.run.facts.labels
     }
@@ -264,7 +265,8 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if the run was started without a configuration, [`ErrorKind::Invalid`] if the configuration is not of this type.
+    /// Returns [`ErrorKind::NotFound`] if the run was started without a configuration, and [`ErrorKind::Invalid`] if the configuration is not of type
+    /// `T`.
     ///
     /// # Examples
     ///
@@ -305,8 +307,8 @@ impl NodeContext {
         read(&text.0, "configuration").map_err(|error| error.with_node(self.node()))
     }
 
-    /// Returns the current time of the runtime's clock, which a test may set. Each run of the activation reads a new time. If the time must stay the
-    /// same, read it in a [`step`](Self::step).
+    /// Returns the current time of the runtime's clock, which a test may set. The time differs each time the activation runs. If the time must stay
+    /// the same, read it in a [`step`](Self::step).
     pub fn now(&self) -> Timestamp {
         self.scope.run.clock.now()
     }
@@ -334,18 +336,18 @@ impl NodeContext {
         &self.scope.node
     }
 
-    /// Returns the visit of this node, counted from 1.
+    /// Returns the visit of this activation: the number of the node's activations in the run so far, counted from 1.
     pub fn visit(&self) -> Visit {
         self.scope.visit
     }
 
-    /// Returns the attempt of this activation, counted from 1. The count survives a crash.
+    /// Returns the number of this attempt of the activation, counted from 1. The count continues after a crash.
     pub fn attempt(&self) -> u32 {
         self.scope.attempt
     }
 
     /// Returns the epoch of the run in which the attempt began. Each process that claims the run begins a new epoch. If attempts of two processes
-    /// overlap, the one with the lower epoch is obsolete.
+    /// overlap in time, the attempt with the lower epoch is obsolete.
     pub fn epoch(&self) -> Epoch {
         self.scope.run.epoch
     }
@@ -362,8 +364,8 @@ impl NodeContext {
 
     /// Returns a key that stays the same whenever this activation runs again.
     ///
-    /// The key differs from that of every other activation, including those of a run that reuses the id after a purge. Send it with every request
-    /// that must not take effect twice.
+    /// Every activation has its own key, even if a later run reuses the run id after a purge. Send the key with every request that must not take
+    /// effect twice.
     ///
     /// The key has the form `{generation of the run}:{node}:{visit}` and at most 176 bytes. The generation is a UUID from the start of the run.
     pub fn idempotency_key(&self) -> String {
@@ -374,7 +376,8 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if a plain edge created the activation, [`ErrorKind::Invalid`] if the item is not of this type.
+    /// Returns [`ErrorKind::NotFound`] if an edge, and not [`Route::each`](crate::graph::Route::each), created the activation, and
+    /// [`ErrorKind::Invalid`] if the item is not of type `T`.
     pub fn item<T: DeserializeOwned>(&self) -> Result<T> {
         let text = self.scope.item.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::NotFound, "the activation has no item; choose the node with `Route::each`")
@@ -383,7 +386,8 @@ impl NodeContext {
         read(text, "item").map_err(|error| error.with_node(self.node()))
     }
 
-    /// Returns the inputs: one for each joined token, in the order of the edges and then of the items.
+    /// Returns the inputs of the activation: one for each fired edge that the node joined. They are ordered by the declaration of the edges, and
+    /// within one edge by item.
     pub fn inputs(&self) -> &[Input] {
         match &self.scope.inputs {
             Inputs::One(input) => input,
@@ -395,9 +399,9 @@ impl NodeContext {
     ///
     /// # Panics
     ///
-    /// If no resource of this type is registered. The runtime catches the panic and fails the activation at once, whatever its retry policy. The
-    /// error lists the registered types and the calling line. For an [`External`](crate::graph::Effect::External) node the run asks a question, as
-    /// after any panic. See [`NodeContext::try_resource`].
+    /// Panics if no resource of this type is registered. The runtime catches the panic and fails the activation at once, without further attempts.
+    /// The error lists the registered types and the line of the call. For an [`External`](crate::graph::Effect::External) node, the run asks for the
+    /// outcome, as after any panic. [`NodeContext::try_resource`] does not panic.
     #[track_caller]
     pub fn resource<T: Send + Sync + 'static>(&self) -> &T {
         match self.try_resource() {
@@ -419,7 +423,7 @@ impl NodeContext {
         self.scope.run.resources.get()
     }
 
-    /// Returns whether the run is being cancelled or released. Stop soon: the result of the node may be dropped.
+    /// Returns whether the run is being cancelled or released. If so, the node should stop soon, because its result may be dropped.
     pub fn is_cancelled(&self) -> bool {
         self.scope.run.cancelled.get().is_some()
     }
@@ -434,14 +438,14 @@ impl NodeContext {
         let _ = self.scope.run.cancelled.recv().await;
     }
 
-    /// Makes all finished work of the run durable, whatever the checkpoint policy is.
+    /// Waits until the results of all finished nodes and steps of the run are durable, even if the checkpoint policy would write them later.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::Invalid`]: the node has an open [transaction](Self::transaction).
-    /// - [`ErrorKind::TooLarge`]: checkpoints are `Disabled` and the state does not fit into a record. The run has failed, and remains at its last
-    ///   checkpoint.
-    /// - Any error of the store. The run then stops by itself.
+    /// - [`ErrorKind::TooLarge`]: the checkpoint policy is `Disabled` and the state does not fit into a record. The run has failed, and remains at
+    ///   its last checkpoint.
+    /// - Any error of the store. The runtime then stops the run.
     ///
     /// # Cancel safety
     ///
@@ -456,7 +460,7 @@ impl NodeContext {
 
     /// Sends an outbox message if this attempt succeeds. A failed attempt sends none.
     ///
-    /// The message precedes those of [`Update::send_out`](crate::state::Update::send_out).
+    /// The message is sent before messages that the node adds with [`Update::send_out`](crate::state::Update::send_out).
     ///
     /// # Errors
     ///
@@ -481,9 +485,10 @@ impl NodeContext {
         Error::new(ErrorKind::Closed, message).with_run(self.run()).with_node(self.node())
     }
 
-    /// Records a reference to an artifact that the node made elsewhere. If this attempt succeeds, a checkpoint lists the artifact under the node.
+    /// Records a reference to an artifact that the node created outside of Ferrata, for example a file. If this attempt succeeds, later
+    /// [checkpoints](crate::runtime::Checkpoint) list the artifact under the node.
     ///
-    /// Ferrata neither reads nor copies the artifact. The reference is part of the node's record, and is removed when that record is pruned.
+    /// Ferrata neither reads nor copies the artifact. The reference is part of the node's record, and is removed when the record is pruned.
     ///
     /// # Errors
     ///
@@ -492,14 +497,14 @@ impl NodeContext {
         self.add_output(|left| left.noted.artifacts.push(artifact))
     }
 
-    /// Records a value that the node read from a memory. If this attempt succeeds, a checkpoint lists the value in `memory`, for inspection without
-    /// the memory.
+    /// Records a value that the node read from a memory, such as a vector database. If this attempt succeeds, later checkpoints list the value in
+    /// `memory`, so you can inspect it without access to the memory.
     ///
     /// The entry is part of the node's record, and is removed when that record is pruned.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`]: the strength is not a finite number, or `extra` has a field of the type's own.
+    /// - [`ErrorKind::Invalid`]: the strength is not a finite number, or `extra` contains a key that is also a field of [`MemoryRead`].
     /// - [`ErrorKind::Closed`]: the attempt has ended.
     pub fn remember_read(&self, read: MemoryRead) -> Result<()> {
         let own = ["trace_id", "content", "strength"].into_iter().find(|own| read.extra.contains_key(*own));

@@ -15,7 +15,8 @@ use crate::state::{Draft, IntoUpdate, State, Update};
 
 type Over<S> = dyn Fn(&S) -> bool + Send + Sync;
 
-/// The end conditions of a conversation. The first condition that holds ends it. Without a condition, it continues until the run is cancelled.
+/// The end conditions of a conversation. The first condition that becomes true ends the conversation. Without a condition, the conversation continues
+/// until the run is cancelled.
 ///
 /// # Examples
 ///
@@ -46,7 +47,8 @@ impl<S> Conversation<S> {
         Self { turns: None, idle: None, commands: Vec::new(), over: None }
     }
 
-    /// Ends the conversation after `most` messages, counted over the whole run and all entries. With none left, it ends at once and takes no message.
+    /// Ends the conversation after `most` messages. Messages are counted over the whole run, even if the run enters the conversation several times.
+    /// If the limit is already reached, the conversation ends at once and takes no message.
     pub fn max_messages(mut self, most: u32) -> Self {
         self.turns = Some(most);
         self
@@ -58,7 +60,8 @@ impl<S> Conversation<S> {
         self
     }
 
-    /// Ends the conversation when a sender sends this text. The text does not count as a message. Call the method once per text.
+    /// Ends the conversation when it receives a message with this text. The text does not count as a message. To set several texts, call the method
+    /// once for each.
     pub fn exit_on(mut self, text: impl Into<String>) -> Self {
         self.commands.push(text.into());
         self

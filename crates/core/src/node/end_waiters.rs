@@ -1,4 +1,4 @@
-//! Notices of the end of a child that runs in the same process as its parent, with the child's result.
+//! Delivers the result of a finished child to its parent if both run in the same process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

@@ -1,4 +1,4 @@
-//! Errors of an attempt, and whether another attempt makes sense.
+//! The error of an attempt, with marks that decide whether another attempt follows.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// The error of a failed attempt of a node.
 ///
-/// `?` converts any error or text: `return Err("no such order".into())`. The type does not implement [`std::error::Error`], because this conversion
-/// would then conflict.
+/// The operator `?` and `into()` convert any error or text into this type: `return Err("no such order".into())`. The type does not implement
+/// [`std::error::Error`], because the compiler would then reject this conversion.
 ///
 /// # Examples
 ///
@@ -33,7 +33,7 @@ impl NodeError {
         Self { source: source.into(), fatal: false, retry_after: None, unfinished: false, not_done: false }
     }
 
-    /// Marks the error as fatal: no further attempt follows.
+    /// Marks the error as fatal. The activation then fails without another attempt.
     #[must_use]
     pub fn fatal(mut self) -> Self {
         self.fatal = true;
@@ -47,15 +47,15 @@ impl NodeError {
         self
     }
 
-    /// Marks the attempt as without effect, which makes a restart safe. Only after such an error is an [`External`](crate::graph::Effect::External)
-    /// node tried again.
+    /// Marks the attempt as one that changed nothing outside of the run, so that the node can safely run again. An
+    /// [`External`](crate::graph::Effect::External) node is tried again only after an error with this mark.
     ///
-    /// Without this mark, the progress of an `External` node before its error is unknown, and the run asks for the outcome. Set it only if you are
-    /// certain: the request was rejected, or was never sent. Nodes with other effects do not need it.
+    /// Without this mark, the runtime does not know what an `External` node did before its error, and the run asks a person for the outcome. Set the
+    /// mark only if you are certain that the request was rejected or was never sent. Nodes with other effects do not need the mark.
     ///
-    /// The mark does not decide whether another attempt follows. Alone, it leaves the decision to the node's retry policy, and the activation fails
-    /// after the last attempt. With [`fatal`](Self::fatal), the activation fails at once. With [`unfinished`](Self::unfinished), the claimer of the
-    /// run starts the node again without a question.
+    /// The mark alone does not decide whether another attempt follows. The retry policy of the node decides, and the activation fails after the last
+    /// attempt. If the error is also [`fatal`](Self::fatal), the activation fails at once. If it is also [`unfinished`](Self::unfinished), the
+    /// process that next claims the run starts the node again without a question.
     ///
     /// # Examples
     ///
@@ -81,9 +81,9 @@ impl NodeError {
 
     /// Marks the attempt as stopped midway because [the run is cancelled or released](super::NodeContext::cancelled).
     ///
-    /// Such an attempt has not failed: it records nothing, and the claimer of a released run runs the node again. If the node must not be repeated,
-    /// the run asks for the outcome, unless the error is also marked [not done](Self::not_done). If the run is neither cancelled nor released, the
-    /// error is a failure like any other.
+    /// Such an attempt does not count as failed. It records nothing, and the process that next claims a released run starts the node again. For an
+    /// [`External`](crate::graph::Effect::External) node, the run asks for the outcome, unless the error is also marked [not done](Self::not_done).
+    /// If the run is neither cancelled nor released, the mark has no effect and the attempt fails.
     ///
     /// # Examples
     ///
@@ -104,22 +104,22 @@ impl NodeError {
         self
     }
 
-    /// Returns whether the node stopped because the run is cancelled or released.
+    /// Returns whether the error is marked [`unfinished`](Self::unfinished).
     pub fn is_unfinished(&self) -> bool {
         self.unfinished
     }
 
-    /// Returns whether the attempt is marked as without effect.
+    /// Returns whether the error is marked [`not_done`](Self::not_done).
     pub fn is_not_done(&self) -> bool {
         self.not_done
     }
 
-    /// Returns whether the error rules out further attempts.
+    /// Returns whether the error is marked [`fatal`](Self::fatal).
     pub fn is_fatal(&self) -> bool {
         self.fatal
     }
 
-    /// Returns the requested delay.
+    /// Returns the delay that [`retry_after`](Self::retry_after) set.
     pub fn delay(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -148,7 +148,7 @@ impl fmt::Debug for NodeError {
     }
 }
 
-/// Marks errors after which no further attempt makes sense.
+/// Extends `Result` with a method that marks its error as fatal, so that no further attempt follows.
 pub trait Fatal<T> {
     /// Turns an error into a fatal [`NodeError`].
     ///

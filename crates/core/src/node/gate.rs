@@ -13,7 +13,7 @@ use crate::state::{Draft, State};
 /// The name of a gate's question: its id is `node@visit:gate`.
 const NAME: &str = "gate";
 
-/// The result of a gate's function: success, or the reason to reject the answer.
+/// The result of a gate's function: it accepted the answer, or it returns the reason why it rejects the answer.
 pub trait GateResult {
     /// Returns the reason to reject the answer.
     ///

@@ -1,11 +1,11 @@
-//! Keeps a run active while one of its nodes chooses between waits.
+//! A guard that keeps a run active while one of its nodes waits for several events at once.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::context::{NodeContext, NodeScope};
 
-/// A guard that counts its activation as running, whatever the activation waits for.
+/// A guard that makes its activation count as running, so that the run does not become idle while the activation waits.
 #[must_use = "the run may rest again once it is dropped"]
 pub struct KeepAwakeGuard {
     scope: Arc<NodeScope>,
@@ -14,8 +14,9 @@ pub struct KeepAwakeGuard {
 impl NodeContext {
     /// Keeps the run active while this activation waits for an answer, a message or a timer.
     ///
-    /// A node needs the guard if it chooses between such a wait and a signal of its own. Without it, the run could become idle between the signal and
-    /// the next poll of the node. Call this method before the signal is sent, and drop the guard when the node has ended.
+    /// A node needs the guard if it waits at once for such an event and for a signal inside the process, such as a channel. Without the guard, the
+    /// run could become idle after the signal is sent and before the node is polled. Call this method before the signal is sent, and drop the guard
+    /// when the node has ended.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! The work of a node: its inputs, its results, and the trait for nodes as types.
+//! The API for the code of nodes: the context, the results and errors, and the trait [`Node`].
 
 mod children;
 mod cleanup;
@@ -64,14 +64,14 @@ pub(crate) use work::{FnNode, StartWork, TypedNode, Work};
 /// ```
 pub type NodeResult<S> = Result<Update<S>, NodeError>;
 
-/// A unit of work as a type, for work with data of its own.
+/// The work of a node, for a type with fields of its own.
 ///
 /// Most nodes are `async fn`s or closures; see [`GraphBuilder::node`](crate::graph::GraphBuilder::node).
 ///
 /// # Cancel safety
 ///
 /// The runtime may drop the future at any await: when the run is cancelled or fails elsewhere, when an attempt exceeds its timeout, or when another
-/// process claims the run. The node's [`Effect`](crate::graph::Effect) decides how the runtime treats work done until then.
+/// process claims the run. The node's [`Effect`](crate::graph::Effect) decides whether the runtime then runs the node again or asks for the outcome.
 #[async_trait]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a node over the state `{S}`",

@@ -15,14 +15,14 @@ use crate::state::strict;
 const LONGEST: usize = 64 * 1024;
 
 impl NodeContext {
-    /// Records the progress of this attempt and replaces its last value.
+    /// Records `value` as the progress of this attempt. It replaces the previous value.
     ///
-    /// The next attempt of the activation [reads](Self::last_progress) the value, even in another process. The command `ferrata show` and watchers
-    /// report it. It is removed when the activation ends.
+    /// The next attempt of the activation can [read](Self::last_progress) the value, even in another process. The command `ferrata show` and watchers
+    /// of the run show the value. It is removed when the activation ends.
     ///
-    /// The call returns once the record is on its way to the store, before all later records. [`checkpoint`](Self::checkpoint) waits until it is
-    /// stored. Each call writes a record, so call it every few seconds rather than for every row. Use a [`step`](Self::step) for work that must not
-    /// be repeated.
+    /// The call returns before the record is durable; the run appends it before all later records. To wait until it is durable, call
+    /// [`checkpoint`](Self::checkpoint). Each call writes a record, so call this method every few seconds and not for every row. Use a
+    /// [`step`](Self::step) for work that must not be repeated.
     ///
     /// # Errors
     ///
@@ -84,12 +84,12 @@ impl NodeContext {
         way.acquire().await.map(drop).map_err(|_| self.not_driven_error())
     }
 
-    /// Decodes the last [`progress`](Self::progress) value of the earlier attempts, or `None` if they recorded none. Values of this attempt are
+    /// Returns the last [`progress`](Self::progress) value that an earlier attempt recorded, or `None` if there is none. Values of this attempt are
     /// ignored.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the value is not of this type.
+    /// Returns [`ErrorKind::Invalid`] if the value is not of type `T`.
     pub fn last_progress<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         match self.scope.memos.get(PROGRESS) {
             Some(Memo::Result(text)) => {

@@ -13,23 +13,23 @@ use crate::record::memo::Reply;
 const DEFAULT_REFUSED: &str = "its deadline has passed, and its default cannot be read: ";
 
 impl NodeContext {
-    /// Asks a question and waits for the answer, now or after a restart months later.
+    /// Asks a question and waits for the answer, which may come after months and after restarts of the process.
     ///
     /// The id of the question is `node@visit:name`; see [`Runtime::respond`](crate::runtime::Runtime::respond).
     ///
-    /// The type of the answer comes first: `let yes = cx.ask::<bool>("mail", "Mail it?").await?`.
+    /// State the type of the answer, for example: `let yes = cx.ask::<bool>("mail", "Mail it?").await?`.
     ///
-    /// Other branches continue meanwhile. Once the run waits only for answers, it is `Interrupted` and uses no memory. The code before the call then
-    /// runs again; see [`sleep`](Self::sleep).
+    /// Other branches of the run continue during the wait. When the whole run waits only for answers, its status is `Interrupted` and it leaves the
+    /// memory. After the answer, the activation runs again from its start, so the code before this call runs again; see [`sleep`](Self::sleep).
     ///
     /// # Errors
     ///
-    /// [`AskError::Rejected`] if a signaller rejected the question. [`AskError::Failed`] if the name was already used in this attempt or recorded as
-    /// another operation, or if this process no longer drives the run.
+    /// Returns [`AskError::Rejected`] if the question was rejected. Returns [`AskError::Failed`] if the name was already used in this attempt or
+    /// belongs to a recorded operation of another kind, or if this process no longer drives the run.
     ///
     /// # Cancel safety
     ///
-    /// If dropped, the question stays open.
+    /// If the future is dropped, the question stays open.
     pub async fn ask<A: AnswerShape>(
         &self,
         name: impl Into<String>,
@@ -38,15 +38,15 @@ impl NodeContext {
         self.ask_with(name, Ask::new(question)).await
     }
 
-    /// Asks like [`ask`](Self::ask), with choices, a deadline or a default.
+    /// Asks a question and waits for the answer, like [`ask`](Self::ask). The question may have choices, a deadline or a default.
     ///
     /// # Errors
     ///
-    /// As [`ask`](Self::ask), and [`AskError::Expired`].
+    /// Returns the errors of [`ask`](Self::ask), and [`AskError::Expired`] if the deadline expired.
     ///
     /// # Cancel safety
     ///
-    /// If dropped, the question stays open.
+    /// If the future is dropped, the question stays open.
     pub async fn ask_with<A: DeserializeOwned>(
         &self,
         name: impl Into<String>,
@@ -55,18 +55,18 @@ impl NodeContext {
         self.ask_signed(name, ask).await.map(|(answer, _)| answer)
     }
 
-    /// Asks like [`ask_with`](Self::ask_with), and also returns the author of the answer.
+    /// Asks a question and waits for the answer, like [`ask_with`](Self::ask_with). It also returns the author of the answer.
     ///
-    /// The author is `None` if the signaller gave no name, and for a default after the deadline. An answerer that decides without a person signs with
-    /// [`AUTOMATIC`](crate::ask::AUTOMATIC).
+    /// The author is `None` if the call that answered gave no name, and if the default was used after the deadline. If an answerer decided without a
+    /// person, the author is [`AUTOMATIC`](crate::ask::AUTOMATIC).
     ///
     /// # Errors
     ///
-    /// As [`ask_with`](Self::ask_with).
+    /// Returns the errors of [`ask_with`](Self::ask_with).
     ///
     /// # Cancel safety
     ///
-    /// If dropped, the question stays open.
+    /// If the future is dropped, the question stays open.
     pub async fn ask_signed<A: DeserializeOwned>(
         &self,
         name: impl Into<String>,

@@ -1,4 +1,4 @@
-//! The operations that an activation recorded before an attempt, for nodes that replay other code.
+//! Lists the operations that an activation recorded before an attempt. Nodes that replay a user's function need the list.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const TIMER: &str = "#sleep.";
 /// The prefix of a named wait for a message.
 const MESSAGE: &str = "#receive.";
 
-/// One operation that an activation recorded before this attempt.
+/// An operation, such as a step or a timer, that an activation recorded before this attempt.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RecordedOperation {
@@ -23,12 +23,13 @@ pub struct RecordedOperation {
     pub name: String,
     /// The kind, with the state of the operation.
     pub kind: RecordedKind,
-    /// The position among the operations that ended while the activation had other work or waits, from 0. The driver delivers them in this order
-    /// again. `None` if the operation is open, or had no others next to it.
+    /// The position of the operation in the recorded order of results, counted from 0. The order contains the operations that ended while the
+    /// activation had other work or waits. The driver delivers the results in this order again. `None` if the operation is unfinished, or if it was
+    /// the only one when it ended.
     pub place: Option<usize>,
 }
 
-/// The kind and the state of a [`RecordedOperation`].
+/// The kind of a [`RecordedOperation`], with its state.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RecordedKind {
@@ -61,10 +62,10 @@ pub enum RecordedKind {
 }
 
 impl NodeContext {
-    /// Lists the operations that the activation recorded before this attempt, by name: steps, questions, children, and timers and waits for
-    /// messages that have names. An operation without a result is recorded if its wait began.
+    /// Lists the operations that the activation recorded before this attempt: steps, questions, children, named timers and named waits for messages.
+    /// An operation without a result is in the list if its wait had begun.
     ///
-    /// A node needs this only if it replays other code.
+    /// Only a node that replays a user's function, as `ferrata-flow` does, needs this method.
     ///
     /// # Examples
     ///

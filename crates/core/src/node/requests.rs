@@ -1,4 +1,4 @@
-//! Requests of a waiting node to the driver of its run, the replies, and the attempt's counts of both.
+//! The requests of a node to the driver of its run, and the replies. Each attempt counts both.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,34 +23,35 @@ use crate::record::pause::MessageRecord;
 /// A request of an activation: to record a value, or to wait.
 #[derive(Debug)]
 pub(crate) enum NodeRequest {
-    /// Record the result of a step.
+    /// Records the result of a step.
     Keep(Box<RawValue>),
-    /// Record the result of a step, together with the rows of its transaction.
+    /// Records the result of a step, and commits the rows of its transaction together with the record.
     Commit(Box<RawValue>, Box<HandedIn>),
-    /// Record the value, and continue once it is durable, whatever the node's effect.
+    /// Records the value, and replies after it is durable, whatever the node's effect is.
     Record(Box<RawValue>),
-    /// Record all values, and continue once they are durable, whatever the node's effect.
+    /// Records all values, and replies after they are durable, whatever the node's effect is.
     RecordAll(Vec<(String, Box<RawValue>)>),
-    /// Record an event without waiting for the record.
+    /// Records an event, and replies before the record is durable.
     Mark,
-    /// Record without waiting that a child was started, and add it to the waits of a group.
+    /// Records that a child was started, without waiting for the record, and adds the child to a group of waits.
     Join { group: String, wait: Box<ChildWait> },
-    /// Wait for at least one child of the named group to end, and read the results of all that have ended. If `enough` is set, the order of the first
-    /// results is recorded.
+    /// Waits until at least one child of the named group has ended, and replies with the results of all children of the group that have ended. If
+    /// `enough` is set, the order of the results is recorded.
     Ends { enough: bool },
-    /// Record without waiting that a child was started, and wait for its result.
+    /// Records that a child was started, without waiting for the record, and waits for the child's result.
     Child(Box<ChildWait>),
-    /// Find the result of a step, at its position among the finished waits.
+    /// Replies with the recorded result of a step, at its position in the recorded order of results.
     Recall,
-    /// Wait until this time.
+    /// Waits until this time.
     Until(Timestamp),
-    /// Take the next message, and wait for it at most `patience`.
+    /// Takes the next message of the run, and waits for it at most `patience`.
     Message { patience: Option<Duration> },
-    /// Set aside the message that was taken last, and take the next.
+    /// Sets aside the message that was taken last, for the reason `why`, and takes the next message.
     Refuse { message: u64, why: String, patience: Option<Duration> },
-    /// Ask, or find the question again.
+    /// Asks the question, or finds it again if an earlier attempt asked it.
     Ask(QuestionRequest),
-    /// Ask again, because the answer cannot be decoded. For a default, which would repeat at once, only record the problem.
+    /// Asks the question again, because its answer cannot be decoded. If the answer is the default, a new question would get the same answer at once.
+    /// In that case the driver only records the problem.
     AskAgain { problem: String, by_default: bool },
 }
 
@@ -69,17 +70,17 @@ pub(crate) struct ChildWait {
 /// The reply to a `NodeRequest`.
 #[derive(Debug)]
 pub(crate) enum NodeReply {
-    /// The value is recorded, or the time has come.
+    /// The value is recorded, or the awaited time has passed.
     Done,
-    /// A message.
+    /// The message that was taken.
     Message(MessageRecord),
-    /// No message came in time.
+    /// No message arrived within the patience.
     Idle,
     /// The recorded value.
     Kept(Arc<RawValue>),
     /// The state of the question.
     Reply(Arc<AskedQuestion>),
-    /// The results of children, by the names of their waits, in the order in which the children ended.
+    /// The results of children, each with the name of its wait, in the order in which the children ended.
     Ends(Vec<(String, Arc<RawValue>)>),
 }
 

@@ -1,4 +1,4 @@
-//! Resources that an application shares with its nodes, such as clients and settings, by type.
+//! Values that an application shares with its nodes, such as clients and settings. Each value is found by its type.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
@@ -12,12 +12,12 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Adds a value, replacing one of the same type.
+    /// Adds a value. It replaces an earlier value of the same type.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         self.by_type.insert(TypeId::of::<T>(), (type_name::<T>(), Arc::new(value)));
     }
 
-    /// Returns the value of a type.
+    /// Returns the value of type `T`, if there is one.
     pub fn get<T: Send + Sync + 'static>(&self) -> Option<&T> {
         self.by_type.get(&TypeId::of::<T>()).and_then(|(_, value)| value.downcast_ref())
     }

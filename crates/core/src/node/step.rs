@@ -1,4 +1,4 @@
-//! Steps: named work inside a node with a recorded result.
+//! Steps, which are named parts of a node's work. The run records the result of each step.
 
 use std::future::Future;
 
@@ -22,20 +22,19 @@ impl NodeContext {
     ///
     /// Whenever the activation runs again (after a crash, a failed attempt or a wait), the call returns the recorded result instead.
     ///
-    /// Unless the node's effect is `Pure` or `Read`, the result is durable when the call returns. A failure is not recorded: the next attempt does
-    /// the work again. Names are unique within the activation, across steps and questions. After a step failed, its name is free again in this
-    /// attempt.
+    /// The result is durable when the call returns, unless the node's effect is `Pure` or `Read`. A failure is not recorded, so the next attempt does
+    /// the work again. A name can be used once in an activation, for a step or a question. After a step failed, the attempt may use its name again.
     ///
     /// # Errors
     ///
     /// - The error of the work.
-    /// - The name was already used in this attempt, or is not 1 to 128 of `A-Z a-z 0-9 . _ -`.
-    /// - The result cannot be expressed in JSON, or was recorded as another type.
+    /// - The name was already used in this attempt, or it does not have 1 to 128 of the characters `A-Z a-z 0-9 . _ -`.
+    /// - The result cannot be expressed in JSON, or the recorded result cannot be decoded as `T`.
     /// - The node has an open [transaction](Self::transaction). The step then fails before its work begins.
     ///
     /// # Cancel safety
     ///
-    /// If dropped, the work counts as not done unless its result was already recorded.
+    /// If the future is dropped before the result is recorded, the step counts as not done, and the next attempt does its work again.
     ///
     /// # Examples
     ///
@@ -98,7 +97,8 @@ impl NodeContext {
         Ok(result)
     }
 
-    /// Returns whether an earlier attempt, including one before a retry of the run, recorded a step of this name. The call claims no name.
+    /// Returns whether an earlier attempt recorded a step of this name, even if that attempt was before a retry of the run. The call does not count
+    /// as a use of the name.
     pub fn has_step(&self, name: &str) -> bool {
         matches!(self.scope.memos.get(name), Some(Memo::Result(_)))
     }

@@ -1,4 +1,4 @@
-//! The parts of an attempt that a stream needs: a name, and the channel to the driver.
+//! The parts of an attempt that a durable stream needs: a name for the stream, and the channel to the driver of the run.
 
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;

@@ -1,4 +1,4 @@
-//! Pauses of an attempt's timeout during waits outside of the run.
+//! Pauses the timeout of an attempt while its node waits for something outside of the run.
 
 use std::fmt;
 use std::sync::Arc;

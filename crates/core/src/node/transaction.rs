@@ -1,4 +1,4 @@
-//! Transactions of a node: its writes in the store's database commit together with its record.
+//! Transactions of a node, which commit the node's writes to the store's database together with the node's record.
 
 use std::fmt;
 use std::future::{Future as _, poll_fn};
@@ -124,9 +124,9 @@ impl Drop for OpenGuard {
 
 /// A transaction of a node on the store's database.
 ///
-/// The transaction dereferences to the connection of that database: `sqlx::PgConnection` for `Postgres`, `sqlx::SqliteConnection` for `Sqlite`. The
-/// node hands the transaction in with its result, by [`Draft::commit_with`](crate::state::Draft::commit_with) or
-/// [`Update::commit_with`](crate::state::Update::commit_with). Dropping the transaction rolls it back.
+/// The transaction dereferences to the connection of the database: `sqlx::PgConnection` for `Postgres`, `sqlx::SqliteConnection` for `Sqlite`. To
+/// commit, the node passes the transaction to [`Draft::commit_with`](crate::state::Draft::commit_with) or
+/// [`Update::commit_with`](crate::state::Update::commit_with) and returns the result. If the transaction is dropped, it is rolled back.
 pub struct Transaction<D: Database> {
     // The order matters: the transaction must roll back before the turn ends.
     inner: Box<D::Transaction>,
@@ -169,19 +169,21 @@ impl<D: Database> fmt::Debug for Transaction<D> {
 impl NodeContext {
     /// Begins a transaction on the store's database, in a node declared [`Effect::Transactional`].
     ///
-    /// The writes of the transaction and the record of the node's end commit together, or neither does.
+    /// The database commits the writes of the transaction and the record of the node's end together, or neither of them.
     ///
-    /// The node hands the transaction in with its result, by [`Draft::commit_with`](crate::state::Draft::commit_with) or
-    /// [`Update::commit_with`](crate::state::Update::commit_with). An error, a timeout, a panic, a
-    /// cancellation or the end of the process drops the transaction, which rolls it back. The node then runs again like any other. Only the attempt
-    /// with a record in the log leaves its rows.
+    /// To commit, the node passes the transaction to [`Draft::commit_with`](crate::state::Draft::commit_with) or
+    /// [`Update::commit_with`](crate::state::Update::commit_with) and returns the result. After an error, a timeout, a panic, a cancellation or a
+    /// crash of the process, the transaction is rolled back. The node may then run again, by the same rules as any other node. Only the attempt whose
+    /// record is in the log changes rows of the database.
     ///
-    /// While a transaction is open, the run appends no other records, and its other transactions wait. Keep the transaction short, and await only the
-    /// database in it. Steps, questions, messages, timers, children and checkpoints fail until the transaction is handed in.
+    /// While a transaction is open, the run appends no other records, and other transactions of the run wait. Keep the transaction short, and await
+    /// only the database during it. Calls of the node for steps, questions, messages, timers, children and checkpoints fail until the transaction is
+    /// committed or dropped.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`]: the node is not declared `Transactional`, the attempt already has a transaction, or the store is of another kind.
+    /// - [`ErrorKind::Invalid`]: the node is not declared `Transactional`, the attempt already has a transaction, or the runtime's store does not use
+    ///   the database `D`.
     /// - [`ErrorKind::Unavailable`]: no connection became free in time. If the node returns this error, it runs again from the start.
     /// - [`ErrorKind::Closed`]: this process no longer drives the run.
     ///
@@ -238,13 +240,15 @@ impl NodeContext {
         Ok(Transaction { inner, open, lease })
     }
 
-    /// Does work once in a transaction on the store's database. The rows and the result of the work commit together, under this name.
+    /// Does work once in a transaction on the store's database, and records its result under a name. The database commits the rows that the work
+    /// wrote and the recorded result together.
     ///
     /// As with a [step](Self::step), later runs of the activation return the recorded result instead.
     ///
-    /// Use it for a part of a node. The node continues once rows and result are durable. It may then do more such steps, other steps, and wait
-    /// between them. If the commit is rejected (because of another transaction or another writer of the run), the step has no effect. Return the
-    /// error, and the node runs again from the start. The same holds for the errors of [`transaction`](Self::transaction).
+    /// Use this method if only a part of a node needs a transaction. The node continues after the rows and the result are durable. It may then do
+    /// further steps of any kind, and wait between them. If the commit is rejected (because of another transaction or another writer of the run), the
+    /// step has no effect. Return the error, and the node runs again from the start. The same holds for the errors of
+    /// [`transaction`](Self::transaction).
     ///
     /// # Errors
     ///
@@ -254,7 +258,7 @@ impl NodeContext {
     ///
     /// # Cancel safety
     ///
-    /// If dropped before its commit, the step has no effect.
+    /// If the future is dropped before the commit, the transaction is rolled back and the step has no effect.
     ///
     /// # Examples
     ///

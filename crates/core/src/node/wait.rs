@@ -11,45 +11,46 @@ use crate::clock::Timestamp;
 use crate::error::Result;
 
 impl NodeContext {
-    /// Waits for a time that survives a restart. The claimer of the run waits for the rest of the time.
+    /// Waits for the duration `time`. The timer is recorded: after a restart, the process that claims the run waits only for the remaining time.
     ///
-    /// During a long wait the run leaves memory. The activation then runs again from its start, and this call returns at once. Make the code before
-    /// the call repeatable, or put it into a [`step`](Self::step).
+    /// During a long wait the run leaves the memory of the process. When the time has passed, the activation runs again from its start, and this call
+    /// returns at once. The code before the call therefore runs twice: make it repeatable, or put it into a [`step`](Self::step).
     ///
-    /// Next to other waits, for example in a `select!`, the wait that ends first is recorded, and ends first again whenever the activation runs.
-    /// Timers are matched by the order of the calls, not of the polls.
+    /// If the node waits for several events at once, for example in a `select!`, the run records which wait ends first. The same wait ends first
+    /// whenever the activation runs again. The first call of `sleep` in an activation finds the first recorded timer, and so on; the order in which
+    /// the futures are polled does not matter.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run;
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if this process no longer drives the run, and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in an `External` node.
     ///
     /// # Cancel safety
     ///
-    /// If dropped, the timer stays recorded, and wakes no node.
+    /// If the future is dropped, the timer stays recorded, but it wakes no node.
     pub fn sleep(&self, time: Duration) -> impl Future<Output = Result<()>> + Send + use<'_> {
         self.sleep_until(self.scope.run.clock.now().plus(time))
     }
 
-    /// Waits until `moment`, like [`sleep`](Self::sleep).
+    /// Waits until the time `moment`. The timer is recorded, as for [`sleep`](Self::sleep).
     ///
     /// # Errors
     ///
-    /// As [`sleep`](Self::sleep).
+    /// Returns the errors of [`sleep`](Self::sleep).
     ///
     /// # Cancel safety
     ///
-    /// If dropped, the timer stays recorded.
+    /// If the future is dropped, the timer stays recorded, but it wakes no node.
     pub fn sleep_until(&self, moment: Timestamp) -> impl Future<Output = Result<()>> + Send + use<'_> {
         // Count at the call: a `select!` polls its branches in any order, but calls them in source order.
         let number = self.scope.waits.next_sleep();
         async move { self.request(format!("#sleep{number}"), NodeRequest::Until(moment)).await.map(|_| ()) }
     }
 
-    /// Waits like [`sleep`](Self::sleep), with a named timer instead of a numbered one.
+    /// Waits like [`sleep`](Self::sleep), with a timer that is found by its name and not by the order of the calls.
     ///
-    /// Use a name for a wait that an activation may start again with a time of its own. The rules for names are those of steps. The same name finds
-    /// the same timer whenever the activation runs again, even after a retry of the run.
+    /// Use a named timer if the order of the calls may differ when the activation runs again. The rules for names are those of [`step`](Self::step).
+    /// Whenever the activation runs again, even after a retry of the run, the same name finds the same timer.
     ///
     /// # Errors
     ///
@@ -58,7 +59,7 @@ impl NodeContext {
     ///
     /// # Cancel safety
     ///
-    /// If dropped, the timer stays recorded, and wakes no node.
+    /// If the future is dropped, the timer stays recorded, but it wakes no node.
     pub async fn sleep_as(&self, name: impl Into<String>, time: Duration) -> Result<()> {
         let moment = self.scope.run.clock.now().plus(time);
         let name = self.claim(name.into())?;
@@ -70,45 +71,47 @@ impl NodeContext {
     ///
     /// # Errors
     ///
-    /// As [`sleep`](Self::sleep).
+    /// Returns the errors of [`sleep`](Self::sleep).
     pub(crate) async fn sleep_in_round(&self, round: u32, time: Duration) -> Result<()> {
         let moment = self.scope.run.clock.now().plus(time);
         self.request(format!("#sleep{round}"), NodeRequest::Until(moment)).await.map(|_| ())
     }
 
-    /// Takes the next message of the run, and waits for one if there is none.
+    /// Takes the next message that was sent to the run. If there is no message, the call waits for one.
     ///
-    /// Each message is taken once. The run records it, and the activation finds it again in its next run. Messages queue in the order in which they
-    /// were sent, even before a node receives. A message that is not of type `M` is set aside, with a record and a warning.
+    /// Only one call takes each message. The run records the message, and the same call returns it again when the activation runs again. The run
+    /// queues messages in the order in which they were sent, even before a node calls `receive`. A message that is not of type `M` is set aside, with
+    /// a record and a warning in the log.
     ///
-    /// While only messages can advance the run, it is `AwaitingInput` and uses no memory. The code before the call then runs again; see
-    /// [`sleep`](Self::sleep).
+    /// When the whole run waits only for messages, its status is `AwaitingInput` and it leaves the memory. After a message arrives, the activation
+    /// runs again from its start, so the code before this call runs again; see [`sleep`](Self::sleep).
     ///
     /// # Errors
     ///
-    /// As [`sleep`](Self::sleep).
+    /// Returns the errors of [`sleep`](Self::sleep).
     ///
     /// # Cancel safety
     ///
-    /// If dropped because another wait ended first, the call takes no message. Otherwise a message already taken stays with the activation, and the
-    /// same call of the next attempt returns it.
+    /// If the future is dropped because another wait ended first, the call takes no message. In other cases a message that was already taken belongs
+    /// to the activation, and the same call of the next attempt returns it.
     pub fn receive<M: DeserializeOwned>(&self) -> impl Future<Output = Result<M>> + Send + use<'_, M> {
         let next = self.next_message(None);
         async move { next.await?.ok_or_else(|| self.driver_gone_error()) }
     }
 
-    /// Takes the next message, and waits at most `patience` for it. Returns `None` if none arrived. The timer survives a restart.
+    /// Takes the next message, and waits at most `patience` for it. Returns `None` if no message arrived. The timer is recorded and continues after a
+    /// restart.
     ///
-    /// The timer restarts after a message that is set aside. A message that arrives late, but before a process claims the run for the expired timer,
-    /// is still taken.
+    /// If a message is set aside, the timer starts again. If a message arrives after the time has passed, but before a process has claimed the run
+    /// because of the timer, the call still takes the message.
     ///
     /// # Errors
     ///
-    /// As [`sleep`](Self::sleep).
+    /// Returns the errors of [`sleep`](Self::sleep).
     ///
     /// # Cancel safety
     ///
-    /// As [`receive`](Self::receive).
+    /// The rules of [`receive`](Self::receive) apply.
     pub fn receive_within<M: DeserializeOwned>(
         &self,
         patience: Duration,
@@ -116,10 +119,10 @@ impl NodeContext {
         self.next_message(Some(patience))
     }
 
-    /// Takes the next message like [`receive`](Self::receive), with a named wait instead of a numbered one.
+    /// Takes the next message like [`receive`](Self::receive), with a wait that is found by its name and not by the order of the calls.
     ///
-    /// When the activation runs again, the name finds the message in any order of the calls. With a `patience`, the result is `None` if no message
-    /// arrived in time.
+    /// When the activation runs again, the same name finds the same message, even if the calls come in another order. If `patience` is set and no
+    /// message arrives in this time, the result is `None`.
     ///
     /// # Errors
     ///
@@ -128,7 +131,7 @@ impl NodeContext {
     ///
     /// # Cancel safety
     ///
-    /// As [`receive`](Self::receive).
+    /// The rules of [`receive`](Self::receive) apply.
     pub async fn receive_as<M: DeserializeOwned>(
         &self,
         name: impl Into<String>,

@@ -1,4 +1,4 @@
-//! The start of a node's work, as one future for every kind of node.
+//! Starts the work of a node as a future of one type, for every kind of node.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -19,9 +19,10 @@ use crate::telemetry::{AttemptMeter, AttemptResult};
 /// How an attempt ended.
 pub(crate) enum AttemptEnd<S: State> {
     Done(Update<S>),
-    /// The node did not start: after the ownership check another process may have claimed the run.
+    /// The node did not start, because the ownership check could not rule out that another process has claimed the run.
     NotBegun,
-    /// `unfinished` if the run was cancelled or released. The attempt counts as a failure only if neither holds.
+    /// The attempt ended with an error. If the error is marked `unfinished` and the run is cancelled or released, the attempt does not count as
+    /// failed.
     Failed {
         failure: Failure,
         fatal: bool,

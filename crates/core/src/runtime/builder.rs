@@ -108,70 +108,73 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Provides a value to all nodes, by its type.
+    /// Provides a value to all nodes. A node gets it by its type, with [`NodeContext::resource`](crate::node::NodeContext::resource).
     #[must_use]
     pub fn resource<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.resources.insert(value);
         self
     }
 
-    /// Registers `sink` as the sink for the outbox messages of a topic, which nodes [send out](crate::state::Update::send_out). A message has
-    /// 25 attempts, with delays from one second, doubled each time, up to five minutes. After the last one it is set aside for an operator.
+    /// Registers `sink` to deliver the outbox messages of a topic, which nodes [send out](crate::state::Update::send_out). The runtime tries to
+    /// deliver a message at most 25 times. The delay between two attempts starts at one second and doubles up to five minutes. After the last
+    /// attempt, the message is set aside for an operator.
     ///
-    /// The sink receives a message after its record is durable: at least once, under the same [key](crate::runtime::OutboxMessage::key), and in
-    /// order for each run and topic. A process without a sink for a topic leaves its messages to other processes. A process that
-    /// [serves](crate::runtime::Runtime::serve) a workflow also delivers the messages of runs that are idle or ended in another process.
+    /// The sink receives a message after the record with the message is durable. It receives each message at least once, with the same
+    /// [key](crate::runtime::OutboxMessage::key) each time. The messages of one run and topic arrive in order. A process without a sink for a topic
+    /// does not deliver the messages of this topic; another process does. A process that [serves](crate::runtime::Runtime::serve) a workflow also
+    /// delivers the messages of runs that are idle or ended in another process.
     #[must_use]
     pub fn sink(self, topic: impl Into<String>, sink: impl OutboxSink) -> Self {
         self.sink_with(topic, sink, RETRY)
     }
 
-    /// Registers a sink like [`sink`](Self::sink), with this retry policy. A message is set aside after its last attempt.
+    /// Registers a sink like [`sink`](Self::sink), but with the retry policy `retry`. After the last attempt of the policy, a message is set aside
+    /// for an operator.
     #[must_use]
     pub fn sink_with(mut self, topic: impl Into<String>, sink: impl OutboxSink, retry: RetryPolicy) -> Self {
         self.routes.insert(topic.into(), SinkRoute { sink: Arc::new(sink), retry });
         self
     }
 
-    /// Sets the clock, for tests.
+    /// Sets the clock of the runtime. Tests use it to control the time.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Sets the source of ids, for tests.
+    /// Sets the source of generated ids. Tests use it to get the same ids each time.
     #[must_use]
     pub fn ids(mut self, ids: Arc<dyn IdSource>) -> Self {
         self.ids = ids;
         self
     }
 
-    /// Sets the maximum size of a record's body, in bytes. The default is 8 MiB. A larger limit risks records that stores and networks cannot
-    /// handle; a smaller one rejects states and updates earlier.
+    /// Sets the maximum size of a record's body, in bytes. The default is 8 MiB. With a larger limit, some records may be too large for stores and
+    /// networks. With a smaller limit, the runtime rejects large states and updates earlier.
     #[must_use]
     pub fn max_body(mut self, bytes: usize) -> Self {
         self.limits.max_body = bytes;
         self
     }
 
-    /// Sets the maximum number of messages that wait in a run. The default is 1,000, the minimum 1. Beyond it, [`Runtime::send`] fails until a
-    /// node takes a message. A higher limit means larger bases and slower sends to an idle run, because a send reads all waiting messages. A
-    /// lower limit slows fast senders down earlier.
+    /// Sets the maximum number of messages that wait in a run. The default is 1,000, the minimum 1. When the limit is reached, [`Runtime::send`]
+    /// fails until a node takes a message. With a higher limit, records with the full state can be larger, and sends to an idle run can be slower,
+    /// because each send reads all waiting messages. With a lower limit, fast senders fail earlier.
     ///
-    /// The sending runtime's setting applies. It does not affect messages that wait already.
+    /// The setting of the runtime that sends the message applies. Messages that already wait are not affected.
     #[must_use]
     pub fn max_waiting_messages(mut self, messages: usize) -> Self {
         self.limits.max_waiting_messages = messages.max(1);
         self
     }
 
-    /// Sets how long this process counts as alive after each heartbeat. The default is 15 seconds, the minimum one second, the maximum a year.
-    /// With a longer TTL, runs wait longer after a crash; with a shorter one, a busy machine looks dead.
+    /// Sets how long this process counts as alive after each heartbeat. The default is 15 seconds, the minimum one second, the maximum a year. With a
+    /// longer TTL, other processes wait longer after a crash before they claim the runs. With a shorter TTL, a busy process may look dead.
     ///
     /// The process sends a heartbeat after a third of the TTL. When three quarters have passed since it sent the last successful heartbeat, it
-    /// assumes that other processes may claim its runs, and stops them. Their handles fail with [`Fenced`](crate::ErrorKind::Fenced), and their
-    /// records stay.
+    /// assumes that other processes may claim its runs, and stops driving these runs. Their handles fail with [`Fenced`](crate::ErrorKind::Fenced).
+    /// The records of the runs stay in the store.
     #[must_use]
     pub fn heartbeat_ttl(mut self, ttl: Duration) -> Self {
         self.limits.heartbeat_ttl = ttl.clamp(SHORTEST_TTL, LONGEST_TTL);
@@ -179,29 +182,30 @@ impl RuntimeBuilder {
     }
 
     /// Sets how often an active run checks for signals of other processes. The default is half a second, the minimum a millisecond. If the store
-    /// sends notices, a run checks on each notice, and otherwise ten times less often.
+    /// sends notices, a run checks when a notice arrives, and between notices it checks only once in ten intervals.
     #[must_use]
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.limits.poll = interval.max(SHORTEST_INTERVAL);
         self
     }
 
-    /// Sets how long nodes have to stop after a cancellation. The default is 5 seconds.
+    /// Sets the grace period: the time that running nodes have to stop after their run is cancelled. The default is 5 seconds.
     #[must_use]
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.limits.cancel_grace = grace;
         self
     }
 
-    /// Sets the longest remaining wait for which a run that waits only for a time stays in memory. The default is 60 seconds. With a longer
-    /// wait, the process releases the run, and a process resumes it when the time comes.
+    /// Sets the longest timer for which a run stays in memory when it waits only for a time. The default is 60 seconds. If the remaining time is
+    /// longer, the process releases the run, and a process that serves the workflow claims it when the time has passed.
     #[must_use]
     pub fn release_after(mut self, time: Duration) -> Self {
         self.limits.release_after = time;
         self
     }
 
-    /// Sets the maximum depth of children below the first run. The default is 16. A workflow that starts itself forever fails there.
+    /// Sets the maximum depth of children, counted from the first run of the tree. The default is 16. The limit stops a workflow that starts itself
+    /// as a child without end.
     #[must_use]
     pub fn max_depth(mut self, levels: u32) -> Self {
         self.limits.max_depth = levels;
@@ -215,20 +219,22 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how many runs the nodes of one run may start in total, restarted children and detached runs included. The default is 100,000. A loop
-    /// that starts children forever fails there.
+    /// Sets how many runs the nodes of one run may start in total, including restarted children and detached runs. The default is 100,000. The limit
+    /// stops a loop that starts children without end.
     ///
-    /// The log of the run holds the count, so it survives restarts, and a fork continues it.
+    /// The count is recorded in the log of the run. It continues after a restart, and a fork continues with the count of its source.
     #[must_use]
     pub fn max_children_of_run(mut self, runs: u64) -> Self {
         self.limits.max_children_of_run = runs;
         self
     }
 
-    /// Prunes the logs of active runs in this process as they grow. A [`sweeper`](Self::sweeper) or [`Runtime::sweep`] removes whole runs.
+    /// Sets a policy by which this process removes old records of its active runs while their logs grow. To remove whole runs, use a
+    /// [`sweeper`](Self::sweeper) or [`Runtime::sweep`].
     ///
-    /// The runtime checks a log once per as many records as the policy keeps: at least 16, and 1,000 with `keep_for` or `keep_bytes` alone. So a log
-    /// holds about twice what the policy keeps. A chain of `Pure` nodes may write all its records before the first check ends.
+    /// If the policy keeps the last `n` records, the runtime checks a log after every `n` records, but not more often than after 16 records. With
+    /// only `keep_for` or `keep_bytes`, it checks after every 1,000 records. A log therefore holds at most about twice the records that the policy
+    /// keeps. A chain of `Pure` nodes may write all its records before the first check ends.
     #[must_use]
     pub fn retention(mut self, policy: RetentionPolicy) -> Self {
         self.retention = Some(policy);
@@ -243,84 +249,88 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets the number of active runs from which on this process recovers no more. The default is 10,000.
+    /// Sets a limit for recovery: while this process has at least this number of active runs, it claims no further runs that lost their driver. The
+    /// default is 10,000.
     #[must_use]
     pub fn max_recovered(mut self, runs: usize) -> Self {
         self.limits.max_recovered = runs;
         self
     }
 
-    /// Sets how many runs the runtime claims at the same time during recovery, and how many bytes of their logs it may read then. The defaults
-    /// are 128 and 64 MiB. Higher limits recover faster, at the cost of memory and the store's other users. The runtime reads a log above the
-    /// limit alone.
+    /// Sets how many runs the runtime claims at the same time during recovery, and how many bytes of their logs it reads at the same time. The
+    /// defaults are 128 runs and 64 MiB. With higher limits, recovery is faster, but it uses more memory and slows down other users of the store. A
+    /// log that is larger than the limit is read when no other log is being read.
     #[must_use]
     pub fn recover_at_once(mut self, runs: u32, bytes: u64) -> Self {
         (self.limits.recovered_at_once, self.limits.recovered_bytes) = (runs.clamp(1, 10_000), bytes);
         self
     }
 
-    /// Limits the active runs in this process. The default is no limit.
+    /// Limits the number of active runs in this process. By default there is no limit.
     #[must_use]
     pub fn run_limits(mut self, limits: RunLimits) -> Self {
         self.run_limits = limits;
         self
     }
 
-    /// Sets how often recovery may claim a run that makes no progress, for example because it crashes each process. The default is 10 times.
-    /// After that the run is paused, for people to inspect.
+    /// Sets how often recovery may claim a run that makes no progress, for example because it crashes each process. The default is 10 times. After
+    /// the last of these claims, the run is paused, so that a person can inspect it.
     #[must_use]
     pub fn max_claims(mut self, claims: u32) -> Self {
         self.limits.max_claims = claims.max(1);
         self
     }
 
-    /// Registers an answerer for the questions of active runs in this process, in place of people.
+    /// Registers an answerer: code that answers the questions of active runs in this process instead of a person.
     #[must_use]
     pub fn answerer(mut self, answerer: impl Answerer) -> Self {
         self.answerer = Some(Arc::new(answerer));
         self
     }
 
-    /// Sets how often the runtime makes a failed append before the run stops with the store's error, and the first delay, which doubles each
-    /// time. The default is 8 times from 50 ms, about 6 seconds in all.
+    /// Sets how often the runtime tries an append that fails, and the delay after the first failure. The delay doubles with each attempt. After the
+    /// last attempt, the run stops with the store's error. By default there are 8 attempts and the first delay is 50 ms, so the run stops after about
+    /// 6 seconds.
     #[must_use]
     pub fn store_retries(mut self, attempts: u32, first_delay: Duration) -> Self {
         self.budget = RetryBudget { attempts: attempts.max(1), first_delay };
         self
     }
 
-    /// Sets the time limit of one store call. The default is 60 seconds, the minimum a millisecond. Calls that set up, prune or purge have ten
-    /// times as long.
+    /// Sets the time limit of one call of the store. The default is 60 seconds, the minimum a millisecond. For calls that set up the store, prune or
+    /// purge, the limit is ten times as long.
     ///
-    /// After the limit, a read fails with [`Unavailable`](crate::ErrorKind::Unavailable). An append then has an unknown outcome
-    /// ([`Indeterminate`](crate::ErrorKind::Indeterminate)), and the runtime repeats it as [`store_retries`](Self::store_retries) sets, which
-    /// resolves the outcome. With a longer limit, a run stands still longer when the store goes silent; with a shorter one, a slow store looks
-    /// silent. Most stores have shorter limits of their own; this limit applies to every store.
+    /// A read that exceeds the limit fails with [`Unavailable`](crate::ErrorKind::Unavailable). An append that exceeds the limit has an unknown
+    /// outcome ([`Indeterminate`](crate::ErrorKind::Indeterminate)). The runtime repeats such an append up to the number of
+    /// [`store_retries`](Self::store_retries); the repetition shows whether the first append was stored. If the store stops answering, a run waits at
+    /// most this time for each call, so a longer limit delays it more. If the limit is too short, calls of a slow store fail. Most stores have
+    /// shorter limits of their own. This limit applies to every store.
     #[must_use]
     pub fn store_timeout(mut self, timeout: Duration) -> Self {
         self.store_timeout = timeout.max(SHORTEST_CALL);
         self
     }
 
-    /// Joins the spans of a run into one trace across processes. A start records the position of the caller's current span, and every driver
-    /// continues from there. By default no trace crosses processes.
+    /// Joins the tracing spans of a run into one trace, even across processes. A start records the caller's current span, and the spans of every
+    /// process that drives the run become its children. By default a trace ends at the process.
     #[must_use]
     pub fn trace_context(mut self, context: impl TraceContext) -> Self {
         self.trace = Some(Arc::new(context));
         self
     }
 
-    /// Declares tags of this process, such as `gpu` or `eu`. Only processes with all tags that a run requires claim it. Further calls add tags.
+    /// Declares tags of this process, such as `gpu` or `eu`. A process claims a run only if the process has all tags that the run requires. Further
+    /// calls add tags.
     #[must_use]
     pub fn tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.tags.extend(tags);
         self
     }
 
-    /// Labels the metrics of activations and attempts with the node, as `ferrata.node.name`. By default nodes share one series.
+    /// Adds the label `ferrata.node.name` to the metrics of activations and attempts. By default all nodes share one time series for each metric.
     ///
-    /// A recorder keeps each series forever, so use this with few and fixed node names. Each node has some twenty series, and a histogram has
-    /// one for each bucket. At most 500 nodes of each workflow have their own series.
+    /// A recorder of metrics keeps each series forever, so use this only if the set of node names is small and fixed. Each node has about twenty
+    /// series, and each bucket of a histogram counts as a series. At most 500 nodes of each workflow get their own series.
     #[cfg(feature = "metrics")]
     #[must_use]
     pub fn metrics_by_node(mut self) -> Self {
@@ -332,8 +342,8 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     ///
-    /// The errors of [`CheckpointStore::setup`] and [`CheckpointStore::heartbeat`]; [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the
-    /// limits of a [`sweeper`](Self::sweeper) are out of range.
+    /// Returns the errors of [`CheckpointStore::setup`] and [`CheckpointStore::heartbeat`], and [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if
+    /// the limits of a [`sweeper`](Self::sweeper) are out of range.
     ///
     /// # Cancel safety
     ///
@@ -358,12 +368,12 @@ impl RuntimeBuilder {
         Ok(Runtime::new(shared))
     }
 
-    /// Builds a runtime for an operator's tool. It reads and controls the runs of any application through their store, but drives none. It
-    /// neither prepares the store nor counts as alive, so reading a store changes nothing in it.
+    /// Builds a runtime for an operator's tool. The runtime reads and controls the runs of any application through their store, but drives no run. It
+    /// does not prepare the store and sends no heartbeat, so a tool that only reads changes nothing in the store.
     ///
-    /// [`start`](Runtime::start), [`resume`](Runtime::resume), [`ForkRequest::drive`](super::ForkRequest::drive) and [`serve`](Runtime::serve)
-    /// fail with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid). The current driver of a run, or the next one, carries out its signals.
-    /// [`edit`](Runtime::edit) and [`fork`](Runtime::fork) need no application code.
+    /// [`start`](Runtime::start), [`resume`](Runtime::resume), [`ForkRequest::drive`](super::ForkRequest::drive) and [`serve`](Runtime::serve) fail
+    /// with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid). When the tool sends a signal to a run, the process that drives the run acts on it, or
+    /// the process that next claims the run. [`edit`](Runtime::edit) and [`fork`](Runtime::fork) need no application code.
     ///
     /// # Examples
     ///

@@ -17,22 +17,22 @@ use crate::record::{Failure, RunStatus};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RunEvent {
-    /// The run.
+    /// The run that the event is about.
     pub run: RunKey,
-    /// The event.
+    /// The kind of the event, with its data.
     pub event: Event,
 }
 
-/// The kinds of events.
+/// A kind of event, with its data.
 ///
-/// An event reports an observation of this process. Events are not stored, and a slow subscriber misses some. An event other than
-/// [`Event::Durable`] may concern work that a crash undoes. For certainty, use [`Runtime::watch`](super::Runtime::watch), which reads the log.
+/// An event reports what this process observed. Events are not stored, and a slow subscriber misses some. Only [`Event::Durable`] reports records
+/// that a crash cannot undo. To get every durable event, use [`Runtime::watch`](super::Runtime::watch), which reads the log.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// The run started here.
+    /// This process started the run.
     Started,
-    /// This process claimed the run. `recorded` activations had ended and will not run again.
+    /// This process claimed the run. `recorded` activations have already ended and will not run again.
     Resumed {
         /// The number of claims of the run, this one included.
         epoch: Epoch,
@@ -61,7 +61,7 @@ pub enum Event {
         /// The verdict of the activation on its work, unless it was success.
         verdict: Option<Verdict>,
     },
-    /// An attempt failed. Another follows after the delay, if there is one.
+    /// An attempt failed. If a delay is set, another attempt follows after it.
     NodeFailed {
         /// The node.
         node: NodeName,
@@ -72,8 +72,8 @@ pub enum Event {
         /// The delay before the next attempt; `None` after the last.
         retry_in: Option<Duration>,
     },
-    /// An attempt of an `External` node ended with an unknown outcome. The run does not repeat it unasked; it asks for its outcome, see
-    /// [`Resolution`](crate::record::Resolution).
+    /// An attempt of an `External` node ended with an unknown outcome. The run does not repeat the attempt on its own. It asks a question, which must
+    /// be answered with a [`Resolution`](crate::record::Resolution).
     NodeInDoubt {
         /// The node.
         node: NodeName,
@@ -82,13 +82,13 @@ pub enum Event {
         /// The end of the attempt.
         failure: Failure,
     },
-    /// All records up to this one are durable.
+    /// All records up to and including this record are durable.
     Durable {
         /// The position of the record.
         seq: Seq,
     },
-    /// The store lost records that it had acknowledged to this process. The run stops here with [`ErrorKind::Corrupt`]. The run asks for the
-    /// outcome of started work that must not be repeated.
+    /// The store lost records that it had acknowledged to this process. This process stops the run with [`ErrorKind::Corrupt`]. If work had started
+    /// that must not be repeated, the run asks for its outcome.
     RecordsLost {
         /// The last acknowledged record.
         acknowledged: Seq,
@@ -109,7 +109,7 @@ pub enum Event {
         /// The name of the question. Its id is `node@visit:name`.
         name: String,
     },
-    /// A node took a message that it could not deserialize. The run set the message aside; it stays in the log.
+    /// A node took a message that it could not deserialize. The run set the message aside, and the message stays in the log.
     MessageRefused {
         /// The node.
         node: NodeName,
@@ -190,15 +190,15 @@ pub struct EventSubscription {
 }
 
 impl EventSubscription {
-    /// Waits for the next event. `Ok(None)` means that this subscriber lagged and missed some.
+    /// Waits for the next event. `Ok(None)` means that this subscriber was too slow and missed some events.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] once the runtime was dropped.
+    /// Returns [`ErrorKind::Closed`] after the runtime was dropped.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: no event is lost by dropping the future.
+    /// Cancel safe: if the future is dropped, the next call returns the event.
     pub async fn next(&mut self) -> Result<Option<RunEvent>> {
         match self.receiver.recv().await {
             Ok(event) => Ok(Some(event)),

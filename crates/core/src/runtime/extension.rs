@@ -1,4 +1,5 @@
-//! The interface for libraries: a runtime's clock, its intervals, storage for extensions, and access from a node.
+//! The interface of the runtime for libraries such as `ferrata-queue`: its clock, its polling intervals, its storage for extensions, and its access
+//! from a node.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -25,16 +26,16 @@ use crate::state::State;
 #[derive(Default)]
 pub(crate) struct Extensions(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
-/// A run that is no longer driven in this process.
+/// A run that this process has stopped driving.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LeftRun {
-    /// The run.
+    /// The key of the run.
     pub run: RunKey,
-    /// The start facts of the run. Absent if this process never drove it.
+    /// The facts that the run recorded at its start. `None` if this process never drove the run.
     pub facts: Option<Arc<RunFacts>>,
-    /// The record that ended the run, if this process made it; 0 with checkpoints disabled. Otherwise the run is idle, is active in another
-    /// process, or this process does not know.
+    /// The number of the record that ended the run, if this process wrote it. It is 0 if checkpoints are disabled. If `None`, the run is idle, or
+    /// active in another process, or its status is unknown to this process.
     pub ended_at: Option<Seq>,
 }
 
@@ -42,11 +43,11 @@ pub struct LeftRun {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RunChange {
-    /// The run is no longer driven in this process.
+    /// This process has stopped driving the run.
     Left(LeftRun),
-    /// A verb of this process paused the run until it gets a slot of its [queue](super::queue_name).
+    /// A call in this process paused the run until the run gets a slot of its [queue](super::queue_name).
     Held {
-        /// The run.
+        /// The key of the run.
         run: RunKey,
         /// The start facts of the run.
         facts: Arc<RunFacts>,
@@ -55,7 +56,7 @@ pub enum RunChange {
     },
     /// This process purged the run.
     Purged {
-        /// The run.
+        /// The key of the run.
         run: RunKey,
         /// The start facts of the run.
         facts: Arc<RunFacts>,
@@ -66,11 +67,11 @@ pub enum RunChange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PollIntervals {
-    /// The interval of sweeps: [`sweep_interval`](super::RuntimeBuilder::sweep_interval).
+    /// The interval between sweeps, set by [`sweep_interval`](super::RuntimeBuilder::sweep_interval).
     pub look: Duration,
-    /// The interval of polls of active runs: [`poll_interval`](super::RuntimeBuilder::poll_interval).
+    /// The interval between polls of an active run, set by [`poll_interval`](super::RuntimeBuilder::poll_interval).
     pub poll: Duration,
-    /// The longest wait that stays in memory: [`release_after`](super::RuntimeBuilder::release_after).
+    /// The longest wait during which a run stays in memory, set by [`release_after`](super::RuntimeBuilder::release_after).
     pub rest_after: Duration,
 }
 
@@ -79,7 +80,7 @@ pub struct PollIntervals {
 pub struct WeakRuntime(Weak<RuntimeInner>);
 
 impl WeakRuntime {
-    /// Returns the runtime, unless it was dropped.
+    /// Returns the runtime, or `None` if it was dropped.
     pub fn upgrade(&self) -> Option<Runtime> {
         self.0.upgrade().map(Runtime::new)
     }
@@ -92,7 +93,7 @@ impl fmt::Debug for WeakRuntime {
 }
 
 impl Runtime {
-    /// Returns the clock.
+    /// Returns the clock of the runtime.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.shared().clock
     }
@@ -126,23 +127,23 @@ impl Runtime {
         !kept.is_empty()
     }
 
-    /// Serves a workflow with `graph`, and replaces the graph with which this process served it. Drivers keep the old graph until their run is
-    /// [released](Self::release_run).
+    /// Serves a workflow with `graph`. If this process already serves the workflow with another graph, the new graph replaces it. Runs that this
+    /// process already drives keep the old graph until they are [released](Self::release_run).
     ///
     /// # Errors
     ///
-    /// The errors of [`serve`](Self::serve), except [`ErrorKind::AlreadyExists`].
+    /// Returns the errors of [`serve`](Self::serve), except [`ErrorKind::AlreadyExists`].
     pub fn replace_served<S: State>(&self, graph: &Graph<S>) -> Result<()> {
         self.shared().check_drives()?;
         recovery::replace_served(self.shared(), graph, CheckpointPolicy::default())
     }
 
-    /// Releases a run if this process drives it. It stops running nodes, like a [shutdown](Self::shutdown) without grace. Returns once this
-    /// process no longer drives the run with that claim.
+    /// Releases a run if this process drives it. The running nodes of the run are stopped at once, as in a [shutdown](Self::shutdown) without grace
+    /// period. The call returns after this process has given up the claim that it held at the time of the call.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled, the run is released even if the caller drops it.
+    /// Cancel safe: after the first poll, the run is released even if the caller drops the future.
     pub async fn release_run(&self, run: &RunKey) {
         let registry = &self.shared().registry;
         let mut count = registry.count();
@@ -157,13 +158,13 @@ impl Runtime {
         }
     }
 
-    /// Returns whether this process claims runs of a workflow.
+    /// Returns whether this process serves a workflow, and so claims its runs.
     #[doc(hidden)]
     pub fn serves(&self, workflow: &WorkflowName) -> bool {
         self.shared().recovery.serves(workflow)
     }
 
-    /// Returns why this process failed to claim a run, if it tried.
+    /// Returns the error of the last failed attempt of this process to claim a run, if there was one.
     #[doc(hidden)]
     pub fn claim_failure(&self, run: &RunKey) -> Option<Error> {
         self.shared().recovery.claim_failure(run)
@@ -174,30 +175,30 @@ impl Runtime {
         self.shared().services.tags.has_all(tags)
     }
 
-    /// Returns a stream of the changes that this process makes to runs from now on, in their order.
+    /// Returns a stream of the changes that this process makes to runs after this call, in order.
     pub fn run_changes(&self) -> UnboundedReceiver<RunChange> {
         self.shared().registry.news()
     }
 
-    /// Reports the numbers of waiters and held slots of a library's queue, and the longest wait, as metrics. Does nothing without the feature
-    /// `metrics`. Covers the first 500 queues of a runtime, because a recorder keeps each series forever.
+    /// Records metrics of a library's queue: the number of waiters, the number of held slots, and the longest wait. Without the feature `metrics`,
+    /// the call does nothing. Only the first 500 queues of a runtime are recorded, because a recorder of metrics keeps each series forever.
     pub fn report_queue(&self, name: &str, waiting: usize, held: usize, oldest: Duration) {
         self.shared().telemetry().queue(name, waiting, held, oldest);
     }
 
-    /// Reports the waits of runs under `name`, each with its begin and an error that describes it. Replaces the last report under this name.
-    /// [`stalled`](Self::stalled) lists waits that are longer than the [heartbeat TTL](super::RuntimeBuilder::heartbeat_ttl). The report stays
-    /// in memory, so pass at most about a hundred runs.
+    /// Reports that runs wait, each with the start time of its wait and an error that describes the wait. The report replaces the previous report
+    /// under the same `name`. [`stalled`](Self::stalled) lists the waits that are longer than the [heartbeat
+    /// TTL](super::RuntimeBuilder::heartbeat_ttl). The report is kept in memory, so pass at most about a hundred runs.
     pub fn report_waits(&self, name: &str, waits: impl IntoIterator<Item = (RunKey, Timestamp, Error)>) {
         self.shared().recovery.report_waits(name, waits, self.shared().clock.now());
     }
 
-    /// Returns the runtime that drives the run of a node, for libraries. A node starts runs with [`NodeContext::child`] and
-    /// [`NodeContext::spawn`], which start them once.
+    /// Returns the runtime that drives the run of a node. This is for libraries. The code of a node starts runs with [`NodeContext::child`] and
+    /// [`NodeContext::spawn`], which start a run only once even if the node runs again.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`] if this process has released the run.
+    /// Returns [`ErrorKind::Closed`] if this process has released the run.
     pub fn of(cx: &NodeContext) -> Result<Self> {
         cx.shared().map(Self::new)
     }

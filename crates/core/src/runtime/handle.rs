@@ -33,7 +33,7 @@ const PATIENT: u32 = 8;
 /// The longest interval of polls for a run in line here. There may be thousands, and the line itself notifies first.
 const LINE_WATCH: Duration = Duration::from_secs(2);
 
-/// A handle of a run that was started or resumed. Dropping it does not affect the run.
+/// A handle to a run that was started or resumed. Dropping the handle does not affect the run.
 pub struct RunHandle<S: State> {
     shared: Arc<RuntimeInner>,
     graph: Graph<S>,
@@ -52,9 +52,9 @@ pub struct RunHandle<S: State> {
 /// The idle runs for which a watch keeps waiting.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum IdleTolerance {
-    /// None: an idle run is an outcome.
+    /// An idle run always counts as an outcome.
     Any,
-    /// Runs that are due: a process that serves the workflow claims them.
+    /// An idle run counts as an outcome only if it is not due. A due run is not idle for long, because a process that serves the workflow claims it.
     NotDue,
 }
 
@@ -69,11 +69,11 @@ pub(crate) struct DriverEnd<S: State> {
 
 /// The source of a run's outcome.
 pub(crate) enum OutcomeSource<S: State> {
-    /// The driver in this process. Boxed, because a waiting channel reserves room for an outcome.
+    /// The driver in this process sends the outcome. The outcome is boxed, because a channel reserves memory for it during the wait.
     Here(OnceReceiver<Box<DriverEnd<S>>>),
-    /// The line in this process. It yields the handle of the claimed run, or the error of the claim.
+    /// The run waits in line in this process. The channel yields a handle when the run is claimed, or the error of the claim.
     Queued(watch::Receiver<Option<Result<RunHandle<S>>>>),
-    /// The store: the run is active in another process, or idle.
+    /// The run is active in another process or idle, so its outcome is read from the store.
     Elsewhere,
 }
 
@@ -111,7 +111,8 @@ impl<S: State> RunHandle<S> {
         &self.run
     }
 
-    /// Returns whether this handle's start or resume claimed the run. If not, the run had ended, is active in another process, or waits in line.
+    /// Returns whether the start or resume that created this handle claimed the run. If not, the run had already ended, is active in another process,
+    /// or waits in line.
     pub fn is_driven_here(&self) -> bool {
         match &self.link {
             OutcomeSource::Here(_) => true,
@@ -122,10 +123,10 @@ impl<S: State> RunHandle<S> {
         }
     }
 
-    /// Returns whether the run is recorded and waits in line here: see [`RunLimits`](super::RunLimits).
+    /// Returns whether the run is recorded but waits in this process until the [`RunLimits`](super::RunLimits) allow another active run.
     ///
-    /// If another process finishes the run meanwhile, it leaves the line once this process notices: from a notice of the store, from a
-    /// [`wait`](Self::wait), or when its turn comes.
+    /// If another process finishes the run during this wait, this process removes the run from its line when it learns of the end. This happens on a
+    /// notice of the store, in a call of [`wait`](Self::wait), or when the run would be next.
     pub fn is_queued(&self) -> bool {
         match &self.link {
             OutcomeSource::Here(_) => false,
@@ -135,22 +136,23 @@ impl<S: State> RunHandle<S> {
         }
     }
 
-    /// Waits until the run ends or is idle. The result rests on durable records, unless checkpoints are disabled.
+    /// Waits until the run ends or becomes idle. The records that the result depends on are durable, unless checkpoints are disabled.
     ///
-    /// The handle watches a run in another process as long as the run has a driver. If its owner dies or releases it, and no process claims it
-    /// within [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), the wait ends with [`ErrorKind::Closed`], or with the reason why this
-    /// process cannot claim it. If this runtime [serves](super::Runtime::serve) the workflow and has the run's
-    /// [tags](super::RuntimeBuilder::tags), it claims the run in time, and the wait continues. The wait also continues for a run in line in this
-    /// process. A run in line in another process, or unpaused before its first claim, has no special treatment, because the store does not show
-    /// lines. A failed wait loses nothing; call it again.
+    /// If the run is active in another process, the handle watches the store. If the owner of the run dies or releases it, and no process claims it
+    /// within [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), the wait ends with [`ErrorKind::Closed`], or with the reason why this process
+    /// cannot claim the run. If this runtime [serves](super::Runtime::serve) the workflow and has the [tags](super::RuntimeBuilder::tags) that the
+    /// run requires, it claims the run in time, and the wait continues.
+    ///
+    /// The wait also continues while the run waits in line in this process. If the run waits in line in another process, or was unpaused before its
+    /// first claim, the wait can end with [`ErrorKind::Closed`], because the store does not show that the run waits in line. A failed wait does not
+    /// affect the run, so you can call this method again.
     ///
     /// # Errors
     ///
-    /// The reason why the run stopped without an outcome. The store has it as of its last record, and you can resume it.
+    /// Returns the reason why the run stopped without an outcome. The store holds the run up to its last record, and you can resume it.
     ///
-    /// - [`ErrorKind::Fenced`]: another process has claimed the run and continues it; or this process could not send heartbeats, and released
-    ///   it.
-    /// - [`ErrorKind::Closed`]: it has no driver; serve its workflow, or resume it.
+    /// - [`ErrorKind::Fenced`]: another process has claimed the run and continues it, or this process could not send heartbeats and released the run.
+    /// - [`ErrorKind::Closed`]: no process drives the run; serve its workflow, or resume it.
     /// - [`ErrorKind::GraphChanged`]: the graph served here does not fit the run, and no other process has claimed it.
     /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: store calls failed after all [retries](super::RuntimeBuilder::store_retries).
     /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log is damaged, or of a newer version.
@@ -217,16 +219,17 @@ impl<S: State> RunHandle<S> {
         Ok(found.map(|found| found.head()) == head)
     }
 
-    /// Waits until the run completes, across any number of idle periods and claims in any process. Returns its state.
+    /// Waits until the run completes, and returns its final state. The wait continues while the run becomes idle and is claimed again, any number of
+    /// times and in any process.
     ///
-    /// An answered or due run continues only in a process that [serves](super::Runtime::serve) its workflow. If no process claims it for a third
-    /// of [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl), a process that does not serve the workflow logs one warning. After the whole
-    /// `heartbeat_ttl` the wait ends with [`ErrorKind::Closed`].
+    /// An idle run that was answered or is due continues only in a process that [serves](super::Runtime::serve) its workflow. If no process claims
+    /// the run for a third of [`heartbeat_ttl`](super::RuntimeBuilder::heartbeat_ttl) and this process does not serve the workflow, this process logs
+    /// one warning. After the whole `heartbeat_ttl` the wait ends with [`ErrorKind::Closed`].
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongStatus`] with the reason if the run failed or was cancelled; [`ErrorKind::NotFound`] if it was purged, even if a new
-    /// run has its id; and the errors of [`wait`](Self::wait).
+    /// Returns [`ErrorKind::WrongStatus`] with the reason if the run failed or was cancelled, [`ErrorKind::NotFound`] if the run was purged, even if
+    /// a new run has its id, and the errors of [`wait`](Self::wait).
     ///
     /// # Cancel safety
     ///
@@ -367,16 +370,16 @@ impl<S: State> RunHandle<S> {
         Error::new(ErrorKind::Closed, message).with_run(&self.run)
     }
 
-    /// Cancels the run: see [`Runtime::cancel`](super::Runtime::cancel).
+    /// Cancels the run, like [`Runtime::cancel`](super::Runtime::cancel).
     ///
     /// # Errors
     ///
-    /// The errors of [`Runtime::cancel`](super::Runtime::cancel).
+    /// Returns the errors of [`Runtime::cancel`](super::Runtime::cancel).
     pub fn cancel(&self, reason: impl Into<String>) -> SignalRequest {
         SignalRequest::new(&self.shared, &self.run, Ok(SignalKind::Cancel { reason: reason.into() }))
     }
 
-    /// Watches the run: see [`Runtime::watch`](super::Runtime::watch).
+    /// Watches the events of the run, like [`Runtime::watch`](super::Runtime::watch).
     pub fn events(&self) -> WatchRequest {
         WatchRequest::new(&self.shared, &self.run)
     }

@@ -1,4 +1,4 @@
-//! Operations on logs: history, forks, checks, copies and retention.
+//! Methods of the runtime that work on the logs of runs: history, forks, checks, copies and retention.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,11 +25,12 @@ use crate::state::{Channels, Secrets, State};
 use crate::store::{At, Page, Paged, Removed, RunHead};
 
 impl Runtime {
-    /// Lists the records of a run page by page, without reading their bodies. The newest come first, unless the page asks for the oldest first.
+    /// Lists the headers of a run's records page by page, without reading the bodies. The newest records come first, unless `page` asks for the
+    /// oldest first.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] for a cursor of another run or order, and the errors of
+    /// Returns [`ErrorKind::Invalid`] if the cursor belongs to another run or another order, and the errors of
     /// [`CheckpointStore::headers`](crate::store::CheckpointStore::headers).
     ///
     /// # Cancel safety
@@ -43,8 +44,8 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] (no such run or position, or pruned), [`ErrorKind::GraphChanged`] (the graph does not know the state's version),
-    /// [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`].
+    /// Returns [`ErrorKind::NotFound`] if the run or the position does not exist or was pruned, [`ErrorKind::GraphChanged`] if the graph does not
+    /// know the version of the state, [`ErrorKind::Corrupt`] or [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///
@@ -67,7 +68,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] (no such run or position, or pruned), [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`].
+    /// Returns [`ErrorKind::NotFound`] if the run or the position does not exist or was pruned, [`ErrorKind::Corrupt`] or [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///
@@ -82,7 +83,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// The errors of [`channels_at`](Self::channels_at).
+    /// Returns the errors of [`channels_at`](Self::channels_at).
     ///
     /// # Cancel safety
     ///
@@ -96,12 +97,12 @@ impl Runtime {
         past::shown_at(&**self.store(), run, at).await
     }
 
-    /// Returns the secret channels of a run. A channel is secret at every position if any process that started or claimed the run declared it
-    /// so.
+    /// Returns the secret channels of a run. If any process that started or claimed the run declared a channel secret, the channel is secret at every
+    /// position of the log.
     ///
     /// # Errors
     ///
-    /// The errors of [`channels_at`](Self::channels_at).
+    /// Returns the errors of [`channels_at`](Self::channels_at).
     ///
     /// # Cancel safety
     ///
@@ -110,13 +111,13 @@ impl Runtime {
         past::secrets(&**self.store(), run).await
     }
 
-    /// Describes the events of a run in words, from record `from` on, oldest first. `Seq::new(0)` covers all existing records.
+    /// Describes the events of a run in words, oldest first, beginning with the record `from`. `Seq::new(0)` includes all records that still exist.
     ///
-    /// The text contains output of nodes, answers and errors, so it is as secret as the run.
+    /// The text contains outputs of nodes, answers and errors, so protect it like the data of the run.
     ///
     /// # Errors
     ///
-    /// The errors of [`channels_at`](Self::channels_at).
+    /// Returns the errors of [`channels_at`](Self::channels_at).
     ///
     /// # Cancel safety
     ///
@@ -125,12 +126,12 @@ impl Runtime {
         past::timeline(&**self.store(), run, from).await
     }
 
-    /// Returns everything in the log about a run as of a position, secrets included; [`Checkpoint::hide_secrets`] removes them. Reads the whole
-    /// remaining log.
+    /// Returns the run as it was at a position of its log: its state, its frontier and its history. The result contains secrets;
+    /// [`Checkpoint::hide_secrets`] removes them. The call reads the whole remaining log.
     ///
     /// # Errors
     ///
-    /// The errors of [`state_at`](Self::state_at).
+    /// Returns the errors of [`state_at`](Self::state_at).
     ///
     /// # Cancel safety
     ///
@@ -144,12 +145,12 @@ impl Runtime {
         Ok(checkpoint)
     }
 
-    /// Returns the [`checkpoint`](Self::checkpoint), and from the same read the run's graph as its log describes it: the nodes, and the edges
-    /// that did not fire. It knows the channels that were secret by that position.
+    /// Returns the [`checkpoint`](Self::checkpoint), and the run's graph as the log describes it, with all nodes and also the edges that did not
+    /// fire. Both come from one read of the log. The checkpoint knows the channels that were declared secret up to the position.
     ///
     /// # Errors
     ///
-    /// The errors of [`state_at`](Self::state_at).
+    /// Returns the errors of [`state_at`](Self::state_at).
     ///
     /// # Cancel safety
     ///
@@ -163,15 +164,15 @@ impl Runtime {
         past::checkpoint(&**self.store(), run, at).await
     }
 
-    /// Explains the status of a run: its failure, its open questions, its waits and its owner. If a run waits for runs of its nodes, it explains
-    /// those as well.
+    /// Explains the status of a run: its failure, its open questions, its waits and its owner. If the run waits for children, the result explains
+    /// their status too.
     ///
-    /// Each reason is the predicate of a sentence about the run. `head` is the head of the run as the caller read it, and `cache` holds results
-    /// of earlier log reads.
+    /// The text of each reason completes a sentence that begins with the run's id. `head` is the head of the run, which the caller has read. `cache`
+    /// holds results of earlier reads of logs.
     ///
     /// # Errors
     ///
-    /// The errors of [`checkpoint`](Self::checkpoint). An unreadable child is a reason and no error.
+    /// Returns the errors of [`checkpoint`](Self::checkpoint). A child that cannot be read is reported as a reason and not as an error.
     ///
     /// # Cancel safety
     ///
@@ -202,12 +203,12 @@ impl Runtime {
         past::explain(&**self.store(), head, cache, self.clock().now()).await
     }
 
-    /// Finds a node in the graph of the run's last driver. It reads the run's log and needs no graph.
+    /// Finds a node by its name in the graph with which the run was last driven. The call reads the graph's description from the run's log.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`]: there is no such run, or the graph has no such node, and the message has the closest name.
-    /// [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`].
+    /// Returns [`ErrorKind::NotFound`] if the run does not exist or its graph has no such node; the message then suggests the closest name. Also
+    /// returns [`ErrorKind::Corrupt`] and [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///
@@ -216,12 +217,12 @@ impl Runtime {
         past::find_node(&**self.store(), run, name).await
     }
 
-    /// Lists the nodes in the graph of the run's last driver, including nodes that the run has not reached. It reads the run's log and needs no
-    /// graph.
+    /// Lists the nodes of the graph with which the run was last driven, including nodes that the run has not reached. The call reads the graph's
+    /// description from the run's log.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`]: there is no such run. [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`].
+    /// Returns [`ErrorKind::NotFound`] if the run does not exist, [`ErrorKind::Corrupt`] or [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///
@@ -230,11 +231,11 @@ impl Runtime {
         past::node_names(&**self.store(), run).await
     }
 
-    /// Returns the change from the state at one position to the state at another, secrets included; [`Diff::redacted`] omits them.
+    /// Returns the difference between the states at two positions of a log. The result contains secrets; [`Diff::redacted`] omits them.
     ///
     /// # Errors
     ///
-    /// The errors of [`state_at`](Self::state_at).
+    /// Returns the errors of [`state_at`](Self::state_at).
     ///
     /// # Cancel safety
     ///
@@ -259,11 +260,12 @@ impl Runtime {
         Ok(Diff::between(&states[0], &states[1]))
     }
 
-    /// Lists a run and the runs from which it was forked, oldest first. A purged source is the oldest, with no status.
+    /// Lists a run and the runs from which it was forked, oldest first. If a source was purged, the list begins with this source, which then has no
+    /// status.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] (no such run), [`ErrorKind::Unavailable`].
+    /// Returns [`ErrorKind::NotFound`] if the run does not exist, or [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///
@@ -272,13 +274,13 @@ impl Runtime {
         past::lineage(&**self.store(), run).await
     }
 
-    /// Describes the course of a run in Markdown: each record with its content and the reason for the run's next step.
+    /// Describes the history of a run in Markdown: each record with its content, and the reason for what the run did next.
     ///
-    /// The text contains the state without [secrets](Self::secrets), so it is as secret as the run.
+    /// The text omits the values of [secret](Self::secrets) channels but contains the rest of the state, so protect it like the data of the run.
     ///
     /// # Errors
     ///
-    /// The errors of [`state_at`](Self::state_at).
+    /// Returns the errors of [`state_at`](Self::state_at).
     ///
     /// # Cancel safety
     ///
@@ -287,22 +289,26 @@ impl Runtime {
         past::post_mortem(&**self.store(), run).await
     }
 
-    /// Creates a new run that continues from a position in the log of another run, whatever that run's status. The source stays unchanged, byte
-    /// for byte. The new run inherits tenant, user, labels and answers, asks open questions again, and has new idempotency keys.
+    /// Creates a new run (a fork) that continues from a position in the log of another run (the source), whatever the status of the source is. The
+    /// log of the source does not change. The new run inherits tenant, user, labels and answers. It asks open questions again, and its activations
+    /// have new idempotency keys.
     ///
     /// With [`drive`](ForkRequest::drive), this process drives the new run with its current graph. Without it, the new run has no owner, and a
     /// process that serves its workflow claims it.
     ///
-    /// A cancelled run is forked at the last record before its cancellation. If that record is pruned, set [`start_at`](ForkRequest::start_at).
+    /// If the source is cancelled, the fork continues from the last record before the cancellation. If this record was pruned, you must set
+    /// [`start_at`](ForkRequest::start_at).
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::NotFound`]: no such run, position or node. Without a graph, only nodes that the source's log names are known.
-    /// - [`ErrorKind::AlreadyExists`]: another run has the new id. Repeating a fork under the same id returns the same fork.
-    /// - [`ErrorKind::GraphChanged`]: the graph lacks a node of the run's frontier there.
+    /// - [`ErrorKind::NotFound`]: the run, the position or a node does not exist. Without a graph, only the nodes that the log of the source names
+    ///   are known.
+    /// - [`ErrorKind::AlreadyExists`]: another run has the new id. If you repeat the same fork with the same id, the call succeeds and returns the
+    ///   existing fork.
+    /// - [`ErrorKind::GraphChanged`]: the graph lacks a node that was unfinished at that position.
     /// - [`ErrorKind::Invalid`]: an edit does not fit the state, or the run has nothing left to do at that position.
     ///
-    /// None of these cases writes anything.
+    /// In none of these cases is anything written.
     ///
     /// # Examples
     ///
@@ -329,11 +335,11 @@ impl Runtime {
         ForkRequest::new(self.shared(), source, at.into())
     }
 
-    /// Replays a run against a graph without running any node, and finds the first divergent record.
+    /// Replays the log of a run with a graph, without running any node. The result reports the first record that the graph would not produce.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`]. A difference is no error.
+    /// Returns [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`] or [`ErrorKind::Unavailable`]. A difference is part of the result and not an error.
     ///
     /// # Cancel safety
     ///
@@ -343,14 +349,14 @@ impl Runtime {
     }
 
     /// Checks the whole remaining log of a run for consistency, without application code. It verifies all checksums and links, that each record
-    /// follows from the records before it, and that each base matches the records up to it. If another program claimed the run or edited its
-    /// state since the base before, fields that only one of the two has do not count: a state type writes only the fields it knows. A prune
-    /// meanwhile is harmless: the check covers the remaining records.
+    /// follows from the records before it, and that each base (a record with the full state) matches the records before it. There is one exception:
+    /// if a program with another state type claimed the run or edited its state since the previous base, fields that only one of the two states has
+    /// are ignored, because a state type writes only its own fields. If the log is pruned during the check, the check covers the remaining records.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] naming the record, [`ErrorKind::Unsupported`] (a record of a newer version), [`ErrorKind::NotFound`],
-    /// [`ErrorKind::Unavailable`].
+    /// Returns [`ErrorKind::Corrupt`] with the number of the damaged record, [`ErrorKind::Unsupported`] if a newer version of Ferrata wrote a record,
+    /// [`ErrorKind::NotFound`] or [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///
@@ -359,12 +365,12 @@ impl Runtime {
         past::check_log(&**self.store(), run).await
     }
 
-    /// Exports the remaining records of a run as text, one JSON object per line. The text contains secrets, since the records do.
+    /// Exports the remaining records of a run as text with one JSON object per line. The records contain secrets, so the text contains them too.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`]; [`ErrorKind::Unsupported`] if the bodies are in envelopes,
-    /// and the store of this runtime is not the `EnvelopeStore` that opens them.
+    /// Returns [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unavailable`], or [`ErrorKind::Unsupported`] if the bodies are
+    /// compressed or encrypted and the runtime has no `EnvelopeStore` that can open them.
     ///
     /// # Cancel safety
     ///
@@ -373,12 +379,12 @@ impl Runtime {
         past::export(&**self.store(), run, None).await
     }
 
-    /// Exports the records of a run before `before`, like [`export`](Self::export), for example those before a damaged record. An
-    /// [`import`](Self::import) of the text restores the run as it was then.
+    /// Exports the records of a run that precede the record `before`, like [`export`](Self::export). Use it, for example, to save the records before
+    /// a damaged record. If you [`import`](Self::import) the text, the run continues from the last exported record.
     ///
     /// # Errors
     ///
-    /// The errors of [`export`](Self::export); [`ErrorKind::NotFound`] also if no such record exists.
+    /// Returns the errors of [`export`](Self::export), and [`ErrorKind::NotFound`] if no record precedes `before`.
     ///
     /// # Cancel safety
     ///
@@ -387,42 +393,43 @@ impl Runtime {
         past::export(&**self.store(), run, Some(before)).await
     }
 
-    /// Imports an exported run into the store, under its own key or another. The import is atomic. Repeating it returns the same run, until
-    /// a writer appends to the run or prunes it. A run that has not ended has no owner: resume it, or serve its workflow.
+    /// Imports an exported run into the store, with its own key or with the key `run`. The import is atomic. If you repeat the import, it returns the
+    /// same run, until the run is appended to or pruned. If the imported run has not ended, it has no owner: resume it, or serve its workflow.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::AlreadyExists`], [`ErrorKind::Invalid`] (naming the line), [`ErrorKind::Corrupt`] (a record's checksum),
-    /// [`ErrorKind::Unsupported`] (a newer version). None of these cases changes the store.
+    /// Returns [`ErrorKind::AlreadyExists`] if another run has the key, [`ErrorKind::Invalid`] with the number of an invalid line,
+    /// [`ErrorKind::Corrupt`] if the checksum of a record is wrong, or [`ErrorKind::Unsupported`] if a newer version of Ferrata wrote the text. In
+    /// all these cases the store stays unchanged.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled, the request completes even if the caller drops it.
+    /// Cancel safe: after the first poll, the request completes even if the caller drops the future.
     pub async fn import(&self, text: &str, run: Option<RunKey>) -> Result<RunKey> {
         let (shared, text) = (Arc::clone(self.shared()), text.to_owned());
         finish(async move { import(&shared, &text, run).await }).await
     }
 
-    /// Prunes one run by a policy. Returns the number of removed records and bytes of bodies.
+    /// Removes old records of one run by a policy. Returns the number of removed records, and the number of bytes that their bodies had.
     ///
     /// # Errors
     ///
-    /// The errors of [`CheckpointStore::prune`](crate::store::CheckpointStore::prune). The run can continue in any case.
+    /// Returns the errors of [`CheckpointStore::prune`](crate::store::CheckpointStore::prune). The run can continue after any error.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled, the request completes even if the caller drops it.
+    /// Cancel safe: after the first poll, the request completes even if the caller drops the future.
     pub async fn apply_retention(&self, run: &RunKey, policy: &RetentionPolicy) -> Result<(u64, u64)> {
         let (store, run, policy) = (Arc::clone(self.store()), run.clone(), policy.clone());
         let now = self.shared().clock.now();
         finish(async move { retention::prune(&*store, &run, &policy, now, false).await }).await
     }
 
-    /// Returns the number of records and bytes of bodies that [`apply_retention`](Self::apply_retention) would remove now.
+    /// Returns the numbers of records and of bytes that [`apply_retention`](Self::apply_retention) would remove now. It removes nothing.
     ///
     /// # Errors
     ///
-    /// The errors of [`channels_at`](Self::channels_at).
+    /// Returns the errors of [`channels_at`](Self::channels_at).
     ///
     /// # Cancel safety
     ///
@@ -431,20 +438,21 @@ impl Runtime {
         retention::prune(&**self.store(), run, policy, self.shared().clock.now(), true).await
     }
 
-    /// Prunes and removes runs of the store by a policy, one part per call. Continue with the report's cursor until there is none. A `dry` sweep
-    /// only reports. If a run cannot be processed, the sweep reports it and continues.
+    /// Removes old records and whole runs of the store by a policy. Each call processes a part of the runs. Call it again with the cursor of the
+    /// report until the report has no cursor. If `dry` is set, the sweep removes nothing and only reports. If a run cannot be processed, the sweep
+    /// reports the run and continues.
     ///
-    /// It runs at full speed unless the limits make it pause: [`SweepLimits::gentle`] suits a sweep next to active runs.
-    /// [`RuntimeBuilder::sweeper`](super::RuntimeBuilder::sweeper) sweeps automatically.
+    /// By default a sweep runs at full speed. With limits it pauses between runs: use [`SweepLimits::gentle`] if the store has active runs at the
+    /// same time. [`RuntimeBuilder::sweeper`](super::RuntimeBuilder::sweeper) sweeps automatically.
     ///
     /// # Errors
     ///
-    /// The errors of [`CheckpointStore::runs`](crate::store::CheckpointStore::runs); [`ErrorKind::Invalid`] for a [nice
-    /// ratio](SweepLimits::nice_ratio) that is out of range. Neither changes anything.
+    /// Returns the errors of [`CheckpointStore::runs`](crate::store::CheckpointStore::runs), and [`ErrorKind::Invalid`] if the [nice
+    /// ratio](SweepLimits::nice_ratio) is out of range. In these cases nothing is removed.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled, it completes this part, pauses included, even if the caller drops it.
+    /// Cancel safe: after the first poll, this part of the sweep completes, including its pauses, even if the caller drops the future.
     pub async fn sweep(
         &self,
         policy: &RetentionPolicy,
@@ -455,11 +463,12 @@ impl Runtime {
         finish(async move { sweep_part(&shared, &policy, limits, dry).await }).await
     }
 
-    /// Protects a record and its successors from every policy, until [`unpin`](Self::unpin). It does not check that the record exists.
+    /// Protects a record and all later records of the run from removal by any policy, until you call [`unpin`](Self::unpin). The call does not check
+    /// that the record exists.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] (no such run), [`ErrorKind::AlreadyExists`] (already pinned).
+    /// Returns [`ErrorKind::NotFound`] if the run does not exist, and [`ErrorKind::AlreadyExists`] if the record is already pinned.
     pub fn pin(&self, run: &RunKey, seq: Seq) -> SignalRequest {
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Pin { seq }))
     }
@@ -468,46 +477,47 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] (no such run, or not pinned).
+    /// Returns [`ErrorKind::NotFound`] if the run does not exist or the record is not pinned.
     pub fn unpin(&self, run: &RunKey, seq: Seq) -> SignalRequest {
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Unpin { seq }))
     }
 
-    /// Removes a run and all its traces from the store, and returns a summary. Its id is free again, and writers of the old generation cannot
-    /// write to a new run.
+    /// Removes a run and all its data from the store, and returns a summary. The id can then be used for a new run. A process that still drives the
+    /// removed run cannot write to the new run.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongStatus`] if the run is active in this process (cancel it first), if a child that ends with it is active, or if its
-    /// parent has not yet noted its start or its result. The message names that run and the next move.
-    /// [`ErrorKind::Unavailable`]: some of it may be left, or others kept writing to it; purge again.
+    /// Returns [`ErrorKind::WrongStatus`] if the run is active in this process (cancel it first), if a child that ends with the run is active, or if
+    /// the parent of the run has not yet recorded the start or the result of the run. The message names the run that prevents the purge, and what to
+    /// do. Returns [`ErrorKind::Unavailable`] if a part of the run may still be stored, or if other processes kept writing to the run. Purge it
+    /// again.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled, the request completes even if the caller drops it.
+    /// Cancel safe: after the first poll, the request completes even if the caller drops the future.
     pub async fn purge(&self, run: &RunKey) -> Result<Removed> {
         self.purge_run(run, None).await
     }
 
-    /// Purges the run like [`purge`](Self::purge), if `head` is still its last record. Use it after an operator confirmed the removal of the run
-    /// in that state.
+    /// Purges a run like [`purge`](Self::purge), but only if `head` is still its last record. Use this if an operator saw the run in that state and
+    /// confirmed its removal.
     ///
     /// # Errors
     ///
-    /// The errors of [`purge`](Self::purge), and [`ErrorKind::Conflict`] if the run has changed since. Neither removes anything.
+    /// Returns the errors of [`purge`](Self::purge), and [`ErrorKind::Conflict`] if the run has changed since `head`; then nothing is removed.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled, the request completes even if the caller drops it.
+    /// Cancel safe: after the first poll, the request completes even if the caller drops the future.
     pub async fn purge_at(&self, run: &RunKey, head: HeadRef) -> Result<Removed> {
         self.purge_run(run, Some(head)).await
     }
 
-    /// Checks that [`purge`](Self::purge) would succeed for each of these runs in order. It removes nothing.
+    /// Checks whether [`purge`](Self::purge) would succeed for these runs, if they were purged in this order. It removes nothing.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongStatus`] as for [`purge`](Self::purge), for the first run that fails the check.
+    /// Returns the [`ErrorKind::WrongStatus`] of [`purge`](Self::purge) for the first run that cannot be purged.
     pub async fn check_purge(&self, runs: &[RunKey]) -> Result<()> {
         let mut before = BTreeSet::new();
         for run in runs {

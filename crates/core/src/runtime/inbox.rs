@@ -1,4 +1,4 @@
-//! Waiting messages of a run.
+//! The messages that wait in a run until a node takes them.
 
 use serde::de::DeserializeOwned;
 
@@ -7,26 +7,26 @@ use crate::engine::machine::Machine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::body::SignalKind;
 
-/// A waiting message of a run: see [`Runtime::inbox`](super::Runtime::inbox).
+/// A message that waits in a run until a node takes it. [`Runtime::inbox`](super::Runtime::inbox) lists these messages.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Message {
-    /// The number of messages sent to the run before it. Events and records identify the message by it.
+    /// The number of the message in its run, counted from 0. Events and records identify the message by this number.
     pub number: u64,
-    /// The content, as JSON text.
+    /// The content of the message, as JSON text.
     pub body: String,
-    /// The sender, if named.
+    /// The sender, if the caller of `send` named one.
     pub by: Option<String>,
-    /// The time of sending, by the sender's clock.
+    /// The time when the message was sent, by the sender's clock.
     pub at: Timestamp,
 }
 
 impl Message {
-    /// Deserializes the message.
+    /// Deserializes the content of the message.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the message is of another type.
+    /// Returns [`ErrorKind::Invalid`] if the content is not of type `M`.
     pub fn read<M: DeserializeOwned>(&self) -> Result<M> {
         serde_json::from_str(&self.body).map_err(|source| {
             let message = format!("message {} is not of type {}", self.number, std::any::type_name::<M>());

@@ -1,4 +1,4 @@
-//! The fingerprint of an input. It does not depend on the order in which maps were serialized.
+//! Computes the fingerprint of a run's input. The fingerprint does not depend on the order in which the keys of maps were serialized.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

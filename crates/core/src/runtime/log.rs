@@ -1,4 +1,5 @@
-//! Writes a run's log: numbers, chains and seals records, and adds the state to bases.
+//! Prepares the records of a run's log: it numbers them, links each to its predecessor, adds a checksum, and adds the full state to some of them
+//! (bases).
 
 mod bases;
 

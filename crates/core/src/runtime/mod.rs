@@ -1,4 +1,4 @@
-//! The runtime: starts, drives, resumes and steers runs in a tokio service.
+//! The runtime, which starts, drives, resumes and controls runs inside a tokio service.
 
 mod attempt;
 mod builder;

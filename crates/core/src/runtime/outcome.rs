@@ -13,29 +13,29 @@ use crate::state::{State, as_stored};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Outcome<S> {
-    /// Every branch has ended; this is the final state.
+    /// Every branch of the run has ended. The value is the final state.
     Completed(S),
-    /// The run failed. The state is that of the last successful activation; `Runtime::retry` continues from there.
+    /// The run failed. The state is the state after the last successful activation. `Runtime::retry` continues from there.
     Failed {
         /// The failure.
         failure: Failure,
         /// The current state.
         state: S,
     },
-    /// The run waits for answers to these questions: see [`Runtime::respond`](super::Runtime::respond).
+    /// The run waits for answers to these questions. [`Runtime::respond`](super::Runtime::respond) answers a question.
     Interrupted(Vec<Question>),
-    /// The run waits for a message: see [`Runtime::send`](super::Runtime::send).
+    /// The run waits for a message. [`Runtime::send`](super::Runtime::send) sends one.
     AwaitingInput,
-    /// A signaller paused it: see [`Runtime::unpause`](super::Runtime::unpause).
+    /// The run is paused. [`Runtime::unpause`](super::Runtime::unpause) continues it.
     Paused {
         /// The signaller's reason.
         reason: String,
         /// The open questions.
         questions: Vec<Question>,
     },
-    /// A node sleeps for a long time. The run uses no memory until then; resume it at `until`. An answer or message for which a node waits
-    /// continues it earlier. A run that waits for [children](super::ChildHandle::result) also has this outcome: the end of a child continues it,
-    /// and `until` is the next check of the children.
+    /// The run waits for a time and has left the memory. Resume it at `until`, or serve its workflow. If a node also waits for an answer or a
+    /// message, the run continues earlier when this arrives. A run that waits for [children](super::ChildHandle::result) has this outcome too: it
+    /// continues when a child ends, and `until` is the time when it next checks its children.
     Sleeping {
         /// The time to resume the run.
         until: Timestamp,
@@ -47,7 +47,7 @@ pub enum Outcome<S> {
         /// The current state.
         state: S,
     },
-    /// The runtime shut down before the run ended. The next claimer continues it.
+    /// The runtime shut down before the run ended. The process that next claims the run continues it.
     Released,
 }
 
@@ -106,7 +106,7 @@ impl<S: State> Outcome<S> {
         }
     }
 
-    /// Returns the final state of a completed run.
+    /// Returns the final state if the run completed, and `None` for every other outcome.
     pub fn completed(self) -> Option<S> {
         match self {
             Self::Completed(state) => Some(state),

@@ -1,4 +1,4 @@
-//! The active runs of this process, and the stop signal of their drivers.
+//! The registry of the runs that this process drives, with the signals that stop their drivers.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! The runtime's public interface.
+//! The type [`Runtime`] and its methods that start, resume and control runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::record::body::{SignalKind, TokenChanges};
 use crate::state::{Patch, State};
 use crate::store::{At, CheckpointStore, RunHead};
 
-/// Starts, resumes and controls runs. Cheap to clone; all clones share one runtime.
+/// A runtime, which starts, resumes and controls runs in a store. It is cheap to clone, and all clones share one runtime.
 ///
 /// # Examples
 ///
@@ -62,12 +62,12 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Returns a builder for a runtime over a store.
+    /// Returns a builder for a runtime that keeps its runs in `store`.
     pub fn builder(store: impl CheckpointStore) -> RuntimeBuilder {
         Self::builder_with(Arc::new(store))
     }
 
-    /// Returns a builder for a runtime over a shared store.
+    /// Returns a builder for a runtime that keeps its runs in a shared `store`.
     pub fn builder_with(store: Arc<dyn CheckpointStore>) -> RuntimeBuilder {
         RuntimeBuilder::new(store)
     }
@@ -80,54 +80,55 @@ impl Runtime {
         &self.shared
     }
 
-    /// Returns the id of this process instance.
+    /// Returns the id of this process. Each runtime has a new id, which is never used again.
     pub fn executor(&self) -> ExecutorId {
         self.shared.executor
     }
 
-    /// Returns the store.
+    /// Returns the store of this runtime.
     pub fn store(&self) -> &Arc<dyn CheckpointStore> {
         &self.shared.store
     }
 
-    /// Starts a run, or returns a handle of the existing run with the same id and input.
+    /// Starts a run, or returns a handle to the existing run with the same id and input.
     ///
-    /// When the request returns, the start is durable (unless checkpoints are disabled). A repeated start with the same id and input claims the
-    /// run if it has no driver. If the run has ended or is active in another process, the handle watches it.
+    /// When the request returns, the start is durable (unless checkpoints are disabled). If you repeat a start with the same id and input, the
+    /// repeated start claims the run if no process drives it. If the run has ended or is active in another process, the returned handle watches it.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::AlreadyExists`]: a run with this id has another input or workflow. The start changed nothing.
-    /// - [`ErrorKind::Invalid`], [`ErrorKind::TooLarge`]: the id, a label or the input cannot be stored. The start changed nothing.
+    /// - [`ErrorKind::Invalid`], [`ErrorKind::TooLarge`]: the id, a label or the input is not valid or too large. The start changed nothing.
     /// - [`ErrorKind::Unavailable`], [`ErrorKind::Indeterminate`]: the store failed; start again with the same id.
     /// - [`ErrorKind::GraphChanged`]: see [`Runtime::resume`].
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled, the start completes even if the caller drops it. Start again with the same id for a handle.
+    /// Cancel safe: after the first poll, the start completes even if the caller drops the future. To get a handle, start again with the same id.
     pub fn start<S: State>(&self, graph: &Graph<S>, input: S) -> StartRequest<S> {
         StartRequest::new(Arc::clone(&self.shared), graph.clone(), input)
     }
 
-    /// Resumes a run from its last record after its process ended. A recorded activation never runs again. If this process has claimed the run
-    /// automatically, because it [serves](Self::serve) the workflow, the handle is that of the active run.
+    /// Claims a run that no process drives, and continues it from its last record. An activation whose result is recorded never runs again. If this
+    /// process has already claimed the run because it [serves](Self::serve) the workflow, the request returns a handle to the active run.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::NotFound`]: there is no such run.
-    /// - [`ErrorKind::WrongStatus`]: it is completed, cancelled, or failed (see [`Runtime::retry`]).
-    /// - [`ErrorKind::Conflict`]: its owner is alive, another process claimed it at the same moment, or an earlier start or resume drives it
-    ///   here.
-    /// - [`ErrorKind::GraphChanged`]: a node of the frontier differs from the recorded one.
+    /// - [`ErrorKind::WrongStatus`]: the run is completed, cancelled, or failed (see [`Runtime::retry`]).
+    /// - [`ErrorKind::Conflict`]: the owner of the run is alive, another process claimed the run at the same moment, or an earlier start or resume in
+    ///   this process drives it.
+    /// - [`ErrorKind::GraphChanged`]: an unfinished node of the run differs between this graph and the recorded graph.
     /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: the log is damaged, or of a newer version.
-    /// - [`ErrorKind::Closed`]: this runtime is shutting down. [`ErrorKind::Unavailable`]: the store failed, or other writers keep writing to
-    ///   the run.
+    /// - [`ErrorKind::Closed`]: this runtime is shutting down. [`ErrorKind::Unavailable`]: the store failed, or the claim conflicted too often with
+    ///   other writes to the run.
     ///
-    /// None of these cases changes the run.
+    /// In all these cases the run stays unchanged.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled, the request completes even if the caller drops it. Start the run again with the same id for a handle.
+    /// Cancel safe: after the first poll, the request completes even if the caller drops the future. To get a handle then, start the run again with
+    /// the same id.
     pub fn resume<S: State>(
         &self,
         graph: &Graph<S>,
@@ -136,16 +137,17 @@ impl Runtime {
         ResumeRequest::new(Arc::clone(&self.shared), graph.clone(), run.try_into().map_err(Into::into))
     }
 
-    /// Claims the runs of a workflow that have no driver, from now on: runs of ended processes, due runs, and runs that were answered, sent a
-    /// message, unpaused or retried. Any number of processes may serve a workflow; each run is active in one of them.
+    /// Registers `graph` so that this process claims runs of its workflow whenever no process drives them. These are runs of dead processes, runs
+    /// whose timer has expired, and idle runs that received an answer or a message or were unpaused or retried. Any number of processes may serve a
+    /// workflow. Each run is active in one of them.
     ///
-    /// If the graph does not fit a run, the run stays unchanged, and [`stalled`](Self::stalled) lists it. A run with [too
-    /// many](RuntimeBuilder::max_claims) claims without progress is paused.
+    /// If the graph does not fit a run, the run stays unchanged, and [`stalled`](Self::stalled) lists it. If a run was claimed [too
+    /// often](RuntimeBuilder::max_claims) without progress, it is paused.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::AlreadyExists`] if this runtime serves the workflow already, [`ErrorKind::Invalid`] if it is an
-    /// [operator's](RuntimeBuilder::operator).
+    /// Returns [`ErrorKind::AlreadyExists`] if this runtime already serves the workflow, and [`ErrorKind::Invalid`] if it is an
+    /// [operator's](RuntimeBuilder::operator) runtime.
     ///
     /// # Examples
     ///
@@ -178,38 +180,39 @@ impl Runtime {
         recovery::serve(&self.shared, graph, CheckpointPolicy::default())
     }
 
-    /// Lists the runs that this process could not claim, with the reason and the time of the next attempt. Also lists runs with a long wait that
-    /// a library reports, such as for a slot of a queue.
+    /// Lists the runs that this process could not claim, each with the reason and the time of the next attempt. The list also contains runs for which
+    /// a library reports a long wait, for example for a slot of a queue.
     pub fn stalled(&self) -> Vec<StalledRun> {
         self.shared.recovery.stalled(self.shared.clock.now(), self.shared.limits.heartbeat_ttl)
     }
 
-    /// Answers a question of a run in any process. The record holds the author and the time. If the run is idle, this process or another one
-    /// resumes it.
+    /// Answers a question of a run. The run may be idle or active in any process. The answer is recorded with its author and time. If the run is
+    /// idle, a process that serves its workflow claims and continues it.
     ///
-    /// `question` is the id of the question. It may also be the node (or `node@visit`) if only one of its questions is open. For a question of a
-    /// descendant, use the id that [`questions`](Self::questions) of this run returns, or answer the descendant itself. A question of a node or
-    /// a declared interrupt takes an [`Answer`]; a question about the unknown outcome of an `External` node takes a
-    /// [`Resolution`](crate::record::Resolution).
+    /// `question` is the id of the question. If only one question of a node is open, it may also be the name of the node or `node@visit`. For a
+    /// question of a descendant run, use the id that [`questions`](Self::questions) of this run returns, or call this method with the key of the
+    /// descendant. A question of a node or of a declared interrupt takes an [`Answer`]. A question about the unknown outcome of an `External` node
+    /// takes a [`Resolution`](crate::record::Resolution).
     ///
     /// # Errors
     ///
-    /// None of these cases changes the run.
+    /// In all these cases the run stays unchanged.
     ///
-    /// - [`ErrorKind::NotFound`]: no such run, or no such question; the error lists the open ones.
-    /// - [`ErrorKind::AlreadyExists`]: the question has an answer; the error names its author.
-    /// - [`ErrorKind::WrongStatus`]: the run has ended, or the deadline has passed.
+    /// - [`ErrorKind::NotFound`]: the run or the question does not exist; the error lists the open questions.
+    /// - [`ErrorKind::AlreadyExists`]: the question already has an answer; the error names the author of that answer.
+    /// - [`ErrorKind::WrongStatus`]: the run has ended, or the deadline of the question has passed.
     /// - [`ErrorKind::Invalid`]: the answer does not fit the question.
     pub fn respond(&self, run: &RunKey, question: &str, answer: impl Into<Answer>) -> SignalRequest {
         SignalRequest::new(&self.shared, run, SignalKind::answer(question.to_owned(), answer.into()))
     }
 
-    /// Sends a message to a run in any process. The next node that receives takes it. Messages wait in the order of sending, even before any
-    /// node receives. If the run is idle and waits for a message, a process resumes it.
+    /// Sends a message to a run. The run may be idle or active in any process. The next node that calls
+    /// [`receive`](crate::node::NodeContext::receive) takes the message. Messages wait in the order in which they were sent, even before any node
+    /// receives. If the run is idle and waits for a message, a process that serves its workflow claims and continues it.
     ///
     /// # Errors
     ///
-    /// None of these cases changes the run.
+    /// In all these cases the run stays unchanged.
     ///
     /// - [`ErrorKind::NotFound`]: no such run.
     /// - [`ErrorKind::WrongStatus`]: the run has ended.
@@ -217,69 +220,77 @@ impl Runtime {
     /// - [`ErrorKind::TooLarge`]: the message has more bytes than
     ///   [`RuntimeBuilder::max_body`](super::RuntimeBuilder::max_body).
     /// - [`ErrorKind::AlreadyExists`]: another message has the same [key](SendRequest::key).
-    /// - [`ErrorKind::Unavailable`]: the run has [`RuntimeBuilder::max_waiting_messages`](super::RuntimeBuilder::max_waiting_messages) waiting
-    ///   messages; send again after a node has taken some. Or the store failed.
+    /// - [`ErrorKind::Unavailable`]: the store failed, or as many messages wait in the run as
+    ///   [`RuntimeBuilder::max_waiting_messages`](super::RuntimeBuilder::max_waiting_messages) allows; in this case send again after a node has taken
+    ///   messages.
     pub fn send(&self, run: &RunKey, message: impl serde::Serialize) -> SendRequest {
         SendRequest::new(&self.shared, run, &message)
     }
 
-    /// Cancels a run in any process, permanently. Its nodes receive the cancellation, have a grace period, and are then dropped.
+    /// Cancels a run permanently. The run may be idle or active in any process. Its running nodes are notified of the cancellation. Nodes that still
+    /// run after the [grace period](RuntimeBuilder::cancel_grace) are dropped.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (the run has ended, or its cancellation is in progress). Neither changes the run.
+    /// Returns [`ErrorKind::NotFound`] if the run does not exist, and [`ErrorKind::WrongStatus`] if it has ended or is already being cancelled. In
+    /// these cases the run stays unchanged.
     pub fn cancel(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Cancel { reason: reason.into() }))
     }
 
-    /// Pauses a run until [`unpause`](Self::unpause). Running nodes finish and record their results, nothing new starts, and the run becomes
-    /// `Interrupted`. Answers and messages wait in the run meanwhile.
+    /// Pauses a run until [`unpause`](Self::unpause) is called. Running nodes finish and record their results, and no further node starts. The run
+    /// then has the status `Interrupted`. Answers and messages that arrive during the pause wait in the run.
     ///
-    /// Children that end with it ([`OnParentEnd::Cancel`](super::OnParentEnd::Cancel)) are paused before it becomes `Interrupted`, and continue
-    /// with it.
+    /// Children that end with the run ([`OnParentEnd::Cancel`](super::OnParentEnd::Cancel)) are paused before the run becomes `Interrupted`, and
+    /// continue when the run continues.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (the run has ended, or is paused). Neither changes the run.
+    /// Returns [`ErrorKind::NotFound`] if the run does not exist, and [`ErrorKind::WrongStatus`] if it has ended or is already paused. In these cases
+    /// the run stays unchanged.
     pub fn pause(&self, run: &RunKey, reason: impl Into<String>) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Pause { reason: reason.into() }))
     }
 
-    /// Unpauses a run, whoever paused it. A child that was paused with its parent continues alone. Resume the run afterwards.
+    /// Ends the pause of a run, no matter who paused it. If the run is a child that was paused with its parent, the child continues and the parent
+    /// stays paused. An unpaused run continues in a process that serves its workflow, or when you resume it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (not paused, or completed or cancelled). Neither changes the run.
+    /// Returns [`ErrorKind::NotFound`] if the run does not exist, and [`ErrorKind::WrongStatus`] if it is not paused, or is completed or cancelled.
+    /// In these cases the run stays unchanged.
     pub fn unpause(&self, run: &RunKey) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Unpause))
     }
 
-    /// Retries a failed run from its frontier, with new attempt counts. Resume the run afterwards.
+    /// Retries a failed run: its unfinished activations run again, with new attempt counts. The run continues in a process that serves its workflow,
+    /// or when you resume it.
     ///
-    /// The retry overrides a limit on visits or steps: the nodes that it held back start. Rejected or expired questions are asked again, except
-    /// a question after a node: the retry counts as approval there. If an `External` activation failed the run, the run asks for its outcome
-    /// before it starts again, unless the activation reported that [nothing was done](crate::node::NodeError::not_done).
+    /// If the run failed because of a limit on visits or steps, the retry overrides the limit for the nodes that could not start. Rejected or expired
+    /// questions are asked again. An exception is a question that [`interrupt_after`](crate::graph::GraphBuilder::interrupt_after) asks: the retry
+    /// counts as its acceptance. If an `External` activation failed the run, the run asks for the outcome before this activation runs again, unless
+    /// the error of the activation was marked [not done](crate::node::NodeError::not_done).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::WrongStatus`] (not failed, or nothing to retry, for example because a goal was not met). Neither
-    /// changes the run.
+    /// Returns [`ErrorKind::NotFound`] if the run does not exist, and [`ErrorKind::WrongStatus`] if it has not failed or there is nothing to retry,
+    /// for example because a goal was not met. In these cases the run stays unchanged.
     pub fn retry(&self, run: &RunKey) -> SignalRequest {
         SignalRequest::new(&self.shared, run, Ok(SignalKind::Retry { settled: TokenChanges::default() }))
     }
 
-    /// Moves an idle run to other nodes. It drops started activations, questions, timers and waiting tokens, and resets joins. The state stays;
-    /// [`edit`](Self::edit) changes it. The log records the move and its reason, a [checkpoint](Self::checkpoint) lists it among the replans,
-    /// and no replan limit counts it.
+    /// Moves an idle run to other nodes, where it then continues. Unfinished activations, questions, timers and inputs that wait at joins are
+    /// dropped. The state stays the same; use [`edit`](Self::edit) to change it. The log records the move and its reason, and a
+    /// [checkpoint](Self::checkpoint) lists the move among the replans. The move does not count towards replan limits.
     ///
-    /// [Pause](Self::pause) an active run first. Messages that a dropped activation had taken are lost. A node that runs again repeats its work;
-    /// to leave the run unchanged, [fork](Self::fork) it.
+    /// If the run is active, [pause](Self::pause) it first. Messages that a dropped activation had taken are lost. A node that runs again repeats its
+    /// work. If the original run must not change, [fork](Self::fork) it instead.
     ///
     /// # Errors
     ///
-    /// None of these cases changes the run.
+    /// In all these cases the run stays unchanged.
     ///
-    /// - [`ErrorKind::NotFound`]: no such run, or no such node in its graph.
+    /// - [`ErrorKind::NotFound`]: the run does not exist, or its graph has no such node.
     /// - [`ErrorKind::WrongStatus`]: the run is active, completed or cancelled; an activation whose work must not be repeated has an unknown
     ///   outcome; or a child of the run has not ended.
     /// - [`ErrorKind::Invalid`]: the nodes or the reason are missing.
@@ -313,21 +324,21 @@ impl Runtime {
         SignalRequest::new(&self.shared, run, what)
     }
 
-    /// Edits the state of a run in any process. The log records the change and its author. Later activations see it. A running activation does
-    /// not, and its own writes to the same channel apply after it.
+    /// Edits the state of a run. The run may be idle or active in any process. The log records the change and its author. Activations that start
+    /// later see the change. Running activations do not see it, and their own updates to the same channel are applied after the edit.
     ///
-    /// The patch must fit the channels. The driver, if this process has it, and the graph of [`check_with`](EditRequest::check_with) also check
-    /// that the state type can read the changed channels. Without either check, an unreadable state stops the run, with everything recorded,
-    /// until another edit repairs it: so inspect [the state](Self::checkpoint) first.
+    /// The patch must fit the channels. If this process drives the run, or if you call [`check_with`](EditRequest::check_with), the call also checks
+    /// that the state type can read the changed channels. Without this check, an edit may make the state unreadable. The run then stops without
+    /// losing records, until another edit repairs the state. So inspect [the state](Self::checkpoint) first.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::NotFound`]: there is no such run. [`ErrorKind::WrongStatus`]: it is completed or cancelled.
+    /// - [`ErrorKind::NotFound`]: the run does not exist. [`ErrorKind::WrongStatus`]: the run is completed or cancelled.
     /// - [`ErrorKind::Invalid`]: the patch does not fit the state, such as an append to a non-list or a merge into a non-object.
-    /// - [`ErrorKind::GraphChanged`]: the state before the change does not fit the checking graph.
+    /// - [`ErrorKind::GraphChanged`]: the state before the change does not fit the graph of [`check_with`](EditRequest::check_with).
     /// - [`ErrorKind::TooLarge`]: the state would exceed the limit.
     ///
-    /// None of these cases changes the run.
+    /// In all these cases the run stays unchanged.
     ///
     /// # Examples
     ///
@@ -357,13 +368,14 @@ impl Runtime {
         EditRequest::new(&self.shared, run, patch)
     }
 
-    /// Returns the open questions of a run; none once it has ended. Questions that were open when it failed are open again after a
-    /// [`retry`](Self::retry). The questions of its active [children](crate::node::NodeContext::child) and their descendants follow: their ids
-    /// contain the path to the child, and [`Question::asked_by`] names the asking run.
+    /// Returns the open questions of a run. A run that has ended has no open questions. Questions that were open when the run failed are open again
+    /// after a [`retry`](Self::retry). After the questions of the run itself, the result contains the questions of its active
+    /// [children](crate::node::NodeContext::child) and their descendants. Their ids contain the path to the child, and [`Question::asked_by`] names
+    /// the run that asks.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], [`ErrorKind::Unavailable`].
+    /// Returns [`ErrorKind::NotFound`], [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`] or [`ErrorKind::Unavailable`].
     ///
     /// # Cancel safety
     ///
@@ -372,11 +384,11 @@ impl Runtime {
         Ok(self.open_questions(run).await?.questions)
     }
 
-    /// Returns the [`questions`](Self::questions), and the descendants that could not be read.
+    /// Returns the [`questions`](Self::questions) of a run, and a list of the descendants that could not be read.
     ///
     /// # Errors
     ///
-    /// The errors of [`questions`](Self::questions).
+    /// Returns the errors of [`questions`](Self::questions).
     ///
     /// # Cancel safety
     ///
@@ -385,11 +397,11 @@ impl Runtime {
         questions_of_all(&*self.shared.store, run).await
     }
 
-    /// Returns the waiting messages of a run, in the order in which nodes take them. Messages that still wait when the run ends stay here.
+    /// Returns the waiting messages of a run, in the order in which nodes take them. If messages still wait when the run ends, they stay in the list.
     ///
     /// # Errors
     ///
-    /// The errors of [`questions`](Self::questions).
+    /// Returns the errors of [`questions`](Self::questions).
     ///
     /// # Cancel safety
     ///
@@ -427,11 +439,11 @@ impl Runtime {
         Ok(inbox(&fold(run, &records, None)?.machine))
     }
 
-    /// Returns the head of a run; `None` if there is no such run.
+    /// Returns the head of a run: its last record and its status. Returns `None` if the run does not exist.
     ///
     /// # Errors
     ///
-    /// The errors of [`CheckpointStore::head`].
+    /// Returns the errors of [`CheckpointStore::head`].
     ///
     /// # Cancel safety
     ///
@@ -449,9 +461,11 @@ impl Runtime {
         RunsRequest::new(&self.shared)
     }
 
-    /// Watches a run in any process: its recorded events, each once and in order, and live events in this process.
+    /// Watches a run, which may be idle or active in any process. The watch yields each recorded event once and in order. If this process drives the
+    /// run, it also yields live events.
     ///
-    /// If the store sends no [notices](crate::store::Capabilities::notices), the watch polls a run in another process five times a second.
+    /// If the run is not driven by this process and the store sends no [notices](crate::store::Capabilities::notices), the watch polls the store five
+    /// times a second.
     ///
     /// # Errors
     ///
@@ -460,21 +474,22 @@ impl Runtime {
         WatchRequest::new(&self.shared, run)
     }
 
-    /// Returns the events of all runs in this process from now on. Events may concern work that a crash undoes, and a slow subscriber misses
-    /// some. For certainty, [`watch`](Self::watch) a run.
+    /// Returns the events of all runs in this process that happen after this call. Events may report work that is not durable yet, and a slow
+    /// subscriber misses events. To get every durable event of a run, [`watch`](Self::watch) the run.
     pub fn events(&self) -> EventSubscription {
         self.shared.subscribe()
     }
 
-    /// Drains the runtime for a rolling deployment: it claims nothing new, lets every active run end or become idle in its own time, and returns
-    /// when none is left. From now on, [`start`](Self::start) and [`resume`](Self::resume) fail with [`ErrorKind::Closed`]. Signals still work,
-    /// and runs that nodes start are recorded for other processes.
+    /// Drains the runtime for a rolling deployment. The runtime claims no further runs, and the call returns when each active run has ended or become
+    /// idle by itself. After the call, [`start`](Self::start) and [`resume`](Self::resume) fail with [`ErrorKind::Closed`]. Signals still work. Runs
+    /// that nodes start are recorded, and other processes drive them.
     ///
-    /// A run that waits only for a time is released at once, however near the time is. A run in line for room is left to other processes. Both
-    /// stay in the store without an owner. Runs record their results as usual, so no process repeats finished work.
+    /// A run that waits only for a time is released at once, even if the time is near. A run that waits in line because of
+    /// [`run_limits`](RuntimeBuilder::run_limits) is left to other processes. Both stay in the store without an owner. Runs record their results as
+    /// usual, so no process repeats finished work.
     ///
-    /// The call has no time limit: an endless loop never becomes idle. Wait as long as your deployment allows, then call
-    /// [`shutdown`](Self::shutdown), which cuts the rest short:
+    /// The call has no time limit, and a run with an endless loop never becomes idle. Wait as long as your deployment allows, then call
+    /// [`shutdown`](Self::shutdown), which stops the remaining runs:
     ///
     /// ```
     /// # use std::time::Duration;
@@ -493,26 +508,26 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// The errors of [`shutdown`](Self::shutdown).
+    /// Returns the errors of [`shutdown`](Self::shutdown).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the runtime still claims nothing new. Call it again to wait, or [`shutdown`](Self::shutdown).
+    /// Cancel safe: the runtime continues to drain. To wait again, call this method or [`shutdown`](Self::shutdown).
     pub async fn drain(&self) -> Result<()> {
         background_tasks::end(&self.shared, RuntimePhase::Draining).await
     }
 
-    /// Shuts the runtime down: starts nothing new, lets nodes finish for `grace`, drops the rest, and releases every run for other processes.
-    /// Returns when all runs are released.
+    /// Shuts the runtime down. No further node starts, and running nodes have the time `grace` to finish. Nodes that still run then are dropped. The
+    /// runtime releases every run, so that other processes can claim it. The call returns when all runs are released.
     ///
     /// # Errors
     ///
-    /// The errors of [`CheckpointStore::heartbeat`], if the store failed twice to record the end of this process. The runs are released all the
-    /// same, or count as orphaned once the heartbeat expires.
+    /// Returns the errors of [`CheckpointStore::heartbeat`] if the store failed twice to record the end of this process. Other processes can then
+    /// still claim the runs: at once if their release was recorded, or after the heartbeat of this process has expired.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: the runtime still shuts down. Call it again to wait.
+    /// Cancel safe: the runtime continues to shut down. To wait again, call this method again.
     pub async fn shutdown(&self, grace: Duration) -> Result<()> {
         background_tasks::end(&self.shared, RuntimePhase::Ending(grace)).await
     }

@@ -1,4 +1,4 @@
-//! Shared data of a runtime's runs.
+//! The data of a runtime that all its clones and drivers share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,17 +73,17 @@ pub(crate) struct RuntimeLimits {
 
 /// A command to a driver from its own process.
 pub(crate) enum DriverCommand {
-    /// A signal; the reply comes when it is durable.
+    /// A signal for the run. The driver replies when the signal is durable.
     Signal { signal: Box<Signal>, reply: oneshot::Sender<Result<()>> },
-    /// An edit of the state; the reply comes when it is durable.
+    /// An edit of the state. The driver replies when the edit is durable.
     Edit { patch: Box<Patch>, by: Option<String>, reply: oneshot::Sender<Result<()>> },
-    /// A caller waits until the driver starts. Dropping the sender means that it never started.
+    /// A caller waits until the driver has started. If the sender is dropped, the driver never started.
     Begun(oneshot::Sender<()>),
-    /// The run may have changed in the store; contains its new head, if known.
+    /// The run may have changed in the store, so the driver must check it. Contains the new head of the run, if it is known.
     Look(Option<HeadRef>),
-    /// Release the run at once, for another claim.
+    /// The driver must release the run at once, because the run will be claimed again.
     Release,
-    /// The runtime ends, or has lost its runs.
+    /// The driver must stop, because the runtime shuts down or has lost its claims.
     Stop,
 }
 
@@ -92,9 +92,9 @@ pub(crate) enum DriverCommand {
 pub(crate) enum RuntimePhase {
     #[default]
     Open,
-    /// It claims nothing new, and waits until its runs end or become idle.
+    /// The runtime claims no further runs, and waits until its runs end or become idle.
     Draining,
-    /// It lets nodes finish for this time, and releases its runs.
+    /// The runtime lets running nodes finish during this grace period, and then releases its runs.
     Ending(Duration),
 }
 
@@ -109,9 +109,9 @@ pub(crate) struct StopSignal {
 /// The role of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuntimeRole {
-    /// It drives runs.
+    /// The runtime drives runs.
     Drives,
-    /// It reads and controls runs of other processes.
+    /// The runtime belongs to an operator's tool: it reads and controls runs, but drives no run.
     Operates,
 }
 

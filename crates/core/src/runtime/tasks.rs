@@ -1,4 +1,4 @@
-//! The only place that spawns tokio tasks, and the handling of their panics.
+//! Spawns all tokio tasks of the runtime, and handles their panics.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};

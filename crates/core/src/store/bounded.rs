@@ -1,4 +1,4 @@
-//! A wrapper that ends every call: with the store's answer, or at a timeout.
+//! A wrapper around a store that ends every call: with the store's answer, or with an error after a timeout.
 
 use std::any::Any;
 use std::error::Error as StdError;

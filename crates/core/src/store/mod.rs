@@ -1,4 +1,4 @@
-//! The contract of a store, from `ferrata-store`, and the time limit of each call.
+//! Re-exports the contract of a store from `ferrata-store`, and limits the time of each call of a store.
 
 mod bounded;
 

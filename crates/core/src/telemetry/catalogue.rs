@@ -1,4 +1,4 @@
-//! The metrics of the library: names, units, labels and meaning.
+//! The catalogue of the library's metrics, with their names, units, labels and meanings.
 //!
 //! The library records metrics through the `metrics` facade, into the recorder that the application installs *before* it builds a
 //! [`Runtime`](crate::runtime::Runtime). Names, units and labels follow OpenTelemetry's conventions. No label ever contains a run id, a key or a
@@ -11,15 +11,15 @@
 //! assert_eq!((duration.kind, duration.unit), (MetricKind::Histogram, "s"));
 //! ```
 
-/// The kind of a metric.
+/// The kind of a metric: counter, gauge or histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetricKind {
-    /// Only grows.
+    /// A value that only grows.
     Counter,
-    /// A current value.
+    /// A value that can grow and shrink.
     Gauge,
-    /// Values with their count, sum and distribution.
+    /// A distribution of values, with their count and sum.
     Histogram,
 }
 
@@ -27,37 +27,39 @@ pub enum MetricKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metric {
-    /// The name, by OpenTelemetry's conventions.
+    /// The name of the metric, by OpenTelemetry's conventions.
     pub name: &'static str,
     /// The kind of the metric.
     pub kind: MetricKind,
-    /// The unit as a UCUM code: `s`, `By`, or the counted thing, such as `{run}`.
+    /// The unit of the metric as a UCUM code, such as `s` or `By`. For a count, it names the counted thing, such as `{run}`.
     pub unit: &'static str,
-    /// The labels that the metric may have. [`ERROR`] is absent without an error, and [`NODE`] is absent by default.
+    /// The labels that the metric may have. The label [`ERROR`] is present only if there is an error. The label [`NODE`] is present only if it is
+    /// enabled.
     pub labels: &'static [&'static str],
-    /// The meaning of the metric.
+    /// A description of the metric.
     pub help: &'static str,
 }
 
-/// The workflow's name. `_OTHER` beyond 500 workflows in one runtime, and for a workflow that the process does not know.
+/// The label with the name of the workflow. The value is `_OTHER` for all workflows after the first 500 in a runtime, and for workflows that the
+/// process does not know.
 pub const WORKFLOW: &str = "ferrata.workflow.name";
-/// The node's name, with [`RuntimeBuilder::metrics_by_node`](crate::runtime::RuntimeBuilder::metrics_by_node).
+/// The label with the name of the node. [`RuntimeBuilder::metrics_by_node`](crate::runtime::RuntimeBuilder::metrics_by_node) enables it.
 pub const NODE: &str = "ferrata.node.name";
-/// The run's status.
+/// The label with the status of the run.
 pub const STATUS: &str = "ferrata.run.status";
-/// The result of an operation.
+/// The label with the result of an operation.
 pub const OUTCOME: &str = "ferrata.outcome";
-/// The error: an error code, or the kind of a failure.
+/// The label with the kind of an error: an error code, or the kind of a failure.
 pub const ERROR: &str = "error.type";
-/// The store's name, as in its URL.
+/// The label with the name of the store, as in the scheme of its URL.
 pub const SYSTEM: &str = "ferrata.store.name";
-/// The operation of the store.
+/// The label with the operation of the store.
 pub const OPERATION: &str = "ferrata.store.operation";
-/// The topic of an outbox message. Only topics with a sink in this process appear.
+/// The label with the topic of an outbox message. Only topics that have a sink in this process appear.
 pub const TOPIC: &str = "ferrata.letter.topic";
-/// The name of a queue of the crate `ferrata-queue`.
+/// The label with the name of a queue of the crate `ferrata-queue`.
 pub const QUEUE: &str = "ferrata.queue.name";
-/// Why a run needs a driver.
+/// The label with the reason why a run needs a driver.
 pub const LISTING: &str = "ferrata.recovery.listing";
 
 macro_rules! catalogue {
@@ -65,7 +67,7 @@ macro_rules! catalogue {
         $(#[doc = $help] pub const $id: Metric = Metric {
             name: $name, kind: MetricKind::$kind, unit: $unit, labels: &[$($label),*], help: $help,
         };)*
-        /// Every metric, in the order of the page on metrics.
+        /// All metrics, in the order in which the page on metrics lists them.
         pub const ALL: &[Metric] = &[$($id),*];
     };
 }
@@ -105,11 +107,11 @@ catalogue! {
     RECOVERY_STALLED = Gauge "ferrata.recovery.stalled" in "{run}" by [OUTCOME]: "Runs without a driver that this process could not claim (failed), or whose workflow it does not serve (unserved).";
 }
 
-/// Histogram bounds for durations in seconds: from half a millisecond to a day.
+/// The bounds of histogram buckets for durations in seconds, from half a millisecond to a day.
 pub const SECONDS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
     1800.0, 3600.0, 21600.0, 86400.0,
 ];
 
-/// Histogram bounds for the number of runs in a batch.
+/// The bounds of histogram buckets for the number of runs in a batch.
 pub const BATCHES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];

@@ -1,4 +1,4 @@
-//! Metrics as handles of the recorder that the application installed.
+//! Handles to the metrics of the recorder that the application has installed.
 
 use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, SharedString, Unit, with_recorder,

@@ -1,7 +1,7 @@
 //! The metrics and spans of the library, with every name, unit and label.
 //!
-//! The driver, the committer, the fleet and the store wrapper call small typed functions of a meter. Without the feature `metrics` these functions
-//! are empty (`off.rs`), so a runtime without metrics reads no clock and stores no data for them.
+//! The driver, the committer, the fleet module and the store wrapper record metrics by calling small typed functions. Without the feature `metrics`
+//! these functions are empty (`off.rs`), so a runtime without metrics reads no clock and stores no data for them.
 
 #[cfg(feature = "metrics")]
 pub mod catalogue;
@@ -69,16 +69,16 @@ impl Operation {
 pub(crate) enum AttemptResult {
     Completed,
     Failed,
-    /// The attempt broke off because its run stops.
+    /// The attempt stopped before its end, because its run stops in this process.
     Unfinished,
 }
 
 /// Why a claim failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LostClaim {
-    /// Another claimer was faster.
+    /// Another process claimed the run first.
     Late,
-    /// The claim was refused: the graph changed, or the store failed.
+    /// The claim failed, because the graph has changed or the store failed.
     Failed,
 }
 
@@ -87,10 +87,10 @@ pub(crate) enum LostClaim {
 pub(crate) enum HeartbeatResult {
     /// The heartbeat succeeded.
     Alive,
-    /// The heartbeat failed, and there is time for another.
+    /// The heartbeat failed, but there is time for another heartbeat before the process loses its claims.
     Failed,
-    /// The heartbeat failed, and other processes may soon act: all claims of this process are lost.
+    /// The heartbeat failed, and other processes may soon claim the runs. This process gives up all its claims.
     Lost,
-    /// The claims were lost before.
+    /// The heartbeat failed, and this process had already lost its claims.
     StillLost,
 }

@@ -1,4 +1,4 @@
-//! The metrics of a runtime other than those of its runs.
+//! The metrics of a runtime that do not belong to a single workflow.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};

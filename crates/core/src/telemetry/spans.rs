@@ -1,6 +1,7 @@
-//! The spans of the library: a driven run, an attempt, a step, a batch of appends and a call to the store.
+//! The tracing spans of the library. There is a span for a driven run, an attempt, a step, a batch of appends and a call of the store.
 //!
-//! An activation has no span: it may be idle for months and continue in another process. Its attempts name node and visit.
+//! An activation has no span, because it may be idle for months and continue in another process. The spans of its attempts contain the node and the
+//! visit.
 
 use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;

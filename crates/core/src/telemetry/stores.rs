@@ -1,4 +1,4 @@
-//! The metrics of a store and of the path to it.
+//! The metrics of the calls of a store and of the batches that are sent to it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! One trace per run, across the processes that drive it.
+//! Joins the spans of a run into one trace, even if several processes drive the run.
 
 use std::fmt;
 
@@ -6,17 +6,17 @@ use tracing::Span;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The trace of a run, as a `traceparent` of the W3C's [Trace Context](https://www.w3.org/TR/trace-context/#traceparent-header). It contains
-/// version 00, the trace, the span that started the run, and the sampled flag.
+/// The trace of a run, in the format `traceparent` of the W3C's [Trace Context](https://www.w3.org/TR/trace-context/#traceparent-header). The text
+/// contains the version 00, the id of the trace, the id of the span that started the run, and flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceParent(String);
 
 impl TraceParent {
-    /// Parses a `traceparent`.
+    /// Parses a text in the format `traceparent`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the text is not a `traceparent` of version 00.
+    /// Returns [`ErrorKind::Invalid`] if the text is not a `traceparent` of version 00.
     ///
     /// # Examples
     ///
@@ -48,17 +48,17 @@ impl TraceParent {
         }
     }
 
-    /// Returns the text.
+    /// Returns the text of the `traceparent`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Returns the id of the trace, 32 hexadecimal digits.
+    /// Returns the id of the trace, which has 32 hexadecimal digits.
     pub fn trace(&self) -> &str {
         self.0.get(3..35).unwrap_or_default()
     }
 
-    /// Returns the id of the span, 16 hexadecimal digits.
+    /// Returns the id of the span, which has 16 hexadecimal digits.
     pub fn span(&self) -> &str {
         self.0.get(36..52).unwrap_or_default()
     }
@@ -75,9 +75,9 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// The bridge between `tracing` spans and distributed traces. The facade crate has one for OpenTelemetry.
+/// The interface between `tracing` spans and distributed traces. The facade crate has an implementation for OpenTelemetry.
 ///
-/// Passed to [`RuntimeBuilder::trace_context`](crate::runtime::RuntimeBuilder::trace_context).
+/// Pass it to [`RuntimeBuilder::trace_context`](crate::runtime::RuntimeBuilder::trace_context).
 pub trait TraceContext: fmt::Debug + Send + Sync + 'static {
     /// Returns the trace parent of a span, or `None` if the span belongs to no trace.
     fn trace_parent(&self, span: &Span) -> Option<TraceParent>;

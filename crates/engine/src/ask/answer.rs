@@ -7,7 +7,7 @@ use super::Resolution;
 use crate::error::{Error, ErrorKind, Result};
 use crate::state::strict;
 
-/// The answer to a question of a run: see `Runtime::respond`.
+/// The answer to a question of a run. Send it with `Runtime::respond`.
 ///
 /// # Examples
 ///
@@ -24,32 +24,32 @@ use crate::state::strict;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Answer {
-    /// An answer, as JSON. It must fit the shape that the question expects.
+    /// Accepts the question with this value, as JSON. The value must fit the shape that the question expects.
     Accept(Box<RawValue>),
-    /// A rejection, with its reason. The node that asked receives the reason, and fails unless it handles the rejection.
+    /// Rejects the question for this reason. The node that asked receives the reason, and fails unless it handles the rejection.
     Reject(String),
-    /// Cancels the run instead of an answer, with this reason.
+    /// Cancels the run for this reason, instead of answering the question.
     Cancel(String),
-    /// Resolves an activation that must not be repeated and was running when its process ended.
+    /// Resolves the unknown outcome of an activation that must not be repeated.
     Resolve(Resolution),
 }
 
 impl Answer {
-    /// Accepts with a value.
+    /// Creates an answer that accepts the question with `value`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the value cannot be expressed in JSON and decoded again.
+    /// Returns [`ErrorKind::Invalid`] if the value cannot be expressed in JSON without loss.
     pub fn accept(value: impl Serialize) -> Result<Self> {
         strict::to_raw_value(&value).map(Self::Accept)
     }
 
-    /// Rejects with a comment.
+    /// Creates an answer that rejects the question with a comment.
     pub fn reject(comment: impl Into<String>) -> Self {
         Self::Reject(comment.into())
     }
 
-    /// Cancels the run instead of answering.
+    /// Creates an answer that cancels the run instead of answering the question.
     pub fn cancel(reason: impl Into<String>) -> Self {
         Self::Cancel(reason.into())
     }

@@ -1,4 +1,4 @@
-//! Answers to questions without a person.
+//! Answerers, which answer questions instead of a person.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use serde_json::value::RawValue;
 use super::{Answer, Question};
 use crate::id::RunKey;
 
-/// Answers the questions of the runs in this process: see `RuntimeBuilder::answerer`.
+/// Code that answers the questions of the active runs in this process. Register it with `RuntimeBuilder::answerer`.
 ///
 /// The runtime passes a question to the answerer when a node asks it, when the run asks again because the answer could not be decoded, and when a
-/// process claims the run while the question is open. The run stays in memory until the answerer decides. Questions about activations with unknown
-/// outcome are for people, and never reach the answerer.
+/// process claims the run while the question is open. The run stays in memory until the answerer has decided. The answerer does not receive questions
+/// about activations with unknown outcome, because a person must decide these.
 #[async_trait]
 pub trait Answerer: fmt::Debug + Send + Sync + 'static {
     /// Answers the question, or returns `None` to leave it open for other signallers. An answer that does not fit also leaves it open.
@@ -34,31 +34,31 @@ pub trait Answerer: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// The author of automatic answers.
+/// The author that is recorded for automatic answers.
 pub const AUTOMATIC: &str = "automatic";
 
 /// A question and the run that asks it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AnswererQuestion {
-    /// The run.
+    /// The key of the run that asks.
     pub run: RunKey,
     /// The question.
     pub question: Question,
 }
 
 impl AnswererQuestion {
-    /// Creates the question of a run.
+    /// Pairs a question with the run that asks it.
     #[doc(hidden)]
     pub const fn new(run: RunKey, question: Question) -> Self {
         Self { run, question }
     }
 }
 
-/// Answers automatically with the first fitting value: the default of the question, its first choice, or `true`.
+/// An answerer that gives the first of these values that the question accepts: the default of the question, its first choice, or `true`.
 ///
-/// It leaves other questions open, and also questions that are asked again because an automatic answer was rejected. It is for tests, and for
-/// unattended runs.
+/// If none of these values fits, the question stays open. If an automatic answer could not be decoded and the run asks again, the question stays open
+/// too. Use this answerer in tests, and for runs without people.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AutomaticAnswerer;
 

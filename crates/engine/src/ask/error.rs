@@ -1,16 +1,16 @@
-//! Errors of questions without an answer.
+//! The errors of questions that got no answer.
 
 use crate::clock::Timestamp;
 use crate::error::Error;
 
-/// The reason that a question of a node has no answer.
+/// The reason why a question of a node has no answer.
 ///
-/// A node that returns it with `?` fails permanently, because the same question would fail again. The failure contains the signaller's comment, and
-/// an `on_failure` edge can handle it.
+/// If the node returns this error with `?`, it fails permanently, because the same question would fail again. The failure contains the comment of the
+/// person who rejected the question. An `on_failure` edge can handle the failure.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// A signaller rejected the question.
+    /// The question was rejected.
     #[error("the question `{question}` was rejected{}: {comment}", author_text(.by.as_deref()))]
     Rejected {
         /// The name of the question.
@@ -20,7 +20,7 @@ pub enum AskError {
         /// The signaller, if named.
         by: Option<String>,
     },
-    /// No answer arrived in time.
+    /// No answer arrived before the deadline.
     #[error("the question `{question}` had no answer by {deadline}")]
     Expired {
         /// The name of the question.
@@ -37,11 +37,11 @@ fn author_text(who: Option<&str>) -> String {
     who.map_or_else(String::new, |who| format!(" by {who}"))
 }
 
-/// The reason that a question has no value, for a gate's function that handles this itself.
+/// The reason why a question has no value. A gate's function receives it if the function handles this case itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeclineReason {
-    /// A signaller rejected the question.
+    /// The question was rejected.
     #[error("rejected{}: {comment}", author_text(.by.as_deref()))]
     Rejected {
         /// The comment of the signaller.
@@ -49,7 +49,7 @@ pub enum DeclineReason {
         /// The signaller, if named.
         by: Option<String>,
     },
-    /// No answer arrived in time.
+    /// No answer arrived before the deadline.
     #[error("no answer by {deadline}")]
     Expired {
         /// The deadline for an answer.

@@ -1,4 +1,4 @@
-//! Questions to people and other systems: their shapes, answers, and automatic answerers.
+//! Questions to people and other systems, the shapes of valid answers, answers, and automatic answerers.
 
 mod answer;
 mod answerer;

@@ -1,4 +1,4 @@
-//! Open questions, as signallers see them.
+//! Open questions of a run, in the form in which people and programs read and answer them.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -10,56 +10,58 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::failure::Failure;
 use crate::id::{NodeName, RunKey, Visit};
 
-/// A question that a signaller must answer before the run can continue.
+/// A question that a person or a program must answer before the run can continue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Question {
-    /// The id for the answer: `node@visit` for an unknown outcome, `node@visit:name` otherwise. The id of a descendant's question begins with the
-    /// path to the descendant, `node@visit:child/` for each level.
+    /// The id of the question, which an answer must name. It is `node@visit` for a question about an unknown outcome, and `node@visit:name` for other
+    /// questions. If a descendant of the run asks, the id begins with the path to the descendant, which has the form `node@visit:child/` for each
+    /// level.
     pub id: String,
-    /// The descendant that asks, or `None` if the run itself does.
+    /// The descendant that asks, or `None` if the run itself asks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<RunKey>,
-    /// The node of the question.
+    /// The node that asks, or that the question is about.
     pub node: NodeName,
     /// The visit of the node.
     pub visit: Visit,
-    /// The reason for the question.
+    /// The kind of the question.
     pub kind: QuestionKind,
-    /// The question as JSON text, or `None` if the kind is enough. For an unknown outcome, a sentence about the end of the work.
+    /// The question as JSON text. For a question about an unknown outcome, it is a sentence that describes how the attempt ended. `None` if the kind
+    /// of the question already says what is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The expected shape of the answer, or `None` if the kind is enough.
+    /// The shape that the answer must have, or `None` if the kind of the question determines it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expects: Option<Shape>,
-    /// The deadline for an answer.
+    /// The deadline for the answer, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// The answer after the deadline, as JSON text.
+    /// The answer that is used after the deadline, as JSON text, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    /// The problem of an earlier answer.
+    /// The reason why an earlier answer could not be used, if the question is asked again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// The failure of the attempt with unknown outcome. `None` for other questions, or if the process ended.
+    /// The failure of the attempt whose outcome is unknown. `None` for other questions, and if the process died during the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
 }
 
-/// The reason for a question.
+/// The kind of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum QuestionKind {
-    /// An attempt of an `External` node ended with unknown outcome: its process ended, it timed out or panicked, or it failed without the mark not
-    /// done. The log does not have the outcome, and the node must not run twice. Answer with a
+    /// The question asks for the outcome of an attempt of an `External` node, which must not run twice. The outcome is unknown because the process of
+    /// the attempt died, the attempt timed out or panicked, or it failed with an error that is not marked as not done. Answer with a
     /// [`Resolution`](super::Resolution).
     Doubt,
-    /// A node asks.
+    /// A node asked the question.
     Asked,
-    /// Asks whether to start the node, which is declared with `interrupt_before`.
+    /// The question asks whether the node may start. The node is declared with `interrupt_before`.
     Before,
-    /// Asks whether to continue after the node, which is declared with `interrupt_after`.
+    /// The question asks whether the run may continue after the node. The node is declared with `interrupt_after`.
     After,
 }
 
@@ -71,7 +73,7 @@ impl std::fmt::Display for QuestionKind {
 }
 
 impl Question {
-    /// Creates a question of the run itself without a text.
+    /// Creates a question without text that the run itself asks.
     #[doc(hidden)]
     pub const fn new(id: String, node: NodeName, visit: Visit, kind: QuestionKind) -> Self {
         Self {
@@ -89,7 +91,7 @@ impl Question {
         }
     }
 
-    /// Returns the question as an ancestor shows it: `path` leads to the descendant that asks.
+    /// Returns the question in the form in which an ancestor of the asking run lists it. `path` is the path from the ancestor to the run that asks.
     #[doc(hidden)]
     #[must_use]
     pub fn below(mut self, path: &str, asked_by: Option<RunKey>) -> Self {
@@ -98,8 +100,8 @@ impl Question {
         self
     }
 
-    /// Returns the question for display: the text itself, the field `text` of an object, or the JSON of any other value. Without a text, the kind
-    /// provides the words.
+    /// Returns the question for display. If the question is a text, this text is returned. If it is an object with a field `text`, the field is
+    /// returned. Any other value is returned as JSON. For a question without text, the kind determines the words.
     ///
     /// # Examples
     ///
@@ -131,11 +133,11 @@ impl Question {
         }
     }
 
-    /// Decodes the question as the type that the node used.
+    /// Decodes the question as type `Q`, the type with which the node asked it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if the question has no text, [`ErrorKind::Invalid`] if the text is of another type.
+    /// Returns [`ErrorKind::NotFound`] if the question has no text, and [`ErrorKind::Invalid`] if it is not of type `Q`.
     pub fn read<Q: DeserializeOwned>(&self) -> Result<Q> {
         let text = self
             .text
@@ -159,7 +161,8 @@ impl Question {
     /// | [`Before`](QuestionKind::Before), [`After`](QuestionKind::After) | the same; any value agrees, the schema has `true` |
     /// | [`Doubt`](QuestionKind::Doubt) | a [`Resolution`](super::Resolution); the operations of its patch are a list without further detail |
     ///
-    /// The schema's `title` is the question, if that is a text. Its `default` is the answer after the deadline.
+    /// If the question is a text, the schema has it as `title`. If there is an answer for the case that the deadline passes, the schema has it as
+    /// `default`.
     ///
     /// # Examples
     ///
@@ -203,7 +206,7 @@ impl Question {
     }
 }
 
-/// Returns the question for display, from its JSON text.
+/// Returns a question for display, from the JSON text of the question.
 #[doc(hidden)]
 pub fn prompt_of(text: &str) -> String {
     match serde_json::from_str(text) {

@@ -1,4 +1,4 @@
-//! Questions as a node asks them: the text, the expected answer, and the deadline.
+//! Questions in the form in which a node asks them, with the text, the expected answer and the deadline.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,9 +16,9 @@ use crate::state::strict;
 
 /// A question with the type of its answer, and an optional deadline and default.
 ///
-/// The answer type `A` implements [`AnswerShape`], which gives the shape of valid answers. The record of the question contains the shape, so any
-/// process can reject a wrong answer without the type. [`Ask::choices`] and [`Ask::expects`] replace the shape. [`Ask::shaped`] is for types without
-/// [`AnswerShape`].
+/// The answer type `A` implements [`AnswerShape`], which describes the shape of valid answers. The record of the question contains the shape, so any
+/// process can reject an invalid answer, even without the code of the type. [`Ask::choices`] and [`Ask::expects`] replace the shape. For answer types
+/// that do not implement [`AnswerShape`], use [`Ask::shaped`].
 ///
 /// # Examples
 ///
@@ -42,7 +42,7 @@ pub struct Ask<A> {
 }
 
 impl<A: DeserializeOwned> Ask<A> {
-    /// Creates a question. The question is text or any other JSON value, and is shown to signallers.
+    /// Creates a question. `question` is a text or any other value that can be expressed in JSON, and is shown to the person who answers.
     pub fn new(question: impl Serialize) -> Self
     where
         A: AnswerShape,
@@ -50,9 +50,9 @@ impl<A: DeserializeOwned> Ask<A> {
         Self::shaped(question, Shape::of::<A>())
     }
 
-    /// Creates a question like [`new`](Self::new) for an answer type without a shape, such as one of another crate.
+    /// Creates a question like [`new`](Self::new), for an answer type that does not implement [`AnswerShape`], such as a type of another crate.
     ///
-    /// If an answer has this shape but the type cannot decode it, the run asks again and states the problem.
+    /// If an answer has the shape but cannot be decoded as the answer type, the run asks again and describes the problem.
     ///
     /// ```
     /// use ferrata_core::ask::{Ask, Shape};
@@ -75,13 +75,13 @@ impl<A: DeserializeOwned> Ask<A> {
         self.expects(Shape::choices(choices))
     }
 
-    /// Sets the shape of the answer, instead of that of its type.
+    /// Sets the shape that answers must have, instead of the shape of the answer type.
     pub fn expects(mut self, shape: Shape) -> Self {
         self.expects = shape;
         self
     }
 
-    /// Sets how long the question waits for an answer after it is first asked. By default it waits forever.
+    /// Sets how long the question waits for an answer after it is first asked. By default the question waits forever.
     ///
     /// After the deadline, the node receives [`AskError::Expired`](super::AskError::Expired), unless there is a default.
     pub fn deadline(mut self, after: Duration) -> Self {
@@ -89,7 +89,7 @@ impl<A: DeserializeOwned> Ask<A> {
         self
     }
 
-    /// Sets the answer after the deadline. The question fails if its type cannot decode the default.
+    /// Sets the answer that is used if the deadline passes. If the default cannot be decoded as the answer type, the question fails.
     #[expect(clippy::needless_pass_by_value, reason = "an answer as it would be given")]
     pub fn or_default(mut self, answer: A) -> Self
     where
@@ -115,7 +115,7 @@ impl<A: DeserializeOwned> Ask<A> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the question or the default cannot be expressed in JSON.
+    /// Returns [`ErrorKind::Invalid`] if the question or the default cannot be expressed in JSON.
     #[doc(hidden)]
     pub fn into_request(self, now: Timestamp) -> Result<QuestionRequest> {
         let default = self.default?;
@@ -149,7 +149,7 @@ pub struct QuestionRequest {
     pub deadline: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "OnDeadline::is_tell")]
     pub on_deadline: OnDeadline,
-    /// The problem of the earlier answer, if the question is asked again.
+    /// The reason why the earlier answer could not be used, if the question is asked again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -172,15 +172,15 @@ impl PartialEq for QuestionRequest {
     }
 }
 
-/// The action after the deadline of a question.
+/// The action that follows if the deadline of a question passes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[doc(hidden)]
 pub enum OnDeadline {
-    /// Report to the node that no answer arrived.
+    /// The node is notified that no answer arrived.
     #[default]
     Tell,
-    /// Use this value as the answer.
+    /// The node receives this value as the answer.
     Default(Arc<RawValue>),
 }
 

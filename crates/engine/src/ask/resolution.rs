@@ -1,34 +1,34 @@
-//! An operator's decision about work that must not be repeated.
+//! The decision of an operator about work that must not be repeated and has an unknown outcome.
 
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, FailureKind};
 use crate::state::Patch;
 
-/// The decision about an activation that must not be repeated and has an unknown outcome.
+/// The decision of an operator about an activation that must not be repeated and has an unknown outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Resolution {
-    /// The work did not happen: run it again.
+    /// The work did not happen. The node runs again.
     ///
-    /// First make sure that the process of the work has ended. A process without a confirmed end may only be suspended or cut off. It may still do
-    /// the work after your check, and the work then happens twice.
+    /// First make sure that the process that did the work has ended. Otherwise the process may only be suspended or have no network. It may then
+    /// still do the work after your decision, and the work happens twice.
     Retry,
-    /// The work happened, and made this change of the state.
+    /// The work happened. This patch is applied to the state as its result.
     Supply(Patch),
-    /// Continue as if the work had succeeded without a change.
+    /// The run continues as if the work had succeeded without changing the state.
     Skip,
-    /// Treat the work as failed, for this reason.
+    /// The work counts as failed, for this reason.
     Fail(String),
 }
 
 impl Resolution {
-    /// Returns the change of the state that the decision makes, if it makes one.
+    /// Returns the change of the state that the decision contains, if there is one.
     ///
     /// # Errors
     ///
-    /// The failure, if the work failed.
+    /// Returns the failure if the decision is [`Fail`](Self::Fail).
     #[doc(hidden)]
     pub fn into_change(self) -> Result<Option<Patch>, Failure> {
         match self {

@@ -1,4 +1,5 @@
-//! Shapes: the JSON that a question accepts, as data. Any process can reject an invalid answer without the code that asked.
+//! Shapes, which describe as data what JSON a question accepts as its answer. With a shape, any process can reject an invalid answer without the code
+//! that asked.
 
 mod build;
 mod check;
@@ -15,10 +16,10 @@ use std::collections::BTreeMap;
 
 pub use of::{AnswerShape, Shapes};
 
-/// The JSON that an answer may have.
+/// A description of the JSON that an answer may have.
 ///
-/// A type gives its shape with [`AnswerShape`], usually by `#[derive(AnswerShape)]`. [`Shape::of`] returns the shape. The functions below build
-/// shapes by hand.
+/// A type describes its shape by implementing [`AnswerShape`], usually with `#[derive(AnswerShape)]`. [`Shape::of`] returns the shape of a type. With
+/// the other functions, you build a shape by hand.
 ///
 /// # Guarantees
 ///
@@ -51,7 +52,8 @@ pub use of::{AnswerShape, Shapes};
 /// | `{"tagged": {"kind": {"card": shape, "cash": null}}}` | an object whose `kind` is one of these texts, and whose other fields are of the shape there |
 /// | `{"any_of": [shape, …]}` | what one of these takes |
 ///
-/// An optional field ends in `?`. A required field with a name that ends in `?` or `!` gets an extra `!`.
+/// The name of an optional field is stored with a `?` at its end. If the name of a required field itself ends in `?` or `!`, it is stored with an
+/// extra `!` at its end.
 ///
 /// # Examples
 ///
@@ -83,11 +85,11 @@ enum ShapeForm {
     Char,
     Bytes,
     Null,
-    /// One of these texts.
+    /// The answer is one of these texts.
     OneOf(Vec<String>),
-    /// An enum without content in any variant.
+    /// The answer is an enum in which no variant has content.
     Units(Vec<String>),
-    /// An enum. A variant without content has `Null`.
+    /// The answer is an enum. A variant without content has the form `Null`.
     Variants(BTreeMap<String, ShapeForm>),
     Nullable(Box<ShapeForm>),
     List(Box<ShapeForm>),
@@ -101,7 +103,8 @@ enum ShapeForm {
         /// Whether the object rejects other fields.
         closed: bool,
     },
-    /// An object with a `tag` field that names a variant, and the other fields of that variant. A variant without content has `Null`.
+    /// The answer is an object whose field `tag` names a variant. Its other fields are the fields of this variant. A variant without content has the
+    /// form `Null`.
     Tagged {
         tag: String,
         variants: BTreeMap<String, ShapeForm>,

@@ -1,4 +1,5 @@
-//! Fast paths of the engine; `compact` of `ferrata-core` says which row of the benchmarks pays for each.
+//! Special-purpose types of the engine that save memory or time. The module `compact` of `ferrata-core` lists the benchmark row that each of them
+//! improves.
 
 #![allow(
     missing_docs,

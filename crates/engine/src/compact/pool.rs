@@ -1,6 +1,6 @@
-//! Memory blocks that small bodies share.
+//! Memory blocks that several small bodies of records share.
 //!
-//! Paid for by `core/every-node`: a recorded node takes 4.4 allocations, and its own body would be one more.
+//! The pool exists for the benchmark row `core/every-node`: a recorded node takes 4.4 allocations, and a separate body would be one more.
 
 use std::cell::Cell;
 

@@ -1,13 +1,14 @@
-//! An ordered map without an allocation for one entry: most runs are at one node at a time.
+//! An ordered map that needs no allocation for one entry, because most runs are at one node at a time.
 //!
-//! Paid for by `core/disabled` and `core/every-node`, which count allocations, and by `memory/in-progress`.
+//! The map exists for the benchmark rows `core/disabled` and `core/every-node`, which count allocations, and `memory/in-progress`.
 
 use std::collections::{BTreeMap, btree_map};
 use std::ops::RangeInclusive;
 
-/// An ordered map that mostly has one entry.
+/// An ordered map that usually has one entry.
 ///
-/// It behaves as a [`BTreeMap`]. A single entry is inline; with the second entry the map becomes a tree, and stays one until it is empty.
+/// It behaves like a [`BTreeMap`]. A single entry is stored inline. With the second entry the map becomes a tree, and it stays a tree until it is
+/// empty.
 #[derive(Clone, Debug)]
 pub struct FewMap<K, V> {
     /// The only entry. `None` whenever `many` has entries.

@@ -1,6 +1,6 @@
-//! A list without an allocation for one item: most activations fire one edge and write one channel.
+//! A list that needs no allocation for one item, because most activations fire one edge and write one channel.
 //!
-//! Paid for by `core/disabled` and `core/every-node`, which count allocations.
+//! The list exists for the benchmark rows `core/disabled` and `core/every-node`, which count allocations.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,11 +9,11 @@ use std::ops::{Deref, DerefMut};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Like a `Vec`, with inline room for one item.
+/// A list like a `Vec` that stores a single item inline.
 #[derive(Clone, Debug)]
 pub enum SmallVec<T> {
     One(T),
-    /// No item or several; one after a removal.
+    /// No item or several items. After a removal, it may also be one item.
     Many(Vec<T>),
 }
 

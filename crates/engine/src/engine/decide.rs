@@ -1,6 +1,7 @@
-//! Decides the effects of an activation's end: its tokens, the nodes to start or skip, and whether the run ends.
+//! Decides what follows the end of an activation: which edges fire, which nodes start or can no longer run, and whether the run ends. A fired edge is
+//! also called a token.
 //!
-//! A decision reads the machine and changes nothing. The driver records the decision, and absorbing the record applies it.
+//! A decision only reads the machine. The driver records the decision, and the decision takes effect when the machine absorbs the record.
 
 use super::frontier::ActivationKey;
 use super::machine::Machine;
@@ -20,7 +21,7 @@ use crate::record::body::{ActivationStart, FanOutItem, FiredEdge, NodeDone, RunE
 /// a service busy forever.
 const MAX_RETURNS: u32 = 10;
 
-/// The end of an activation, as the machine sees it.
+/// The end of an activation, without the user's types.
 pub struct ActivationEnd<'a> {
     pub key: ActivationKey,
     /// The fired edges and their items, or the failure.
@@ -34,15 +35,15 @@ impl Machine {
         self.plan().expect("only a machine with a plan can decide")
     }
 
-    /// Decides the effects of an activation's end, and leaves the machine unchanged. `unmet` returns whether a gate's goal is unmet; it is called
-    /// only if the run would otherwise complete.
+    /// Decides what follows the end of an activation, and leaves the machine unchanged. `unmet` returns whether the goal of a goal gate is not met.
+    /// It is called only if the run would otherwise complete.
     ///
     /// Earlier signals win: a cancelled run ends as cancelled whatever its last node returns, and a paused run completes after it is unpaused.
     pub fn decide(&mut self, ending: ActivationEnd<'_>, unmet: impl Fn(NodeIx) -> bool) -> NodeDone {
         self.decide_by(ending, unmet, true)
     }
 
-    /// As [`decide`](Self::decide), without the fast path of a plain step: tests compare both.
+    /// Decides like [`decide`](Self::decide), but without the fast path for simple cases. Tests compare both results.
     pub fn decide_in_general(
         &mut self,
         ending: ActivationEnd<'_>,
@@ -134,7 +135,7 @@ impl Machine {
         done
     }
 
-    /// Decides which waiting tokens may start in the current graph, without the end of an activation.
+    /// Decides which waiting tokens may start activations in the current graph, when no activation has ended.
     pub fn decide_starts(&self) -> (TokenChanges, Option<Failure>) {
         let plan = self.graph();
         let Some(live) = self.live() else { return (TokenChanges::default(), None) };

@@ -1,4 +1,4 @@
-//! Rebuilds a run from its log: the newest base, and the records after it.
+//! Replays a run from its log: from the newest base (a record with the full state) and the records after it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::record::body::{RecordEvent, Signal, SignalKind};
 use crate::record::{Record, RecordHeader, RunStatus, codec};
 use crate::state::Channels;
 
-/// A run as of one record, without the user's state type.
+/// A run as it was after one record, without the user's state type.
 #[derive(Clone, Debug)]
 pub struct ReplayedRun {
     pub machine: Machine,
@@ -22,13 +22,13 @@ pub struct ReplayedRun {
     pub version: u32,
     /// The header of the last record.
     pub last: RecordHeader,
-    /// The size of the base, and of the records since. Together they decide when the next base is due.
+    /// The size of the last base. Together with the size of the records after it, it decides when the next base is due.
     pub base_bytes: u64,
     pub since_bytes: u64,
     pub since_records: u64,
 }
 
-/// Folds the records of a load: first a base, then the records after it.
+/// Replays loaded records. The first record must be a base.
 ///
 /// # Errors
 ///
@@ -104,7 +104,7 @@ impl ReplayedRun {
         Ok(())
     }
 
-    /// Updates the position after a write. The machine has already absorbed the record.
+    /// Updates the position in the log after a record was written. The machine must have absorbed the record before.
     pub fn advance(&mut self, record: &Record) {
         self.last = record.header.clone();
         if record.header.base {
@@ -115,7 +115,7 @@ impl ReplayedRun {
         }
     }
 
-    /// Gives the machine a plan, as if the log had been folded with it.
+    /// Gives the machine a plan. The result is the same as if the log had been replayed with this plan.
     ///
     /// # Errors
     ///

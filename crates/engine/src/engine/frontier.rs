@@ -1,4 +1,5 @@
-//! The unfinished part of a run: activations in flight and waiting tokens.
+//! The unfinished part of a run. It consists of activations that have not ended (activations in flight) and of tokens (fired edges) that wait at
+//! joins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,10 +17,10 @@ use crate::record::{Failure, Resolution};
 /// Maximum number of tokens whose memory is reused. A wide join must not keep its memory for the rest of the run.
 const SPARE: usize = 8;
 
-/// The machine's own number of a node: the graph's index for nodes of the graph, and further numbers for nodes that only the log knows.
+/// The number of a node in the machine. For nodes of the graph, it is the index in the graph. Nodes that only the log knows have further numbers.
 pub type Local = u32;
 
-/// One execution of a node: its number and visit.
+/// Identifies an activation: the number of the node, and the visit.
 pub type ActivationKey = (Local, Visit);
 
 /// A fired edge that waits at its target or was joined into an activation.
@@ -34,23 +35,24 @@ pub struct Token {
 /// An activation in flight.
 #[derive(Clone, Debug)]
 pub struct Activation {
-    /// Number of ended activations at the start of this one. It cannot have seen later ones.
+    /// The number of activations that had ended when this activation started. It cannot have seen the results of later ones.
     pub since: u64,
-    /// Number of failed attempts.
+    /// The number of failed attempts.
     pub failed: u32,
-    /// Earliest start of the next attempt.
+    /// The earliest start of the next attempt.
     pub retry_at: Option<Timestamp>,
-    /// Whether the log holds the intent of an attempt that must not be repeated.
+    /// Whether the log contains the intent of an attempt that must not be repeated. An intent is a record that is written before such an attempt
+    /// starts.
     pub intent: bool,
-    /// Whether the outcome of that attempt is unknown, with an open question.
+    /// Whether the outcome of the attempt is unknown and a question about it is open.
     pub in_doubt: bool,
-    /// The failure of the attempt with unknown outcome. `None` if its process died.
+    /// The failure of the attempt whose outcome is unknown. `None` if its process died.
     pub why: Option<Box<Failure>>,
-    /// The answer to that question.
+    /// The answer to the question about the unknown outcome.
     pub resolution: Option<Resolution>,
     pub item: Option<Arc<RawValue>>,
     pub inputs: Vec<Token>,
-    /// The notes of the activation, by name.
+    /// The memos of the activation (results that it recorded), by name.
     pub memos: Memos,
 }
 

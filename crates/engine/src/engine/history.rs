@@ -1,4 +1,4 @@
-//! The compact history of a run: node, visit and outcome of each activation, in the order of their ends.
+//! The compact history of a run. It contains the node, visit and outcome of each ended activation, in the order in which they ended.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,8 @@
-//! The machine: a run as a pure state machine. No I/O, no clock, no async.
+//! A run as a pure state machine, without I/O, clock or async code.
 //!
-//! Only [`Machine::absorb`](machine::Machine::absorb) changes its state, live and on load. The driver turns an occurrence into an event, absorbs
-//! it, appends it, and performs the work that the machine then asks for. The live order is therefore the replay order.
+//! Only [`Machine::absorb`](machine::Machine::absorb) changes the state of the machine, both in an active run and when a log is loaded. The driver
+//! turns everything that happens into an event, applies the event to the machine, appends it to the log, and then does the work that the machine
+//! requires. The order of events in an active run is therefore the order of their replay.
 
 #![allow(
     missing_docs,

@@ -1,4 +1,4 @@
-//! The nodes of a run: their numbers, their history, and their fingerprints in the graph that drives the run.
+//! The nodes of a run, with their numbers, their counts, and their fingerprints in the graph that drives the run.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,19 +14,20 @@ use crate::record::node_data::Prints;
 /// The machine's data on one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeState {
-    /// Number of activations created.
+    /// The number of activations of the node that were created.
     pub visits: u32,
     /// Whether the last ended activation succeeded.
     pub succeeded: Option<bool>,
     /// Whether the node can no longer run.
     pub skipped: bool,
-    /// Whether the node ran with its full count of tokens in the current round.
+    /// Whether a node with `Join::AtLeast` has run in the current round of its loop, so that further tokens of this round are dropped.
     pub spent: bool,
-    /// Number of returns to the node as a retry target.
+    /// How often the run returned to the node as a retry target.
     pub returned: u32,
-    /// Number of replans to the node.
+    /// How often the run returned to the node by a replan.
     pub replans: u32,
-    /// Number of visits that ended a conversation without a message, or had taken none when the run was moved elsewhere.
+    /// The number of visits of a conversation node without a message: visits that ended the conversation, and visits that had taken no message when
+    /// the run was moved to other nodes.
     pub left: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The undelivered outbox messages of a run.
+//! The outbox messages of a run that are not delivered yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// An undelivered outbox message.
+/// An outbox message that is not delivered yet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UndeliveredMessage {
     pub number: u64,
@@ -33,7 +33,7 @@ pub struct UndeliveredMessage {
     pub node: NodeName,
     pub visit: Visit,
     pub at: Timestamp,
-    /// Number of failed deliveries, with the last error.
+    /// The number of failed deliveries.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +89,7 @@ impl OutboxState {
         }
     }
 
-    /// Returns when a process must check the messages if no record is written after `now`.
+    /// Returns the time at which a process must next check the messages, if no record is written after `now`.
     pub fn wake(&self, now: Timestamp) -> Option<Timestamp> {
         let mut firsts = BTreeMap::new();
         for letter in self.waiting.iter().filter(|letter| !letter.dead) {

@@ -1,11 +1,11 @@
-//! Concurrent overwrites of one channel by two activations.
+//! Detects that two concurrent activations overwrote the same channel.
 
 use super::frontier::ActivationKey;
 use super::machine::Machine;
 use crate::failure::{Failure, FailureKind};
 
 impl Machine {
-    /// Returns a failure if a concurrent activation overwrote one of these channels unseen.
+    /// Returns a failure if another activation overwrote one of these channels after this activation had started.
     pub fn find_clash(&self, key: ActivationKey, overwrites: &[&str]) -> Option<Failure> {
         let since = self.in_flight().get(&key)?.since;
         let (channel, other) = overwrites.iter().find_map(|channel| {

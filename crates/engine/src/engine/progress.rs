@@ -1,4 +1,4 @@
-//! The progress of a run: ended and created activations, replans, and fruitless claims.
+//! The counters of a run: ended and created activations, replans, and claims without progress.
 
 use std::collections::VecDeque;
 

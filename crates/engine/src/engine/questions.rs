@@ -1,4 +1,4 @@
-//! The questions of a run: open questions, their ids, and the valid answers.
+//! The questions of a run. This module lists open questions, computes their ids, and checks answers.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::Visit;
 use crate::record::memo::{AskedQuestion, Memo, Reply};
 
-/// The names of the questions that a node declares before and after itself.
+/// The names of the questions that the graph declares before and after a node.
 pub const BEFORE: &str = "before";
 pub(crate) const AFTER: &str = "after";
 
-/// The subject of a question.
+/// The subject of a question: what it asks about.
 #[derive(Clone, Debug)]
 pub enum QuestionSubject {
-    /// The outcome of an activation that must not be repeated.
+    /// The question asks for the outcome of an activation that must not be repeated.
     Doubt,
-    /// A question of a node, or one declared before it.
+    /// A node asked the question, or the graph declares it before the node.
     Asked(Arc<AskedQuestion>),
-    /// Whether to continue after a node.
+    /// The question asks whether the run may continue after a node.
     After,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct ClosedQuestion {
 #[derive(Clone, Debug)]
 pub struct QuestionState {
     pub key: ActivationKey,
-    /// The name within the activation. `None` for an unknown outcome.
+    /// The name of the question within the activation. `None` for a question about an unknown outcome.
     pub name: Option<String>,
     pub about: QuestionSubject,
 }
@@ -179,7 +179,7 @@ impl Machine {
         }
     }
 
-    /// Returns whether an activation waits for an answer to the interrupt after an earlier node.
+    /// Returns whether an activation cannot start yet, because the question after an earlier node is not answered.
     pub fn is_held(&self, key: ActivationKey) -> bool {
         !self.frontier().held_activations().is_empty()
             && self.in_flight().get(&key).is_some_and(|activation| {

@@ -1,4 +1,4 @@
-//! Replans: their number, source and reason, and their limits.
+//! Replans, which are deliberate returns of a run to a node. This module stores their number, source and reason, and checks their limits.
 
 use super::frontier::Local;
 use super::machine::Machine;
@@ -7,14 +7,14 @@ use crate::graph::plan::GraphPlan;
 use crate::id::{NodeName, Visit};
 use crate::record::body::NodeDone;
 
-/// Maximum length of a stored reason in bytes: a paragraph. A longer one belongs in the state.
+/// The maximum length of a stored reason in bytes. Store a longer explanation in the state.
 pub const REASON_BYTES: usize = 500;
 
-/// Maximum number of stored replans with reasons, the latest ones. The counts cover all. The reasons explain why a run gave up, and every base
-/// contains them.
+/// The maximum number of replans that are stored with their reasons. The latest ones are stored. The counts include all replans. Every record with
+/// the full state contains the reasons, which explain why a run gave up.
 pub const KEPT: usize = 100;
 
-/// A replan: the run returned to a node on purpose.
+/// A replan, which is a deliberate return of the run to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replan {
     /// The activation whose route chose the replan.

@@ -1,4 +1,4 @@
-//! The status of a run and its reason, its pending signals, and the events that end an idle time.
+//! The status of a run with its reason, the signals that are not carried out yet, and the events that wake the run from an idle time.
 
 use super::frontier::ActivationKey;
 use crate::clock::Timestamp;

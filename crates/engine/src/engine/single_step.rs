@@ -1,6 +1,6 @@
-//! Decides a step at once if the run is at one node and only one token matters.
+//! A fast path that decides what follows the end of an activation if the run is at one node and only one edge fires.
 //!
-//! Paid for by `core/disabled` and `core/every-node`. The random runs of the machine compare each decision with the general path.
+//! It exists for the benchmark rows `core/disabled` and `core/every-node`. Tests with random runs compare each decision with the general code.
 
 use super::machine::Machine;
 use crate::graph::Join;

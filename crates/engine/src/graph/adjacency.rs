@@ -1,4 +1,4 @@
-//! The edges of a graph as two flat lists: the successors and the predecessors of each node, in the order of declaration.
+//! The edges of a graph as two flat lists, which contain the successors and the predecessors of each node in the order of declaration.
 
 use crate::graph::node_set::NodeIx;
 

@@ -1,8 +1,8 @@
-//! How long a process keeps the results of a node.
+//! The policy that decides how long a process keeps the results of a node.
 
 use std::time::Duration;
 
-/// The lifetime and the number of results of a cached node.
+/// The policy of the cache of a node: the maximum age and the maximum number of its results.
 ///
 /// # Examples
 ///
@@ -16,14 +16,14 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct CachePolicy {
-    /// The maximum age of a reused result, by the clock of the runtime; more than zero.
+    /// The maximum age of a result that may be reused, by the clock of the runtime. It must be more than zero.
     pub life: Duration,
-    /// The maximum number of results, at least 1. The default is 1,000. The oldest result is evicted first, whatever the sizes are.
+    /// The maximum number of results, at least 1. The default is 1,000. When the cache is full, the oldest result is removed, whatever its size is.
     pub entries: usize,
 }
 
 impl CachePolicy {
-    /// Creates a policy of up to 1,000 results with this maximum age.
+    /// Creates a policy with this maximum age and at most 1,000 results.
     pub const fn with_max_age(life: Duration) -> Self {
         Self { life, entries: 1_000 }
     }

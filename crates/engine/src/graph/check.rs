@@ -1,4 +1,4 @@
-//! Checks of a declared graph. They find every mistake, in the order of the declaration.
+//! Checks a declared graph. It finds all mistakes, in the order of the declaration.
 
 use std::collections::{HashMap, HashSet};
 

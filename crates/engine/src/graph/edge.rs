@@ -13,20 +13,20 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EdgeKind {
-    /// Whenever the node succeeds.
+    /// The edge fires whenever its node succeeds.
     Plain,
-    /// When the node succeeds and a predicate on the state holds.
+    /// The edge fires when its node succeeds and a predicate on the state returns true.
     When,
-    /// When the node succeeds and no `When` edge of it fires.
+    /// The edge fires when its node succeeds and none of the node's `When` edges fires.
     Otherwise,
-    /// When the node fails permanently.
+    /// The edge fires when its node fails permanently.
     OnFailure,
-    /// When the node succeeds and its route chooses the target.
+    /// The edge fires when its node succeeds and the routing function of the node chooses the target.
     Routed,
 }
 
 impl EdgeKind {
-    /// Returns the name, as in fingerprints and files.
+    /// Returns the name of the kind, as fingerprints and files contain it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Plain => "plain",

@@ -1,4 +1,4 @@
-//! The edges that fire after a node, as the machine takes them in.
+//! The edges that fire after a node, in the form in which the machine receives them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use serde_json::value::RawValue;
 
 use crate::graph::plan::EdgeIx;
 
-/// An edge that fires: a token for its target.
+/// An edge that fires. It is also called a token for its target.
 #[derive(Clone)]
 pub struct EdgeToken {
     pub edge: EdgeIx,
-    /// The item of a fan-out, for an activation of its own.
+    /// The item of a route with items. Each item starts an activation of its own.
     pub item: Option<Arc<RawValue>>,
-    /// The reason for a deliberate return to the target, if there is one.
+    /// The reason, if the edge fires as a replan (a deliberate return to its target).
     pub reason: Option<Arc<str>>,
 }
 
@@ -26,9 +26,9 @@ impl EdgeToken {
 /// The edges that fire after a node.
 #[derive(Debug)]
 pub enum FiredEdges {
-    /// The only edge that leaves the node.
+    /// The only edge of the node fires.
     Sole(EdgeIx),
-    /// These, in order.
+    /// These edges fire, in this order.
     These(Vec<EdgeToken>),
 }
 

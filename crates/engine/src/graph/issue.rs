@@ -1,12 +1,12 @@
-//! Mistakes in a graph, each with its location and its remedy.
+//! Mistakes in the definition of a graph, each with its location and its remedy.
 
 use std::fmt;
 
 use crate::error::{Error, ErrorKind};
 
-/// One mistake in a graph.
+/// A mistake in the definition of a graph.
 ///
-/// `Display` shows the location and the message in one line.
+/// Its `Display` form is one line with the location and the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphIssue {
     location: Location,
@@ -21,25 +21,25 @@ enum Location {
 }
 
 impl GraphIssue {
-    /// Creates an issue of the graph as a whole.
+    /// Creates a mistake that concerns the graph as a whole.
     #[doc(hidden)]
     pub fn graph(message: impl Into<String>) -> Self {
         Self { location: Location::Graph, message: message.into() }
     }
 
-    /// Creates an issue of a node.
+    /// Creates a mistake at a node.
     #[doc(hidden)]
     pub fn node(node: &str, message: impl Into<String>) -> Self {
         Self { location: Location::Node(node.into()), message: message.into() }
     }
 
-    /// Creates an issue of an edge.
+    /// Creates a mistake at an edge.
     #[doc(hidden)]
     pub fn edge(from: &str, to: &str, message: impl Into<String>) -> Self {
         Self { location: Location::Edge(from.into(), to.into()), message: message.into() }
     }
 
-    /// Returns the name of the issue's node, as it was written.
+    /// Returns the name of the node that has the mistake, as it was written.
     pub fn node_name(&self) -> Option<&str> {
         match &self.location {
             Location::Node(name) => Some(name),
@@ -47,7 +47,7 @@ impl GraphIssue {
         }
     }
 
-    /// Returns the ends of the issue's edge, as they were written.
+    /// Returns the source and the target of the edge that has the mistake, as they were written.
     pub fn edge_ends(&self) -> Option<(&str, &str)> {
         match &self.location {
             Location::Edge(from, to) => Some((from, to)),
@@ -55,7 +55,7 @@ impl GraphIssue {
         }
     }
 
-    /// Returns the problem and the remedy.
+    /// Returns the message, which describes the problem and the remedy.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -74,7 +74,7 @@ impl fmt::Display for GraphIssue {
     }
 }
 
-/// The error of a graph that cannot be built, with every mistake in the order of the definition.
+/// The error of a graph that cannot be built. It contains all mistakes, in the order of the definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GraphError {
     graph: String,
@@ -91,7 +91,7 @@ impl GraphError {
         &self.graph
     }
 
-    /// Returns every mistake, at least one.
+    /// Returns all mistakes. There is at least one.
     pub fn issues(&self) -> &[GraphIssue] {
         &self.issues
     }

@@ -4,24 +4,27 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The join rule of a node: when it runs, and with how many tokens.
+/// The join rule of a node. It decides when the node runs after edges to it have fired, and how many of these edges it joins. A fired edge is also
+/// called a token.
 ///
-/// The default fits diamonds, conditional branches, fan-outs of any width and loops, without a declaration. The other rules are for nodes that must
-/// not wait.
+/// The default, [`All`](Self::All), works for parallel branches, conditional branches, routes with any number of items, and loops. The other rules
+/// are for nodes that must not wait for all branches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Join {
-    /// Waits for every branch that can still reach the node in the current round of their common loop, then runs once with all tokens.
+    /// The node waits for every branch that can still reach it, and then runs once with all tokens. In a loop, it waits only for branches that can
+    /// reach it in the current round of the loop.
     #[default]
     All,
-    /// Runs once per token, as soon as it arrives, with that token alone.
+    /// The node runs once for each token, as soon as the token arrives.
     Any,
-    /// Runs once this many tokens have arrived, at least 1, with the tokens present. Later tokens of the same round are dropped, and recorded as
-    /// dropped.
+    /// The node runs when this number of tokens, at least 1, has arrived. It runs once, with the tokens that are present. Tokens that arrive later in
+    /// the same round of a loop are dropped, and the log records this.
     ///
-    /// If the branches that can still reach the node end with fewer tokens, the activation fails. The error has both numbers. The head of a loop
-    /// cannot use this rule: it would run during its round, and the tokens of two rounds would be indistinguishable.
+    /// If all branches that could reach the node have ended and fewer tokens have arrived, the activation fails. The error contains both numbers. The
+    /// node at which a loop begins cannot use this rule, because it could run before the round has ended, and tokens of two rounds could then not be
+    /// distinguished.
     AtLeast(u32),
 }
 

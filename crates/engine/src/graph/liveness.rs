@@ -1,4 +1,4 @@
-//! The live activations and waiting tokens of each node of a run, maintained incrementally.
+//! Tracks which nodes of a run are live. A node is live if it has unfinished activations or waiting tokens (fired edges).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -39,10 +39,10 @@ struct AtNode {
     tokens: WaitingTokens,
 }
 
-/// The live nodes of a run, with their activations and tokens.
+/// The live nodes of a run, with the numbers of their activations and tokens.
 ///
-/// Cost does not depend on the number of tokens or activations at a node. With a thousand parallel nodes, a change of one costs the same, and a
-/// decision reads one bit per node. `Topology::liveness` creates it, for use with that topology only.
+/// The cost of a change does not depend on the number of tokens or activations at a node, nor on the number of parallel nodes. A decision reads one
+/// bit for each node. `Topology::liveness` creates this value, and it must be used only with that topology.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Liveness {
     order: Arc<WeakOrder>,

@@ -1,4 +1,4 @@
-//! Lowering of a declared graph to a plan, if it has no mistakes.
+//! Converts a declared graph to a plan, if the graph has no mistakes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -24,13 +24,13 @@ const CHECKED: &str = "every name was checked";
 /// the first.
 const MAX_REPLANS: u32 = 2;
 
-/// Checks an outline.
+/// Checks the outline (the unchecked declarations) of a graph.
 pub fn check_outline(outline: &GraphOutline) -> Result<(), GraphError> {
     let issues = check(outline);
     if issues.is_empty() { Ok(()) } else { Err(GraphError::new(&outline.name, issues)) }
 }
 
-/// Creates the plan of an outline. Nodes and edges stay in the order of their declaration.
+/// Creates the plan of a declared graph. Nodes and edges stay in the order of their declaration.
 pub fn lower(outline: &GraphOutline) -> Result<GraphPlan, GraphError> {
     check_outline(outline)?;
     let names = by_name(outline);

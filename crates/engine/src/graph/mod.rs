@@ -1,4 +1,4 @@
-//! Plans: what a graph says without the user's functions. Checks, topology, routes and policies.
+//! Plans, which are graphs without the user's functions, and their checks, topology, routes and policies.
 
 mod adjacency;
 mod cache;

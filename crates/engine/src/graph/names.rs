@@ -1,8 +1,8 @@
-//! One name or many, where the builder takes either.
+//! The argument type of builder methods that accept one node name or several.
 
-/// One or many names of nodes: what both ends of an edge accept.
+/// One name of a node, or several. Methods of the graph builder accept it, for example for the ends of an edge.
 ///
-/// Implemented for `&str`, `String`, and arrays, slices and `Vec`s of them.
+/// The trait is implemented for `&str`, `String`, and for arrays, slices and `Vec`s of these.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot name nodes",
     label = "expected a name or a list of names",

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// The index of a node in its graph: dense, in the order the nodes were added.
+/// The index of a node in its graph. Nodes are numbered from 0, in the order in which they were added.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIx(u32);
 
 impl NodeIx {
-    /// Wraps an index.
+    /// Creates a node index from a number.
     pub const fn new(index: u32) -> Self {
         Self(index)
     }
@@ -40,7 +40,7 @@ impl fmt::Debug for NodeIx {
 
 /// A set of the nodes of one graph, with one bit per node.
 ///
-/// Both sets of an operation must belong to the same graph. Words beyond the shorter set count as empty.
+/// Both sets of an operation must belong to the same graph. If one set is stored with fewer bits, its missing bits count as zero.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NodeSet {
     words: Box<[u64]>,

@@ -1,4 +1,4 @@
-//! The unchecked declarations of a builder by name, without the user's types and functions.
+//! The outline of a graph: the unchecked declarations of a builder, without the user's types and functions. Nodes are identified by name.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct GraphOutline {
     pub version: String,
     pub schema: Schema,
     pub nodes: Vec<NodeOutline>,
-    /// Routed edges are at the position of their route.
+    /// The edges, in the order of declaration. The edges of a route are at the position of the route's declaration.
     pub edges: Vec<EdgeOutline>,
     pub routes: Vec<RouteOutline>,
     /// The declared entries. A valid graph has exactly one.
@@ -30,9 +30,9 @@ pub struct GraphOutline {
     pub deadline: Option<Duration>,
     pub concurrency: Option<u32>,
     pub fallback: Option<String>,
-    /// The inlined subgraphs: path, and name and version of the graph.
+    /// The inlined subgraphs. For each of them, the list has the path, and the name and version of its graph.
     pub subgraphs: Vec<(String, String, String)>,
-    /// Mistakes of single calls.
+    /// The mistakes that single calls of the builder found.
     pub issues: Vec<GraphIssue>,
 }
 
@@ -50,19 +50,20 @@ pub struct NodeOutline {
     pub goal_gate: bool,
     /// The retry targets of the node and of its enclosing graphs, the innermost first.
     pub returns: Vec<String>,
-    /// The number of retry targets before its `OnFailure` edges, because those edges belong to an enclosing graph.
+    /// The number of retry targets that are tried before the `OnFailure` edges of the node. It is more than zero if these edges belong to an
+    /// enclosing graph.
     pub returns_first: usize,
-    /// Whether its route always fires an edge: by default the one that leaves the subgraph.
+    /// Whether the route of the node always fires an edge. If the routing function chooses none, the edge that leaves the subgraph fires.
     pub leads_on: bool,
-    /// Whether it is part of a subgraph, with a path as its name.
+    /// Whether the node is part of a subgraph and has a path as its name.
     pub inner: bool,
-    /// Whether it always waits: for an answer, a message, or a child.
+    /// Whether each activation of the node waits for an answer, a message or a child.
     pub waits: bool,
-    /// Whether it is a conversation: its loop to itself waits for a message each time.
+    /// Whether the node is a conversation. Its edge to itself does not count as an endless loop, because each activation waits for a message.
     pub converses: bool,
-    /// Whether its activations run once more if the run is cancelled.
+    /// Whether activations of the node run once more (a cleanup) if the run is cancelled.
     pub cleans_up: bool,
-    /// The cache policy of its results.
+    /// The cache policy of the node's results, if they are cached.
     pub cached: Option<CachePolicy>,
     pub interrupt: Interrupt,
     pub checkpoint: NodeCheckpoint,
@@ -75,11 +76,11 @@ pub struct EdgeOutline {
     pub from: String,
     pub to: String,
     pub kind: EdgeKind,
-    /// The builder call that declared the edge. A mistake in one call is reported once.
+    /// The number of the builder call that declared the edge. A mistake in one call is reported once.
     pub call: usize,
 }
 
-/// A route as it was declared. Its edges are among the others.
+/// A route as it was declared. Its edges are in the list of all edges.
 #[derive(Clone, Debug)]
 pub struct RouteOutline {
     pub from: String,

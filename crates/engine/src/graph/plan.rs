@@ -1,4 +1,4 @@
-//! Plans: graphs for the engine, by index, without the user's types and functions.
+//! Plans, which are validated graphs for the engine. They use indexes instead of names, and contain no types or functions of the user.
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::{NonZeroU32, NonZeroU64};
@@ -21,7 +21,7 @@ use crate::state::{Schema, Secrets};
 /// The maximum number of edges for a linear search of a target.
 const NEAR: usize = 4;
 
-/// The index of an edge in its graph: dense, in the order of declaration, which is also the order of joined inputs.
+/// The index of an edge in its graph. Edges are numbered from 0 in the order of declaration, which is also the order of joined inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EdgeIx(u32);
 
@@ -62,7 +62,7 @@ pub struct GraphPlan {
     pub deadline: Option<Duration>,
     /// The maximum number of concurrent activations.
     pub concurrency: Option<NonZeroU32>,
-    /// The target of a run if a goal gate or a failed node has no target of its own.
+    /// The node at which the run continues if a goal gate or a failed node has no retry target of its own.
     pub retry_target: Option<NodeIx>,
     pub fingerprint: Fingerprint,
     /// The fingerprint data of each node, shared by the runs of the graph.
@@ -71,7 +71,7 @@ pub struct GraphPlan {
     pub effects: Arc<ByNode<Effect>>,
     /// The edge targets of each node, as in the first record of a run.
     pub targets: Arc<EdgeTargets>,
-    /// The base entry of each node that has not run yet, encoded at first use.
+    /// The encoded entry, for a record with the full state, of each node that has not run yet. The entries are encoded at the first use.
     pub blanks: OnceLock<Box<[Box<RawValue>]>>,
     /// The secret channels.
     pub secrets: Secrets,
@@ -96,15 +96,15 @@ pub struct NodePlan {
     pub max_replans: u32,
     /// Whether the node is a goal gate.
     pub goal_gate: bool,
-    /// The targets of the run if the goal is not met, or if the node fails and no edge handles the failure. The run uses the first target that still
-    /// has visits left.
+    /// The retry targets, at which the run continues if the goal is not met, or if the node fails and no edge handles the failure. The run uses the
+    /// first target that may still be visited.
     pub returns: Box<[NodeIx]>,
-    /// The number of targets before the edges that handle a failure.
+    /// The number of retry targets that are tried before the edges that handle a failure.
     pub returns_first: usize,
-    /// The points where a signaller must confirm.
+    /// The points at which the run asks for confirmation.
     pub interrupt: Interrupt,
     pub checkpoint: NodeCheckpoint,
-    /// Whether activations of the node run once more if the run is cancelled.
+    /// Whether activations of the node run once more (a cleanup) if the run is cancelled.
     pub cleans_up: bool,
     /// Whether a routing function chooses among the routed edges.
     pub routed: bool,

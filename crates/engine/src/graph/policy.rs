@@ -5,33 +5,36 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The frequency of checkpoints in an active run.
+/// Decides how often an active run writes a checkpoint, which makes the results so far durable.
 ///
-/// If the process dies, unwritten work is done again, with the same idempotency keys. A lower frequency trades repeated work for fewer writes. The
-/// log stays consistent, because the run writes delayed records as one complete record. The run writes the intent of an
-/// [`External`](crate::graph::Effect::External) node, and all delayed records, before the node starts. The node is therefore never repeated without a
-/// confirmation.
+/// If the process dies, work whose results are not written is done again, with the same idempotency keys. With fewer checkpoints, the run needs fewer
+/// writes, but a crash repeats more work. The log is always consistent, because the run writes delayed results together as one record. The run writes
+/// the intent of an [`External`](crate::graph::Effect::External) node (the record that the node is about to start), and all delayed records, before
+/// the node starts. The node is therefore never repeated without a confirmation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CheckpointFrequency {
-    /// After every node. A crash repeats the active activations, and finished ones with records that are not durable yet.
+    /// The run writes a checkpoint after every node. A crash repeats running activations, and finished activations whose records are not durable yet.
     #[default]
     EveryNode,
-    /// After every `n` nodes. A crash repeats the active activations and up to `n - 1` finished ones.
+    /// The run writes a checkpoint after every `n` nodes. A crash repeats running activations and at most `n - 1` finished ones.
     EveryNth(NonZeroU32),
-    /// At the end of the first node after this time since the last checkpoint. A crash repeats the active activations and the work finished during
-    /// that time. An interval shorter than a write acts like `EveryNode`.
+    /// The run writes a checkpoint when a node ends and this time has passed since the last checkpoint. A crash repeats running activations and the
+    /// work that finished since the last checkpoint. If the interval is shorter than the duration of a write, it has the effect of `EveryNode`.
     Interval(Duration),
-    /// When the run's status changes. A crash repeats everything since the last change. A run that never pauses repeats all its work.
+    /// The run writes a checkpoint when its status changes. A crash repeats everything since the last change. If the status of a run does not change
+    /// until its end, a crash repeats all its work.
     StatusChangeOnly,
-    /// Only on request: by a node, by a node's records, or when the run becomes idle. A crash repeats everything since the last checkpoint. Without a
-    /// checkpoint, the log has no trace of the run, even if it completed or failed.
+    /// The run writes a checkpoint only if a node requests it, if a node records something (such as a step), or if the run becomes idle. A crash
+    /// repeats everything since the last checkpoint. If there was no checkpoint, the store contains no record of the run, even if the run completed
+    /// or failed.
     Disabled,
 }
 
 impl CheckpointFrequency {
-    /// Returns whether a checkpoint follows so many ends without one, `since` so long after the last checkpoint.
+    /// Returns whether a checkpoint is due after `ends` activations have ended since the last checkpoint. `since` returns the time since the last
+    /// checkpoint.
     #[doc(hidden)]
     pub fn is_due_after(self, ends: usize, since: impl FnOnce() -> Duration) -> bool {
         match self {
@@ -58,7 +61,7 @@ impl CheckpointFrequency {
 #[serde(default)]
 #[non_exhaustive]
 pub struct CheckpointPolicy {
-    /// The frequency while the run is active. By default after every node.
+    /// The frequency of checkpoints while the run is active. The default is a checkpoint after every node.
     pub frequency: CheckpointFrequency,
 }
 
@@ -71,31 +74,32 @@ impl CheckpointPolicy {
     }
 }
 
-/// The checkpoints around one node.
+/// Decides whether the run writes a checkpoint before or after one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NodeCheckpoint {
-    /// As the run's frequency decides.
+    /// The checkpoint policy of the run decides.
     #[default]
     Default,
-    /// Before the node starts, whatever the frequency is. All delayed records are then durable. A crash in the node repeats only the node.
+    /// The run writes a checkpoint before the node starts, whatever its policy is. All delayed records are then durable, so a crash during the node
+    /// repeats only the node.
     Before,
-    /// After the node finishes, whatever the frequency is. Neither the node nor earlier work is repeated.
+    /// The run writes a checkpoint after the node ends, whatever its policy is. A later crash repeats neither the node nor earlier work.
     After,
-    /// Before and after.
+    /// The run writes a checkpoint before and after the node.
     Both,
-    /// None because of the node, even if the frequency asks for one. A crash may repeat this node and earlier ones. The next checkpoint contains its
-    /// result.
+    /// The end of this node causes no checkpoint, even if the policy of the run asks for one. A crash may repeat this node and earlier nodes. The
+    /// next checkpoint contains the result of the node.
     None,
 }
 
-/// The points where a signaller must confirm before a run continues.
+/// The points at which a run asks for confirmation before it continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct Interrupt {
-    /// Before the node starts.
+    /// Whether the run asks before the node starts.
     pub before: bool,
-    /// After the node: its work is recorded, and its targets wait.
+    /// Whether the run asks after the node. The work of the node is then recorded, and the next nodes wait for the answer.
     pub after: bool,
 }

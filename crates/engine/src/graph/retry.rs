@@ -1,4 +1,4 @@
-//! Retry policies of failed activations.
+//! Retry policies, which decide whether another attempt follows a failed attempt.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ const CAP: Duration = Duration::from_secs(60);
 /// The jitter of every preset: delays are between half and one and a half times the plain delay.
 const JITTER: f64 = 0.5;
 
-/// The number of attempts of a node, and the delay after each failure.
+/// A retry policy: the maximum number of attempts of an activation, and the delay after each failed attempt.
 ///
-/// The delay after the `n`-th failed attempt is `delay * factor^(n-1)`, spread by the jitter, and then limited to the cap. The jitter is computed
-/// from a seed: a resumed run waits as long as the crashed run would have.
+/// The delay after the `n`-th failed attempt is `delay * factor^(n-1)`. The delay is then changed at random by the jitter, and limited to the cap.
+/// The random part is computed from a seed, so after a crash the resumed run waits as long as the run would have waited without the crash.
 ///
 /// | preset | attempts | first delay | factor |
 /// |---|---|---|---|
@@ -43,27 +43,27 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Returns the policy with one attempt: a failure is final.
+    /// Returns the policy with one attempt, so the first failure is final.
     pub const fn none() -> Self {
         Self::preset(1, Duration::ZERO, 1.0)
     }
 
-    /// Returns the policy with five attempts, the first delay 200 ms, doubling: for occasional failures.
+    /// Returns the policy with five attempts. The first delay is 200 ms and doubles each time. It is for occasional failures.
     pub const fn standard() -> Self {
         Self::preset(5, Duration::from_millis(200), 2.0)
     }
 
-    /// Returns the policy with five attempts, the first delay 500 ms, doubling: for services that need seconds to recover.
+    /// Returns the policy with five attempts. The first delay is 500 ms and doubles each time. It is for services that need seconds to recover.
     pub const fn aggressive() -> Self {
         Self::preset(5, Duration::from_millis(500), 2.0)
     }
 
-    /// Returns the policy with three attempts, 500 ms apart.
+    /// Returns the policy with three attempts and a delay of 500 ms after each failure.
     pub const fn linear() -> Self {
         Self::preset(3, Duration::from_millis(500), 1.0)
     }
 
-    /// Returns the policy with three attempts, the first delay 2 s, tripling: for services that must not be overloaded.
+    /// Returns the policy with three attempts. The first delay is 2 s and triples each time. It is for services that must not be overloaded.
     pub const fn patient() -> Self {
         Self::preset(3, Duration::from_secs(2), 3.0)
     }
@@ -72,9 +72,9 @@ impl RetryPolicy {
         Self { attempts, delay, factor, cap: CAP, jitter: JITTER }
     }
 
-    /// Sets the number of attempts, including the first; at least 1.
+    /// Sets the maximum number of attempts, including the first, at least 1.
     ///
-    /// More attempts outlast longer outages. Fewer attempts report a failure sooner.
+    /// With more attempts, an activation can succeed after a longer outage. With fewer attempts, a permanent failure is reported sooner.
     #[must_use]
     pub const fn with_attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
@@ -88,7 +88,7 @@ impl RetryPolicy {
         self
     }
 
-    /// Sets the multiplier of each further delay, at least 1. With 1, the delay stays the same.
+    /// Sets the factor by which each further delay is multiplied, at least 1. With 1, the delay stays the same.
     #[must_use]
     pub const fn with_factor(mut self, factor: f64) -> Self {
         self.factor = factor;
@@ -102,17 +102,17 @@ impl RetryPolicy {
         self
     }
 
-    /// Sets the spread of delays, as a fraction of the delay between 0 and 1. The default is 0.5.
+    /// Sets how much delays vary at random, as a fraction of the delay between 0 and 1. The default is 0.5.
     ///
-    /// With 0.5, a delay of 1 s becomes one between 0.5 s and 1.5 s. More jitter prevents runs that failed together from retrying together. With 0,
-    /// delays are exact.
+    /// With 0.5, a delay of 1 s becomes a delay between 0.5 s and 1.5 s. If many runs fail at the same time, the jitter spreads their retries over
+    /// time. With 0, delays are exact.
     #[must_use]
     pub const fn with_jitter(mut self, jitter: f64) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// Returns the number of attempts, including the first.
+    /// Returns the maximum number of attempts, including the first.
     pub const fn attempts(&self) -> u32 {
         self.attempts
     }

@@ -1,4 +1,4 @@
-//! Routes: the edges that a routing function fires, with their items.
+//! Routes, which name the edges that a routing function fires, with their items.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,9 +12,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, Visit};
 use crate::state::strict;
 
-/// The next nodes, chosen by a routing function among its declared targets.
+/// The result of a routing function: the next nodes, which the function chooses among its declared targets.
 ///
-/// A name, an array or list of names, or an optional name converts to a route. Naming a target twice fires its edge once.
+/// You can convert a name, an array or list of names, or an optional name into a route. If a route names a target twice, the edge to it fires once.
 ///
 /// # Examples
 ///
@@ -33,42 +33,43 @@ pub struct Route {
     parts: Vec<RoutePart>,
 }
 
-/// One target, with or without items.
+/// One target of a route, with or without items.
 #[doc(hidden)]
 pub enum RoutePart {
-    /// The edge fires once.
+    /// The edge to this node fires once.
     To(String),
-    /// The edge fires once per item.
+    /// The edge to this node fires once for each item.
     Each(String, Result<Vec<Arc<RawValue>>>),
-    /// The edge fires once as a deliberate return, with this reason.
+    /// The edge to this node fires once as a replan (a deliberate return), with this reason.
     Revisit(String, String),
 }
 
 impl Route {
-    /// Fires the edge to one node.
+    /// Returns a route that fires the edge to one node.
     pub fn to(node: impl Into<String>) -> Self {
         Self { parts: vec![RoutePart::To(node.into())] }
     }
 
-    /// Fires the edges to several nodes, which then run concurrently.
+    /// Returns a route that fires the edges to several nodes, which then run concurrently.
     pub fn all(nodes: impl IntoIterator<Item: Into<String>>) -> Self {
         Self { parts: nodes.into_iter().map(|node| RoutePart::To(node.into())).collect() }
     }
 
-    /// Fires no edge: unless another edge of the node fires, the branch ends here.
+    /// Returns a route that fires no edge. The branch then ends at the node, unless another edge of the node fires.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Fires the edge to one node once per item: one concurrent activation for each.
+    /// Returns a route that fires the edge to one node once for each item. Each item starts an activation of its own, and these activations run
+    /// concurrently.
     ///
-    /// Items are stored as JSON. Without items, the edge does not fire, and the nodes after the target do not run because of it. To run them anyway,
-    /// route past the target.
+    /// Items are stored as JSON. If there are no items, the edge does not fire, so neither the target nor the nodes after it run. To run the nodes
+    /// after the target in this case, let the route choose one of them instead.
     ///
     /// # Errors
     ///
-    /// None in this call. If JSON cannot represent an item, the evaluation of the route fails the activation with [`ErrorKind::Invalid`]. The error
-    /// has the node, the item and the path in it.
+    /// This call returns no error. If an item cannot be expressed in JSON, the activation fails with [`ErrorKind::Invalid`] when the runtime
+    /// evaluates the route. The error contains the node, the item and the path to the invalid value in it.
     pub fn each(node: impl Into<String>, items: impl IntoIterator<Item: Serialize>) -> Self {
         let node = node.into();
         let encode = |(at, item)| {
@@ -80,26 +81,26 @@ impl Route {
         Self { parts: vec![RoutePart::Each(node, items)] }
     }
 
-    /// Fires the edge to one node like [`to`](Self::to), as a deliberate return with a reason: an earlier attempt did not work out, and the run
-    /// replans.
+    /// Returns a route that fires the edge to one node, like [`to`](Self::to), and marks this as a replan: a deliberate return to an earlier node,
+    /// with a reason. Use it if the earlier result was not good enough and the run must try again.
     ///
-    /// The run counts such replans, per node and in total, and stores up to 500 bytes of each reason in the log. If a run returns to a node more
-    /// often than its limit (by default 2), the run fails with
-    /// [`FailureKind::Replan`](crate::record::FailureKind::Replan), and the failure has the whole history. The count does not depend on earlier runs
-    /// of the node. To take another path at the limit, check [`RouteContext::replans`] first.
+    /// The run counts replans for each node and in total, and stores at most 500 bytes of each reason in the log. If a run returns to a node more
+    /// often than the limit of the node (by default 2), the run fails with [`FailureKind::Replan`](crate::record::FailureKind::Replan), and the
+    /// failure lists the replans. Only replans are counted, and not other activations of the node. To choose another target when the limit is
+    /// reached, check [`RouteContext::replans`] in the routing function.
     ///
-    /// If another part of the route fires the same edge, the edge still fires once, and the reasons are joined.
+    /// If another part of the route fires the same edge, the edge fires only once, and the reasons are joined.
     pub fn revisit(node: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { parts: vec![RoutePart::Revisit(node.into(), reason.into())] }
     }
 
-    /// Fires the edges of both routes.
+    /// Returns a route that fires the edges of both routes.
     pub fn and(mut self, other: impl Into<Self>) -> Self {
         self.parts.extend(other.into().parts);
         self
     }
 
-    /// Returns whether no edge fires, however many items the route has.
+    /// Returns whether the route names no target.
     #[doc(hidden)]
     pub fn fires_nothing(&self) -> bool {
         self.parts.iter().all(|part| matches!(part, RoutePart::Each(_, Ok(items)) if items.is_empty()))
@@ -116,7 +117,7 @@ impl Route {
         Self { parts: self.parts.into_iter().map(rename).collect() }
     }
 
-    /// Returns the same route with an error instead of items for the refused targets.
+    /// Returns the same route, in which the items of refused targets are replaced by an error.
     #[doc(hidden)]
     pub fn without_items_for(mut self, is_refused: impl Fn(&str) -> bool, why: &str) -> Self {
         for part in &mut self.parts {
@@ -184,10 +185,10 @@ impl fmt::Debug for RoutePart {
     }
 }
 
-/// The arguments of a routing function besides the state.
+/// The second argument of a routing function, with information that is not in the state.
 ///
-/// Routes may be evaluated again, after a write conflict and when a stored run is verified. The function must depend only on the state and this
-/// context.
+/// The runtime may call a routing function again for the same activation, after a write conflict and when a stored run is verified. The function must
+/// therefore depend only on the state and this context.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteContext<'a> {
     node: &'a NodeName,
@@ -205,30 +206,30 @@ pub struct RouteContext<'a> {
 }
 
 impl<'a> RouteContext<'a> {
-    /// Creates the context of an activation that has just succeeded.
+    /// Creates the context for an activation that has just succeeded.
     #[doc(hidden)]
     pub const fn new(node: &'a NodeName, visit: Visit, output: Option<&'a RawValue>) -> Self {
         Self { node, visit, output, replans: &[], left: 0, is_left: false, within: 0, entries: None }
     }
 
-    /// Adds the number of deliberate returns to each node.
+    /// Adds the number of replans to each node.
     #[doc(hidden)]
     pub const fn with_replans(self, replans: &'a [(NodeName, u32)]) -> Self {
         Self { replans, ..self }
     }
 
-    /// Adds the number of earlier visits that ended a conversation without a message, and whether this visit does.
+    /// Adds the number of earlier visits that ended a conversation without a message, and whether this visit is such a visit.
     pub const fn with_left(self, left: u32, is_left: bool) -> Self {
         Self { left, is_left, ..self }
     }
 
-    /// Moves the context to a graph `bytes` further down the path of the node.
+    /// Returns the context for the routing function of a subgraph: the first `bytes` bytes of the node's path are omitted.
     #[doc(hidden)]
     pub const fn further(self, bytes: usize) -> Self {
         Self { within: self.within + bytes, ..self }
     }
 
-    /// Adds the entry of each subgraph of the route's graph. A return to a subgraph is a return to its entry.
+    /// Adds the entry node of each subgraph of the route's graph. A replan to a subgraph is a replan to its entry node.
     #[doc(hidden)]
     pub fn with_entries<'b>(&'b self, entries: &'b HashMap<String, String>) -> RouteContext<'b> {
         RouteContext { entries: Some(entries), ..*self }
@@ -246,7 +247,7 @@ impl<'a> RouteContext<'a> {
         self.visit.get().saturating_sub(self.left.saturating_add(u32::from(self.is_left())))
     }
 
-    /// Returns the name of the node that has just succeeded. For a node in a subgraph, this is its path.
+    /// Returns the name of the node that has just succeeded. For a node in a subgraph, the name is its path.
     pub const fn node(&self) -> &'a NodeName {
         self.node
     }
@@ -256,8 +257,8 @@ impl<'a> RouteContext<'a> {
         self.visit
     }
 
-    /// Returns how often the run has returned to a node by [`Route::revisit`] so far, or 0 for an unknown name. A route of a subgraph uses the names
-    /// of its own graph.
+    /// Returns how often the run has returned to a node by [`Route::revisit`]. Returns 0 for an unknown name. A routing function of a subgraph uses
+    /// the node names of its own graph.
     ///
     /// # Examples
     ///
@@ -280,11 +281,11 @@ impl<'a> RouteContext<'a> {
         self.replans.iter().find(|(name, _)| is_it(name)).map_or(0, |(_, count)| *count)
     }
 
-    /// Decodes the output that the node sends along its edges, or returns `None` if it sends none.
+    /// Decodes the output that the node sends along its edges. Returns `None` if the node sends no output.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the output is not a `T`.
+    /// Returns [`ErrorKind::Invalid`] if the output is not of type `T`.
     pub fn output<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         let Some(output) = self.output else { return Ok(None) };
         serde_json::from_str(output.get()).map(Some).map_err(|source| {

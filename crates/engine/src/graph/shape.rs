@@ -1,4 +1,4 @@
-//! Checks of the shape of a declared graph: unreachable nodes, and joins that can never succeed.
+//! Checks a declared graph for nodes that no edge can reach, and for joins that can never succeed.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,7 @@
 //! "Did you mean" suggestions: the known name that is closest to an unknown one.
 
-/// Returns the name closest to `unknown`, if it is close enough for a typing error. If several are equally close, returns the first.
+/// Returns the name that is most similar to `unknown`, if the difference can be a typing error. If several names are equally similar, returns the
+/// first.
 pub fn closest<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let unknown = unknown.to_lowercase();
     let count = unknown.chars().count();
@@ -21,7 +22,7 @@ pub fn closest<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str>) -> O
     best.map(|(_, name)| name)
 }
 
-/// Returns the message about a missing node, with the closest name if there is one.
+/// Returns the message about a node that does not exist. The message suggests the most similar name, if there is one.
 pub fn no_node<'a>(unknown: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let near = closest(unknown, names).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
     format!("the graph has no node `{}`{near}", unknown.escape_debug())

@@ -1,4 +1,4 @@
-//! The shape of a graph by index: loops, reachability, and the join rule.
+//! The topology of a graph: its loops, which nodes can reach which, and the join rule.
 //!
 //! **The join rule.** A node with tokens waits for every branch that can still reach it in the current round of their common loop. Precisely, `v`
 //! waits for a live `u` if a path leads from `u` to `v` that does not pass through `v`, and that takes no back edge of the smallest loop with both or
@@ -17,7 +17,7 @@ use crate::graph::weak_order::{LoopRange, WeakOrder};
 
 /// The shape of a graph.
 ///
-/// Sets of nodes are computed on first use. A run that never forks needs none.
+/// Sets of nodes are computed at their first use. A run without parallel branches needs no such set.
 #[derive(Debug)]
 pub struct Topology {
     successors: Adjacency,
@@ -92,7 +92,7 @@ impl Topology {
         })
     }
 
-    /// Returns the nodes that `node` waits for while they are live; `all_back` if its tokens all arrived on back edges.
+    /// Returns the nodes for which `node` waits while they are live. Pass `all_back` if all its tokens arrived on back edges.
     ///
     /// The set never includes the node itself. See the [module](self) for the rule. Its one exception depends on the tokens of the other node, and
     /// [`Topology::ready`] applies it.

@@ -1,4 +1,4 @@
-//! Modifiers of the last declared edges.
+//! Builder methods that modify the last declared edges.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::graph::typed::Predicate;
 use crate::state::State;
 
 impl<S: State> GraphBuilder<S> {
-    /// Fires the edges only if a predicate holds for the state after the node's update.
+    /// Fires the edges only if the predicate `holds` returns true for the state after the node's update.
     ///
     /// The predicate must depend only on the state, because it may be called again for the same activation.
     pub fn when(self, holds: impl Fn(&S) -> bool + Send + Sync + 'static) -> Self {

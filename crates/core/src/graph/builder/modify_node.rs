@@ -1,4 +1,4 @@
-//! Modifiers of the last added node.
+//! Builder methods that modify the last added node.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,43 +20,45 @@ use crate::record::effect::Effect;
 use crate::state::{Draft, State};
 
 impl<S: State> GraphBuilder<S> {
-    /// Sets the effect of repeating the node. The default is [`Effect::Write`].
+    /// Declares what a repeated attempt of the node would do to the world outside of the run. The default is [`Effect::Write`].
     pub fn effect(self, effect: Effect) -> Self {
         self.modify("effect", |node| node.effect = effect)
     }
 
     /// Sets the number of attempts and the delay after each failure. The default is one attempt. An [`Effect::External`] node is tried again only
-    /// after a failure that is [not done](crate::node::NodeError::not_done).
+    /// after an error that is marked [not done](crate::node::NodeError::not_done).
     pub fn retry(self, policy: RetryPolicy) -> Self {
         self.modify("retry", |node| node.retry = policy)
     }
 
-    /// Sets the maximum time that one attempt may work without a wait, more than zero. By default there is no limit.
+    /// Sets the maximum time that one attempt may work between two waits of the node. The time must be more than zero. By default there is no limit.
     ///
-    /// An attempt that exceeds it fails; for an [`Effect::External`] node the run asks for the outcome. The timeout pauses while the node only waits
-    /// for an answer, a message or a time, but not for a [`child`](Self::child). It is checked when the node awaits, so a node that never yields is
-    /// not stopped.
+    /// An attempt that exceeds the timeout fails. If the node is [`Effect::External`], the run instead asks for the outcome. The timeout pauses while
+    /// the node only waits for an answer, a message, a time or a child that it started. A node added by [`child`](Self::child) is an exception: its
+    /// timeout continues while it waits for its child. The runtime checks the timeout when the node awaits, so it cannot stop a node that never
+    /// yields.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.modify("timeout", |node| node.timeout = Some(timeout))
     }
 
-    /// Sets the join rule, which decides when a node with tokens runs. The default is [`Join::All`].
+    /// Sets the join rule, which decides when the node runs after one of its incoming edges has fired. The default is [`Join::All`].
     pub fn join(self, join: Join) -> Self {
         self.modify("join", |node| node.join = join)
     }
 
     /// Sets the maximum number of activations of the node in one run, at least 1. By default there is no limit.
     ///
-    /// A run that exceeds it fails. Each item is one activation, even if it waited for another branch. Joined tokens count as one activation.
+    /// A run that exceeds the limit fails. Each item of [`Route::each`](crate::graph::Route::each) is one activation, even if it waited for another
+    /// branch. Several edges that the node joins start one activation.
     pub fn max_visits(self, visits: u32) -> Self {
         self.modify("max_visits", |node| node.max_visits = Some(visits))
     }
 
-    /// Sets the maximum number of concurrent activations of the node in one run, at least 1. By default there is no limit. The others start later, in
-    /// their order.
+    /// Sets the maximum number of concurrent activations of the node in one run, at least 1. By default there is no limit. Further activations wait,
+    /// and start in the order in which they became ready.
     ///
-    /// An activation that only waits, for a child or an answer, counts too. The limit therefore also bounds the concurrent children of a map.
-    /// [`concurrency`](Self::concurrency) bounds the running activations of all nodes.
+    /// An activation that only waits for a child or an answer counts too. The limit therefore also bounds the number of concurrent children, if each
+    /// activation of the node starts one child. [`concurrency`](Self::concurrency) bounds the running activations of all nodes.
     pub fn max_running(self, activations: u32) -> Self {
         self.modify("max_running", |node| node.max_running = Some(activations))
     }
@@ -64,15 +66,15 @@ impl<S: State> GraphBuilder<S> {
     /// Sets how often one run may return to the node by [`Route::revisit`](crate::graph::Route::revisit). The default is 2, and 0 disables it.
     ///
     /// A run that exceeds the limit fails with [`FailureKind::Replan`](crate::record::FailureKind::Replan). Each
-    /// [`Runtime::retry`](crate::runtime::Runtime::retry) of the run allows one more.
+    /// [`Runtime::retry`](crate::runtime::Runtime::retry) of the run allows one more return.
     ///
     /// The limit is separate from [`max_visits`](Self::max_visits), which counts every activation.
     pub fn max_replans(self, replans: u32) -> Self {
         self.modify("max_replans", |node| node.max_replans = Some(replans))
     }
 
-    /// Makes the node a goal gate: a run that visited the node can end only if the predicate holds for its final state. Otherwise the run continues
-    /// at the retry target of the node, or at the [`fallback`](Self::fallback) of the graph.
+    /// Makes the node a goal gate: a run that visited the node can end only if the predicate `met` returns true for the final state. Otherwise the
+    /// run continues at the retry target of the node, or at the [`fallback`](Self::fallback) of the graph.
     pub fn goal_gate(mut self, met: impl Fn(&S) -> bool + Send + Sync + 'static) -> Self {
         if let Some(node) = self.nodes.last_mut() {
             node.goal = Some(Arc::new(met));
@@ -82,7 +84,7 @@ impl<S: State> GraphBuilder<S> {
 
     /// Sets the node where the run continues if the goal is not met, or if the node fails permanently and no edge handles the failure.
     ///
-    /// This is a jump and not an edge: no join waits for its token.
+    /// The run jumps to that node without an edge, so no join of the graph waits for this jump.
     pub fn retry_target(self, name: impl Into<String>) -> Self {
         self.modify("retry_target", |node| node.returns = vec![name.into()])
     }
@@ -94,12 +96,12 @@ impl<S: State> GraphBuilder<S> {
     /// read the item, the inputs and the tenant. Put everything that may differ between tenants into the key. The cache belongs to this graph and its
     /// clones, and so to one version of the code; it ends with them.
     ///
-    /// A hit ends the activation like any other end: update, output and notes are recorded with the run, and a resume, a replay or a fork reads them
-    /// from the record. The node does not run, so it makes no calls on its context. The cached update is applied to the current run's state by its
-    /// reducers: a cached draft changes the channels that it changed originally.
+    /// If the cache has a result for the key, the activation ends with this result. The run records the update, the output and the notes as usual,
+    /// and a resume, a replay or a fork reads them from the record. The node does not run, so it makes no calls on its context. The cached update is
+    /// applied to the current run's state by its reducers: a cached draft changes the channels that it changed originally.
     ///
-    /// An error of `key` fails the attempt. The cache stores neither failures nor results with outbox messages, artifacts or memory notes. Two
-    /// concurrent misses both do the work, and the cache keeps the later result.
+    /// An error of `key` fails the attempt. The cache stores neither failures nor results with outbox messages, artifacts or memory notes. If two
+    /// activations with the same key run at once and the cache has no result yet, both do the work, and the cache keeps the later result.
     ///
     /// # Examples
     ///
@@ -132,10 +134,10 @@ impl<S: State> GraphBuilder<S> {
         self.modify("cached", |node| node.cached = Some(policy))
     }
 
-    /// Runs middleware around each attempt of the node. `around` is called instead of the node's work, which it receives as an argument, and returns
-    /// the node's result.
+    /// Runs middleware around each attempt of the node. The runtime calls `around` instead of the node's work. `around` receives the work as an
+    /// argument and returns the node's result.
     ///
-    /// A second call wraps the first. The method is for libraries: a limit, a lock, a measurement.
+    /// The middleware of a second call wraps the middleware of the first. The method is for libraries that add a limit, a lock or a measurement.
     ///
     /// # Examples
     ///
@@ -168,18 +170,19 @@ impl<S: State> GraphBuilder<S> {
         self.modify("around", |_| {})
     }
 
-    /// Sets when the run writes a checkpoint around the node. By default the run's policy decides.
+    /// Sets whether the run writes a checkpoint before or after the node. By default the checkpoint policy of the run decides.
     pub fn checkpoint(self, checkpoint: NodeCheckpoint) -> Self {
         self.modify("checkpoint", |node| node.checkpoint = checkpoint)
     }
 
-    /// Requires a cleanup: if the run is cancelled, each activation of the node that has begun runs once more before the run ends, and
-    /// [`is_cleaning_up`](crate::node::NodeContext::is_cleaning_up) is true in it. It finds its recorded steps, and undoes them.
+    /// Requires a cleanup of the node. If the run is cancelled, each unfinished activation of the node that has begun runs once more before the run
+    /// ends. In this cleanup, [`is_cleaning_up`](crate::node::NodeContext::is_cleaning_up) returns true. The node finds the results of its recorded
+    /// steps there, and can undo them.
     ///
-    /// A cancelled run gives running attempts their grace, drops them, and starts the cleanup, in this process or in another one that serves the
-    /// workflow. The cleanup has no time limit, follows the retry policy of the node, and survives crashes. The run ends as cancelled, whatever
-    /// the cleanup returns. If it fails for good, its error is added to the reason of the cancellation. Children of the run are cancelled after
-    /// it.
+    /// When a run is cancelled, the runtime waits for running attempts during the grace period, drops the attempts that still run, and starts the
+    /// cleanup. The cleanup runs in this process or in another process that serves the workflow. The cleanup has no time limit, follows the retry
+    /// policy of the node, and survives crashes. The run ends as cancelled, whatever the cleanup returns. If the last attempt of the cleanup fails,
+    /// its error is added to the reason of the cancellation. The children of the run are cancelled after the cleanup.
     ///
     /// A run that passes its deadline has no cleanup.
     ///
@@ -217,20 +220,20 @@ impl<S: State> GraphBuilder<S> {
         self.modify("clean_up_on_cancel", |node| node.cleans_up = true)
     }
 
-    /// Asks for confirmation before each activation of the node. The question is `node@visit:before`. An acceptance with any value starts the node. A
-    /// rejection fails the activation with its comment.
+    /// Asks a question before each activation of the node. The id of the question is `node@visit:before`. If the question is accepted with any value,
+    /// the node starts. If it is rejected, the activation fails with the comment of the rejection.
     pub fn interrupt_before(self) -> Self {
         self.modify("interrupt_before", |node| node.interrupt.before = true)
     }
 
-    /// Asks for confirmation after each activation of the node that fires an edge. Its work is then done and recorded, and the next nodes start once
-    /// a signaller accepts the question `node@visit:after`. A rejection fails the run with its comment.
+    /// Asks a question after each activation of the node that fires an edge. The work of the node is then done and recorded. The next nodes start
+    /// after the question `node@visit:after` is accepted. If it is rejected, the run fails with the comment of the rejection.
     pub fn interrupt_after(self) -> Self {
         self.modify("interrupt_after", |node| node.interrupt.after = true)
     }
 
-    /// Sets the version of the node's code, which is part of the node's fingerprint. Change it if runs that are stored within the node must not
-    /// continue with new code without a confirmation.
+    /// Sets the version of the node's code, which is part of the node's fingerprint. Change the revision if a stored run that stopped inside the node
+    /// must not continue with the new code without confirmation.
     pub fn revision(self, revision: impl Into<String>) -> Self {
         self.modify("revision", |node| node.revision = Some(revision.into()))
     }

@@ -16,10 +16,10 @@ use crate::state::{Draft, IntoUpdate, State};
 impl<S: State> GraphBuilder<S> {
     /// Adds a node that asks a question and writes the answer into the state.
     ///
-    /// The id of the question is `name@visit:gate`. `name` is enough for an answer while the node has no other open question.
+    /// The id of the question is `name@visit:gate`. An answer may name only the node (`name`) while the node has no other open question.
     ///
-    /// A rejection or an expired deadline fails the node with the comment. An `on_failure` edge handles the failure. To handle it in another way, use
-    /// [`gate_with`](Self::gate_with).
+    /// If the question is rejected or its deadline expires, the node fails with the comment of the rejection or the message of the expiry. An
+    /// `on_failure` edge can handle the failure. To handle it in another way, use [`gate_with`](Self::gate_with).
     ///
     /// # Examples
     ///
@@ -61,8 +61,8 @@ impl<S: State> GraphBuilder<S> {
         })
     }
 
-    /// Adds a gate like [`gate`](Self::gate). Its function also receives a rejection or an expired deadline, and can route the run by writing to the
-    /// state.
+    /// Adds a node that asks a question, like [`gate`](Self::gate). The function `take` also receives a rejection or an expired deadline. It can
+    /// write the decision into the state, so that later edges depend on it.
     pub fn gate_with<A, Q, T, R>(self, name: impl Into<String>, ask: Q, take: T) -> Self
     where
         A: DeserializeOwned + Send + 'static,
@@ -73,7 +73,8 @@ impl<S: State> GraphBuilder<S> {
         self.add_waiting(name, GateNode { ask, take, answer: PhantomData }).effect(Effect::Human)
     }
 
-    /// Adds a conversation: a node that handles one message per activation and returns to itself until its policy ends it. It then leads to `next`.
+    /// Adds a conversation: a node that handles one message per activation and fires an edge to itself until its policy ends the conversation. Then
+    /// the nodes in `next` start.
     ///
     /// The run records that it took a message before it calls `handle`. After a crash, it calls `handle` with the same message again.
     ///

@@ -13,31 +13,31 @@ impl<S: State> GraphBuilder<S> {
         self
     }
 
-    /// Sets the maximum number of activations in one run, at least 1. A run that exceeds it fails.
+    /// Sets the maximum number of activations in one run, at least 1. A run that exceeds this limit fails.
     ///
     /// The default is 10,000 for a graph with a loop, which stops an endless loop before it becomes expensive. A graph without loops has no limit by
-    /// default. The edge of a [conversation](Self::conversation) back to itself does not count as a loop. Raise the limit for loops that run for
-    /// long; see also [`unlimited_steps`](Self::unlimited_steps).
+    /// default. The edge of a [conversation](Self::conversation) back to itself does not count as a loop. Raise the limit for loops with many rounds,
+    /// or remove it with [`unlimited_steps`](Self::unlimited_steps).
     pub fn max_steps(mut self, steps: u64) -> Self {
         (self.outline.max_steps, self.outline.unlimited) = (Some(steps), false);
         self
     }
 
-    /// Removes the limit on activations, even if the graph has a loop. Use it for runs that continue until they are stopped. An endless loop writes
-    /// records forever.
+    /// Removes the limit on activations, even if the graph has a loop. Use this for runs that continue until they are stopped. Without a limit, a run
+    /// in an endless loop writes records forever.
     pub fn unlimited_steps(mut self) -> Self {
         (self.outline.max_steps, self.outline.unlimited) = (None, true);
         self
     }
 
     /// Sets how often one run may return to nodes by [`Route::revisit`](crate::graph::Route::revisit), summed over all nodes. By default only the
-    /// limit of each node applies ([`max_replans`](Self::max_replans)). A run that exceeds it fails.
+    /// limit of each node applies ([`max_replans`](Self::max_replans)). A run that exceeds the total limit fails.
     pub fn max_replans_total(mut self, replans: u32) -> Self {
         self.outline.max_replans_total = Some(replans);
         self
     }
 
-    /// Sets the maximum total time of one run, more than zero. By default there is no limit. A run that exceeds it fails.
+    /// Sets the maximum total time of one run, more than zero. By default there is no limit. A run that exceeds this time fails.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.outline.deadline = Some(deadline);
         self
@@ -51,9 +51,10 @@ impl<S: State> GraphBuilder<S> {
         self
     }
 
-    /// Sets the node where a run continues if a goal is not met or a failure is not handled, for nodes without a retry target of their own.
+    /// Sets the node where a run continues if a [goal](Self::goal_gate) is not met or no edge handles a failure. The fallback applies to nodes
+    /// without a [retry target](Self::retry_target).
     ///
-    /// This is a jump and not an edge: no join waits for its token.
+    /// The run jumps to that node without an edge, so no join of the graph waits for this jump.
     pub fn fallback(mut self, name: impl Into<String>) -> Self {
         self.outline.fallback = Some(name.into());
         self
@@ -61,14 +62,14 @@ impl<S: State> GraphBuilder<S> {
 }
 
 impl GraphBuilder<Context> {
-    /// Sets the version of the context's form. The default is 1. Raise it when the code expects another stored form, and declare with
-    /// [`migrate`](Self::migrate) how to convert older runs.
+    /// Sets the version of the stored form of the context. The default is 1. Raise the version when the code expects another stored form, and declare
+    /// with [`migrate`](Self::migrate) how to convert older runs.
     pub fn state_version(mut self, version: u32) -> Self {
         self.outline.schema = self.outline.schema.with_version(version);
         self
     }
 
-    /// Declares a channel of the context and its reducer. An undeclared channel has [`Reducer::Last`].
+    /// Declares a channel of the context and the reducer that joins updates to it. A channel that is not declared has [`Reducer::Last`].
     pub fn channel(mut self, name: impl Into<String>, reducer: Reducer) -> Self {
         let name = name.into();
         let mut wrong = |message: String| self.outline.issues.push(GraphIssue::graph(message));
@@ -85,8 +86,8 @@ impl GraphBuilder<Context> {
         self
     }
 
-    /// Makes a channel of the context secret, like `#[state(secret)]` on a field: views show `…` instead of its values. [Declare](Self::channel) a
-    /// channel with a reducer first. This call declares any other channel.
+    /// Makes a channel of the context secret, like `#[state(secret)]` on a field: views show `…` instead of the channel's values. If the channel
+    /// needs a reducer, [declare](Self::channel) it before this call. This call itself declares a channel that is not declared yet.
     pub fn secret(mut self, name: impl Into<String>) -> Self {
         self.outline.schema = self.outline.schema.with_secret(name.into());
         self

@@ -1,4 +1,4 @@
-//! Subgraphs: graphs as parts of graphs.
+//! The builder method that adds a graph as a part (a subgraph) of another graph.
 
 use std::sync::Arc;
 
@@ -14,24 +14,25 @@ use crate::state::{ChannelSpec, Draft, State, Update};
 
 impl<S: State> GraphBuilder<S> {
     /// Adds a graph as a part of this one. Its nodes become nodes of this graph, named by paths such as `review/lint`, with their own joins, retries,
-    /// gates and limits. The lens maps its state.
+    /// gates and limits. The lens maps the state of this graph to the state of the subgraph.
     ///
-    /// Edges, routes and the entry name the subgraph like a node. An edge to it leads to its entry, and an edge from it starts where its branches
-    /// end. The result is one run with one log, and a node of a subgraph costs as much as any node.
+    /// Edges, routes and the entry name the subgraph like a node. An edge to the subgraph leads to its entry node. An edge from the subgraph starts
+    /// at the nodes where its branches end. All nodes belong to one run with one log, and a node of a subgraph costs as much as any other node.
     ///
-    /// If a decision or a count must happen once and branches end at more than one place, the branches meet in an extra node with the subgraph's
-    /// name. This happens after a condition or a route, and before a join other than [`Join::All`].
+    /// If the branches of the subgraph end at several nodes and something must then be decided or counted once, the builder adds an extra node with
+    /// the subgraph's name that joins the branches. It adds this node if an edge with a condition or a route leaves the subgraph, and if the target
+    /// has a join other than [`Join::All`].
     ///
-    /// An [`on_failure`](Self::on_failure) edge of a subgraph handles the failure of each of its nodes, unless the graph's own edges or retry targets
-    /// do. Its other branches continue. Visits count over the whole run, as in one graph. A route that sends items to a subgraph fails, because all
-    /// items would share one state.
+    /// An [`on_failure`](Self::on_failure) edge of a subgraph handles the failure of each node in the subgraph, unless an edge or a retry target
+    /// inside the subgraph handles it. The other branches of the subgraph continue. Visits are counted over the whole run, as in one graph. A route
+    /// that sends items to a subgraph fails, because all items would share one state.
     ///
     /// [`Join::All`]: crate::graph::Join::All
     ///
     /// # Errors
     ///
-    /// None in this call. [`build`](Self::build) rejects a graph with settings that would be lost: limits for the whole run (deadline, concurrency,
-    /// steps, replans in total) or migrations of its state. It also rejects a path of more than 128 bytes.
+    /// This call returns no error. [`build`](Self::build) rejects a subgraph with settings that would be lost: limits for the whole run (deadline,
+    /// concurrency, steps, replans in total) or migrations of its state. It also rejects a path of more than 128 bytes.
     ///
     /// # Examples
     ///

@@ -1,4 +1,4 @@
-//! Limits on child runs: depth, children per activation, and children per run.
+//! Checks the limits on child runs: the depth of the run tree, the children of one activation, and the children of one run.
 
 use super::child_start::ChildSpec;
 use crate::error::{Error, ErrorKind, Result};

@@ -1,4 +1,4 @@
-//! Retries after store errors. Such an error fails neither the node that waits for a child nor the run.
+//! Retries the reads and starts of children after errors of the store. Such an error fails neither the node that waits for the child nor the run.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The end of a child, from its own log.
+//! Reads how a child ended from the child's own log.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(crate) fn end_as(
 pub(super) enum ChildStand {
     Active,
     Ended(ChildEnd),
-    /// The run with the child's id was started by another run. The parent is a copy of that run under another id.
+    /// Another run started the run with the child's id. The parent is a copy of that other run under another id.
     OfCopy,
 }
 

@@ -1,4 +1,4 @@
-//! Children for a list of items, one per item.
+//! Groups of children: one child for each item of a list.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -22,11 +22,12 @@ use crate::state::State;
 /// Default maximum of active children.
 const RUNNING: usize = 64;
 
-/// Children for a list of items, one per item, before their start. `.await` starts them and returns their final states in the order of the items.
+/// A prepared start of several children: one child for each item of a list. `.await` starts the children and returns their final states in the order
+/// of the items.
 ///
 /// # Cancel safety
 ///
-/// As that of [`ChildRequest`](crate::runtime::ChildRequest), for each started child.
+/// For each started child, the rules of [`ChildRequest`](crate::runtime::ChildRequest) apply.
 #[must_use = "children start only when the future is awaited"]
 pub struct ChildrenRequest<S: State> {
     cx: NodeContext,
@@ -41,7 +42,8 @@ pub struct ChildrenRequest<S: State> {
 }
 
 impl<S: State> ChildrenRequest<S> {
-    /// Names the children: `name`, `-`, and the index of the item, from 0. By default the name is that of the workflow.
+    /// Sets the names of the children. Each name is `name`, `-`, and the index of the item, counted from 0. By default `name` is the name of the
+    /// workflow.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -53,39 +55,40 @@ impl<S: State> ChildrenRequest<S> {
         self
     }
 
-    /// Configures each child, as [`ChildRequest::config`](crate::runtime::ChildRequest::config) does.
+    /// Sets the configuration of each child, like [`ChildRequest::config`](crate::runtime::ChildRequest::config).
     pub fn config(mut self, config: impl serde::Serialize) -> Self {
         self.given.configure(&config);
         self
     }
 
-    /// Sets the fate of the children if their activation or the run ends first. The default is [`OnParentEnd::Cancel`].
+    /// Sets whether the children are cancelled or continue if their activation or the parent run ends before them. The default is
+    /// [`OnParentEnd::Cancel`].
     pub fn on_parent_end(mut self, what: OnParentEnd) -> Self {
         self.bond = what;
         self
     }
 
-    /// Sets the maximum duration of each child, as [`ChildRequest::deadline`](crate::runtime::ChildRequest::deadline) does.
+    /// Sets the maximum duration of each child, like [`ChildRequest::deadline`](crate::runtime::ChildRequest::deadline).
     pub fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self
     }
 
-    /// Sets the maximum number of active children, at least 1. The default is 64. The next child starts when an active one ends.
+    /// Sets the maximum number of active children, at least 1. The default is 64. When an active child ends, the next child starts.
     pub fn max_running(mut self, children: usize) -> Self {
         self.running = children.max(1);
         self
     }
 
-    /// Starts the children, and waits for the results of all of them.
+    /// Starts the children and waits until all of them have ended. Returns the result of each child, in the order of the items.
     ///
     /// # Errors
     ///
-    /// [`ChildError::Refused`] if the number of items exceeds the maximum of children per activation. No child was started.
+    /// Returns [`ChildError::Refused`] if there are more items than an activation may have children. In this case no child was started.
     ///
     /// # Cancel safety
     ///
-    /// As that of [`ChildRequest`](crate::runtime::ChildRequest), for each started child.
+    /// For each started child, the rules of [`ChildRequest`](crate::runtime::ChildRequest) apply.
     pub async fn settle(self) -> Result<Vec<Result<S, ChildError>>, ChildError> {
         let mut kept: Vec<_> = self.items.iter().map(|_| None).collect();
         self.gather(false, |index, ended| {
@@ -96,20 +99,22 @@ impl<S: State> ChildrenRequest<S> {
         Ok(kept.into_iter().flatten().collect())
     }
 
-    /// Starts the children and waits until `count` have completed. Returns their states, each at the index of its item. Cancels the other active
-    /// children, and waits for their ends, at most for the grace; with [`OnParentEnd::Leave`] they continue. A child whose start is in progress may
-    /// run until the activation ends. The remaining items are not started.
+    /// Starts the children and waits until `count` children have completed. Returns the final states of these children, each at the index of its
+    /// item. The other active children are then cancelled, and the call waits until they have ended, at most for the grace period. With
+    /// [`OnParentEnd::Leave`] they continue instead. A child that is being started at that time may run until the activation ends. For the remaining
+    /// items, no child is started.
     ///
-    /// If the node runs again, the same children complete first.
+    /// If the node runs again, the call returns the states of the same children.
     ///
     /// # Errors
     ///
-    /// The child failure after which `count` children can no longer complete. [`ChildError::Refused`] if `count` is 0 or exceeds the number of
-    /// items, or if the number of items exceeds the maximum of children per activation. In that case no child was started.
+    /// If so many children fail that `count` children can no longer complete, the call returns the last of these failures. It returns
+    /// [`ChildError::Refused`] if `count` is 0 or larger than the number of items, or if there are more items than an activation may have children.
+    /// In the case of `Refused`, no child was started.
     ///
     /// # Cancel safety
     ///
-    /// As that of [`ChildRequest`](crate::runtime::ChildRequest), for each started child.
+    /// For each started child, the rules of [`ChildRequest`](crate::runtime::ChildRequest) apply.
     ///
     /// # Examples
     ///
@@ -243,8 +248,9 @@ impl<S: State> fmt::Debug for ChildrenRequest<S> {
 }
 
 impl NodeContext {
-    /// Starts a child for each input and waits for their final states, in the order of the inputs: the map step of a map-reduce. The first failure
-    /// returns at once, and the end of the activation cancels the active children. Use [`settle`](ChildrenRequest::settle) to collect every result.
+    /// Starts a child for each input and waits for the final states of all children. This is the map step of a map-reduce. The states are returned in
+    /// the order of the inputs. If a child fails, the call returns its error at once, and the other active children are cancelled when the activation
+    /// ends. Use [`settle`](ChildrenRequest::settle) to get the result of every child.
     ///
     /// # Examples
     ///

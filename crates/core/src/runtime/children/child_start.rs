@@ -1,4 +1,4 @@
-//! Starts a child run: notes the child, starts it once, and finds it again after a crash.
+//! Starts a child run: it records the child in the parent's log, starts the child once, and finds the child again after a crash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -304,11 +304,11 @@ impl<S: State> ChildSpec<S> {
 
 /// The result of a start.
 enum ChildStartResult {
-    /// This process started the run and drives it. Contains a wait for its end, registered before the start.
+    /// This process started the run and drives it. The value waits for the end of the run. It was registered before the start.
     Here(EndWaiter),
-    /// The run was started. Its log, or the absence of one, shows the rest.
+    /// The run was started. To learn its status, the caller reads its log, which may be missing because the run was purged.
     Known,
-    /// The run with the noted id was started by another run. This parent is a copy of that run under another id.
+    /// Another run started the run with the recorded id. This parent is a copy of that other run under another id.
     OfCopy,
 }
 

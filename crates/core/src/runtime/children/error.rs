@@ -1,4 +1,4 @@
-//! The error of a child without a result.
+//! The reason why a child has no final state.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -7,9 +7,9 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::id::RunKey;
 
-/// The error of a child without a result.
+/// The reason why a child has no final state.
 ///
-/// With `?` the error fails the waiting node. The failure names every run and node on the path to the cause.
+/// If the waiting node returns the error with `?`, the node fails. The recorded failure names every run and node on the path to the cause.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ChildError {
@@ -36,7 +36,7 @@ pub enum ChildError {
     Refused(Error),
 }
 
-/// The failure of a child as an error, with its causes.
+/// The failure of a child, as an error with a chain of causes.
 #[derive(Clone, Debug)]
 pub struct ChildFailure {
     failure: Failure,

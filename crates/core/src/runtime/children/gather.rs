@@ -1,4 +1,4 @@
-//! Starts the children of a group and takes their results concurrently, so that no child waits for the records of another.
+//! Starts the children of a group and takes their results concurrently, so that no child waits for the records of another child.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};

@@ -1,4 +1,4 @@
-//! The names and ids of children: validity and defaults.
+//! Checks the names and ids of children, and computes their defaults.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{RunId, WorkflowName};

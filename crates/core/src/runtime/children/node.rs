@@ -1,4 +1,4 @@
-//! Child runs as nodes: one child per activation, so one child per item of a fan-out.
+//! Builder methods for nodes that start one child run in each activation, and so one child for each item of a route.
 
 use async_trait::async_trait;
 
@@ -15,19 +15,20 @@ struct ChildNode<C: State, I, U> {
 }
 
 impl<S: State> GraphBuilder<S> {
-    /// Adds a node that starts a child of `graph`, waits for its final state, and updates the state from it. `input` creates the child's input, and
-    /// `update` reads the child's final state. For children in general, see [`NodeContext::child`].
+    /// Adds a node that starts a child run of `graph`, waits for the child's final state, and updates the state of this run. The function `input`
+    /// creates the child's input. The function `update` reads the child's final state and changes the state. [`NodeContext::child`] describes
+    /// children in general.
     ///
-    /// [`Route::each`](crate::graph::Route::each) to the node starts one child for each item; `input` reads the item with [`NodeContext::item`].
-    /// [`max_running`](Self::max_running) limits the number of concurrent children. The reducers of the channels that `update` writes join the
-    /// results. The next node after all of them runs once.
+    /// If a route leads to the node with [`Route::each`](crate::graph::Route::each), one child is started for each item, and `input` reads the item
+    /// with [`NodeContext::item`]. [`max_running`](Self::max_running) limits the number of concurrent children. The results are joined by the
+    /// reducers of the channels that `update` writes. The next node runs once, after all children have ended.
     ///
-    /// A failed, cancelled or purged child fails the node: its retry policy starts a new child, or an `on_failure` edge handles the failure, or the
-    /// run fails. To handle the failure in the node, see [`child_with`](Self::child_with). The node's timeout limits how long an attempt waits for
-    /// the child, even across restarts; each retry has its own timeout. The next attempt continues with a child that has not ended. The end of the
-    /// last attempt cancels the child.
+    /// If the child fails, or is cancelled or purged, the attempt fails. The next attempt, if the retry policy allows one, starts a new child. After
+    /// the last attempt, an `on_failure` edge handles the failure, or the run fails. To handle the failure in the node itself, use
+    /// [`child_with`](Self::child_with). The node's timeout limits how long an attempt waits for the child, even across restarts. Each attempt has
+    /// the full timeout. If an attempt times out, the next attempt waits for the same child. If the last attempt times out, the child is cancelled.
     ///
-    /// Serve the child's workflow, too, so that the child continues after its process ends.
+    /// Also [serve](crate::runtime::Runtime::serve) the child's workflow, so that another process can continue the child after a crash.
     ///
     /// # Examples
     ///
@@ -88,10 +89,10 @@ impl<S: State> GraphBuilder<S> {
         })
     }
 
-    /// Adds a child like [`child`](Self::child), whose function also receives a failure, a cancellation or a purge of the child. The function can
-    /// write the failure to the state instead of failing the node.
+    /// Adds a node that starts a child run, like [`child`](Self::child). Its function also receives the error if the child fails, or is cancelled or
+    /// purged. The function can then write the failure to the state, so that the node succeeds.
     ///
-    /// A child that cannot be started, or whose end cannot be read, still fails the node.
+    /// If the child cannot be started, or its end cannot be read, the node still fails.
     pub fn child_with<C, I, U, R>(
         self,
         name: impl Into<String>,

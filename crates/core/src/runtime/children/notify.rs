@@ -1,4 +1,4 @@
-//! Notifies an idle parent of its children's ends: by the process that sees an end, or by a poll of the children.
+//! Notifies an idle parent that a child has ended. The process that sees the end does this, or a process that polls the children of the parent.
 
 use std::sync::Arc;
 

@@ -18,11 +18,11 @@ use crate::runtime::tasks::spawn;
 
 /// The relation of a run to a parent that may have ended.
 enum ParentState {
-    /// Not an orphan: the parent waits for the run, or leaves it alone. Unless `decided`, this may change while the run is active.
+    /// The run is not an orphan: its parent still waits for it, or lets it continue. If `decided` is false, this may change while the run is active.
     No { decided: bool },
-    /// An orphan that this call cancelled.
+    /// The run is an orphan, and this call has cancelled it.
     Told,
-    /// An orphan that was cancelled before or has ended. Its claimer carries out the cancellation.
+    /// The run is an orphan that was already cancelled or has ended. The process that claims it carries out the cancellation.
     ToldBefore,
 }
 

@@ -1,5 +1,5 @@
-//! Signals of a parent to a child. A signal reaches only the child, even if another run has its id by now. It is written only while the parent's
-//! state matches the signaller's.
+//! Signals that a parent sends to a child. A signal reaches only this child, even if the id of the child belongs to another run after a purge. The
+//! signal is written only if the parent has not changed in a way that makes the signal obsolete.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::runtime::shared::RuntimeInner;
 /// The condition under which a signal to a child is written.
 #[derive(Clone, Copy)]
 pub(crate) enum SendCondition<'a> {
-    /// The signal follows from the parent's log, whatever records come later.
+    /// The signal is always written, because no later record of the parent can make it obsolete.
     Always,
-    /// While this process certainly owns the parent.
+    /// The signal is written only while this process certainly owns the parent.
     Owned(&'a RunScope),
-    /// While no record was appended to the parent since.
+    /// The signal is written only if the parent's head is still this record.
     At(&'a RunKey, HeadRef),
 }
 

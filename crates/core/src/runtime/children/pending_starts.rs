@@ -1,4 +1,5 @@
-//! The child starts in progress in this process. An activation that ends meanwhile waits until it can cancel them.
+//! Tracks the starts of children that are in progress in this process. If an activation ends during such a start, it waits until it can cancel the
+//! child.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Starts a run from a node, and waits for its result.
+//! The requests by which a node starts a run and waits for its result.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -19,14 +19,15 @@ use crate::record::child::{ActivationChild, ChildEnd, ParentBond};
 use crate::record::parent_link::ChildRef;
 use crate::state::{Channels, State};
 
-/// The fate of a child whose parent ends first.
+/// The rule for a child whose activation or parent run ends before the child.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnParentEnd {
-    /// Cancels the child. The activation ends after the child has ended or the grace is over. A pause of the parent also pauses the child.
+    /// The child is cancelled. The activation ends after the child has ended, or after the grace period. If the parent is paused, the child is paused
+    /// too.
     #[default]
     Cancel,
-    /// The child continues.
+    /// The child continues without its parent.
     Leave,
 }
 
@@ -39,67 +40,68 @@ impl From<OnParentEnd> for ParentBond {
     }
 }
 
-/// A child before its start. `.await` starts it and waits for its final state; [`start`](Self::start) only starts it.
+/// A prepared start of a child. `.await` starts the child and waits for its final state. [`start`](Self::start) only starts the child.
 ///
 /// # Cancel safety
 ///
-/// If the request is dropped before the parent's log names the child, or before the node is polled after that, the child may not be started. The
-/// same call of the next attempt then finds the child or starts it. Once the request reached the store, the start completes, even if the node is
-/// dropped.
+/// If the future is dropped before the start has reached the store, the child may not be started. The same call of the next attempt then finds the
+/// child or starts it. After the start has reached the store, it completes even if the node is dropped.
 #[must_use = "a child starts only when the future is awaited"]
 pub struct ChildRequest<S: State>(pub(super) ChildSpec<S>);
 
 impl<S: State> ChildRequest<S> {
-    /// Names the child within its activation. The rules for step and question names apply. The default is the name of its workflow. Two children of
-    /// one workflow need different names.
+    /// Sets the name of the child within its activation. The rules for names of steps and questions apply. The default is the name of the child's
+    /// workflow, so a second child of the same workflow needs another name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.0.name = Some(name.into());
         self
     }
 
-    /// Sets the child's id. By default the id derives from the parent's generation, activation and name. A restarted child appends its round number.
+    /// Sets the run id of the child. By default the id is computed from the generation of the parent, the activation and the name of the child. If a
+    /// child is started again after a failure, the number of the restart is appended to the id.
     pub fn id(mut self, id: impl AsRef<str>) -> Self {
         self.0.id = Some(RunId::new(id));
         self
     }
 
-    /// Adds a label to filter runs by.
+    /// Adds a label to the run. Listings can select runs by their labels.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.0.labels.push((key.into(), value.into()));
         self
     }
 
-    /// Configures the child, as [`StartRequest::config`](crate::runtime::StartRequest::config) does. The child does not inherit its parent's
-    /// configuration. To pass it on, use `.config(cx.config::<Config>()?)`.
+    /// Sets the configuration of the child, like [`StartRequest::config`](crate::runtime::StartRequest::config). The child does not inherit the
+    /// configuration of its parent. To pass it to the child, use `.config(cx.config::<Config>()?)`.
     pub fn config(mut self, config: impl Serialize) -> Self {
         self.0.given.configure(&config);
         self
     }
 
-    /// Sets the fate of the child if its activation or the run ends first. The default is [`OnParentEnd::Cancel`].
+    /// Sets whether the child is cancelled or continues if its activation or the parent run ends before it. The default is [`OnParentEnd::Cancel`].
     pub fn on_parent_end(mut self, what: OnParentEnd) -> Self {
         self.0.bond = what.into();
         self
     }
 
-    /// Sets the maximum duration of the child, from its recorded start. By default there is no limit. If the parent still waits at the deadline,
-    /// the child is cancelled and the result is [`ChildError::Cancelled`].
+    /// Sets the maximum duration of the child, from its recorded start. By default there is no limit. If the child has not ended after this time and
+    /// the parent still waits for it, the child is cancelled, and the parent receives [`ChildError::Cancelled`].
     pub fn deadline(mut self, after: Duration) -> Self {
         self.0.deadline = Some(after);
         self
     }
 
-    /// Starts the child. On return, the child and its note in the parent's log are recorded.
+    /// Starts the child without waiting for its result. When the call returns, the start is durable in the log of the child and in the log of the
+    /// parent.
     ///
     /// # Errors
     ///
-    /// [`ChildError::Refused`] if the id belongs to another run, a limit is reached, this attempt already used the name, or
-    /// [`Runtime::start`](crate::runtime::Runtime::start) rejects the input or the run. Store errors are retried, and a closing runtime leaves the
-    /// child to other processes: neither is an error here.
+    /// Returns [`ChildError::Refused`] if the id belongs to another run, a limit is reached, this attempt already used the name, or
+    /// [`Runtime::start`](crate::runtime::Runtime::start) rejects the input or the id. Errors of the store are retried and not returned. If the
+    /// runtime shuts down, other processes drive the child, and the call returns no error.
     ///
     /// # Cancel safety
     ///
-    /// As that of [`ChildRequest`]. The same call of the next attempt returns the child.
+    /// The rules of [`ChildRequest`] apply. The same call of the next attempt returns the same child.
     pub async fn start(self) -> Result<ChildHandle<S>, ChildError> {
         Ok(self.0.start().await?)
     }
@@ -120,34 +122,35 @@ impl<S: State> fmt::Debug for ChildRequest<S> {
     }
 }
 
-/// A detached run before its start. `.await` starts it and returns its key.
+/// A prepared start of a detached run. `.await` starts the run and returns its key.
 ///
 /// # Cancel safety
 ///
-/// As that of [`ChildRequest`]. If the run must start in any case, await the request where nothing drops it.
+/// The rules of [`ChildRequest`] apply. If the run must start in any case, await the request in code that is not dropped, for example not in a
+/// `select!`.
 #[must_use = "a run starts only when the future is awaited"]
 pub struct SpawnRequest<S: State>(ChildSpec<S>);
 
 impl<S: State> SpawnRequest<S> {
-    /// Names the run within its activation, as [`ChildRequest::name`] does.
+    /// Sets the name of the run within its activation, like [`ChildRequest::name`].
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.0.name = Some(name.into());
         self
     }
 
-    /// Sets the run's id, as [`ChildRequest::id`] does.
+    /// Sets the id of the run, like [`ChildRequest::id`].
     pub fn id(mut self, id: impl AsRef<str>) -> Self {
         self.0.id = Some(RunId::new(id));
         self
     }
 
-    /// Adds a label to filter runs by.
+    /// Adds a label to the run. Listings can select runs by their labels.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.0.labels.push((key.into(), value.into()));
         self
     }
 
-    /// Configures the run, as [`ChildRequest::config`] does.
+    /// Sets the configuration of the run, like [`ChildRequest::config`].
     pub fn config(mut self, config: impl Serialize) -> Self {
         self.0.given.configure(&config);
         self
@@ -169,7 +172,7 @@ impl<S: State> fmt::Debug for SpawnRequest<S> {
     }
 }
 
-/// A handle to a started child. Dropping the handle has no effect: the child continues until its activation ends.
+/// A handle to a started child. If the handle is dropped, the child continues, at least until the activation that started it ends.
 pub struct ChildHandle<S: State> {
     pub(super) cx: NodeContext,
     pub(super) graph: Graph<S>,
@@ -191,12 +194,13 @@ impl<S: State> ChildHandle<S> {
         self.child.ends_with_parent().then(|| self.named.clone())
     }
 
-    /// Waits for the child's final state, even across restarts and for months. While only children can move the run, the run becomes idle and uses
-    /// no memory. For the effect on the code before this call, see [`NodeContext::sleep`].
+    /// Waits for the child's final state, even for months and across restarts. When the whole run waits only for children, it becomes idle and leaves
+    /// the memory. After the child has ended, the activation runs again from its start, so the code before this call runs again; see
+    /// [`NodeContext::sleep`].
     ///
     /// # Errors
     ///
-    /// [`ChildError`] contains the reason why the child has no final state.
+    /// Returns a [`ChildError`] with the reason if the child has no final state.
     ///
     /// # Cancel safety
     ///
@@ -260,10 +264,11 @@ impl<S: State> fmt::Debug for ChildHandle<S> {
 }
 
 impl NodeContext {
-    /// Starts another run as a child of this activation and waits for its final state. Crashes do not start a second run.
+    /// Starts another run as a child of this activation and waits for the child's final state. Even after a crash, the child is started only once.
     ///
-    /// A [child](https://docs.rs/ferrata) has its own log, status and owner. This run's log records the child's result once: when the activation
-    /// runs again, it finds the child or its result. Serve the child's workflow, too, so that the child continues after the process ends.
+    /// A [child](https://docs.rs/ferrata) has its own log, status and owner. The log of this run records the result of the child once. When the
+    /// activation runs again, the same call finds the child or its result. Also [serve](crate::runtime::Runtime::serve) the child's workflow, so that
+    /// another process can continue the child after a crash.
     ///
     /// # Examples
     ///
@@ -306,8 +311,8 @@ impl NodeContext {
         ChildRequest(ChildSpec::new(self, graph, input, ParentBond::Cancel))
     }
 
-    /// Starts a detached run without a waiting parent: exactly one for each activation and name, even across crashes. Its labels name the run that
-    /// started it. The end of this run does not affect it.
+    /// Starts a detached run, for which this run does not wait. Each activation starts exactly one run for each name, even after a crash. The labels
+    /// of the detached run name the run that started it. The end of this run does not affect the detached run.
     pub fn spawn<C: State>(&self, graph: &Graph<C>, input: C) -> SpawnRequest<C> {
         SpawnRequest(ChildSpec::new(self, graph, input, ParentBond::Detached))
     }

@@ -1,4 +1,4 @@
-//! A submitted append, and the path of its answer.
+//! A handle to a submitted append, by which the waiter receives the store's answer.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -16,11 +16,12 @@ type Append = Pin<Box<dyn Future<Output = Result<HeadRef>> + Send>>;
 pub(crate) struct AppendHandle(AppendPath);
 
 enum AppendPath {
-    /// The waiter executes the append: no other append is pending, so no other task wakes for it, and none wakes the waiter.
+    /// The waiter itself executes the append, because no other append is pending. So no other task must wake up for it, and no other task must wake
+    /// the waiter.
     Here(Append),
-    /// A task executes the append.
+    /// Another task executes the append.
     There(oneshot::Receiver<Result<HeadRef>>),
-    /// The append was answered.
+    /// The store has answered the append.
     Over,
 }
 

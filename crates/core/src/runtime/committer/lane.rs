@@ -1,4 +1,4 @@
-//! A lane: sends the batches of one part of the store, one after the other.
+//! A lane, which is a task that sends the batches of one part of the store one after another.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};

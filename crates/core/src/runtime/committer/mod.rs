@@ -1,15 +1,15 @@
 //! The committer: collects the appends of all runs of a process and sends them to the store in batches.
 //!
-//! It never adds a delay: without a pending batch, a submission leaves at once, together with all others that wait. Up to four batches are pending
-//! at once: next to pending ones, another leaves as soon as it reaches their average size. Batches thus grow with the load and no further, and no
-//! burst waits for a commit of one. A slow batch does not count: no submission waits for it longer than [`STALL`](lane). The driver of a run has at
-//! most one pending submission, so the order of its records is preserved.
+//! The committer never waits to make a batch larger. If no batch is pending, it sends a new append at once, together with all appends that wait. At
+//! most four batches are pending at the same time. While batches are pending, the committer sends another batch as soon as this batch reaches their
+//! average size. So batches grow only with the load, and a burst of appends does not wait until a small batch is committed. No append waits longer
+//! than [`STALL`](lane) for a slow batch. The driver of a run has at most one pending append, so the order of its records is preserved.
 //!
-//! A task, the *lane*, sends a batch of many. If no batch is pending and the last batch was not larger, the waiter itself sends a single append
-//! ([`AppendHandle`]): a lone run wakes no task for its records, and no task wakes it.
+//! A task, called the *lane*, sends a batch of several appends. If no batch is pending and the last batch was not larger, the waiter itself sends a
+//! single append ([`AppendHandle`]). So if only one run is active, no task wakes up for its records, and no task must wake the run.
 //!
-//! Each [part](CheckpointStore::part) of the store has its own queue and lanes: a batch is as slow as its slowest shard, so a hanging shard blocks
-//! only the lanes of its own runs.
+//! Each [part](CheckpointStore::part) (shard) of the store has its own queue and lanes. A batch is as slow as its slowest shard, so a shard that does
+//! not answer blocks only the lanes of its own runs.
 
 mod append_handle;
 mod lane;

@@ -1,4 +1,4 @@
-//! The waiting appends of one part of the store, and the rules for opening a lane.
+//! The queue of the appends that wait for one part (shard) of the store, and the rules for when a new lane starts.
 
 use std::collections::{HashSet, VecDeque};
 

@@ -1,4 +1,4 @@
-//! The questions that the runtime's answerer is working on.
+//! The tasks in which the runtime's answerer works on questions of the run.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

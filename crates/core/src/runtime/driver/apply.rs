@@ -1,4 +1,4 @@
-//! Applies an update to the live state, and recovers if that fails halfway.
+//! Applies an update to the live state, and restores the state if the update fails halfway.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

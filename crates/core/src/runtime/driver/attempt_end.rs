@@ -1,4 +1,5 @@
-//! Handles the end of an attempt: a retry, or the update, the routes and the next activations.
+//! Handles the end of an attempt. Either another attempt follows, or the activation ends: its update is applied, its routes are chosen, and the next
+//! activations become ready.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

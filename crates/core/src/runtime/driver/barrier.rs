@@ -27,7 +27,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Whether an activation may start.
 pub(super) enum BarrierState {
     Open,
-    /// The activation starts once its records are durable.
+    /// The activation starts after the records that its effect requires are durable.
     Waits,
 }
 

@@ -1,4 +1,4 @@
-//! Pauses the children of a paused run: the children that end with the run, and no others.
+//! Pauses and unpauses children together with their run. Only children that are cancelled when the run ends are paused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

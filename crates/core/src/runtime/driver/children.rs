@@ -1,4 +1,4 @@
-//! The children that nodes of this process wait for, and the children under cancellation.
+//! The children of one active run: the children that its nodes wait for, and the children that are being cancelled.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,28 +29,28 @@ use crate::state::State;
 
 /// An event of a child.
 pub(super) enum ChildEvent {
-    /// The child's end, for the wait of this name.
+    /// A child has ended. The value contains the activation, the name of the wait, and the result.
     End(ActivationKey, String, Arc<RawValue>),
-    /// A cancellation of the child is recorded, or there is no such child.
+    /// The cancellation of the child is recorded. `None` means that the child does not exist.
     Told(Option<ChildRef>),
     /// The child has ended after its cancellation.
     Stopped,
-    /// The child received the pause state of its parent.
+    /// The child has received the signal that pauses or unpauses it together with its parent.
     Held(ChildRef),
 }
 
 /// The progress of cancelling the children of an ending run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopProgress {
-    /// Some cancellations are not sent. The grace does not apply, because no other process would send them.
+    /// Some cancellations are not sent yet. The run waits for them even after the grace period, because no other process would send them.
     Telling,
-    /// All cancellations are sent, and some children have not ended.
+    /// All cancellations are sent, but some children have not ended yet.
     Waiting,
-    /// All children have ended, or the grace is over.
+    /// All children have ended, or the grace period is over.
     Done,
 }
 
-/// The children that nodes of this process wait for, and the children under cancellation.
+/// The children of one active run: the children that its nodes wait for, and the children that are being cancelled.
 pub(super) struct ChildTasks {
     pub(super) tasks: JoinSet<ChildEvent>,
     pub(super) holds: ChildPauses,

@@ -1,4 +1,4 @@
-//! The cleanup of a cancelled run: activations that require it run once more before the run ends.
+//! The cleanup of a cancelled run. Activations that require a cleanup run once more before the run ends.
 
 use super::RunDriver;
 use crate::engine::frontier::{Activation, ActivationKey};

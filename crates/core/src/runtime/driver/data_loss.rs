@@ -1,7 +1,9 @@
-//! Handles a store that lost acknowledged records: releases the run, and marks attempts that must not be repeated as unknown.
+//! Handles the case that the store has lost acknowledged records. The driver releases the run, and records that attempts which must not be repeated
+//! have an unknown outcome.
 //!
-//! A replica promoted behind its primary, or a disk that lied, continues from an older record. A process that saw a later record become durable can
-//! detect that. The log then says that nodes have not started which have, and only this process knows.
+//! A store loses records, for example, if a replica becomes the primary before it has received all writes, or if a disk confirms a write that it has
+//! not stored. The log then ends with an older record. A process can detect this if it has seen a later record become durable. According to the
+//! shorter log, some nodes have not started, although they have. Only this process knows that they have.
 
 use std::collections::BTreeSet;
 

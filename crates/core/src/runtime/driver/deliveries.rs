@@ -1,8 +1,8 @@
 //! Delivers results to waiting nodes, and decides their order.
 //!
-//! An attempt receives one delivery at a time: the next follows only after the attempt has read or dropped this one and registered its next waits.
-//! So the driver decides the order in which waits end, not the order in which a `select!` polls them. If another wait could have ended instead, the
-//! driver records the decision. Waits that ended in an earlier attempt end again in the same order.
+//! An attempt receives one delivery at a time. The next delivery follows only after the attempt has read or dropped the previous one and has
+//! registered its next waits. So the order in which waits end is decided by the driver, and not by the order in which a `select!` polls them. If
+//! several waits could have ended, the driver records which wait ended. Waits that ended in an earlier attempt end again in the same order.
 
 use std::sync::Arc;
 
@@ -28,13 +28,13 @@ use crate::state::State;
 /// The order among deliveries that could end a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum DeliveryPriority {
-    /// The wait ended before this attempt, as the n-th.
+    /// The wait ended in an earlier attempt, at this position among the ended waits.
     Again(usize),
-    /// Its position is recorded, or it had no rival.
+    /// The result is recorded, and its position is recorded or was the only possible one.
     Noted,
-    /// An answer or a message arrived.
+    /// An answer or a message arrived at this time.
     Said(Timestamp),
-    /// A timer expired. Answers and messages come first: they would be lost if a rival wait ended instead.
+    /// A timer expired at this time. Answers and messages have priority over timers, because they would be lost if the timer ended the wait.
     Due(Timestamp),
 }
 
@@ -49,15 +49,15 @@ struct PendingDelivery {
 }
 
 enum DeliveryKind {
-    /// A recorded reply. If `placed`, its position before rival waits is recorded, too.
+    /// A reply that is already recorded. If `placed` is true, the record also contains that this wait ended before the other waits.
     Known { given: NodeReply, seq: Option<Seq>, placed: bool },
-    /// The ends of these children of a group. If `placed`, their position before rival waits is recorded.
+    /// These children of a group have ended. If `placed` is true, the driver records that this wait ended before the other waits.
     Ends { names: Vec<String>, placed: bool },
-    /// The first waiting message.
+    /// The node receives the first message that waits in the run.
     Message,
-    /// The timeout of a wait for a message.
+    /// No message arrived before the timeout of the wait.
     Idle,
-    /// No delivery yet: the expiry must become durable first.
+    /// Nothing can be delivered yet, because the expiry of the question must become durable first.
     Pending,
 }
 

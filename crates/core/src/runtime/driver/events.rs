@@ -1,7 +1,7 @@
-//! The events that a driver waits for between its turns, and its reactions.
+//! The events for which a driver waits, and how it reacts to each of them.
 //!
-//! Waiting and reacting are two functions, and rare futures are boxed: a driver's future is as large as the largest future that it awaits, while
-//! its run is active. `memory/peak` checks that.
+//! Two separate functions wait and react, and futures that are rarely needed are boxed. The reason is memory: the future of a driver is as large as
+//! the largest future that it awaits, for the whole time in which the run is active. The benchmark row `memory/peak` checks the size.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ pub(super) enum NextWork<S: State> {
     Answer(Box<AnswererResult>),
     /// Another task of this process sent a command.
     Control(DriverCommand),
-    /// A time has come, or a check is due.
+    /// A time for which the run waits has passed, or a periodic check is due.
     Time,
-    /// No work is left.
+    /// No event is expected, so the driver checks what to do next.
     Turn,
 }
 

@@ -1,5 +1,6 @@
-//! Store waits that end with the term. A waiting driver sees no other event, and its nodes must not run next to the nodes of the next owner,
-//! however long the store takes.
+//! Limits each wait of a driver for the store to the current heartbeat term, which is the time in which this process certainly owns its runs. While a
+//! driver waits for the store, it handles no other event. Even if the store never answers, the driver must stop its nodes before another process can
+//! claim the run and start the same nodes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Makes a run idle when nothing in this process can move it.
+//! Makes a run idle when nothing in this process can advance it.
 
 use super::children::StopProgress;
 use super::{DriverExit, RunDriver};

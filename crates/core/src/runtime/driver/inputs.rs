@@ -1,4 +1,5 @@
-//! The start or end of an activation without running its node: its inputs, an answer to its doubt, a patch.
+//! Values that start an activation or end it without its node: the inputs of an activation, the answer to a question about an unknown outcome, and a
+//! patch of the state.
 
 use super::RunDriver;
 use crate::ask::Resolution;

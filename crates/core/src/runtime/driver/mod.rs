@@ -1,7 +1,9 @@
-//! The driver of one run: turns events into records, absorbs and appends them, and acts on the machine.
+//! The driver of one active run. It turns events into records, applies the records to the machine, appends them to the log, and does what the machine
+//! requires next.
 //!
-//! Three parts hold its state next to the machine. The [`RecordBuffer`] holds records on their way to the store. The [`ReadyQueue`] holds
-//! activations to start and running ones. [`WaitRegistry`] and [`AnswererTasks`] hold the waits of nodes and people. The driver owns the loop.
+//! In addition to the machine, the driver has these parts. The [`RecordBuffer`] contains records that are not durable yet. The [`ReadyQueue`]
+//! contains activations that are ready or running. The [`WaitRegistry`] contains the waits of nodes. The [`AnswererTasks`] contain questions on which
+//! the answerer works. This module has the loop that connects them.
 
 mod answerer_tasks;
 mod apply;
@@ -67,9 +69,9 @@ const TURN: u32 = 64;
 /// Why the driver stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DriverExit {
-    /// The run has ended, or waits for an answer.
+    /// The run has ended, or is idle.
     Settled,
-    /// The runtime ended and released the run.
+    /// The runtime shut down and released the run.
     Released,
 }
 

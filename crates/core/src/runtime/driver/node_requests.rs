@@ -1,4 +1,5 @@
-//! The commands of running nodes: step results, timers, messages and answers. The module `deliveries` decides the deliveries and their order.
+//! Handles the requests of running nodes, such as step results, timers, messages and questions. The module `deliveries` decides what is delivered and
+//! in which order.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The inputs of an activation. After a write conflict, an activation of the same node and visit may have different inputs.
+//! Identifies an activation by its inputs. After a write conflict, an activation with the same node and visit may have other inputs, so it is not the
+//! same activation.
 
 use std::sync::Arc;
 

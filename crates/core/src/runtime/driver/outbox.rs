@@ -1,4 +1,4 @@
-//! Outbox messages of an active run: handed to their sinks once their records are durable.
+//! Passes the outbox messages of an active run to their sinks after the records of the messages are durable.
 
 use std::collections::VecDeque;
 

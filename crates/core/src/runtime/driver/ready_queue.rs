@@ -1,4 +1,4 @@
-//! The unfinished activations in this process: ready to start, waiting for a barrier, waiting for a time, or running.
+//! The queue of unfinished activations in this process. They are ready to start, wait until records are durable, wait for a time, or are running.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;

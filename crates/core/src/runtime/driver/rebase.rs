@@ -1,4 +1,5 @@
-//! Recovers from a write conflict: loads the log after the last acknowledged record, and makes this driver's own records again.
+//! Recovers from a write conflict: it loads the records that other writers appended, and creates the unacknowledged records of this driver again
+//! after them.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Turns absorbed events into pending records.
+//! Turns events that the machine has absorbed into records that will be appended.
 
 use super::RunDriver;
 use crate::error::Result;

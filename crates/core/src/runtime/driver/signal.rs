@@ -1,4 +1,4 @@
-//! Signals, edits, and the answerer's answers to an active run.
+//! Applies signals, edits, and answers of the answerer to an active run.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Reasons to stop an active run: its deadline, a cancellation, the end of its runtime.
+//! Stops an active run when its deadline passes, when it is cancelled, or when its runtime shuts down.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 #![cfg(test)]
-//! The fixture of the unit tests of the driver's parts: a machine, scopes of attempts, times.
+//! The fixture of the unit tests of the driver's parts. It has a machine, scopes of attempts and times.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};

@@ -1,11 +1,12 @@
-//! Transactions of nodes: their order, and the commit of a node's rows with its record.
+//! Transactions of nodes. The driver decides their order, and commits the rows of a node together with its record.
 //!
 //! **The rule.** While a transaction of a run is open, no other append of the run is pending, and the driver does not call the store. A transaction
-//! starts after every sent append is answered. Later records wait and commit with it. So the position of the record is known before the commit. The
-//! driver never waits for a connection or a lock that the transaction has, even with a pool of one connection or a database with one writer. Other
-//! nodes continue meanwhile. A signaller must not wait for a node, so a signal breaks the transaction off and the node starts again.
+//! starts after the store has answered every append that was sent. Records that are created later wait, and commit together with the transaction. So
+//! the position of the record in the log is known before the commit. The driver never waits for a connection or a lock that the transaction holds,
+//! even with a pool of one connection or a database with one writer. Other nodes continue during the transaction. A signal must not wait for a node,
+//! so a signal aborts the transaction and the node starts again.
 //!
-//! The driver waits only for the commit: no node runs ahead of work that may be undone.
+//! The driver waits only for the commit, so that no other node uses results that may still be rolled back.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The waits of running nodes: their subject, start and timeout.
+//! The waits of running nodes. For each wait, the registry contains what the node waits for, when the wait began and when it times out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,20 +46,21 @@ pub(super) struct NodeWait {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitsFor {
-    /// A step of an earlier attempt, or one whose result is in this record, and whether it ended before rivals.
+    /// The node waits for the result of a step. `None` means a step of an earlier attempt. Otherwise the value has the record of the result, and
+    /// whether the step ended before other waits.
     Step(Option<(Seq, bool)>),
-    /// A record that must become durable, and whether the wait ended before rivals.
+    /// The node waits until this record is durable. The flag is true if this wait ended before other waits.
     Record(Seq, bool),
     Time,
-    /// The end of a child.
+    /// The node waits for the end of a child.
     Child,
-    /// The ends of children of the group with the wait's name, and whether a subset is enough.
+    /// The node waits for the ends of children. The group of the children has the name of the wait.
     Ends {
         enough: bool,
     },
     Message,
     Answer,
-    /// An expired answer, until the expiry is durable.
+    /// The question of the wait has expired, and the wait lasts until this expiry is durable.
     Expiry,
 }
 

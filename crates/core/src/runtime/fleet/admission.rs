@@ -1,7 +1,7 @@
 //! Limits on active runs in this process, and the line of runs that wait for capacity.
 //!
-//! A run that waits here is in the store already and has no owner: if this process ends, or another has capacity first, the run continues there.
-//! The line only orders the claims of this process.
+//! A run that waits in this line is already stored and has no owner. If this process ends, or another process has capacity earlier, the other process
+//! claims the run. The line only decides in which order this process claims runs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
@@ -18,11 +18,11 @@ use crate::record::RunFacts;
 use crate::runtime::shared::RuntimeInner;
 use crate::telemetry::QueueMeter;
 
-/// The limits on active runs in one runtime: in total, per workflow, and per key.
+/// The limits on the number of active runs in one runtime: in total, for each workflow, for each tenant, and for each value of a label.
 ///
-/// An idle run does not count: one that waits for an answer, a message or a distant time. A start beyond a limit is recorded before it returns,
-/// and waits in line: the keys take turns, and the oldest run of a key is first. Any process with capacity may claim it instead.
-/// [`Runtime::resume`](crate::runtime::Runtime::resume) never waits, but counts.
+/// An idle run, which waits for an answer, a message or a distant time, does not count. If a start would exceed a limit, the run is recorded and
+/// waits in line in this process. The line serves tenants and label values in turn, and for each of them the oldest run first. Any other process with
+/// capacity may claim the run earlier. A run that you [resume](crate::runtime::Runtime::resume) never waits in line, but it counts.
 ///
 /// ```
 /// use ferrata_core::runtime::RunLimits;
@@ -40,12 +40,12 @@ pub struct RunLimits {
 }
 
 impl RunLimits {
-    /// Returns no limits.
+    /// Creates limits that restrict nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the maximum number of active runs in total. All limits treat 0 as 1.
+    /// Sets the maximum number of active runs in total. Here and in the other methods, 0 has the same effect as 1.
     #[must_use]
     pub fn with_runs(mut self, most: usize) -> Self {
         self.runs = Some(most.max(1));
@@ -66,7 +66,7 @@ impl RunLimits {
         self
     }
 
-    /// Sets the maximum number of active runs with the same value of a label; runs without the label do not count.
+    /// Sets the maximum number of active runs with the same value of a label. Runs without the label do not count.
     #[must_use]
     pub fn with_runs_per_label(mut self, label: impl Into<String>, most: usize) -> Self {
         self.labels.insert(label.into(), most.max(1));
@@ -354,11 +354,11 @@ impl AdmissionState {
 
 /// The result of waiting for capacity.
 pub(crate) enum AdmissionResult {
-    /// There is capacity.
+    /// There is capacity for the run.
     Room(RunPermit),
-    /// The run was in line already, and that entry was admitted.
+    /// The run was already in line, and its earlier entry was admitted.
     Had,
-    /// The run was in line already, and that entry left without capacity.
+    /// The run was already in line, and its earlier entry left the line without being admitted.
     Left,
 }
 

@@ -1,4 +1,4 @@
-//! A runtime's background work: heartbeats, notices, releases of runs, and shutdown.
+//! The background tasks of a runtime, which send heartbeats, receive notices of the store, release runs and shut the runtime down.
 
 use std::cmp::Ordering;
 use std::sync::atomic;

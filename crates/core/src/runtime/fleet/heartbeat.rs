@@ -1,14 +1,14 @@
-//! Tracks this process's heartbeat on its own clock, to decide whether other processes count it as alive.
+//! Tracks the heartbeat of this process by its own clock, to decide whether other processes still count this process as alive.
 //!
-//! Other processes may claim this process's runs once its heartbeat has expired by the store's clock. So this process counts from the time when
-//! it *sent* the last successful heartbeat, on the monotonic clock, and stops well before the expiry ([`HeartbeatMonitor::trust_period`]). The
-//! monotonic clock stops while the machine sleeps. A wall clock that has advanced that far therefore raises doubt as well, which the next
-//! heartbeat settles. The wall clock alone never makes runs lost.
+//! Other processes may claim this process's runs once its heartbeat has expired by the store's clock. So this process counts from the time when it
+//! *sent* the last successful heartbeat, on the monotonic clock, and stops well before the expiry ([`HeartbeatMonitor::trust_period`]). The monotonic
+//! clock stops while the machine sleeps. If the wall clock has advanced by this period, the process therefore also doubts its ownership, until the
+//! next heartbeat succeeds or fails. The wall clock alone never makes the process give up its runs.
 //!
-//! A task of the application's tokio runtime sends the heartbeats, because that runtime drives the store's connections and a separate thread
-//! could not use them. A node that blocks a thread can therefore starve them. So the code checks the time again before it sends a record, and
-//! before it starts an attempt that must not be repeated. If the check is late, it waits for one more successful heartbeat, and reads the run's
-//! owner from the log. If that heartbeat fails, too, the process has lost its runs.
+//! A task of the application's tokio runtime sends the heartbeats, because that runtime drives the store's connections and a separate thread could
+//! not use them. A node that blocks a thread can therefore delay the heartbeats. So the code checks the time again before it sends a record, and
+//! before it starts an attempt that must not be repeated. If too much time has passed, it waits for one more successful heartbeat, and reads the
+//! owner of the run from the log. If this heartbeat fails too, the process gives up its runs.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

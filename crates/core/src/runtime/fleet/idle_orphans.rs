@@ -1,8 +1,8 @@
-//! Cancels idle runs whose parent has ended. Idle runs are not claimed, so no driver would notice that.
+//! Cancels idle runs whose parent has ended. No process claims an idle run, so no driver would notice that the parent has ended.
 //!
-//! A parent stops its children before it ends, and a process that starts a child too late checks the parent. One case remains: a child became
-//! idle before its process checked, and that process died. This is rare, so the check is rare: it lists idle children, one page per sweep
-//! interval, and starts again after [`PASSES`] intervals.
+//! A parent stops its children before it ends, and a process that starts a child too late checks the parent. One case remains: the child became idle
+//! before its process made this check, and the process then died. This case is rare, so this module checks rarely. It lists idle children, one page
+//! in each sweep interval, and starts again after [`PASSES`] intervals.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

@@ -1,4 +1,4 @@
-//! Caches the facts of runs that became idle in this process. A claim needs them, and the log does not contain them.
+//! Caches facts about runs that became idle in this process. A claim of the run needs these facts, and the log does not contain them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! A process within the fleet: its heartbeat, admission, claims and releases of runs.
+//! The part of a runtime that coordinates with other processes: it sends heartbeats, limits, claims and releases runs.
 
 pub(crate) mod admission;
 pub(crate) mod background_tasks;

@@ -1,4 +1,5 @@
-//! Tracks the age of orphans: a store knows the time of a run's last record, but not of its owner's death.
+//! Tracks for how long this process has seen each orphan (a run whose owner is dead). The store knows the time of a run's last record, but not the
+//! time when the owner died.
 
 use std::collections::HashMap;
 

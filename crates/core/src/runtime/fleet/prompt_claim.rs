@@ -1,4 +1,4 @@
-//! Continues a run right after this process has written to it, without a sweep.
+//! Claims a run right after this process has written to it, without waiting for the next sweep.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Limits the log bytes that are read at the same time.
+//! Limits how many bytes of logs are read at the same time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! The workflows that this process serves, and their runs that it could not claim.
+//! The workflows that this process serves, and the runs of these workflows that it could not claim.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::Future;
@@ -42,25 +42,28 @@ pub(crate) type Claimer =
 /// The result of a recovery claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimOutcome {
-    /// The run is active here, or other work for it is complete.
+    /// The run is active in this process, or another action for the run is complete.
     Done,
-    /// Another claimer was faster, or it has ended meanwhile.
+    /// Another process claimed the run first, or the run has ended.
     Late,
 }
 
-/// A run that lacks a driver although it needs one, or that waits for a library.
+/// A run that needs a driver but that this process could not claim, or a run that waits for something that a library reported.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StalledRun {
-    /// The run.
+    /// The key of the run.
     pub run: RunKey,
-    /// The error of the last attempt. [`ErrorKind::GraphChanged`]: the graph served here does not fit it; [`ErrorKind::Unsupported`]: this
-    /// process does not serve its workflow or lacks a [tag](super::super::RuntimeBuilder::tags), and no other process has claimed it;
-    /// [`ErrorKind::Unavailable`] with zero attempts: a wait that a library [reports](super::super::Runtime::report_waits).
+    /// The error of the last attempt to claim the run.
+    /// - [`ErrorKind::GraphChanged`]: the graph that this process serves does not fit the run.
+    /// - [`ErrorKind::Unsupported`]: this process does not serve the workflow or lacks a [tag](super::super::RuntimeBuilder::tags), and no other
+    ///   process has claimed the run.
+    /// - [`ErrorKind::Unavailable`] with zero attempts: a library [reported](super::super::Runtime::report_waits) that the run waits.
     pub error: Error,
-    /// The number of failed attempts; 0 if there was none, because this process does not serve the workflow or the run waits in a queue.
+    /// The number of failed attempts to claim the run. It is 0 if this process made no attempt, because it does not serve the workflow or the run
+    /// waits in a queue.
     pub tries: u32,
-    /// The time of the next attempt, or of the last sighting.
+    /// The time of the next attempt. If no attempt is planned, the time when this process last saw the run in this condition.
     pub next: Timestamp,
 }
 

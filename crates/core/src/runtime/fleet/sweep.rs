@@ -1,12 +1,14 @@
-//! Sweeps for runs without a driver: orphans of ended processes, answered runs, and due runs.
+//! Finds runs without a driver in the store and claims them: orphans (runs of dead processes), idle runs that were answered, and idle runs whose
+//! timer has expired.
 //!
-//! An idle process sends one query per interval, alternating between orphans and due runs. If it finds a run, or a signal reports work, it sends
-//! both queries and continues page by page. It tries the runs of each page in a random order of its own. If other processes work on the same
-//! page, it skips a random number of pages ahead, and returns in the end: so several processes share the work without communication. The last
-//! page has no successor: the share of it that a process tries depends on its success with the previous last page. Otherwise each run would see
-//! a thousand attempts by a fleet of a thousand.
+//! A process without work sends one query in each interval. It queries orphans and due runs in turn. If a query finds a run, or a signal reports
+//! work, the process sends both queries and continues page by page. It tries to claim the runs of each page in a random order. If other processes
+//! work on the same page, the process skips a random number of pages, and returns to the skipped pages at the end. So several processes share the
+//! work without communication. On the last page no page can be skipped. There the process tries only a share of the runs, which depends on its
+//! success with the previous last page. Without this rule, each of a thousand processes would try to claim each run.
 //!
-//! Runs never wait for a run in another [part](crate::store::CheckpointStore::part) of the store: slow claims continue next to the next page.
+//! A run never waits for the claim of a run in another [part](crate::store::CheckpointStore::part) (shard) of the store: slow claims continue while
+//! the next page is processed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -140,12 +142,12 @@ struct PageResult {
 }
 
 enum PageEnd {
-    /// There are more pages.
+    /// There are more pages, and the next page begins at this cursor.
     More(Cursor),
     Last,
-    /// Other processes claim these, too.
+    /// Other processes claim runs of the same page.
     Contended,
-    /// There is no capacity for more.
+    /// This process has no capacity for more runs.
     Full,
 }
 

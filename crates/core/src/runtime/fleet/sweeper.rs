@@ -1,4 +1,4 @@
-//! Sweeps the store by a retention policy, as long as there is a runtime.
+//! Sweeps the store by a retention policy, repeatedly, until the runtime ends.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The shortest interval between two sweeps.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The policy and the pace of a [sweeper](RuntimeBuilder::sweeper).
+/// The options of a [sweeper](RuntimeBuilder::sweeper): its retention policy, its interval and its limits.
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,14 +46,14 @@ impl SweeperOptions {
         Self { policy, interval: Duration::from_secs(3_600), limits: SweepLimits::gentle() }
     }
 
-    /// Sets the pause between the end of a sweep and the next one. The default is an hour, the minimum a second.
+    /// Sets the time between the end of a sweep and the start of the next sweep. The default is an hour, the minimum a second.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval.max(SHORTEST_INTERVAL);
         self
     }
 
-    /// Sets the concurrency of a sweep and its pauses: [`at_once`](SweepLimits::at_once) and [`nice_ratio`](SweepLimits::nice_ratio). A sweep
-    /// covers all runs, so the other limits have no effect.
+    /// Sets how many runs a sweep processes at the same time ([`at_once`](SweepLimits::at_once)) and how long it pauses
+    /// ([`nice_ratio`](SweepLimits::nice_ratio)). The other limits have no effect, because a sweep covers all runs.
     pub fn limits(mut self, limits: SweepLimits) -> Self {
         self.limits = limits;
         self
@@ -61,11 +61,12 @@ impl SweeperOptions {
 }
 
 impl RuntimeBuilder {
-    /// Sweeps the store by a policy repeatedly until the runtime ends. It prunes and removes runs like
-    /// [`Runtime::sweep`](super::super::Runtime::sweep), over all its parts.
+    /// Makes this process sweep the store by a retention policy, repeatedly until the runtime ends. Each sweep removes old records and whole runs,
+    /// like [`Runtime::sweep`](super::super::Runtime::sweep), and covers all runs of the store.
     ///
-    /// The first sweep starts within the first interval, at a time that differs between processes. Several processes may sweep one store: each
-    /// run is removed once. Each process reads all runs, so choose an interval that suits their number, or enable the sweeper in one process.
+    /// The first sweep starts within the first interval, at a time that differs between processes. Several processes may sweep the same store, and
+    /// each run is removed once. Every sweeping process reads all runs, so choose a long interval if there are many processes, or enable the sweeper
+    /// in one process only.
     ///
     /// If a run cannot be processed, the sweep continues with the others, and the next sweep retries it. The metrics `ferrata.sweep.runs` and
     /// `ferrata.sweep.time` report the results.

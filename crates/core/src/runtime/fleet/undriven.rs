@@ -1,7 +1,8 @@
-//! Releases runs that the store assigns to this process but that have no driver here.
+//! Releases runs that this process owns according to the store, but that have no driver in this process.
 //!
-//! While this process lives, no other process claims them. A driver that stops releases its run. A run remains if that release gave up, or if
-//! the store lost it. So this process lists its own runs, rarely, and releases each that it finds twice without a driver.
+//! While this process lives, no other process claims such runs. Normally a driver releases its run when it stops. But the release may have failed, or
+//! the store may have lost its record. So this process lists its own runs from time to time, and releases each run that it has twice found without a
+//! driver.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

@@ -1,15 +1,16 @@
-//! Decides which records become bases.
+//! Decides which records become bases. A base is a record with the full state of the run.
 //!
-//! A record becomes a base when the log since the last base is larger than [`BASE_FACTOR`] (`F`) bases of the current state, and than
-//! [`BASE_FLOOR`]. A check encodes a base. Checks are rare: the next one follows `F * B` bytes after a base of `B` bytes, and `(F + 1) * m` bytes
-//! after a check that found `m` bytes. For any state:
+//! A record becomes a base when the log since the last base is larger than [`BASE_FLOOR`], and larger than [`BASE_FACTOR`] (`F`) times a base of the
+//! current state. To check this, the code encodes a base. Checks are rare: the next check follows `F * B` bytes after a base of `B` bytes, and `(F +
+//! 1) * m` bytes after a check in which the encoded base had `m` bytes. For any state:
 //!
 //! - All bases take at most `1 / F` of the size of the records. Each base follows at least `F` times its size of records.
-//! - Checks encode at most twice the bytes that the run writes. Between two checks lie at least `m` bytes: the first check found at most `F * m`.
+//! - Checks encode at most twice the bytes that the run writes, because at least `m` bytes of records are written between two checks, where the first
+//!   check found at most `F * m` bytes.
 //! - A load reads at most `2 + F` times the size at the last check, and [`BASE_FLOOR`]. The last base has at most `m` bytes, because the check came
 //!   above `F` times its size. At most `(F + 1) * m` bytes follow it.
 //!
-//! A comparison with the size of the last base would copy a growing state again and again.
+//! If the code compared the log with the size of the last base instead, it would write the full state of a growing run again and again.
 
 use crate::engine::fold::ReplayedRun;
 

@@ -1,4 +1,4 @@
-//! The task of an outbox lane: delivers its messages in order and records the results in the log.
+//! The task of an outbox lane, which delivers the messages of one run and topic in order and records the results in the log.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -156,9 +156,9 @@ fn classify_results(
 /// The result of recording a delivery.
 enum RecordResult {
     Recorded,
-    /// Another process recorded a result first, so this one no longer applies.
+    /// Another process recorded a result for the message first, so this result is dropped.
     Overtaken,
-    /// There is nothing more to record for this generation of the run, or this runtime ends.
+    /// The run was purged or its id belongs to another generation, or this runtime ends, so nothing more is recorded.
     Nothing,
 }
 

@@ -1,9 +1,9 @@
 //! Delivers outbox messages after their records are durable.
 //!
-//! The messages of one run and topic form a *lane*. A lane with messages has a task. The driver of a run in this process adds messages when their
-//! records are durable. For other runs, a sweep finds the run by its wake time. Results reach the run like signals: through its driver in this
-//! process, or through its log. Correctness does not depend on a single deliverer: two processes both deliver in the order of the log, and the log
-//! accepts the first result.
+//! The messages of one run and topic form a *lane*. A lane that has messages has a task. If this process drives the run, the driver adds messages to
+//! the lane when their records are durable. If no process drives the run, a sweep finds the run by its wake time. The results of deliveries are
+//! recorded like signals: by the driver in this process, or by an append to the log. Two processes may deliver the messages of the same run. Both
+//! then deliver in the order of the log, and the log accepts only the first result.
 
 mod lane;
 mod request;

@@ -1,4 +1,4 @@
-//! Operator requests for outbox messages.
+//! Methods by which an operator lists, retries and drops outbox messages.
 
 use super::OutboxMessage;
 use crate::error::Result;
@@ -12,11 +12,11 @@ use crate::store::At;
 
 /// Outbox messages.
 impl Runtime {
-    /// Lists the undelivered outbox messages of a run in order, including rejected ones.
+    /// Lists the outbox messages of a run that are not delivered, in order. The list includes rejected messages.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist. Store errors pass through.
+    /// Returns [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist, and the errors of the store.
     ///
     /// # Cancel safety
     ///
@@ -27,25 +27,25 @@ impl Runtime {
         Ok(waiting.iter().map(|posted| OutboxMessage::new(run, machine.generation(), posted)).collect())
     }
 
-    /// Retries rejected messages; all of the run's if `numbers` is empty. A process that has their sink and serves a workflow delivers them at its
-    /// next poll. If the caller is in the process that drives the run, delivery starts at once, unless an earlier message of the topic waits for
-    /// its next attempt. Later messages may have been delivered before.
+    /// Retries the rejected messages with these `numbers`, or all rejected messages of the run if `numbers` is empty. A process that has a sink for
+    /// the topic and serves a workflow delivers the messages at its next poll. If this process drives the run, the delivery starts at once, unless an
+    /// earlier message of the topic waits for its next attempt. A retried message may arrive after messages that were sent later.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist, or no rejected message has this number.
+    /// Returns [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist, or if no rejected message has one of the numbers.
     pub fn retry_outbox(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {
         let change = Box::new(LetterChange::Retry { numbers: numbers.to_vec() });
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Letters { life: None, change }))
     }
 
-    /// Drops messages, so that they are not delivered any more. If `numbers` is empty, drops all rejected messages of the run. Otherwise drops the
-    /// listed messages, rejected or not. A message whose delivery is in progress may still arrive, and so may messages in the same batch or
-    /// directly after it. A message that waits for its next attempt does not arrive.
+    /// Drops messages, so that they are not delivered. If `numbers` is empty, all rejected messages of the run are dropped. Otherwise the messages
+    /// with these numbers are dropped, whether they were rejected or not. If the delivery of a message is in progress, this message may still arrive,
+    /// and so may other messages in the same batch or directly after it. A message that waits for its next attempt does not arrive.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist, or no waiting message has this number.
+    /// Returns [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if the run does not exist, or if no undelivered message has one of the numbers.
     pub fn drop_outbox(&self, run: &RunKey, numbers: &[u64]) -> SignalRequest {
         let change = Box::new(LetterChange::Drop { numbers: numbers.to_vec() });
         SignalRequest::new(self.shared(), run, Ok(SignalKind::Letters { life: None, change }))

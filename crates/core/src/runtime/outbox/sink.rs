@@ -1,4 +1,4 @@
-//! The sink trait of applications, and the message that a sink receives.
+//! The trait [`OutboxSink`], which applications implement to deliver outbox messages, and the message that a sink receives.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,29 +13,30 @@ use crate::engine::outbox::UndeliveredMessage;
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{NodeName, RunKey, Visit};
 
-/// An undelivered message that a node sent out of its run.
+/// A message that a node sent out of its run and that is not delivered yet.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct OutboxMessage {
     /// The run that sent the message.
     pub run: RunKey,
-    /// The number of the message in its run, from 1, in the order of the records.
+    /// The number of the message in its run, counted from 1 in the order of the records.
     pub number: u64,
     /// The topic, which selects the sink.
     pub topic: Arc<str>,
     /// The node that sent the message.
     pub node: NodeName,
-    /// The visit of that node.
+    /// The visit in which the node sent the message.
     pub visit: Visit,
-    /// Time at which that node ended, by the clock of its process.
+    /// The time at which that node ended, by the clock of its process.
     pub sent: Timestamp,
-    /// Number of failed deliveries.
+    /// The number of failed deliveries.
     pub tries: u32,
-    /// The last delivery error.
+    /// The error of the last failed delivery.
     pub why: Option<String>,
-    /// Time of the next delivery, if an earlier one failed.
+    /// The time of the next attempt, if an earlier delivery failed.
     pub retry_at: Option<Timestamp>,
-    /// Whether the message was rejected. Only [`Runtime::retry_outbox`](crate::runtime::Runtime::retry_outbox) delivers it.
+    /// Whether the message was rejected. A rejected message is delivered only after a call of
+    /// [`Runtime::retry_outbox`](crate::runtime::Runtime::retry_outbox).
     pub is_dead: bool,
     pub(super) life: Uuid,
     payload: Arc<RawValue>,
@@ -59,10 +60,10 @@ impl OutboxMessage {
         }
     }
 
-    /// Returns the idempotency key of the message. The key is the same for each delivery by any process. No other message has it, even in a later
-    /// run with the same id.
+    /// Returns the idempotency key of the message. Every delivery of the message by any process has the same key. No other message has this key, even
+    /// in a later run with the same id.
     ///
-    /// The text has the form `{generation of the run}:{number}`, at most 56 bytes.
+    /// The key has the form `{generation of the run}:{number}` and at most 56 bytes.
     pub fn key(&self) -> String {
         format!("{}:{}", self.life, self.number)
     }
@@ -72,11 +73,11 @@ impl OutboxMessage {
         self.payload.get()
     }
 
-    /// Parses the payload.
+    /// Parses the payload as type `T`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the payload does not have this type.
+    /// Returns [`ErrorKind::Invalid`] if the payload is not of this type.
     pub fn payload<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_str(self.json()).map_err(|source| {
             let message = format!(
@@ -96,7 +97,7 @@ impl fmt::Debug for OutboxMessage {
     }
 }
 
-/// The error of a batch delivery, with the number of messages that were delivered.
+/// The error of the delivery of a batch. It contains the number of messages that were delivered before the error.
 #[derive(Debug)]
 pub struct SinkError {
     pub(crate) taken: usize,
@@ -105,19 +106,19 @@ pub struct SinkError {
 }
 
 impl SinkError {
-    /// Creates an error for a batch of which no message was delivered. Delivery is retried.
+    /// Creates an error which says that no message of the batch was delivered. The delivery is retried.
     pub fn new(why: impl fmt::Display) -> Self {
         Self { taken: 0, why: why.to_string(), is_final: false }
     }
 
-    /// Sets the number of messages that were delivered before the failed one.
+    /// Sets the number of messages that were delivered before the message that failed.
     #[must_use]
     pub fn after(mut self, letters: usize) -> Self {
         self.taken = letters;
         self
     }
 
-    /// Marks the failed message as rejected for good. It is set aside at once, and delivery continues with the next message.
+    /// Marks the failed message as permanently rejected. The message is set aside at once, and the delivery continues with the next message.
     #[must_use]
     pub fn refused(mut self) -> Self {
         self.is_final = true;
@@ -138,9 +139,9 @@ impl<E: std::error::Error> From<E> for SinkError {
     }
 }
 
-/// Delivers the messages of one topic out of runs: to a queue, a memory, a webhook.
+/// Code of the application that delivers the outbox messages of one topic, for example to a message broker or a webhook.
 ///
-/// Registered by [`RuntimeBuilder::sink`](crate::runtime::RuntimeBuilder::sink).
+/// Register a sink with [`RuntimeBuilder::sink`](crate::runtime::RuntimeBuilder::sink).
 ///
 /// # Examples
 ///

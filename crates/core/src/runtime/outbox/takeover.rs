@@ -1,4 +1,4 @@
-//! Takes over the outbox messages of an idle or ended run.
+//! Takes over the delivery of outbox messages of a run that is idle or has ended.
 
 use std::sync::Arc;
 

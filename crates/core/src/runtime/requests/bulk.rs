@@ -77,8 +77,8 @@ impl BulkAction {
 }
 
 impl RunsRequest {
-    /// Cancels all runs of the listing, across pages, like [`Runtime::cancel`](crate::runtime::Runtime::cancel). The default status filter is
-    /// all runs that have not ended.
+    /// Cancels all runs of the listing, on all pages, like [`Runtime::cancel`](crate::runtime::Runtime::cancel). If the listing sets no status, only
+    /// runs that have not ended are cancelled.
     ///
     /// # Examples
     ///
@@ -112,32 +112,35 @@ impl RunsRequest {
         BulkRequest::new(self, BulkAction::Cancel { reason: reason.into() })
     }
 
-    /// Retries all runs of the listing, like [`Runtime::retry`](crate::runtime::Runtime::retry). The default status filter is failed runs.
+    /// Retries all runs of the listing, like [`Runtime::retry`](crate::runtime::Runtime::retry). If the listing sets no status, only failed runs are
+    /// retried.
     pub fn retry_all(self) -> BulkRequest {
         BulkRequest::new(self, BulkAction::Retry)
     }
 
-    /// Removes all runs of the listing and all their traces. The default status filter is ended runs. It rejects a run that has not ended, that
-    /// this process still drives, that received a signal since the listing, or that its run tree still needs.
+    /// Removes all runs of the listing and all their data. If the listing sets no status, only ended runs are removed. The operation refuses a run
+    /// that has not ended, that this process still drives, that received a signal since the listing, or that another run of its run tree still needs.
     pub fn purge_all(self) -> BulkRequest {
         BulkRequest::new(self, BulkAction::Purge)
     }
 }
 
-/// A prepared bulk operation; `.await` runs it and returns a report.
+/// A prepared bulk operation. `.await` carries it out and returns a report.
 ///
-/// It lists runs in pages and processes each page before the next: it may miss a run that matches later. A [`limit`](RunsRequest::limit) of the
-/// listing limits the number of processed runs, and a [start position](RunsRequest::after) skips the runs before it.
+/// The operation lists the runs in pages, and processes each page before it reads the next. It may therefore miss a run that matches the listing only
+/// later. The [`limit`](RunsRequest::limit) of the listing limits the number of processed runs, and the cursor of [`after`](RunsRequest::after) skips
+/// the runs before its position.
 ///
-/// [Queues and schedules](super::is_skipped_in_bulk) are excluded, unless the listing selects their [workflow](RunsRequest::workflow).
+/// The runs that hold the state of [queues and schedules](super::is_skipped_in_bulk) are excluded, unless the listing selects their
+/// [workflow](RunsRequest::workflow).
 ///
 /// # Errors
 ///
-/// The errors of the listing, if the first page fails. The [report](BulkReport) has later errors.
+/// Returns the errors of the listing if the first page cannot be read. Later errors are in the [report](BulkReport).
 ///
 /// # Cancel safety
 ///
-/// If dropped, it starts no further run; started operations complete.
+/// If the future is dropped, the operation processes no further run. Operations on single runs that have started complete.
 #[must_use = "the runs change only when the future is awaited"]
 #[derive(Debug)]
 pub struct BulkRequest {
@@ -152,13 +155,13 @@ pub struct BulkRequest {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct BulkReport {
-    /// The processed runs, or with a dry run those to process, in order.
+    /// The runs that were processed, in order. After a dry run, the runs that would be processed.
     pub done: Vec<RunKey>,
-    /// The unchanged runs, each as an error that names the run and the reason.
+    /// One error for each run that was not changed. The error names the run and the reason.
     pub refused: Vec<Error>,
-    /// The error that stopped the listing early, if any: it skipped the remaining runs.
+    /// The error that stopped the listing early, if there was one. The remaining runs were then not processed.
     pub stopped: Option<Error>,
-    /// The position to continue at, if the listing stopped early or has a limit: see [`RunsRequest::after`].
+    /// The cursor with which the operation can continue, for [`RunsRequest::after`]. It is set if the listing stopped early or reached its limit.
     pub next: Option<Cursor>,
 }
 
@@ -168,20 +171,20 @@ impl BulkRequest {
         Self { runs, verb, by: None, is_dry: false, at_once: AT_ONCE }
     }
 
-    /// Changes nothing, and reports the runs to process as far as the listing tells.
+    /// Makes the operation change nothing. It reports the runs that it would process, judged only by the listing.
     pub fn dry_run(mut self) -> Self {
         self.is_dry = true;
         self
     }
 
-    /// Sets the author; the log records it, except for a purge.
+    /// Sets the author of the operation. The log of each run records the author, except for a purge.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.by = Some(who.into());
         self
     }
 
-    /// Sets the number of runs processed at the same time. The default is 16. A higher number finishes sooner, and leaves less capacity to
-    /// active runs.
+    /// Sets the number of runs processed at the same time. The default is 16. With a higher number the operation finishes sooner, but leaves less
+    /// capacity of the store to active runs.
     pub fn at_once(mut self, runs: NonZeroUsize) -> Self {
         self.at_once = runs.get();
         self

@@ -1,4 +1,4 @@
-//! Drives a started or claimed run in its own task.
+//! Creates the driver of a run that was started or claimed, and spawns its task.
 
 use std::sync::Arc;
 

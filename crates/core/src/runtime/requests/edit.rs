@@ -1,4 +1,4 @@
-//! Edits a run's state as its operator.
+//! The request by which an operator edits the state of a run.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -16,15 +16,15 @@ use crate::runtime::shared::{DriverCommand, RuntimeInner};
 use crate::runtime::tasks::finish;
 use crate::state::{Patch, State};
 
-/// A prepared edit of a run's state; `.await` makes it, and returns once it is durable.
+/// A prepared edit of a run's state. `.await` writes the edit, and returns when it is durable.
 ///
 /// # Errors
 ///
-/// The errors of the method that created it, and of every [`SignalRequest`](crate::runtime::SignalRequest).
+/// Returns the errors of [`Runtime::edit`](crate::runtime::Runtime::edit), and the errors of every [`SignalRequest`](crate::runtime::SignalRequest).
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled, the request completes even if the caller drops it.
+/// Cancel safe: after the first poll, the request completes even if the caller drops the future.
 #[must_use = "the state changes only when the future is awaited"]
 pub struct EditRequest {
     shared: Arc<RuntimeInner>,
@@ -39,13 +39,13 @@ impl EditRequest {
         Self { shared: Arc::clone(shared), run: run.clone(), patch, by: None, graph: None }
     }
 
-    /// Sets the author; the log records it.
+    /// Sets the author of the edit, which the log records.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.by = Some(who.into());
         self
     }
 
-    /// Rejects a change that makes the state unreadable for the type of this graph. A state of an older version is migrated first.
+    /// Rejects the edit if the state type of `graph` cannot read the changed state. If the state is of an older version, the check migrates it first.
     ///
     /// If this process drives the run, its driver always checks this.
     pub fn check_with<S: State>(mut self, graph: &Graph<S>) -> Self {

@@ -1,4 +1,4 @@
-//! Forks: a new run that continues from a position in another run's log. The source stays unchanged.
+//! Forks, which are new runs that continue from a position in the log of another run (the source). The source stays unchanged.
 
 mod repeats;
 
@@ -36,11 +36,11 @@ use crate::store::{At, CheckpointStore, RunHead};
 
 pub use repeats::RepeatedEffect;
 
-/// A prepared fork; `.await` writes the new run and returns its key. With [`drive`](Self::drive), this process also drives it.
+/// A prepared fork. `.await` writes the new run and returns its key. With [`drive`](Self::drive), this process also drives the new run.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled, the fork completes even if the caller drops it. Fork again with the same id for the result.
+/// Cancel safe: after the first poll, the fork completes even if the caller drops the future. To get the result, fork again with the same id.
 #[must_use = "a fork starts only when the future is awaited"]
 pub struct ForkRequest {
     shared: Arc<RuntimeInner>,
@@ -53,11 +53,11 @@ pub struct ForkRequest {
     given: StartExtras,
 }
 
-/// A prepared fork that this process drives; `.await` writes the new run and claims it.
+/// A prepared fork that this process will drive. `.await` writes the new run and claims it.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled, the fork completes even if the caller drops it. Fork again with the same id for a handle.
+/// Cancel safe: after the first poll, the fork completes even if the caller drops the future. To get a handle, fork again with the same id.
 #[must_use = "a fork starts only when the future is awaited"]
 pub struct DriveRequest<S: State> {
     fork: ForkRequest,
@@ -80,8 +80,8 @@ impl ForkRequest {
         }
     }
 
-    /// Sets the new run's id. Repeating the same fork with the same id returns the same run. Labels and the checkpoint policy do not distinguish
-    /// forks.
+    /// Sets the id of the new run. If you repeat the same fork with the same id, the request returns the existing run. Two forks that differ only in
+    /// labels or in the checkpoint policy count as the same fork.
     pub fn id(mut self, id: impl AsRef<str>) -> Self {
         self.id = Some(RunId::new(id));
         self
@@ -93,26 +93,27 @@ impl ForkRequest {
         self
     }
 
-    /// Starts the new run at these nodes instead of the source's frontier. Joins are reset.
+    /// Starts the new run at these nodes, instead of continuing the unfinished nodes of the source. Inputs that wait at joins are dropped.
     pub fn start_at(mut self, nodes: impl crate::graph::NodeNames) -> Self {
         self.nodes = nodes.into_names();
         self
     }
 
-    /// Adds a label to those of the source, or replaces one.
+    /// Adds a label to the labels of the source. It replaces a label with the same key.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.push((key.into(), value.into()));
         self
     }
 
-    /// Sets the configuration of the new run instead of the source's, like [`StartRequest::config`](super::StartRequest::config).
+    /// Sets the configuration of the new run, like [`StartRequest::config`](super::StartRequest::config). By default the new run has the
+    /// configuration of the source.
     pub fn config(mut self, config: impl serde::Serialize) -> Self {
         self.given.configure(&config);
         self
     }
 
-    /// Makes this process drive the new run with a graph of its workflow, which may differ from the source's. State, edits and nodes are checked
-    /// against the graph before any write.
+    /// Makes this process drive the new run with `graph`. The graph must have the workflow of the source, but may otherwise differ from the graph of
+    /// the source. Before anything is written, the state, the edits and the nodes are checked against the graph.
     pub fn drive<S: State>(self, graph: &Graph<S>) -> DriveRequest<S> {
         DriveRequest { fork: self, graph: graph.clone(), state: None, policy: CheckpointPolicy::default() }
     }
@@ -288,7 +289,7 @@ impl ForkRequest {
 }
 
 impl<S: State> DriveRequest<S> {
-    /// Replaces the source's state; edits apply on top of it.
+    /// Replaces the state of the source as the initial state of the new run. Edits are applied to this state.
     pub fn state(mut self, state: S) -> Self {
         self.state = Some(state);
         self

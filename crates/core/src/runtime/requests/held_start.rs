@@ -1,4 +1,4 @@
-//! Starts on hold, and starts whose id is chosen in advance.
+//! Starts of runs that are paused from the beginning, and starts whose run id is chosen before the start.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::runtime::log::RecordOptions;
 use crate::state::State;
 
 impl<S: State> StartRequest<S> {
-    /// Starts the run paused, with this recorded reason. It does nothing until it is [unpaused](crate::runtime::Runtime::unpause). Start and
-    /// pause are one atomic write, so the run is never active in between.
+    /// Starts the run paused, with `reason` as the recorded reason. No node starts until the run is [unpaused](crate::runtime::Runtime::unpause).
+    /// Start and pause are one atomic write, so no process can drive the run before it is paused.
     ///
-    /// An existing run stays unchanged: the start neither pauses nor claims it.
+    /// If a run with the same id already exists, it stays unchanged: the start neither pauses nor claims it.
     ///
     /// # Examples
     ///
@@ -47,16 +47,16 @@ impl<S: State> StartRequest<S> {
         self
     }
 
-    /// Restricts the run to processes with all of these [tags](crate::runtime::RuntimeBuilder::tags), also after a crash. The log records the
-    /// restriction. Children and forks do not inherit it.
+    /// Restricts the run to processes that have all of these [tags](crate::runtime::RuntimeBuilder::tags). The log records the restriction, so it
+    /// also applies after a crash. Children and forks do not inherit it.
     ///
-    /// A process that lacks a tag can start the run only on [hold](Self::on_hold).
+    /// A process that lacks one of the tags can only start the run [on hold](Self::on_hold).
     pub fn require_tags(mut self, tags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.tags.extend(tags.into_iter().map(Into::into));
         self
     }
 
-    /// Returns the runtime of the start.
+    /// Returns the runtime that will start the run.
     pub fn runtime(&self) -> Runtime {
         Runtime::new(Arc::clone(&self.shared))
     }
@@ -66,11 +66,11 @@ impl<S: State> StartRequest<S> {
         &self.input
     }
 
-    /// Chooses the run's id now, unless the caller set one, and returns the key of the future run.
+    /// Returns the key that the run will have. If the caller has set no id, this method chooses one.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the id or the tenant is invalid.
+    /// Returns [`ErrorKind::Invalid`] if the id or the tenant is invalid.
     pub fn choose_id(&mut self) -> Result<RunKey> {
         let tenant = self.tenant.clone().transpose()?.unwrap_or_default();
         let id = match self.id.clone() {

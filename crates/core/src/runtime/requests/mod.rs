@@ -1,4 +1,4 @@
-//! Requests of callers: starts, claims and forks of runs, and writes from outside their drivers.
+//! The requests of callers: they start, claim and fork runs, and write to runs from outside of their drivers.
 
 pub(crate) mod bulk;
 pub(crate) mod drive;

@@ -36,11 +36,11 @@ pub(crate) struct ClaimOptions {
     pub(crate) recovery: bool,
 }
 
-/// A prepared resume; `.await` claims the run.
+/// A prepared resume of a run. `.await` claims the run.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled, the request completes even if the caller drops it.
+/// Cancel safe: after the first poll, the request completes even if the caller drops the future.
 #[must_use = "a run is resumed only when the future is awaited"]
 pub struct ResumeRequest<S: State> {
     shared: Arc<RuntimeInner>,
@@ -55,13 +55,14 @@ impl<S: State> ResumeRequest<S> {
         Self { shared, graph, run, policy: CheckpointPolicy::default(), terms: ClaimOptions::default() }
     }
 
-    /// Allows frontier nodes that differ from the recorded ones.
+    /// Allows the resume even if unfinished nodes of the run differ between the graph and the recorded graph. Without it, the resume fails with
+    /// [`ErrorKind::GraphChanged`](crate::ErrorKind::GraphChanged).
     pub fn allow_changed_graph(mut self) -> Self {
         self.terms.allow_changed_graph = true;
         self
     }
 
-    /// Claims the run even from a living owner, which stops at its next record. No record is lost.
+    /// Claims the run even if its owner is alive. The former owner stops when it next writes a record. No acknowledged record is lost.
     pub fn take_over(mut self) -> Self {
         self.terms.take_over = true;
         self
@@ -173,10 +174,10 @@ impl From<RunHead> for ClaimTarget {
 
 /// The result of one attempt to claim a run.
 enum ClaimResult<S: State> {
-    /// The run was claimed, or there is no reason to claim it.
+    /// The run was claimed, or it did not need a claim. The handle belongs to the run.
     Taken(RunHandle<S>),
-    /// Another writer was first, on a run of this epoch: a claimer, or just a signaller. If the run was purged and started again meanwhile, the
-    /// next attempt reads the new run.
+    /// Another writer appended a record first, so this claim wrote nothing. The writer may have claimed the run or only sent a signal. The epoch is
+    /// the epoch of the run that this claim had read. If the run was purged and started again, the next attempt reads the new run.
     Overtaken(Epoch),
 }
 

@@ -1,4 +1,4 @@
-//! Writes to a run from outside its driver: loads the log, decides, appends, and starts over after a conflict.
+//! Writes to a run from outside of its driver: it loads the log, decides what to append, appends it, and starts again after a conflict.
 
 use std::sync::Arc;
 
@@ -64,13 +64,15 @@ pub(crate) trait WritePrecondition: Sync {
 /// The role of a writer to a run.
 #[derive(Clone, Copy)]
 pub(crate) enum WriterRole<'a> {
-    /// A signaller leaves the run with its owner. If this process drives the run, the driver receives this message and writes.
+    /// The writer sends a signal and does not change the owner of the run. If this process drives the run, its driver receives this message and
+    /// writes the record.
     Signaller(DriverMessage<'a>),
-    /// A signaller with a precondition.
+    /// The writer sends a signal, but only if the precondition holds.
     If(&'a dyn WritePrecondition, DriverMessage<'a>),
-    /// A caller with information about an idle run: a driver in this process already has it.
+    /// The writer records a fact about an idle run. It never sends the fact to a driver in this process, because such a driver already knows the
+    /// fact.
     Beside,
-    /// The owner, after losing its driver, in this heartbeat term.
+    /// The writer is the owner of the run, whose driver has stopped. The number is the heartbeat term of the claim.
     Owner(u64),
 }
 

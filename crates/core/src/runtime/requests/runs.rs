@@ -1,4 +1,4 @@
-//! Listings of runs, which read no logs, and watches of the runs that a listing selects.
+//! Listings of runs, which read no logs. A listing can also be turned into a watch of the selected runs.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -13,13 +13,15 @@ use crate::runtime::shared::RuntimeInner;
 use crate::runtime::watch::RunsWatchRequest;
 use crate::store::{Cursor, Order, Page, Paged, RunHead, RunQuery};
 
-/// A listing of runs; `.await` reads one page from the store, newest first. The default page has 100 runs; see [`limit`](Self::limit).
+/// A listing of runs. `.await` reads one page from the store, with the newest runs first. By default a page has at most 100 runs;
+/// [`limit`](Self::limit) changes this.
 ///
-/// Each run of the page meets all conditions. A run that exists throughout is on exactly one of the consecutive pages.
+/// Each run of a page meets all conditions of the listing. If you read all pages one after another, a run that exists during the whole time is on
+/// exactly one page.
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a name is invalid, or the cursor is of another listing; and the errors of
+/// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if a name is invalid or the cursor belongs to another listing, and the errors of
 /// [`CheckpointStore::runs`](crate::store::CheckpointStore::runs).
 ///
 /// # Cancel safety
@@ -81,7 +83,7 @@ impl RunsRequest {
         self.with(|query| WorkflowName::new(name.as_ref()).map(|name| query.workflow = Some(name)))
     }
 
-    /// Lists only runs for this user. Stores need not index users.
+    /// Lists only runs that were started for this user. A store may have no index of users, so this condition can be slow.
     pub fn user(self, user: impl Into<String>) -> Self {
         self.with(|query| {
             query.user = Some(user.into());
@@ -89,7 +91,7 @@ impl RunsRequest {
         })
     }
 
-    /// Lists only runs with this status. Further calls add alternatives.
+    /// Lists only runs with this status. After several calls, a run matches if it has one of the statuses.
     pub fn status(self, status: RunStatus) -> Self {
         self.with(|query| {
             query.statuses.push(status);
@@ -97,7 +99,7 @@ impl RunsRequest {
         })
     }
 
-    /// Lists only runs with this label. Further calls add required labels.
+    /// Lists only runs with this label. After several calls, a run matches if it has all of the labels.
     pub fn label(self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.with(|query| {
             query.labels.push((key.into(), value.into()));
@@ -105,7 +107,7 @@ impl RunsRequest {
         })
     }
 
-    /// Lists only runs with this start time or a later one.
+    /// Lists only runs that were started at this time or later.
     pub fn since(self, from: Timestamp) -> Self {
         self.with(|query| {
             query.created_from = Some(from);
@@ -113,7 +115,7 @@ impl RunsRequest {
         })
     }
 
-    /// Lists only runs with an earlier start time.
+    /// Lists only runs that were started before this time.
     pub fn before(self, to: Timestamp) -> Self {
         self.with(|query| {
             query.created_before = Some(to);
@@ -128,7 +130,7 @@ impl RunsRequest {
         self
     }
 
-    /// Lists the oldest first.
+    /// Lists the oldest runs first.
     pub fn oldest_first(mut self) -> Self {
         self.page.order = Order::OldestFirst;
         self
@@ -139,14 +141,15 @@ impl RunsRequest {
         self.query.as_ref().is_ok_and(|query| query.workflow.is_some())
     }
 
-    /// Continues after a page of the same listing, at its [`Paged::next`]; `None` is the first page.
+    /// Continues the listing after a page that was already read. `cursor` is the [`Paged::next`] of that page. With `None`, the listing begins with
+    /// the first page.
     pub fn after(mut self, cursor: Option<Cursor>) -> Self {
         self.page.cursor = cursor;
         self
     }
 
-    /// Watches these runs instead of listing them: all events of all matching runs, in any process, later runs included. A status condition
-    /// selects the records that leave a run in that status. Page settings have no effect.
+    /// Turns the listing into a watch. The watch yields all events of all matching runs in any process, including runs that start later. If the
+    /// listing sets a status, the watch yields only records after which the run has this status. The settings for pages have no effect.
     pub fn watch(self) -> RunsWatchRequest {
         RunsWatchRequest::new(&self.shared, self.query)
     }

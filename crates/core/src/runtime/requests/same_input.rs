@@ -1,4 +1,4 @@
-//! Compares the input of a repeated start with a stored input of another state version.
+//! Compares the input of a repeated start with the stored input, if the stored input has another state version.
 
 use super::start_extras::EncodedExtras;
 use crate::error::{ErrorKind, Result};

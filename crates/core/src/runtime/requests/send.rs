@@ -1,4 +1,4 @@
-//! Sends messages to runs, once per key.
+//! Sends messages to runs. A message with a key is added only once.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -18,15 +18,16 @@ use crate::runtime::shared::RuntimeInner;
 /// The maximum length of a key in bytes: enough for an address or two UUIDs.
 const LONGEST: usize = 256;
 
-/// A prepared message; `.await` sends it, and returns once it is durable.
+/// A prepared message. `.await` sends it, and returns when it is durable.
 ///
 /// # Errors
 ///
-/// The errors of the method that created it, and of every [`SignalRequest`].
+/// Returns the errors of [`Runtime::send`](crate::runtime::Runtime::send), and the errors of every [`SignalRequest`].
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled, the send completes even if the caller drops it. With a [`key`](Self::key), send it again to be sure.
+/// Cancel safe: after the first poll, the send completes even if the caller drops the future. To be sure that the message was sent, set a
+/// [`key`](Self::key) and send it again.
 #[must_use = "a message is sent only when the future is awaited"]
 pub struct SendRequest {
     shared: Arc<RuntimeInner>,
@@ -42,17 +43,19 @@ impl SendRequest {
         Self { shared: Arc::clone(shared), run: run.clone(), body, key: None, by: None }
     }
 
-    /// Sets the sender; the log records it.
+    /// Sets the sender of the message, which the log records.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.by = Some(who.into());
         self
     }
 
-    /// Sets the key that identifies this message. A repeated send with the same key returns `Ok` and adds no message: even for two concurrent
-    /// senders in any processes, after a crash, after a node has taken the message, and after the run has ended.
+    /// Sets the key that identifies this message. If the run already has a message with the same key and content, the send returns `Ok` and adds no
+    /// message. This also holds if two processes send at the same time, after a crash, after a node has taken the message, and after the run has
+    /// ended.
     ///
-    /// The log records the key with the message. A run knows it while the message waits, and until 256 messages with other keys have followed.
-    /// It remembers the newest 256 keys, and one more for each waiting message at the last send. A message with a forgotten key is a new one.
+    /// The log records the key with the message. A run remembers a key while the message waits, and at least until 256 messages with other keys have
+    /// followed. At each send, the run keeps the newest 256 keys and one more for each waiting message. If the run no longer remembers the key, the
+    /// message counts as new.
     ///
     /// # Examples
     ///

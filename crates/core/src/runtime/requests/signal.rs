@@ -1,4 +1,5 @@
-//! Sends signals to runs: to the driver if it is in this process, to the log otherwise.
+//! Sends signals, such as a cancellation or a pause, to runs. If this process drives the run, its driver receives the signal. Otherwise the signal is
+//! appended to the log.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -27,16 +28,18 @@ use crate::runtime::inbox::check_room;
 use crate::runtime::shared::{DriverCommand, RuntimeInner};
 use crate::runtime::tasks::finish;
 
-/// A prepared signal to a run; `.await` sends it, and returns once it is durable.
+/// A prepared signal to a run, such as a cancellation or a pause. `.await` sends it, and returns when it is durable.
 ///
 /// # Errors
 ///
-/// The errors of the method that created it; [`ErrorKind::Unavailable`]: nothing was sent; [`ErrorKind::Indeterminate`]: the signal may be
-/// recorded, because the store gave no answer or the process lost the run during the write. Check the run before you repeat the signal.
+/// Returns the errors of the method that created the request, and these errors:
+/// - [`ErrorKind::Unavailable`]: the signal was not sent.
+/// - [`ErrorKind::Indeterminate`]: the signal may be recorded, because the store did not answer or this process lost the run during the write. Check
+///   the run before you repeat the signal.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled, the request completes even if the caller drops it.
+/// Cancel safe: after the first poll, the request completes even if the caller drops the future.
 #[must_use = "a signal is sent only when the future is awaited"]
 pub struct SignalRequest {
     shared: Arc<RuntimeInner>,
@@ -51,16 +54,17 @@ impl SignalRequest {
         Self { shared: Arc::clone(shared), run: run.clone(), what, by: None, at: None }
     }
 
-    /// Sets the author; the log records it.
+    /// Sets the author of the signal, which the log records.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.by = Some(who.into());
         self
     }
 
-    /// Sends the signal only if `head` is still the last record of the run, for a signaller whose decision rests on that state. A later run with
-    /// the same id does not receive it. An active run in this process is checked before its driver receives the signal.
+    /// Sends the signal only if `head` is still the last record of the run. Use it if the decision to send the signal depends on the state at `head`.
+    /// If the run was purged and another run has its id, that run does not receive the signal. If this process drives the run, the check is made
+    /// before the driver receives the signal.
     ///
-    /// The request fails with [`ErrorKind::Conflict`] if the run has changed since. The signal is not sent then.
+    /// If the run has changed since `head`, the request fails with [`ErrorKind::Conflict`], and the signal is not sent.
     pub fn at(mut self, head: HeadRef) -> Self {
         self.at = Some(head);
         self
@@ -330,7 +334,7 @@ pub(super) fn paused(machine: &Machine, reason: &str, by: Option<&str>, at: Time
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReleaseResult {
     Released,
-    /// The run has ended, is idle, or has another owner or generation.
+    /// The run has ended, is idle, has another owner, or belongs to another generation of its id.
     NotOwned,
     /// The store has no such run.
     Missing,

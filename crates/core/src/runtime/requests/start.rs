@@ -1,4 +1,4 @@
-//! Starts runs, and finds existing runs of repeated starts.
+//! Starts runs. If a start is repeated, it finds the existing run.
 
 use std::collections::BTreeSet;
 use std::future::{Future, IntoFuture};
@@ -38,11 +38,11 @@ use crate::telemetry::{TraceParent, spans};
 const LOOKS: u32 = 4;
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
-/// A prepared start; `.await` starts the run.
+/// A prepared start of a run. `.await` starts the run and returns a handle.
 ///
 /// # Cancel safety
 ///
-/// Cancel safe: once polled, the request completes even if the caller drops it.
+/// Cancel safe: after the first poll, the request completes even if the caller drops the future.
 #[must_use = "a run starts only when the future is awaited"]
 pub struct StartRequest<S: State> {
     pub(super) shared: Arc<RuntimeInner>,
@@ -81,8 +81,8 @@ impl<S: State> StartRequest<S> {
         }
     }
 
-    /// Sets the run's id. Repeated starts with the same id, input, [configuration](Self::config) and [first messages](Self::message) return the
-    /// same run.
+    /// Sets the id of the run. If you repeat the start with the same id, input, [configuration](Self::config) and [first messages](Self::message), it
+    /// returns the existing run.
     pub fn id(mut self, id: impl AsRef<str>) -> Self {
         self.id = Some(RunId::new(id));
         self
@@ -94,30 +94,31 @@ impl<S: State> StartRequest<S> {
         self
     }
 
-    /// Sets the user of the run.
+    /// Sets the user for whom the run is started.
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// Adds a label for filters.
+    /// Adds a label to the run. [Listings](super::RunsRequest::label) can select runs by their labels.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.labels.push((key.into(), value.into()));
         self
     }
 
-    /// Sets the configuration of the run: any JSON, which nodes read with [`NodeContext::config`](crate::node::NodeContext::config) and cannot
-    /// change. The log records it with the start, so it survives restarts and retries. Forks inherit it, unless
-    /// [`ForkRequest::config`](super::ForkRequest::config) sets another. Children do not.
+    /// Sets the configuration of the run. It can be any JSON value. Nodes read it with [`NodeContext::config`](crate::node::NodeContext::config) and
+    /// cannot change it. The log records the configuration with the start, so it is the same after restarts and retries. Forks inherit it, unless
+    /// [`ForkRequest::config`](super::ForkRequest::config) sets another. Children do not inherit it.
     ///
-    /// Its limit is [`max_body`](crate::runtime::RuntimeBuilder::max_body) bytes, and every base contains it: keep it small.
+    /// The configuration may have at most [`max_body`](crate::runtime::RuntimeBuilder::max_body) bytes. Every record with the full state contains it,
+    /// so keep it small.
     pub fn config(mut self, config: impl Serialize) -> Self {
         self.given.configure(&config);
         self
     }
 
-    /// Starts the run with a message for the first node that receives. Further calls append messages. Run and messages are recorded atomically,
-    /// and a repeated start sends nothing.
+    /// Starts the run with a message that already waits for the first node that receives. Further calls add messages after it. The run and its
+    /// messages are recorded atomically. A repeated start adds no messages.
     ///
     /// # Examples
     ///
@@ -159,8 +160,8 @@ impl<S: State> StartRequest<S> {
         self
     }
 
-    /// Sets the trace and the parent span of the run, as a W3C `traceparent`. The log records it, so that the run's spans continue the trace in
-    /// any process. The default is the caller's current span, if the runtime has a
+    /// Sets the trace and the parent span of the run, in the format of the W3C header `traceparent`. The log records the value, so that the run's
+    /// spans continue the trace in any process. By default the caller's current span is the parent, if the runtime has a
     /// [`trace_context`](crate::runtime::RuntimeBuilder::trace_context).
     pub fn trace_parent(mut self, traceparent: impl Into<String>) -> Self {
         self.trace = Some(TraceParent::new(traceparent));

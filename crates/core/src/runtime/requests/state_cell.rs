@@ -1,4 +1,4 @@
-//! The state of an idle run as a shared cell that several processes change.
+//! A cell whose content is the state of an idle run. Several processes can read and change it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,14 +13,15 @@ use crate::runtime::Runtime;
 use crate::runtime::tasks::finish;
 use crate::state::{Channels, Op, Patch};
 
-/// The state of an idle run, which several processes change: each loads it, decides, and appends its change if no other process did since. It serves
-/// libraries that share state across all processes of a store, as a queue does with its slots.
+/// A cell whose content is the state of an idle run. Several processes change it: each process loads the state, decides, and appends its change. The
+/// append succeeds only if no other process has changed the run since the load. The cell is for libraries that share state between all processes of a
+/// store. For example, `ferrata-queue` stores the slots of a queue in a cell.
 ///
-/// The run has no driver; best start it [on hold](super::StartRequest::on_hold) and never unpause it. A change is an ordinary edit record, so
-/// history, retention and all tools support it.
+/// No process drives the run. Start it [on hold](super::StartRequest::on_hold) and never unpause it. A change is recorded like an
+/// [`edit`](super::super::Runtime::edit) of the state, so history, retention and all tools support it.
 ///
-/// If the store [supports it](crate::store::CheckpointStore::load_since), a load reads in proportion to the changes of other processes, however
-/// large the state is.
+/// If the store supports [`load_since`](crate::store::CheckpointStore::load_since), a load reads only the changes of other processes, even if the
+/// state is large.
 pub struct StateCell {
     run: RunKey,
     tip: Option<Box<RunWriter>>,
@@ -30,33 +31,34 @@ pub struct StateCell {
     is_stale: bool,
 }
 
-/// The result of [`StateCell::load`].
+/// The changes that [`StateCell::load`] found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CellChanges {
-    /// A full load: everything that the caller derived from the channels is out of date.
+    /// The whole state was loaded again. Data that the caller has computed from earlier channels is out of date.
     All,
-    /// The changes of the caller's channels, in order: by other processes, or the rollback of its own failed change; empty if there are none.
-    /// The caller's own successful appends are not included.
+    /// The operations that changed the channels since the last load or append, in order. They are changes by other processes, or undo a failed append
+    /// of the caller. The caller's own successful appends are not included. The list is empty if nothing changed.
     Changes(Vec<Op>),
 }
 
 impl StateCell {
-    /// Creates a cell of a run, without loading it.
+    /// Creates a cell for the state of a run, without loading the state.
     pub fn new(run: RunKey) -> Self {
         Self { run, tip: None, undone: Vec::new(), is_stale: false }
     }
 
-    /// Returns the run.
+    /// Returns the key of the run.
     pub fn run(&self) -> &RunKey {
         &self.run
     }
 
-    /// Returns the channels as of the record that the next [`append`](Self::append) follows, and their changes since the last load or append.
+    /// Loads the state. Returns the current channels, and their changes since the last load or append. The next [`append`](Self::append) succeeds
+    /// only if the run has not changed since this load.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::NotFound`]: there is no such run.
-    /// - [`ErrorKind::WrongStatus`]: the run was cancelled, or has ended otherwise.
+    /// - [`ErrorKind::WrongStatus`]: the run was cancelled or has ended in another way.
     /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], [`ErrorKind::Unavailable`]: the errors of a load.
     ///
     /// After an error the next load is a full load.
@@ -89,11 +91,12 @@ impl StateCell {
         Ok((&self.tip.insert(tip).folded.channels, news))
     }
 
-    /// Returns whether the run is unchanged since the last load or append; false without one. The next load returns later changes.
+    /// Returns whether the run is unchanged since the last load or append. Returns false if nothing was loaded yet. If the run has changed, the next
+    /// load returns the changes.
     ///
     /// # Errors
     ///
-    /// The errors of the store.
+    /// Returns the errors of the store.
     ///
     /// # Cancel safety
     ///
@@ -105,33 +108,34 @@ impl StateCell {
         Ok(!self.is_stale)
     }
 
-    /// Drops the loaded state.
+    /// Drops the loaded state, so that the next load reads the whole state.
     pub fn forget(&mut self) {
         (self.tip, self.is_stale) = (None, false);
         self.undone.clear();
     }
 
-    /// Returns the size of the channels as JSON, in bytes, up to which a load reads in proportion to them. It equals this process's
-    /// [`max_body`](super::super::RuntimeBuilder::max_body).
+    /// Returns the maximum size of the channels as JSON, in bytes, at which loads stay cheap: up to this size, a load reads at most data in
+    /// proportion to the size. It equals the [`max_body`](super::super::RuntimeBuilder::max_body) of this process.
     pub fn size_limit(runtime: &Runtime) -> usize {
         runtime.shared().limits.max_body
     }
 
-    /// Appends a change after the loaded record. After an error, [`load`](Self::load) returns the changes since, and rolls the change back.
+    /// Appends a change of the loaded state. After an error, the next [`load`](Self::load) undoes the change in the cell and returns the changes of
+    /// other processes.
     ///
-    /// A state that has outgrown its [`size_limit`](Self::size_limit) still accepts changes, because otherwise it could never shrink. Each load then reads
-    /// more and more of its log, so the caller must reject additions.
+    /// A state that is larger than its [`size_limit`](Self::size_limit) still accepts changes, because otherwise nobody could make it smaller. Each
+    /// load then reads more and more of the log, so the caller must make no changes that add data.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Conflict`]: another writer was first. The call wrote nothing.
+    /// - [`ErrorKind::Conflict`]: another process has changed the run since the load. The call wrote nothing.
     /// - [`ErrorKind::Invalid`]: the change is invalid. The call wrote nothing.
     /// - [`ErrorKind::Indeterminate`]: the change may be recorded; if so, the next load returns it.
     /// - [`ErrorKind::Unavailable`]: the store failed. The call wrote nothing.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled, the append completes even if the caller drops it; the next load is then a full load.
+    /// Cancel safe: after the first poll, the append completes even if the caller drops the future. The next load then reads the whole state.
     pub async fn append(&mut self, runtime: &Runtime, patch: Patch, by: impl Into<String>) -> Result<()> {
         let shared = Arc::clone(runtime.shared());
         let patch = patch.into_stored().map_err(|error| error.with_run(&self.run))?;

@@ -1,4 +1,4 @@
-//! Core's knowledge of libraries: the runs that hold the state of queues and schedules, and the runs that use a queue.
+//! Recognizes the runs that libraries create: runs that hold the state of a queue or a schedule, and runs that use a queue.
 
 use crate::clock::Timestamp;
 use crate::engine::machine::Machine;
@@ -20,18 +20,18 @@ pub(crate) const QUEUE_START: &str = "queue.life";
 /// The author of holds for a queue, in the log.
 const BY_QUEUE: &str = "queue";
 
-/// Returns whether a run is a queue or a schedule. Bulk operations skip these unless they select them by name: unpausing, cancelling or purging
-/// a queue takes all slots from their holders.
+/// Returns whether a run holds the state of a queue or a schedule. Bulk operations skip such runs unless they select them by name, because unpausing,
+/// cancelling or purging the run of a queue takes the slots from all holders.
 pub fn is_system(head: &RunHead) -> bool {
     is_system_run(&head.facts)
 }
 
-/// Returns whether bulk operations skip a run. They do not skip the old log of a schedule that has moved to a new one.
+/// Returns whether bulk operations skip a run. If a schedule continues in a new run, bulk operations do not skip its old run.
 pub fn is_skipped_in_bulk(head: &RunHead) -> bool {
     is_system(head) && head.status != RunStatus::Completed
 }
 
-/// Returns whether Ferrata sets a label for itself. Lists of runs omit such labels.
+/// Returns whether Ferrata uses a label internally. Displays of runs omit such labels.
 pub fn is_internal_label(key: &str) -> bool {
     let of_libraries = [QUEUE.1, QUEUE_START, SCHEDULE.1, "schedule.tick"];
     key.starts_with("ferrata.") || of_libraries.contains(&key)
@@ -63,16 +63,16 @@ pub(crate) fn check_copy(facts: &RunFacts) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, message))
 }
 
-/// Returns the queue that a run uses; `None` without one.
+/// Returns the name of the queue that a run uses, or `None` if it uses no queue.
 ///
-/// Such a run is active only while it holds a slot of the queue. An operation that makes it active without a slot puts it on hold in the same
-/// append: a retry, a move of a failed run, a fork, an import.
+/// A run with a queue is active only while it holds a slot of the queue. A retry, a move of a failed run, a fork or an import would make the run
+/// active without a slot. These operations therefore pause the run in the same append, until it gets a slot.
 pub fn queue_name(facts: &RunFacts) -> Option<&str> {
     facts.labels.get(QUEUE_START)?;
     facts.labels.get(QUEUE_NAME)
 }
 
-/// Returns the pause reason of a run that waits for a slot of this queue.
+/// Returns the recorded reason of the pause while a run waits for a slot of the queue.
 pub fn queue_pause_reason(queue: &str) -> String {
     format!("it waits for a slot of queue `{queue}`")
 }

@@ -1,4 +1,4 @@
-//! Starts within an application's transaction: the run and the application's rows commit together.
+//! Starts of runs within a database transaction of the application, so that the run and the application's rows commit together.
 
 use std::any::{Any, type_name};
 use std::fmt;
@@ -20,11 +20,11 @@ use crate::runtime::shared::RuntimeInner;
 use crate::runtime::tasks::finish;
 use crate::state::State;
 
-/// A prepared start within an application's transaction; `.await` writes its record into the transaction.
+/// A prepared start within a database transaction of the application. `.await` writes the first record of the run in the transaction.
 ///
 /// # Cancel safety
 ///
-/// Not cancel safe: roll the transaction back.
+/// Not cancel safe: if the future is dropped, roll the transaction back.
 #[must_use = "a run starts only when the future is awaited"]
 pub struct StartWithin<'c, S: State> {
     request: StartRequest<S>,
@@ -34,17 +34,17 @@ pub struct StartWithin<'c, S: State> {
 }
 
 impl<S: State> StartRequest<S> {
-    /// Starts the run within the application's transaction on the store's database: the run exists exactly if the transaction commits.
-    /// `connection` is a `sqlx::PgConnection` or `sqlx::SqliteConnection` of sqlx 0.9. For a `sqlx` transaction `tx`, pass `&mut *tx`: `&mut tx`
-    /// compiles, and fails at run time.
+    /// Starts the run within a transaction of the application on the store's database. The run exists if the transaction commits, and does not exist
+    /// if it is rolled back. `connection` is a `sqlx::PgConnection` or `sqlx::SqliteConnection` of sqlx 0.9. For a `sqlx` transaction `tx`, pass
+    /// `&mut *tx`. The code also compiles with `&mut tx`, but then the request fails at run time.
     ///
-    /// The run does not start before the commit. After it, [`TransactionalStart::drive`] starts it at once; otherwise a process that
-    /// [serves](crate::runtime::Runtime::serve) the workflow finds it at its next sweep.
+    /// The run does not start before the commit. After the commit, [`TransactionalStart::drive`] starts it at once. If you do not call it, a process
+    /// that [serves](crate::runtime::Runtime::serve) the workflow finds the run at its next sweep.
     ///
     /// # Errors
     ///
-    /// Of the `.await`: the errors of [`Runtime::start`](crate::runtime::Runtime::start), and
-    /// - [`ErrorKind::AlreadyExists`]: a run with the id exists, whatever its input. The start wrote nothing.
+    /// The `.await` returns the errors of [`Runtime::start`](crate::runtime::Runtime::start), and these errors:
+    /// - [`ErrorKind::AlreadyExists`]: a run with the id exists, even with the same input. The start wrote nothing.
     /// - [`ErrorKind::Unsupported`]: the store has no transactions.
     /// - [`ErrorKind::Invalid`]: `connection` is not the store's connection type, or checkpoints are disabled. The error names both types.
     ///
@@ -140,7 +140,7 @@ async fn begin<S: State>(
     }
 }
 
-/// A run that was started within a transaction. Follow it once the transaction has committed.
+/// A run that was started within a transaction. Use this value after the transaction has committed.
 pub struct TransactionalStart<S: State> {
     shared: Arc<RuntimeInner>,
     graph: Graph<S>,
@@ -150,20 +150,21 @@ pub struct TransactionalStart<S: State> {
 }
 
 impl<S: State> TransactionalStart<S> {
-    /// Returns the run.
+    /// Returns the key of the run.
     pub fn run(&self) -> &RunKey {
         &self.run
     }
 
-    /// Makes this process drive the run, after the transaction has committed. If the run is active in another process, the handle watches it.
+    /// Makes this process drive the run. Call it after the transaction has committed. If the run is already active in another process, the returned
+    /// handle watches it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`]: the transaction has not committed. Otherwise as [`Runtime::resume`](crate::runtime::Runtime::resume).
+    /// [`ErrorKind::NotFound`]: the transaction has not committed. Also returns the errors of [`Runtime::resume`](crate::runtime::Runtime::resume).
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: once polled, the request completes even if the caller drops it.
+    /// Cancel safe: after the first poll, the request completes even if the caller drops the future.
     pub async fn drive(self) -> Result<RunHandle<S>> {
         finish(self.drive_started()).await
     }

@@ -1,4 +1,4 @@
-//! Waiting for capacity: recorded runs in this process's line.
+//! Runs that are recorded and wait in this process until it has capacity for another active run.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Streams from nodes: chunks for the watchers of a run.
+//! Streams, by which nodes send chunks to the watchers of a run.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -32,19 +32,20 @@ const GATHERED: usize = 256 * 1024;
 const LONGEST: usize = 4 * 1024 * 1024;
 
 impl NodeContext {
-    /// Opens a stream that [sends](StreamWriter::send) chunks to the run's watchers, for example to show a model's tokens as they arrive. Chunks
-    /// are not stored, unless the stream is [durable](StreamWriter::durable).
+    /// Opens a stream by which the node [sends](StreamWriter::send) chunks to the watchers of the run, for example the tokens of a model as they
+    /// arrive. Chunks are not stored, unless the stream is [durable](StreamWriter::durable).
     ///
-    /// Watchers in other processes receive chunks if the store relays them ([`CheckpointStore::relay`]: PostgreSQL, Redis, NATS and memory do).
-    /// The node does not wait for that: chunks gather for 20 ms. If the store is too slow, 256 KiB wait and the oldest are lost, as are chunks sent
-    /// without a connection. A later chunk tells the watcher how many are missing ([`Lagged`](super::WatchEventKind::Lagged)).
+    /// Watchers in other processes receive chunks if the store relays them ([`CheckpointStore::relay`]: PostgreSQL, Redis, NATS and memory do). The
+    /// node does not wait for the relay: the runtime collects chunks for 20 ms and then sends them. If the store is too slow, at most 256 KiB of
+    /// chunks wait and the oldest chunks are lost. Chunks that are sent while there is no connection are lost too. With the next chunk, the watcher
+    /// learns how many chunks are missing ([`Lagged`](super::WatchEventKind::Lagged)).
     ///
     /// [`CheckpointStore::relay`]: crate::store::CheckpointStore::relay
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if a step, question, child or stream of this attempt has the name already, or if it is not 1 to 128 of `A-Z a-z
-    /// 0-9 . _ -`.
+    /// Returns [`ErrorKind::Invalid`] if a step, question, child or stream of this attempt already has the name, or if the name does not have 1 to
+    /// 128 of the characters `A-Z a-z 0-9 . _ -`.
     ///
     /// # Examples
     ///
@@ -96,7 +97,7 @@ impl NodeContext {
     }
 }
 
-/// The writing end of a stream: see [`NodeContext::stream`].
+/// The writing end of a stream of chunks. [`NodeContext::stream`] opens it.
 #[must_use = "a stream is empty until `send` is called"]
 pub struct StreamWriter {
     cx: NodeContext,
@@ -150,11 +151,12 @@ impl ChunkBatch {
 }
 
 impl StreamWriter {
-    /// Makes the stream durable. Watchers in any process, later ones included, receive its chunks in order and once, like everything
-    /// [recorded](super::RecordedEvent::Chunks).
+    /// Makes the stream durable. Its chunks are [recorded](super::RecordedEvent::Chunks) in the log, so all watchers, in any process and at any later
+    /// time, receive each chunk once and in order.
     ///
-    /// Chunks gather for 40 ms, so that a record holds many; the first is recorded at once. The node waits only if more than 256 KiB gather
-    /// before the earlier records are on their way. Recorded chunks stay in the log of the run as long as its other records.
+    /// The first chunk is recorded at once. Later chunks are collected for 40 ms, so that one record contains many chunks. The node waits only if
+    /// more than 256 KiB of chunks are collected before the earlier records are sent. Recorded chunks stay in the log of the run as long as its other
+    /// records.
     pub fn durable(mut self) -> Self {
         let round = self.cx.rounds_of(&self.name) + 1;
         let gathered = ChunkBatch { round, ..ChunkBatch::default() };
@@ -165,12 +167,12 @@ impl StreamWriter {
         self
     }
 
-    /// Sends a chunk: text, or any value with a JSON form. It never waits for a watcher. A slow watcher learns how many chunks it missed, or
-    /// reads a durable stream from the log.
+    /// Sends a chunk, which is text or any value that can be expressed in JSON. The call never waits for a watcher. A slow watcher learns how many
+    /// chunks it has missed. If the stream is durable, it reads all chunks from the log.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Invalid`]: the chunk has no JSON form.
+    /// - [`ErrorKind::Invalid`]: the chunk cannot be expressed in JSON.
     /// - [`ErrorKind::TooLarge`]: a durable stream exceeds 4 MiB; store long output elsewhere, and send a reference.
     /// - [`ErrorKind::Closed`]: this process no longer drives the run, or the attempt has ended.
     ///
@@ -277,14 +279,16 @@ impl StreamWriter {
         });
     }
 
-    /// Ends the stream. When it returns, all chunks of a durable stream are in the log, or on their way there ahead of later records, the end of
-    /// the node included. The chunks of another stream have gone to the processes that watch the run, if the store accepted them within half a
-    /// second. If a durable stream is dropped instead, its last 40 ms may be lost; for another stream, remote watchers may receive the last 20
-    /// ms after the end of the node.
+    /// Ends the stream. When the call returns for a durable stream, all its chunks are recorded, or will be recorded before any later record,
+    /// including the end of the node. For other streams, the chunks were sent to the processes that watch the run, if the store accepted them within
+    /// half a second.
+    ///
+    /// If a durable stream is dropped without this call, the chunks of its last 40 ms may be lost. If another stream is dropped, watchers in other
+    /// processes may receive the chunks of its last 20 ms after the end of the node.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Closed`]: the run is no longer driven here.
+    /// Returns [`ErrorKind::Closed`] if this process no longer drives the run.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! Positions of watchers: the last record that a watcher has received of each run.
+//! The position of a watch, which consists of the last record of each run that the watcher has received.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,11 +67,11 @@ impl From<HeadRef> for LogCursor {
     }
 }
 
-/// The position of a watch, after the last delivered event.
+/// A cursor: the position of a watch after the last delivered event. A later watch can continue there.
 ///
-/// It holds the number and the id of the last delivered record, so that a later run with the same id does not match. With watched children, it
-/// also holds the position of each active child. Its text serves as the `id` of a server-sent event, which a browser sends back as
-/// `Last-Event-ID`.
+/// The cursor contains the number and the id of the last delivered record. So it does not match a later run that has the same run id. If the watch
+/// includes children, the cursor also contains the position of each active child. You can use its text as the `id` of a server-sent event, which a
+/// browser sends back as `Last-Event-ID`.
 ///
 /// ```
 /// use ferrata_core::Seq;
@@ -90,7 +90,7 @@ pub struct WatchCursor {
 }
 
 impl WatchCursor {
-    /// Returns the last fully delivered record of the watched run; `None` before the first.
+    /// Returns the last record of the watched run whose events were all delivered. Returns `None` if no record was fully delivered yet.
     pub fn seq(&self) -> Option<Seq> {
         self.root.last
     }

@@ -1,4 +1,4 @@
-//! Custom events of nodes for watchers.
+//! Custom events, which nodes send to watchers.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::runtime::shared::RuntimeInner;
 use crate::state::strict;
 
 impl NodeContext {
-    /// Sends a custom event to the watchers of the run in this process. It is not stored, and the node never waits for a watcher.
+    /// Sends a custom event to the watchers of the run in this process. The event is not stored, and the call never waits for a watcher.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the payload has no JSON form; [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the
-    /// attempt has ended.
+    /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the payload cannot be expressed in JSON, and
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) if the attempt has ended.
     pub fn emit(&self, name: impl Into<String>, payload: impl serde::Serialize) -> Result<()> {
         self.check_not_over()?;
         let payload = Arc::from(strict::to_raw_value(&payload)?);

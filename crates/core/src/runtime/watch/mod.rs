@@ -1,9 +1,9 @@
-//! Watches runs in any process: recorded events, which come from the log, and live events.
+//! Watches of runs, which yield recorded events from the log and live events. The run may be active in any process.
 //!
-//! `record_events.rs` alone converts records into events, so a watch does not depend on the driving process. A [`RunFeed`](feed::RunFeed) reads the log
-//! once for all watchers of a run. `watched_run.rs` is one run of a watched run tree, `stream.rs` the caller's stream, `cursor.rs` its position, and
-//! `sse.rs` its text form for browsers. `chunks.rs` is the writing end of a stream, `custom_events.rs` of single events. `runs` watches all runs that a
-//! query selects, with the same parts.
+//! Only `record_events.rs` converts records into events, so a watch yields the same events whichever process drives the run. A
+//! [`RunFeed`](feed::RunFeed) reads the log once for all watchers of a run. `watched_run.rs` tracks one run of a watched run tree. `stream.rs` has
+//! the stream of the caller, `cursor.rs` its position, and `sse.rs` its text for browsers. By `chunks.rs` nodes write streams, and by
+//! `custom_events.rs` they send single events. The module `runs` uses the same parts to watch all runs that a query selects.
 
 mod chunks;
 mod cursor;

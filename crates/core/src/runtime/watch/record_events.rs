@@ -1,4 +1,4 @@
-//! Converts records into events. No other module does.
+//! Converts records of the log into events of a watch. No other module does this.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The options of a watch: the run, the start position and the filter.
+//! The request for a watch of one run, with the start position and the filter.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,12 +16,12 @@ use crate::runtime::shared::RuntimeInner;
 /// The start position of a watch.
 #[derive(Clone, Debug, Default)]
 pub(super) enum WatchStart {
-    /// The oldest remaining record.
+    /// The watch starts at the oldest remaining record.
     #[default]
     Start,
-    /// Only later records.
+    /// The watch yields only records that are appended after its start.
     Now,
-    /// After this cursor.
+    /// The watch continues after this cursor.
     After(WatchCursor),
 }
 
@@ -78,16 +78,16 @@ impl WatchFilter {
     }
 }
 
-/// A prepared watch; `.await` starts it, and [`Watch::next`] returns one event after the other.
+/// A prepared watch of a run. `.await` starts the watch, and [`Watch::next`] returns its events one after another.
 ///
-/// By default it delivers all recorded events of the run from the oldest remaining record on, and live events while the run is active in this
-/// process, until the run ends. If the run is active in another process, it receives chunks of [streams](crate::node::NodeContext::stream) if
-/// the store relays them.
+/// By default the watch delivers all recorded events of the run, beginning with the oldest remaining record, until the run ends. While the run is
+/// active in this process, it also delivers live events. If the run is active in another process, the watch receives chunks of
+/// [streams](crate::node::NodeContext::stream) if the store relays them.
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): no such run, or its log lacks the record of the [cursor](Self::after), because the run
-///   was purged and its id is in use again.
+/// - [`ErrorKind::NotFound`](crate::ErrorKind::NotFound): the run does not exist, or its log does not contain the record of the
+///   [cursor](Self::after), because the run was purged and another run has its id.
 /// - The errors of the store.
 ///
 /// # Cancel safety
@@ -139,72 +139,74 @@ impl WatchRequest {
         }
     }
 
-    /// Continues after a record number, or at the [cursor](Watch::cursor) of another watch.
+    /// Starts the watch after the record with this number, or at the [cursor](Watch::cursor) of an earlier watch.
     ///
-    /// A number does not distinguish generations of the run and has no positions of children; a cursor does both.
+    /// If the run was purged and its id is used again, only a cursor detects this. Only a cursor has the positions of children.
     pub fn after(mut self, seen: impl Into<WatchCursor>) -> Self {
         self.from = WatchStart::After(seen.into());
         self
     }
 
-    /// Delivers only later events.
+    /// Delivers only events that happen after the start of the watch.
     pub fn from_now(mut self) -> Self {
         self.from = WatchStart::Now;
         self
     }
 
-    /// Starts before the run exists, and waits for it. A watch from before the start also receives all live events.
+    /// Allows the watch to start before the run exists. The watch then waits for the start of the run, and receives all live events of the run in
+    /// this process.
     pub fn before_start(mut self) -> Self {
         self.want.before_start = true;
         self
     }
 
-    /// Delivers only events of these kinds; further calls add kinds. Gap events always pass.
+    /// Delivers only events of these kinds. Further calls add kinds. Events that report missing events ([`Lagged`](super::WatchEventKind::Lagged),
+    /// [`Pruned`](super::WatchEventKind::Pruned)) are always delivered.
     pub fn kinds(mut self, kinds: impl IntoIterator<Item = WatchKind>) -> Self {
         self.want.add_kinds(kinds);
         self
     }
 
-    /// Restricts node events to this node, or to the nodes of the subgraph with this name; further calls add nodes. Events of the whole run
-    /// always pass.
+    /// Delivers the events of nodes only for this node, or for the nodes of the subgraph with this name. Further calls add nodes. Events that concern
+    /// the whole run are always delivered.
     pub fn node(mut self, node: impl Into<String>) -> Self {
         self.want.add_node(node.into());
         self
     }
 
-    /// Delivers only events of runs at or below this [path](super::WatchEvent::path) in the run tree.
+    /// Delivers only events of the run at this [path](super::WatchEvent::path) in the run tree, and of its descendants.
     pub fn under(mut self, path: impl Into<String>) -> Self {
         self.want.under = Some(path.into());
         self
     }
 
-    /// Delivers only events of runs in the tree with this label; further calls add required labels.
+    /// Delivers only events of runs in the run tree that have this label. After several calls, a run must have all of the labels.
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.want.labels.push((key.into(), value.into()));
         self
     }
 
-    /// Adds the state change of each record.
+    /// For each record, also delivers the change of the state as an event.
     pub fn updates(mut self) -> Self {
         self.want.updates = true;
         self
     }
 
-    /// Adds the whole state after each record that changed it.
+    /// After each record that changed the state, also delivers the whole state as an event.
     pub fn values(mut self) -> Self {
         self.want.values = true;
         self
     }
 
-    /// Reveals the values of [secret](crate::state::Secrets) channels. By default, [updates](Self::updates) and [values](Self::values) contain
-    /// `…` instead.
+    /// Makes [updates](Self::updates) and [values](Self::values) contain the values of [secret](crate::state::Secrets) channels. By default they
+    /// contain `…` instead.
     pub fn reveal_secrets(mut self) -> Self {
         self.want.reveals = true;
         self
     }
 
-    /// Adds the events of all descendants, except spawned runs. A child's events come after the record that starts it and before the record of
-    /// its end.
+    /// Also delivers the events of all descendants of the run, except detached runs. The events of a child come after the record of the parent that
+    /// starts the child, and before the record of the parent that contains its end.
     pub fn children(mut self) -> Self {
         self.want.children = true;
         self

@@ -1,4 +1,4 @@
-//! The feed of one run: reads its log once for all local watchers, and wakes them.
+//! The feed of one run, which reads the log of the run once for all watchers in this process, and wakes them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ const TRIES: u32 = 8;
 #[derive(Clone, Debug)]
 pub(super) enum LiveSignal {
     Live(LiveEvent),
-    /// This many live events were lost in transit.
+    /// This number of live events was lost on the way from another process.
     Missed(u64),
 }
 
@@ -54,13 +54,13 @@ impl From<LiveSignal> for WatchEventKind {
 
 /// The result of reading a log after a position.
 pub(super) enum TailRead {
-    /// The next records, at least one.
+    /// The next records of the log, at least one.
     Records(Vec<Arc<WatchedRecord>>),
-    /// No further record yet; the run has this status.
+    /// The log has no further record yet. The run has this status.
     Head(RunStatus),
-    /// The next records, up to this one, were pruned; with the id of the record before it.
+    /// The next records, up to the one before this number, were pruned. The id is that of the last pruned record, if it is known.
     Pruned(Seq, Option<RecordId>),
-    /// There is no such run.
+    /// The run does not exist.
     Missing,
 }
 

@@ -1,4 +1,4 @@
-//! Server-sent events: the response text for a browser's `EventSource`.
+//! Server-sent events, which are the text of a response for the `EventSource` of a browser.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ const LONGEST_ID: usize = 2_048;
 
 /// The events of a [`Watch`], or of a [`RunsWatch`], as the frames of a `text/event-stream`.
 ///
-/// Each frame has the event's [kind](super::WatchKind) as `event` and its [JSON](super::WatchEvent::to_json) as `data`; a recorded event has the
-/// watch's cursor as `id`. A browser that reconnects sends the last one as `Last-Event-ID`: parse it as a [`WatchCursor`](super::WatchCursor),
-/// and watch [after](super::WatchRequest::after) it. When the run has ended, a frame `event: end` tells the page to close its `EventSource`,
-/// which would otherwise reconnect.
+/// Each frame has the event's [kind](super::WatchKind) as `event` and the [JSON](super::WatchEvent::to_json) of the event as `data`. If the event is
+/// recorded, the frame also has the cursor of the watch as `id`. A browser that reconnects sends the last id as the header `Last-Event-ID`. Parse
+/// this header as a [`WatchCursor`](super::WatchCursor), and start the next watch [after](super::WatchRequest::after) it. When the run has ended, the
+/// last frame is `event: end`. On this frame, the page must close its `EventSource`, because otherwise the browser reconnects.
 ///
 /// ```
 /// # use ferrata_core::graph::Graph;
@@ -50,9 +50,9 @@ const LONGEST_ID: usize = 2_048;
 /// # }
 /// ```
 ///
-/// For a watch of many runs, the id is a [`RunsCursor`](super::RunsCursor). Frames omit it if it exceeds 2,048 bytes, which takes some twenty
-/// runs that were active within the last minute. A browser that reconnects then receives some events again, and recognizes them by their run and
-/// `seq`. There is no last frame. The stream skips an unreadable run, with a comment that names it.
+/// For a watch of many runs, the id is a [`RunsCursor`](super::RunsCursor). A frame omits the id if it is longer than 2,048 bytes, which happens with
+/// about twenty runs that were active within the last minute. A browser that then reconnects receives some events again, and can recognize them by
+/// their run and `seq`. There is no last frame. If a run cannot be read, the stream skips it and sends a comment that names it.
 #[derive(Debug)]
 pub struct SseFrames {
     source: FrameSource,
@@ -75,17 +75,17 @@ impl SseFrames {
         Self { source: FrameSource::Runs(Box::new(watch)), ended: false }
     }
 
-    /// Waits for the next complete frame, including the empty line at its end; `None` after the last. After 15 seconds without an event it
-    /// returns a comment, which keeps the connection open.
+    /// Waits for the next complete frame, including the empty line at its end. Returns `None` after the last frame. After 15 seconds without an
+    /// event, the call returns a comment, which keeps the connection open.
     ///
     /// # Errors
     ///
-    /// The errors of [`Watch::next`]; for many runs, only [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable). End the response then: the
-    /// browser reconnects.
+    /// Returns the errors of [`Watch::next`]. For a watch of many runs, only [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) is returned.
+    /// After an error, end the response, so that the browser reconnects.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: no event is lost by dropping the future.
+    /// Cancel safe: if the future is dropped, the next call returns the frame.
     pub async fn next(&mut self) -> Result<Option<String>> {
         if self.ended {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The stream of a watch: the events of a run, or of a run tree.
+//! The stream of events that a watch of a run, or of a run tree, delivers.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -28,10 +28,11 @@ use crate::store::{At, RunHead};
 /// The number of consecutive live events before the watch checks the logs again.
 const STREAK: u32 = 64;
 
-/// The events of a run, or of a run tree: see [`WatchRequest`](super::WatchRequest).
+/// A stream of the events of a run, or of a run tree. A [`WatchRequest`](super::WatchRequest) creates it.
 ///
-/// It delivers the records of the log in order, each once, whichever process drives the run. [`cursor`](Self::cursor) returns the position,
-/// where a later watch continues. Memory is bounded even with a slow caller: one read of the log, and at most 1,024 live events.
+/// The watch delivers the events of each record once and in the order of the log, whichever process drives the run. [`cursor`](Self::cursor) returns
+/// the position, from which a later watch can continue. If the caller is slow, the watch keeps the records of one read of the log and at most 1,024
+/// live events in memory.
 pub struct Watch {
     shared: Arc<RuntimeInner>,
     filter: WatchFilter,
@@ -96,20 +97,20 @@ impl Watch {
         Ok(watch)
     }
 
-    /// Waits for the next event; `None` once the run has ended and all events are delivered.
+    /// Waits for the next event. Returns `None` when the run has ended and all its events were delivered.
     ///
-    /// A failed run has ended. After a retry, you can watch it again [after](super::WatchRequest::after) the [cursor](Self::cursor). An idle run
-    /// has not ended.
+    /// A failed run counts as ended. If it is retried, you can start a new watch [after](super::WatchRequest::after) the [cursor](Self::cursor). An
+    /// idle run does not count as ended.
     ///
     /// # Errors
     ///
     /// - [`ErrorKind::NotFound`]: the run was purged, even if a new run has its id.
-    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record is unreadable. The cursor is before it.
+    /// - [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`]: a record cannot be read. The cursor is at the record before it.
     /// - [`ErrorKind::Unavailable`]: the store failed. Call it again: no event is lost.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: no event is lost by dropping the future.
+    /// Cancel safe: if the future is dropped, the next call returns the event.
     pub async fn next(&mut self) -> Result<Option<WatchEvent>> {
         loop {
             if let Some(event) = self.take() {

@@ -1,4 +1,4 @@
-//! Events of watches: recorded events, which the log contains, and live events.
+//! The events of a watch. Recorded events come from the log. Live events are not stored.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,47 +17,47 @@ use crate::past::Verdict;
 use crate::record::RunStatus;
 use crate::state::Patch;
 
-/// One event of a watched run, or of a run of its tree.
+/// An event of a watched run, or of a descendant of this run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WatchEvent {
-    /// The run of the event.
+    /// The run that the event is about.
     pub run: RunKey,
-    /// The path from the watched run to that run, as in the ids of [questions](crate::ask::Question): one `node@visit:child` for each level,
-    /// separated by `/`. Empty for the watched run itself.
+    /// The path from the watched run to the run of the event, with one `node@visit:child` for each level, separated by `/`. The ids of
+    /// [questions](crate::ask::Question) have the same form. Empty for the watched run itself.
     pub path: Arc<str>,
-    /// The record of the event; `None` for live events.
+    /// The number of the record that contains the event. `None` for a live event.
     pub seq: Option<Seq>,
-    /// The time of that record, by its writer's clock.
+    /// The time of the record, by its writer's clock. `None` for a live event.
     pub at: Option<Timestamp>,
-    /// The event.
+    /// The kind of the event, with its data.
     pub what: WatchEventKind,
 }
 
-/// The kinds of watch events.
+/// A kind of watch event, with its data.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum WatchEventKind {
-    /// An event of the log. Each is delivered once, in the order of the log, whichever process drives the run and however often the watcher
-    /// reconnects.
+    /// An event from the log. Each recorded event is delivered once and in the order of the log, whichever process drives the run. This also holds if
+    /// the watcher reconnects with a cursor.
     Recorded(RecordedEvent),
-    /// A live event in this process, which no record contains. It may concern work that a crash undoes.
+    /// A live event in this process, which is in no record. It may report work that is not durable yet.
     Live(LiveEvent),
-    /// This many live events were dropped because the watcher was too slow. No recorded event is missing.
+    /// Live events were dropped because the watcher was too slow. No recorded event is missing.
     Lagged {
         /// The number of dropped events.
         missed: u64,
     },
-    /// The records before this one were pruned before the watcher received them. Read the state with
-    /// [`Runtime::channels_at`](crate::runtime::Runtime::channels_at), or use [`WatchRequest::values`](super::WatchRequest::values). The events
-    /// of the remaining records follow.
+    /// Records were pruned before the watcher received them. Read the current state with
+    /// [`Runtime::channels_at`](crate::runtime::Runtime::channels_at), or use [`WatchRequest::values`](super::WatchRequest::values). The events of
+    /// the remaining records follow.
     Pruned {
         /// The oldest remaining record.
         first: Seq,
     },
 }
 
-/// The recorded events.
+/// A recorded event.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
@@ -67,14 +67,14 @@ pub enum RecordedEvent {
         /// The first node.
         entry: NodeName,
     },
-    /// An executor claimed the run.
+    /// A process claimed the run.
     Claimed {
         /// The executor.
         executor: ExecutorId,
         /// The number of claims of the run, this one included.
         epoch: Epoch,
     },
-    /// Its owner released the run, or another process did for it.
+    /// The owner of the run released it, or another process released it for the owner.
     Released {
         /// The reason.
         reason: String,
@@ -83,7 +83,7 @@ pub enum RecordedEvent {
     NodeCompleted {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The number of attempts.
         attempts: u32,
@@ -100,7 +100,7 @@ pub enum RecordedEvent {
     NodeFailed {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The number of attempts.
         attempts: u32,
@@ -109,11 +109,11 @@ pub enum RecordedEvent {
         /// The next nodes along failure edges; none if the run failed with it.
         next: Vec<NodeName>,
     },
-    /// An attempt failed, and another follows.
+    /// An attempt failed, and another attempt follows.
     AttemptFailed {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The number of failed attempts, this one included.
         failed: u32,
@@ -123,11 +123,11 @@ pub enum RecordedEvent {
         #[serde(rename = "retry_at_ms")]
         retry_at: Timestamp,
     },
-    /// An attempt of an `External` node ended with an unknown outcome: the run asks for it.
+    /// An attempt of an `External` node ended with an unknown outcome. The run asks a question about the outcome.
     InDoubt {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The end of the attempt.
         failure: Failure,
@@ -136,14 +136,14 @@ pub enum RecordedEvent {
     Intent {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
     },
-    /// A step has a result.
+    /// The result of a step was recorded.
     StepDone {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The step.
         name: String,
@@ -152,7 +152,7 @@ pub enum RecordedEvent {
     Progress {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The progress, as JSON text.
         value: Arc<RawValue>,
@@ -161,7 +161,7 @@ pub enum RecordedEvent {
     Chunks {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The attempt of the chunks.
         attempt: u32,
@@ -170,16 +170,16 @@ pub enum RecordedEvent {
         /// The number of times the activation has started the stream, this one included: a further attempt starts it again, and so does a
         /// repetition after a crash.
         round: u32,
-        /// The number of earlier chunks since the start of the stream.
+        /// The number of chunks that were sent before this chunk since the start of the stream.
         first: u64,
         /// The chunks, each as JSON text.
         chunks: Vec<Arc<RawValue>>,
     },
-    /// A timer runs, or a node waits for a message, until a time.
+    /// A node waits for a time, or waits for a message until a time.
     Waiting {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The time.
         #[serde(rename = "until_ms")]
@@ -189,27 +189,27 @@ pub enum RecordedEvent {
     MessageTaken {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The number of messages sent to the run before this one.
         message: u64,
     },
-    /// A node took a message that it could not deserialize. The run set it aside.
+    /// A node took a message that it could not deserialize. The run set the message aside.
     MessageRefused {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The number of messages sent to the run before this one.
         message: u64,
         /// The defect of the message.
         why: String,
     },
-    /// A node is about to start a child, or to spawn a run. The child's own records follow.
+    /// A node is about to start a child or a detached run. The records of the started run follow in its own log.
     ChildStarted {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The node's name for it.
         name: String,
@@ -220,11 +220,11 @@ pub enum RecordedEvent {
         /// Whether no parent waits for it: such a run is outside the run tree.
         detached: bool,
     },
-    /// The parent noted the result of a child.
+    /// The run recorded the result of a child.
     ChildEnded {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The node's name for it.
         name: String,
@@ -235,7 +235,7 @@ pub enum RecordedEvent {
     Asked {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The question's id.
         question: String,
@@ -257,31 +257,31 @@ pub enum RecordedEvent {
         /// The sender, if named.
         by: Option<String>,
     },
-    /// A signaller asked the run to pause.
+    /// A caller paused the run.
     Paused {
         /// The reason.
         reason: String,
         /// The author, if named.
         by: Option<String>,
     },
-    /// A signaller unpaused the run.
+    /// A caller unpaused the run.
     Unpaused {
         /// The author, if named.
         by: Option<String>,
     },
-    /// A signaller cancelled the run.
+    /// A caller cancelled the run.
     CancelRequested {
         /// The reason.
         reason: String,
         /// The author, if named.
         by: Option<String>,
     },
-    /// A signaller retried a failed run.
+    /// A caller retried the failed run.
     RetryRequested {
         /// The author, if named.
         by: Option<String>,
     },
-    /// A signaller [moved](crate::runtime::Runtime::go_to) the run.
+    /// A caller [moved](crate::runtime::Runtime::go_to) the run to other nodes.
     Moved {
         /// The nodes where it continues.
         to: Vec<NodeName>,
@@ -290,17 +290,17 @@ pub enum RecordedEvent {
         /// The author, if named.
         by: Option<String>,
     },
-    /// A signaller changed the state.
+    /// A caller edited the state of the run.
     Edited {
         /// The author, if named.
         by: Option<String>,
     },
-    /// The record's change of the state; delivered [on request](super::WatchRequest::updates).
+    /// The change of the state by the record. It is delivered only if [`updates`](super::WatchRequest::updates) is set.
     Update {
         /// The change, as plain operations.
         patch: Patch,
     },
-    /// The whole state after the record; delivered [on request](super::WatchRequest::values).
+    /// The whole state after the record. It is delivered only if [`values`](super::WatchRequest::values) is set.
     Value {
         /// The state, as JSON text.
         state: Arc<RawValue>,
@@ -312,7 +312,7 @@ pub enum RecordedEvent {
     },
 }
 
-/// The live events of an active run in this process.
+/// A live event of a run that is active in this process.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
@@ -321,7 +321,7 @@ pub enum LiveEvent {
     AttemptStarted {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// Which attempt, from 1.
         attempt: u32,
@@ -330,7 +330,7 @@ pub enum LiveEvent {
     Custom {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The name of the event.
         name: String,
@@ -341,7 +341,7 @@ pub enum LiveEvent {
     Chunk {
         /// The node.
         node: NodeName,
-        /// The visit number.
+        /// The visit of the node.
         visit: Visit,
         /// The attempt that sent it: a further attempt starts the stream again.
         attempt: u32,
@@ -349,10 +349,10 @@ pub enum LiveEvent {
         stream: Arc<str>,
         /// The number of earlier chunks of the attempt, which reveals gaps.
         number: u64,
-        /// The chunk, as JSON text.
+        /// The value of the chunk, as JSON text.
         data: Arc<RawValue>,
     },
-    /// The store lost records that it had acknowledged to this process. The run stops here.
+    /// The store lost records that it had acknowledged to this process. This process stops the run.
     RecordsLost {
         /// The last acknowledged record.
         acknowledged: Seq,
@@ -373,17 +373,17 @@ macro_rules! kinds {
         live { $($l:ident = $lw:literal $(($ln:ident, $lv:ident))?,)* }
         other { $($o:ident = $ow:literal,)* }
     ) => {
-        /// The kind of an event; its text is the `event` of a [server-sent event](super::SseFrames).
+        /// The kind of an event, without its data. Its text is the `event` field of a [server-sent event](super::SseFrames).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         #[expect(missing_docs, reason = "each is the kind of the event of the same name")]
         pub enum WatchKind { $($r,)* $($l,)* $($o,)* }
 
         impl WatchKind {
-            /// All kinds.
+            /// All kinds of events.
             pub const ALL: &[Self] = &[$(Self::$r,)* $(Self::$l,)* $(Self::$o,)*];
 
-            /// Returns the kind's text.
+            /// Returns the text of the kind.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$r => $rw,)*
@@ -473,21 +473,21 @@ enum GapFields {
     Pruned { first: Seq },
 }
 
-/// A piece of a [stream](crate::node::NodeContext::stream).
+/// A chunk (one sent value) of a [stream](crate::node::NodeContext::stream).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Chunk<'a> {
     /// The name of the stream.
     pub stream: &'a str,
-    /// The node that sent it.
+    /// The node that sent the chunk.
     pub node: &'a NodeName,
-    /// The visit number.
+    /// The visit of the node.
     pub visit: Visit,
-    /// The attempt. When it changes, or `number` is 0, the stream starts again: discard its earlier chunks.
+    /// The attempt of the node. When the attempt changes, or `number` is 0, the stream starts again, and you must discard its earlier chunks.
     pub attempt: u32,
-    /// The number of earlier chunks since the start of the stream.
+    /// The number of chunks that were sent before this chunk since the start of the stream.
     pub number: u64,
-    /// The chunk, as JSON text.
+    /// The value of the chunk, as JSON text.
     pub data: &'a RawValue,
 }
 
@@ -496,7 +496,7 @@ impl Chunk<'_> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the chunk is of another type.
+    /// Returns [`ErrorKind::Invalid`] if the chunk is not of type `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_str(self.data.get()).map_err(|source| {
             let message = format!("the chunk is not of type {}", std::any::type_name::<T>());
@@ -511,7 +511,8 @@ impl WatchEvent {
         self.what.kind()
     }
 
-    /// Returns the chunks of the event: one for a stream that is not durable, several for a durable one, none for other kinds.
+    /// Returns the chunks that the event contains. A live chunk event contains one chunk, a recorded event of a durable stream may contain several,
+    /// and other events contain none.
     pub fn chunks(&self) -> impl Iterator<Item = Chunk<'_>> {
         let (of, all): (_, &[Arc<RawValue>]) = match &self.what {
             WatchEventKind::Live(LiveEvent::Chunk { node, visit, attempt, stream, number, data }) => {
@@ -533,13 +534,14 @@ impl WatchEvent {
         })
     }
 
-    /// Returns the event as one line of JSON: `kind`, `run`, `path`, `seq`, `at_ms`, and under `event` the fields of its kind.
+    /// Returns the event as one line of JSON with the fields `kind`, `run`, `path`, `seq`, `at_ms` and `event`. The field `event` contains the fields
+    /// of the event's kind.
     ///
-    /// The text contains output of nodes, answers and errors, so it is as secret as the run.
+    /// The text contains outputs of nodes, answers and errors, so protect it like the data of the run.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if a node's value is not JSON, which earlier checks prevent.
+    /// Returns [`ErrorKind::Invalid`] if a value of a node is not JSON. Earlier checks normally prevent this.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|source| {
             Error::new(ErrorKind::Invalid, "cannot encode the event as JSON").with_source(source)

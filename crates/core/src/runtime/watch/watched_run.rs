@@ -1,4 +1,4 @@
-//! One run of a watched run tree: its position, its undelivered records, and its state if requested.
+//! One run of a watched run tree, with its position, its undelivered records, and its state if the watch includes states.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -64,11 +64,11 @@ type MemberRecord = (Arc<WatchedRecord>, Option<Patch>, Option<Arc<RawValue>>);
 /// The next step of a member.
 #[expect(clippy::large_enum_variant, reason = "it is made to be taken apart by the caller at once")]
 pub(super) enum MemberStep {
-    /// It delivers an event, or moves past a record; a child may begin with that record.
+    /// The run delivers an event, or has no event for a record. With this record, a child may begin.
     Tells { event: Option<WatchEvent>, child: Option<(String, RunId)> },
-    /// It will deliver the end of this child, once the child's own events are delivered.
+    /// The run waits until all events of this child are delivered. Then it delivers the end of the child.
     WaitsFor(String),
-    /// All loaded records are delivered.
+    /// All loaded records of the run are delivered.
     Nothing,
 }
 

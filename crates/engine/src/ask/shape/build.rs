@@ -1,15 +1,15 @@
-//! Constructors of shapes, for hand-written code and the derive.
+//! Constructors of shapes, for code written by hand and for the derive macro.
 
 use super::{Shape, ShapeField, ShapeForm};
 
 impl Shape {
-    /// Returns the shape of any JSON.
+    /// Returns the shape that accepts any JSON.
     #[must_use]
     pub fn any() -> Self {
         Self(ShapeForm::Any)
     }
 
-    /// Returns the shape of one of these texts.
+    /// Returns the shape that accepts one of these texts.
     ///
     /// ```
     /// use ferrata_core::ask::Shape;
@@ -24,7 +24,7 @@ impl Shape {
         Self(ShapeForm::OneOf(texts.into_iter().map(Into::into).collect()))
     }
 
-    /// Returns the shape that also accepts null.
+    /// Returns the shape that accepts the values of this shape, and also `null`.
     #[must_use]
     pub fn nullable(self) -> Self {
         match self.0 {
@@ -33,13 +33,13 @@ impl Shape {
         }
     }
 
-    /// Returns the shape of a list with items of this shape.
+    /// Returns the shape that accepts a list of any length whose items have the shape `item`.
     #[must_use]
     pub fn list(item: Self) -> Self {
         Self(ShapeForm::List(Box::new(item.0)))
     }
 
-    /// Returns the shape of a list with these elements. All elements after the first `least` are optional.
+    /// Returns the shape that accepts a list with exactly these elements. Elements after the first `least` may be missing.
     ///
     /// ```
     /// use ferrata_core::ask::Shape;
@@ -54,14 +54,14 @@ impl Shape {
         Self(ShapeForm::Tuple { least: least.min(forms.len()), forms })
     }
 
-    /// Returns the shape of an object with values of this shape and any keys.
+    /// Returns the shape that accepts an object with any keys whose values have the shape `value`.
     #[must_use]
     pub fn map(value: Self) -> Self {
         Self(ShapeForm::Map(Box::new(value.0)))
     }
 
-    /// Returns the shape of an object with these fields and any others. An optional field's name ends in `?`. Append a `!` to a required field's name
-    /// that ends in `?` or `!`.
+    /// Returns the shape that accepts an object with these fields and any other fields. To make a field optional, append `?` to its name. If the name
+    /// of a required field itself ends in `?` or `!`, append `!` to it.
     ///
     /// ```
     /// use ferrata_core::ask::Shape;
@@ -76,7 +76,7 @@ impl Shape {
         Self(ShapeForm::Object { fields, closed: false })
     }
 
-    /// Rejects all unnamed fields of an object. Other shapes are unchanged.
+    /// Makes the shape of an object reject fields that it does not name. Other shapes stay unchanged.
     #[must_use]
     pub fn closed(self) -> Self {
         match self.0 {
@@ -85,8 +85,8 @@ impl Shape {
         }
     }
 
-    /// Returns the shape of an enum as serde writes it: the name of a variant, or an object with the name as its only key. A variant without content
-    /// has `None`.
+    /// Returns the shape that accepts an enum as serde writes it: the name of a variant, or an object with the name as its only key. Pass `None` for
+    /// a variant without content.
     ///
     /// ```
     /// use ferrata_core::ask::Shape;
@@ -105,7 +105,8 @@ impl Shape {
         Self(ShapeForm::Variants(variants.into_iter().collect()))
     }
 
-    /// Returns the shape of an object with a field `tag` that names a variant, and the other fields of that variant. `None` ignores the other fields.
+    /// Returns the shape that accepts an object whose field `tag` names a variant and whose other fields have the shape of this variant. For a
+    /// variant with `None`, the other fields are not checked.
     ///
     /// ```
     /// use ferrata_core::ask::Shape;
@@ -129,7 +130,7 @@ impl Shape {
         Self(ShapeForm::AnyOf(shapes.into_iter().map(|shape| shape.0).collect()))
     }
 
-    /// Returns the choices if the answer is one of several texts, otherwise an empty slice.
+    /// Returns the texts between which the answer must choose. Returns an empty slice if the shape is of another kind.
     pub fn options(&self) -> &[String] {
         match &self.0 {
             ShapeForm::OneOf(texts) | ShapeForm::Units(texts) => texts,

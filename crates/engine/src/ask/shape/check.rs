@@ -1,4 +1,4 @@
-//! Checks of an answer against a shape.
+//! Checks whether an answer has a shape.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,12 +15,12 @@ const MESSAGE: usize = 400;
 const KEY: usize = 60;
 
 impl Shape {
-    /// Checks that `text` is JSON of this shape.
+    /// Checks that `text` is JSON that has this shape.
     ///
     /// # Errors
     ///
-    /// The problem, its JSON pointer, and the expected shape there, in at most 400 characters. The message has no values of the answer, which may be
-    /// secret. Only the first difference is named.
+    /// Returns a message of at most 400 characters with the first problem, the JSON pointer to it, and the shape that is expected there. The message
+    /// contains no values of the answer, because they may be secret.
     ///
     /// ```
     /// use ferrata_core::ask::Shape;

@@ -1,12 +1,13 @@
-//! Comparison of the shape in the code with the shape in a log.
+//! Compares the shape that the code declares with the shape that a log contains.
 
 use super::{Shape, ShapeForm};
 
 impl Shape {
-    /// Returns whether a question with the `stored` shape continues as one with this shape.
+    /// Returns whether a recorded question with the shape `stored` can continue as a question with this shape.
     ///
-    /// If either shape accepts anything, its details are unknown: recursive types are cut off, and earlier versions probed `Deserialize` with dummy
-    /// values. If an answer fits the stored shape but the type cannot decode it, the run asks again.
+    /// A part of a shape that accepts anything fits every other shape, because its details are unknown: the shape of a recursive type has such parts,
+    /// and so may shapes that earlier versions of Ferrata stored. If an answer has the stored shape but the type cannot decode it, the run asks
+    /// again.
     pub fn continues(&self, stored: &Self) -> bool {
         self.0.continues(&stored.0)
     }

@@ -1,4 +1,4 @@
-//! The shape of a type.
+//! Computes the shape of a type.
 
 use std::any::TypeId;
 
@@ -11,10 +11,11 @@ const LEVELS: [usize; 4] = [8, 4, 2, 1];
 /// The maximum number of types in one shape. Each question's record contains the shape, which must not outgrow the question.
 pub(super) const PLACES: usize = 400;
 
-/// The type of an answer, with the shape of its JSON.
+/// A type that can be the answer to a question, because it describes the shape of its JSON.
 ///
-/// Derive it with `#[derive(AnswerShape)]` next to `Deserialize`; it honors serde's attributes. The types of the standard library with a JSON form,
-/// UUIDs and JSON values implement it. A type with a hand-written `Deserialize` implements it by hand, usually with the shape of another type:
+/// Derive the trait with `#[derive(AnswerShape)]` together with `Deserialize`. The derive macro follows serde's attributes. UUIDs, JSON values, and
+/// those types of the standard library that serde can write as JSON implement the trait. If the `Deserialize` of a type is written by hand, implement
+/// this trait by hand too, usually with the shape of another type:
 ///
 /// ```
 /// use ferrata_core::ask::{AnswerShape, Shape, Shapes};
@@ -56,8 +57,8 @@ pub trait AnswerShape: DeserializeOwned + 'static {
 impl Shape {
     /// Returns the shape of a type.
     ///
-    /// A recursive type is followed up to eight levels, and fewer if it contains itself more than once. Deeper parts accept anything, and so do all
-    /// parts after 400 types.
+    /// The shape of a recursive type describes at most eight levels, and fewer levels if the type contains itself more than once. Deeper parts of the
+    /// shape accept anything. After 400 types, all further parts accept anything.
     #[must_use]
     pub fn of<T: AnswerShape>() -> Self {
         Self::within::<T>(PLACES)
@@ -76,7 +77,7 @@ impl Shape {
     }
 }
 
-/// The shapes of the types inside a type: see [`AnswerShape`]. It cuts off recursive types.
+/// Computes the shapes of types inside a type, for implementations of [`AnswerShape`]. It limits the depth of recursive types.
 #[derive(Debug)]
 pub struct Shapes {
     /// The types in progress, each inside the one before.
@@ -105,7 +106,7 @@ impl Shapes {
         shape
     }
 
-    /// Returns a field for [`Shape::object`], which is optional if its type [is](AnswerShape::OPTIONAL).
+    /// Returns a field for [`Shape::object`]. The field is optional if its type is [optional](AnswerShape::OPTIONAL).
     pub fn field<T: AnswerShape>(&mut self, name: &str) -> (String, Shape) {
         let shape = self.of::<T>();
         (ShapeField::key(name, !T::OPTIONAL), shape)

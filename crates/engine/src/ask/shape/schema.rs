@@ -1,4 +1,4 @@
-//! Shapes as JSON Schema, for user interfaces that generate forms.
+//! Converts shapes to JSON Schema, for user interfaces that generate forms.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,8 @@ use super::{IntegerType, Shape, ShapeField, ShapeForm};
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 impl Shape {
-    /// Returns the shape as a [JSON Schema](https://json-schema.org/draft/2020-12) of that dialect, for generating forms.
+    /// Returns the shape as a [JSON Schema](https://json-schema.org/draft/2020-12) of the dialect 2020-12, from which a user interface can generate a
+    /// form.
     ///
     /// # Guarantees
     ///

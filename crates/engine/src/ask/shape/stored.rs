@@ -1,4 +1,4 @@
-//! The stored JSON form of shapes, which `Shape` documents. Records contain it permanently.
+//! The JSON form of shapes, which `Shape` documents. Stored records contain this form, so it must stay readable.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The shapes of types that need no derive.
+//! Implementations of the trait for types that need no derive.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
@@ -54,7 +54,7 @@ leaves! {
     ShapeForm::Null => ();
 }
 
-/// Types that are written as their inner value.
+/// Implements the trait for types that serde writes as their inner value.
 macro_rules! wrappers {
     ($($type:ty),*) => {$(
         impl<T: AnswerShape> AnswerShape for $type

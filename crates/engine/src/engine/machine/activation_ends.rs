@@ -1,4 +1,4 @@
-//! The effects of an activation's end: tokens arrive, activations start, and the run continues or ends.
+//! Applies the end of an activation to the machine: fired edges arrive at their targets, activations start, and the run continues or ends.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The effect of an answer on a run.
+//! Applies an answer to a question to the machine of a run.
 
 use std::sync::Arc;
 

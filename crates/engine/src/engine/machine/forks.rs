@@ -1,4 +1,4 @@
-//! Forks of a run: the same position, with a new generation.
+//! Turns a machine into the machine of a fork, which continues from the same position with a new generation.
 
 use std::collections::BTreeSet;
 
@@ -18,11 +18,11 @@ use crate::record::body::FanOutItem;
 use crate::record::memo::Memo;
 
 impl Machine {
-    /// Turns this machine into that of a new run at the same position.
+    /// Turns this machine into the machine of a new run at the same position.
     ///
-    /// Questions are asked again, and attempts count from zero. The fork did not start the source's attempts with unknown outcome, so it has no
-    /// doubt about them. Answers are copied, including answers about unknown outcomes. Without a plan, the nodes keep their last recorded form; the
-    /// claimer of the new run compares them with its graph.
+    /// Questions are asked again, and attempts count from zero. If the source has attempts with unknown outcome, the fork asks no question about
+    /// them, because the fork did not start them. Answers are copied, including answers about unknown outcomes. Without a plan, the nodes keep the
+    /// fingerprints that were recorded last, and the process that claims the new run compares them with its graph.
     pub fn branch_off(&mut self, life: Uuid, plan: Option<&GraphPlan>) {
         self.life = life;
         self.standing.reset_signals();
@@ -65,7 +65,7 @@ impl Machine {
         self.config = Some(config);
     }
 
-    /// Drops the current position and starts with these nodes.
+    /// Drops the unfinished activations and starts at these nodes instead.
     pub fn begin_at(&mut self, nodes: BTreeSet<&str>) {
         let stopped = self.stopped_at().iter().map(|(key, activation)| (key, activation));
         let dropped = self.in_flight().iter().chain(stopped);
@@ -140,7 +140,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns the names of frontier nodes that the plan does not have.
+    /// Returns the names of unfinished nodes that the plan does not contain.
     pub fn unknown_nodes(&self) -> Vec<NodeName> {
         let mut nodes: BTreeSet<_> = self.in_flight().keys().map(|key| key.0).collect();
         nodes.extend(self.tokens().keys());

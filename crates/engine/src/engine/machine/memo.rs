@@ -1,6 +1,6 @@
-//! Creates and changes the notes of an activation.
+//! Creates and changes the memos of an activation. A memo is a result that the activation recorded under a name.
 //!
-//! The notes belong to the activation. When the activation runs again (after a crash, a failed attempt, or an idle time), it finds every note under
+//! The memos belong to the activation. When the activation runs again (after a crash, a failed attempt, or an idle time), it finds every memo under
 //! its name.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The machine itself: its parts, its only mutation, and its accessors.
+//! The state machine of a run: its data, the only method that changes it, and its accessors.
 
 mod activation_ends;
 mod answer_migration;
@@ -42,10 +42,10 @@ use crate::record::parent_link::{ChildRef, start_of};
 use crate::record::pause::{ChildPolls, IdleRecord, MessageRecord};
 use crate::state::Secrets;
 
-/// A run as of one record.
+/// A run as it was after one record, as a pure state machine.
 ///
-/// Only [`absorb`](Self::absorb) changes a run. The other functions derive another machine: `branch_off` and `begin_at` for a new run,
-/// `bring_forward` and `renumber_pins` for another form of the same run.
+/// Only [`absorb`](Self::absorb) applies events to a run. Some other functions turn the machine into another one: `branch_off` and `begin_at` into
+/// the machine of a new run, `bring_forward` and `renumber_pins` into another form of the same run.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// The generation of the run, which distinguishes it from other runs with the same id.
@@ -72,7 +72,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Creates the machine of a run without any record. Without a plan it can fold a log, but not decide.
+    /// Creates the machine of a run without any record. Without a plan, the machine can replay a log, but cannot make decisions.
     pub fn new(plan: Option<Arc<GraphPlan>>) -> Self {
         let nodes = NodeTable::new(plan);
         Self {
@@ -93,11 +93,12 @@ impl Machine {
         }
     }
 
-    /// Absorbs an event: the only way to change a run. Returns the new activations in order, for the driver to start.
+    /// Applies an event to the machine. This is the only way in which a run changes. Returns the new activations in order, which the driver must
+    /// start.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`] if the event does not follow from the earlier ones. The machine is then unusable.
+    /// Returns [`ErrorKind::Corrupt`] if the event is not possible after the earlier events. The machine must then not be used any more.
     pub fn absorb(&mut self, event: &RecordEvent) -> Result<&[ActivationKey]> {
         self.fresh.clear();
         self.progress.count_event(event);
@@ -138,7 +139,8 @@ impl Machine {
         Ok(&self.fresh)
     }
 
-    /// As [`absorb`](Self::absorb) of a record with only this end, for an end whose record is not written yet.
+    /// Applies the end of one activation, like [`absorb`](Self::absorb) of a record with only this end. It is for an end whose record is not written
+    /// yet.
     ///
     /// # Errors
     ///
@@ -149,7 +151,7 @@ impl Machine {
         Ok(&self.fresh)
     }
 
-    /// As [`absorb_end`](Self::absorb_end), without the fast path of a plain step: tests compare both.
+    /// Applies an end like [`absorb_end`](Self::absorb_end), but without the fast path for simple cases. Tests compare both results.
     pub fn absorb_end_in_general(&mut self, done: &NodeDone) -> Result<&[ActivationKey]> {
         self.fresh.clear();
         let key = (self.nodes.known(&done.node)?, done.visit);
@@ -214,12 +216,12 @@ impl Machine {
         self.config.as_ref()
     }
 
-    /// Returns the channels that views hide.
+    /// Returns the secret channels, whose values views hide.
     pub fn secrets(&self) -> &Secrets {
         &self.secrets
     }
 
-    /// Returns the graph's secret channels that no record declares yet.
+    /// Returns the secret channels of the graph that no record names yet.
     pub fn new_secrets(&self) -> Secrets {
         self.plan().map_or_else(Secrets::default, |plan| plan.secrets.without(&self.secrets))
     }
@@ -232,12 +234,13 @@ impl Machine {
         self.standing.failure()
     }
 
-    /// Returns the reason of the cancellation request.
+    /// Returns the reason of the cancellation, if one was requested.
     pub fn cancel(&self) -> Option<&str> {
         self.standing.cancel()
     }
 
-    /// Returns whether an activation in flight runs once more if the run is cancelled: by its graph, or, without a graph, by its notes.
+    /// Returns whether an unfinished activation runs once more (a cleanup) if the run is cancelled. The graph decides this, or without a graph the
+    /// memos of the activation.
     pub fn requires_cleanup_of(&self, key: ActivationKey) -> bool {
         let node = self.plan().zip(self.index(key.0)).map(|(plan, index)| plan.node(index));
         let is_noted =
@@ -245,12 +248,12 @@ impl Machine {
         node.map_or_else(is_noted, |node| node.cleans_up)
     }
 
-    /// Returns whether any activation in flight runs once more if the run is cancelled.
+    /// Returns whether any unfinished activation runs once more (a cleanup) if the run is cancelled.
     pub fn requires_cleanup(&self) -> bool {
         self.in_flight().keys().any(|&key| self.requires_cleanup_of(key))
     }
 
-    /// Returns the reason of the pause.
+    /// Returns the reason of the pause, if the run is paused.
     pub fn paused(&self) -> Option<&str> {
         self.standing.paused()
     }
@@ -267,33 +270,33 @@ impl Machine {
         self.standing.pauses().is_some()
     }
 
-    /// Returns whether a message moves the idle run.
+    /// Returns whether the idle run continues when it receives a message.
     pub fn is_receiving(&self) -> bool {
         self.standing.is_receiving()
     }
 
-    /// Returns the activations that waited for a message when the run last became idle with several, with the names of their waits. The longest
-    /// wait comes first.
+    /// Returns the activations that waited for a message when the run last became idle, with the names of their waits, if there were several. The
+    /// longest wait comes first.
     pub fn receivers(&self) -> &[(ActivationKey, String)] {
         self.standing.receivers()
     }
 
-    /// Returns when time moves the idle run.
+    /// Returns the time at which the idle run continues if no event arrives earlier.
     pub fn wake(&self) -> Option<Timestamp> {
         self.standing.wake()
     }
 
-    /// Returns when the idle run polls its children.
+    /// Returns when the idle run next polls its children.
     pub fn child_polls(&self) -> Option<ChildPolls> {
         self.standing.child_polls()
     }
 
-    /// Returns the number of runs that the nodes have started, or were about to, including detached ones.
+    /// Returns the number of runs that the nodes have started or were about to start, including detached runs.
     pub fn children_started(&self) -> u64 {
         self.children_started
     }
 
-    /// Lists the children of the activations in flight, each with its last start.
+    /// Lists the children of the unfinished activations, each with its last start.
     pub fn children(&self) -> impl Iterator<Item = (ActivationKey, ActivationChild)> + '_ {
         let of = |(&key, activation): (&ActivationKey, &Activation)| {
             activation.memos.children().into_iter().map(move |child| (key, child))
@@ -301,7 +304,7 @@ impl Machine {
         self.in_flight().iter().flat_map(of)
     }
 
-    /// Lists the children of the activations in flight, and of activations that a retry starts again.
+    /// Lists the children of the unfinished activations, and of activations that a retry would start again.
     pub fn all_children(&self) -> impl Iterator<Item = (ActivationKey, ActivationChild)> + '_ {
         let of = |(key, activation): &(ActivationKey, Activation)| {
             let key = *key;
@@ -310,7 +313,7 @@ impl Machine {
         self.children().chain(self.stopped_at().iter().flat_map(of))
     }
 
-    /// Returns the child with this run id, from any of its starts.
+    /// Returns the child with this run id, even if the id belongs to an earlier start of the child.
     pub fn child_that_is(&self, run: &RunId) -> Option<(ActivationKey, ActivationChild)> {
         let in_flight = self.in_flight().iter().map(|(&key, activation)| (key, activation));
         let stopped = self.stopped_at().iter().map(|(key, activation)| (*key, activation));
@@ -333,7 +336,7 @@ impl Machine {
         self.inbox.waiting()
     }
 
-    /// Returns the number of messages sent.
+    /// Returns the number of messages that were sent to the run.
     pub fn messages(&self) -> u64 {
         self.inbox.sent_count()
     }
@@ -348,7 +351,7 @@ impl Machine {
         self.letters().is_some_and(|letters| !letters.waiting().is_empty())
     }
 
-    /// Returns the records that a prune must keep, together with all later ones.
+    /// Returns the pinned records. A prune must keep each of them and all later records.
     pub fn pins(&self) -> &BTreeSet<Seq> {
         &self.pins
     }
@@ -372,7 +375,7 @@ impl Machine {
         self.progress.history()
     }
 
-    /// Returns the latest replans, with their reasons.
+    /// Returns the latest replans (deliberate returns to a node), with their reasons.
     pub fn replans(&self) -> &VecDeque<Replan> {
         self.progress.replans()
     }
@@ -405,17 +408,17 @@ impl Machine {
         &self.frontier
     }
 
-    /// Returns whether there are overwrites that an activation in flight cannot have seen.
+    /// Returns whether an ended activation overwrote a channel after an unfinished activation had started.
     pub fn has_overwrites(&self) -> bool {
         !self.frontier.overwrites().is_empty()
     }
 
-    /// Returns whether a future activation had started, in records that the store lost.
+    /// Returns whether this activation, which does not exist yet, had already started according to records that the store lost.
     pub fn has_begun(&self, key: &ActivationKey) -> bool {
         self.frontier.begun().contains(key)
     }
 
-    /// Returns whether no activation is in flight, no token waits, and no activation stopped the run.
+    /// Returns whether every activation has ended, no token waits at a join, and no failed activation stopped the run.
     pub fn is_over(&self) -> bool {
         self.frontier.is_over()
     }
@@ -434,7 +437,7 @@ impl Machine {
         self.frontier.return_live(live);
     }
 
-    /// Returns the liveness for the join rule, or `None` without a plan.
+    /// Returns which nodes are live, for the join rule. Returns `None` without a plan.
     pub fn live(&self) -> Option<&Liveness> {
         self.frontier.live()
     }
@@ -482,7 +485,7 @@ impl Machine {
         self.nodes.changed_graph()
     }
 
-    /// Lists the frontier nodes that the plan lacks or has in another form, each with the difference.
+    /// Lists the unfinished nodes that the plan does not contain or contains in another form, each with the difference.
     pub fn misfits(&self) -> Vec<(NodeName, &'static str)> {
         let stopped = self.stopped_at().iter().map(|((node, _), _)| *node);
         let mut frontier: Vec<Local> = self.in_flight().keys().map(|key| key.0).chain(stopped).collect();

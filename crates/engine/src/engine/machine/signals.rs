@@ -1,4 +1,4 @@
-//! The effect of a signal on a run.
+//! Applies a signal, such as a pause or a message, to the machine of a run.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Returns whether a message was sent before, by its remembered key.
+    /// Returns whether a message with the same key was already sent, as far as the run remembers the key.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
-//! The usual step of a run without branches, on a fast path.
+//! A fast path that applies the end of an activation in a run without branches, which is the most frequent case.
 //!
-//! Paid for by `core/disabled` and `core/every-node`. The random runs of the machine compare each step with the general path.
+//! It exists for the benchmark rows `core/disabled` and `core/every-node`. Tests with random runs compare each step with the general code.
 
 use super::Machine;
 use super::activation_ends::token;

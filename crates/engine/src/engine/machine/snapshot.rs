@@ -1,4 +1,5 @@
-//! The machine in the form of a base: everything except the user's state, by names.
+//! The form in which a base (a record with the full state) stores the machine. It contains everything except the user's state, and refers to nodes by
+//! name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -120,7 +121,7 @@ struct StoredNode {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum WrittenNode<'a> {
-    /// The node never ran: its text is the same in every run of the graph.
+    /// The node never ran, so its text is the same in every run of the graph.
     Blank(&'a RawValue),
     Seen(StoredNode),
 }

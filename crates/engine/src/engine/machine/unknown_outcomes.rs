@@ -1,7 +1,8 @@
-//! Attempts that must not be repeated: when their outcome becomes unknown, and the effect of an answer.
+//! Attempts that must not be repeated. This module decides when their outcome is unknown, and applies the answers about it.
 //!
-//! One rule holds for all: an intent stands until the log says that nothing was done, or contains the outcome. Any other end of the attempt leaves
-//! the intent, and an intent without a running attempt is a question.
+//! There is one rule for all cases. The log contains an intent before such an attempt starts. The intent remains until the log contains the outcome,
+//! or says that nothing was done. Any other end of the attempt leaves the intent in place. If there is an intent and no running attempt, the run asks
+//! a question.
 
 use super::Machine;
 use super::snapshot::MOST;
@@ -67,12 +68,13 @@ impl Machine {
 }
 
 impl Activation {
-    /// Returns whether an attempt with this failure may have done work that must not be repeated.
+    /// Returns whether an attempt that ended with this failure may have done work that must not be repeated.
     pub fn is_doubted(&self, failure: &Failure) -> bool {
         self.intent && !failure.not_done
     }
 
-    /// Returns whether the activation did or may have done work that must not be repeated: its intent stands, or an answer contained the outcome.
+    /// Returns whether the activation has done or may have done work that must not be repeated. This is so if its intent remains, or if an answer
+    /// contained the outcome.
     pub fn may_be_done(&self) -> bool {
         self.intent || self.in_doubt || self.why.is_some() || self.resolution.is_some()
     }

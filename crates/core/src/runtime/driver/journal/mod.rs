@@ -1,4 +1,5 @@
-//! The record buffer of an active run: held records, pending records, and replies that wait for durable records.
+//! The record buffer of an active run. It contains records that are not sent yet, records that are sent but not acknowledged, and replies that wait
+//! until records are durable.
 
 pub(super) mod pending_events;
 mod pending_records;
@@ -56,7 +57,7 @@ struct HeldRecords {
 /// A reply that waits until a record is durable.
 pub(super) enum DurableReply {
     Done(oneshot::Sender<Result<()>>),
-    /// A node's reply.
+    /// The reply to a request of a node.
     Given {
         reply: ReplySender,
         given: NodeReply,

@@ -1,4 +1,4 @@
-//! Facts that the driver keeps until their records are acknowledged. After a write conflict, it makes the records again from them.
+//! Events that the driver keeps until their records are acknowledged. After a write conflict, the driver creates the records again from these events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,11 +19,11 @@ pub(in crate::runtime::driver) struct PendingEvent<S: State> {
 }
 
 pub(in crate::runtime::driver) enum PendingEventKind<S: State> {
-    /// The activation ended: with an update, or finally with a failure.
+    /// The activation ended, with an update or with a permanent failure.
     Ended { result: Result<Update<S>, Failure>, took: Duration },
-    /// An attempt failed, and another follows at this time. Without a time, a question asks about the outcome.
+    /// An attempt failed, and another attempt follows at the time `at`. If `at` is `None`, the run asks a question about the outcome instead.
     Retry { failed: u32, failure: Failure, at: Option<Timestamp> },
-    /// The activation noted a result.
+    /// The activation recorded a result under a name.
     Noted { name: String, what: ActivationNote, first: bool },
     /// The activation asked a question.
     Asked { name: String, ask: QuestionRequest },

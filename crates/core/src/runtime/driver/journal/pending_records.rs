@@ -1,4 +1,5 @@
-//! Records on their way to the store: in order, one submission at a time, without gaps.
+//! The records that are sent to the store but not acknowledged. They are sent in order and without gaps, and only one append of the run is pending at
+//! a time.
 
 use std::collections::VecDeque;
 
@@ -13,13 +14,14 @@ use crate::store::RunAppend;
 /// Every record has a policy: a refused record that is not decided again would count as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConflictPolicy {
-    /// The record is a fact, kept until it is acknowledged, and absorbed again.
+    /// The event of the record is kept until the record is acknowledged. After a conflict, the driver absorbs the event again.
     Kept,
-    /// The record follows from the machine and the time, which the driver checks again in its next turn.
+    /// The record follows from the state of the machine and the time. After a conflict, the driver decides again in its next iteration whether the
+    /// record is needed.
     Follows,
-    /// The signaller is notified that the record was refused.
+    /// After a conflict, the caller that sent the signal is notified that its record was not written.
     Reported,
-    /// Not decided again: the run stops in this process, and continues from its last record.
+    /// After a conflict, the record is not created again. The run stops in this process, and continues from its last record.
     Never,
 }
 

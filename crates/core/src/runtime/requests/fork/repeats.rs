@@ -1,4 +1,4 @@
-//! The effects of the source that a fork may repeat.
+//! Lists the activations of the source whose effects a fork may repeat.
 
 use super::{ForkRequest, origin};
 use crate::error::Result;
@@ -8,15 +8,15 @@ use crate::past::{Position, checkpoint};
 use crate::record::RunStatus;
 use crate::store::At;
 
-/// An activation that changed the outside world, or may have, and that a fork may repeat.
+/// An activation of the source that changed or may have changed something outside of the run, and that the fork may repeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepeatedEffect {
-    /// The node.
+    /// The node of the activation.
     pub node: NodeName,
-    /// The visit number.
+    /// The visit of the activation: the number of the node's activations in the run, counted from 1.
     pub visit: Visit,
-    /// The declared effect; absent if no remaining record has it, as in the log of a fork.
+    /// The declared effect of the node. `None` if no remaining record contains it, as in the log of a fork.
     pub effect: Option<Effect>,
 }
 
@@ -24,17 +24,17 @@ impl ForkRequest {
     /// Lists the effects of the source that the new run may repeat under new idempotency keys: the ended activations, in order, of nodes whose
     /// effect is `Write`, `External` or unknown.
     ///
-    /// It covers ends after the position, and activations with an unknown outcome, running, or between two attempts. With
-    /// [`start_at`](Self::start_at), it lists all ends at any position, because the new run may reach any node. It omits activations that an
-    /// inherited answer has resolved. Only `External` nodes record an intent before they start. For other nodes, the list has all activations in
-    /// flight while a process owns the run, and if the run has failed.
+    /// The list contains activations that ended after the position of the fork, and activations that are running, between two attempts, or of unknown
+    /// outcome. With [`start_at`](Self::start_at), it contains all ended activations, because the new run may reach any node. It omits activations
+    /// whose outcome an inherited answer has resolved. Only `External` nodes write a record before they start. For other nodes, the log does not show
+    /// whether an unfinished activation has started, so the list contains all of them if a process owns the source or the source has failed.
     ///
-    /// Reads the whole remaining log.
+    /// The call reads the whole remaining log of the source.
     ///
     /// # Errors
     ///
-    /// The errors of [`Runtime::checkpoint`](crate::runtime::Runtime::checkpoint), and [`NotFound`](crate::ErrorKind::NotFound) for a start node
-    /// that is absent from the log.
+    /// Returns the errors of [`Runtime::checkpoint`](crate::runtime::Runtime::checkpoint), and [`NotFound`](crate::ErrorKind::NotFound) if the log
+    /// does not contain a node of [`start_at`](Self::start_at).
     ///
     /// # Cancel safety
     ///

@@ -1,8 +1,8 @@
-//! Relays chunks of streams to watchers in other processes, if the store passes texts between them.
+//! Relays chunks of streams to watchers in other processes, if the store can pass messages between processes.
 //!
-//! A process announces its watched runs at once, and again every few seconds. Other processes send only the chunks of these runs, so a stream
-//! without remote watchers costs nothing. One task sends for all nodes of the process, and one receives. Chunk numbers reveal losses anywhere on
-//! the way.
+//! A process announces the runs that it watches at once, and again every few seconds. Other processes send only the chunks of these runs, so a stream
+//! without watchers in other processes causes no traffic. In each process, one task sends the chunks of all nodes, and another task receives chunks.
+//! The chunks of a stream are numbered, so a watcher detects each lost chunk.
 
 mod state;
 mod tasks;

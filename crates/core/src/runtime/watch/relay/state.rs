@@ -1,4 +1,4 @@
-//! The relay's state: outgoing messages, the watches of other processes, and the positions of their streams.
+//! The state of the relay: the messages to send, the runs that other processes watch, and the positions in received streams.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -38,12 +38,12 @@ pub(super) struct RelayProgress {
 /// The knowledge about other processes' watches.
 #[derive(Clone, Copy, Debug, Default)]
 enum RelayInterest {
-    /// No stream has started here.
+    /// No stream has started in this process yet, so the watches of other processes are not needed.
     #[default]
     No,
-    /// The next message asks for them.
+    /// The next message will ask other processes which runs they watch.
     Asking,
-    /// The request went out at this time: chunks wait for the answers.
+    /// The question was sent at this time, and chunks wait until the answers have arrived.
     Asked(Duration),
     Yes,
 }

@@ -23,11 +23,11 @@ const SENDERS: usize = 256;
 /// A relay message.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum RelayMessage {
-    /// The process starts to stream and asks for watches.
+    /// The sending process starts its first stream, and asks other processes which runs they watch.
     Asks,
-    /// The process watches these runs for a while, or all.
+    /// The sending process watches these runs, or all runs if `all` is set. This message is repeated while the watch continues.
     Wants { all: bool, runs: Vec<RunKey> },
-    /// Chunks of a stream.
+    /// Chunks of a stream. `first` is the number of the first chunk.
     Chunks { stream: RelayStream, first: u64, chunks: Vec<Arc<RawValue>> },
 }
 
