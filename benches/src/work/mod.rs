@@ -5,6 +5,7 @@ pub(crate) mod children;
 pub(crate) mod core;
 pub(crate) mod cost;
 pub(crate) mod fan;
+pub(crate) mod flows;
 pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod memory;
