@@ -90,7 +90,7 @@ impl EnvelopeOptions {
 
 /// A store that compresses and encrypts bodies before the inner store receives them.
 ///
-/// It keeps the guarantees of the inner store. `docs/how-to/at-rest.md` lists which data is encrypted and which is plain.
+/// This store keeps the guarantees of the inner store. `docs/how-to/at-rest.md` lists which data is encrypted and which is plain.
 /// [`headers`](CheckpointStore::headers) returns the length and the checksum of the stored bytes.
 ///
 /// # Examples

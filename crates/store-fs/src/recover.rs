@@ -35,7 +35,7 @@ struct DeadJournal {
 /// The creation time of a run. The flag is true if the run was created since the current boot; the number is the time after the boot.
 type CreationTime = (bool, u64);
 
-/// The latest creation of each run in any journal. It belongs to a log whose beginning is lost.
+/// The latest creation of each run in any journal. If the beginning of a log is lost, this was the log's creation.
 type Newest = HashMap<RunKey, CreationTime>;
 
 fn newest(found: &[Option<JournalContents<'_>>]) -> Newest {

@@ -41,7 +41,7 @@ struct Window {
 struct Windows<'a> {
     inner: &'a S3Inner,
     trees: &'a [Tree],
-    /// The time of creation at which the next range begins. It goes on to older runs.
+    /// The time of creation at which the next range begins. A range goes on to older runs.
     from: Option<Timestamp>,
     /// The time of creation at which the reading ends. Older runs are not needed.
     until: Option<Timestamp>,
@@ -262,7 +262,7 @@ impl S3Inner {
 
     /// Reads the heads of candidates in order, and adds those that match the query until there are enough.
     ///
-    /// It omits a run if the server refuses its object, and records the refusal.
+    /// If the server refuses the object of a run, this method omits the run and records the refusal.
     async fn check(
         &self,
         inquiry: &mut ListInquiry<'_>,

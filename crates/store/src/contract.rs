@@ -467,8 +467,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the number of the part of the store that holds the run. Work on one part never waits for another part.
     ///
-    /// This is for stores with several parts, such as a sharded store. The runtime never mixes runs of several parts in one batch, so a part that
-    /// hangs delays only its own runs. Any number is valid, and the number of a run may change. The method does not wait.
+    /// Parts matter for stores that consist of several stores, such as a sharded store. The runtime never mixes runs of several parts in one batch,
+    /// so a part that hangs delays only its own runs. Any number is valid, and the number of a run may change. The method does not wait.
     fn part(&self, run: &RunKey) -> u64 {
         let _ = run;
         0
