@@ -18,7 +18,7 @@ pub(crate) const ATTEMPTS: usize = 16;
 /// How long a server that lost the connection to the other servers may still answer like their leader. It detects the loss after ten seconds.
 const UNNOTICED: Duration = Duration::from_secs(15);
 
-/// The pause before the next read of the end of a subject.
+/// The pause before another read of the last message of a subject.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// The last message of a run's subject.

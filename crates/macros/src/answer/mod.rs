@@ -120,7 +120,7 @@ impl ShapeWriter<'_> {
                             let key = key(&content.value(), true);
                             quote!((::std::string::String::from(#key), #shape))
                         }
-                        // The content is optional like a field.
+                        // Like a field, the content may be optional.
                         Fields::Unnamed(fields) if fields.unnamed.len() == 1 => {
                             let ReadField { ty, .. } = ReadField::new(&fields.unnamed[0])?;
                             quote_spanned!(ty.span()=> __shapes.field::<#ty>(#content))
