@@ -93,7 +93,7 @@ impl SubjectLog {
 }
 
 impl NatsInner {
-    /// Reads the last message of a run's subject. Repeats the read while the result is older than what this process knows. Such results come from a
+    /// Reads the last message of a run's subject. Repeats the read while the result is older than what this process knows. Old results come from a
     /// server that lost the connection to the other servers and has not noticed it yet.
     pub(crate) async fn end(&self, subject: &str) -> Result<SubjectEnd, NatsStoreError> {
         let deadline = self.clock.monotonic().saturating_add(UNNOTICED);

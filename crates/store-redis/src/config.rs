@@ -54,8 +54,8 @@ pub struct RedisOptions {
     pub repair_every: Duration,
     /// How long an index entry without a run remains before it is removed. The default is 1 hour.
     ///
-    /// Such an entry remains if a process dies while it starts a run, or if a run expires. It costs a reader one lookup. The value must be longer
-    /// than a process can stall in the middle of an append.
+    /// An entry without a run remains if a process dies while it starts a run, or if a run expires. It costs a reader one lookup. The value must be
+    /// longer than a process can stall in the middle of an append.
     pub stale_after: Duration,
     /// The certificates (PEM) of the authorities to trust for `rediss:` URLs. The default is `None`: the authorities of the system.
     pub root_certificates: Option<Vec<u8>>,

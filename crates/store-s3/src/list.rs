@@ -30,7 +30,7 @@ struct IndexedRun {
     entries: Vec<(String, IndexKey, ServerTime)>,
 }
 
-/// A range of the index, newest runs first. All entries of its runs were read.
+/// A range of the index, newest runs first. The window has all entries of its runs.
 #[derive(Debug, Default)]
 struct Window {
     candidates: Vec<IndexedRun>,
@@ -51,7 +51,7 @@ struct Windows<'a> {
 /// The entries of one half of the index in a range.
 struct IndexRange {
     entries: Vec<(Timestamp, RunKey, String, IndexKey, ServerTime)>,
-    /// The time of creation down to which all entries were read, not including that time; `None` at the end of the index.
+    /// The time of creation down to which the range has all entries, not including that time; `None` at the end of the index.
     upto: Option<Timestamp>,
     now: Option<ServerTime>,
 }
@@ -119,7 +119,7 @@ impl S3Inner {
             Order::OldestFirst => self.oldest(&mut inquiry, after, wanted).await?,
         };
         match inquiry.refused {
-            // The server refused every object that was read, so the cause is not a single run.
+            // The server refused every object that this listing needed, so the cause is not a single run.
             Some(refused) if !inquiry.is_any_read => Err(refused),
             _ => Ok(listing.cut(page, items)),
         }
