@@ -46,7 +46,7 @@ pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// The code for a shape. If the fields of this type are optional only because another type's are, also holds that type.
+/// The code for a shape, and the other type, if any, that decides whether a field of this type is optional.
 struct ShapeBody {
     shape: TokenStream,
     optional: Option<Type>,
