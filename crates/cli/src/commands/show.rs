@@ -253,7 +253,7 @@ fn next(all: &RunReport) -> Option<String> {
     if head.seq != now.index {
         return Some(format!("ferrata fork {name} {}", now.index));
     }
-    // If an operator unpauses or answers such a run, it starts before its turn, so suggest nothing.
+    // If an operator unpauses or answers such a run, it starts before its turn. So suggest the command that only shows the queue.
     if let Some(waits) = all.queues.iter().find(|one| one.before.is_some()) {
         return Some(format!("ferrata queue show {}", quoted(&waits.queue)));
     }
