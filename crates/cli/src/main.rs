@@ -91,7 +91,7 @@ async fn salvaged(failure: CommandFailure) -> Result<ExitReason, CommandFailure>
 fn refused(error: &clap::Error) -> ExitCode {
     let exit = if error.use_stderr() { ExitReason::Usage } else { ExitReason::Done };
     if exit == ExitReason::Done {
-        // stdout has no reader, so nobody would see a message about the error.
+        // If stdout has no reader, nobody would see a message about that.
         let _ = error.print();
     } else {
         // The message repeats words that were typed or come from a script, so make them safe for a terminal.

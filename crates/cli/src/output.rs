@@ -16,7 +16,7 @@ use crate::store;
 use crate::table::{Table, clean_json, clean_lines, paint, safe};
 use crate::time::TimeFormat;
 
-/// In which form data is written.
+/// The format of data on stdout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
     /// For people.
@@ -30,7 +30,7 @@ pub(crate) enum OutputFormat {
     Ids,
 }
 
-/// When there is colour.
+/// When output has colors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ColorChoice {
     /// On a terminal, unless `NO_COLOR` is set.
@@ -117,7 +117,7 @@ impl Output {
         }
     }
 
-    /// Returns the output for a mistake in the command line. The options are not known yet, so only the terminal decides about colors.
+    /// Returns whether a mistake in the command line is printed in color. The options are not known yet, so only the terminal decides.
     pub(crate) fn of_mistakes() -> bool {
         ColorChoice::Auto.on(io::stderr().is_terminal())
     }
