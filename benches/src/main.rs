@@ -1,4 +1,4 @@
-//! What the library costs, beside a bare reference measured in turn with it: the program behind `cargo xtask bench`.
+//! Measures what the library costs, in turn with a bare reference. `cargo xtask bench` runs this program.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its table")]
 
 mod args;

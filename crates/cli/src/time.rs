@@ -1,4 +1,4 @@
-//! Times and durations for people and programs.
+//! Formats times and durations for people and programs, and parses durations.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl TimeFormat {
 
 pub(crate) use ferrata_core::wording::duration as short;
 
-/// Parses a duration: a number with `ms`, `s`, `m`, `h`, `d` or `w`, several of them in a row.
+/// Parses a duration: numbers with the units `ms`, `s`, `m`, `h`, `d` or `w`, such as `1h30m`.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let bad = || format!("`{}` is not a duration; write it as 90s, 15m, 2h30m or 30d", text.escape_debug());
     let (mut rest, mut sum) = (text, Duration::ZERO);

@@ -1,4 +1,4 @@
-//! Opening a store by its URL.
+//! Opens a store by its URL.
 
 use std::sync::Arc;
 

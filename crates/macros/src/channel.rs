@@ -16,7 +16,7 @@ pub(crate) struct Channel<'a> {
     pub(crate) name: String,
     pub(crate) reducer: ReducerOption,
     pub(crate) serialize_with: Option<ExprPath>,
-    /// The value in a state that is read from the log, if the field is not stored.
+    /// The value in a state from the log, if the field is not stored.
     pub(crate) ephemeral: Option<TokenStream>,
     /// Whether views hide the values of the field.
     pub(crate) secret: bool,

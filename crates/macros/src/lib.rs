@@ -48,12 +48,12 @@ use proc_macro::TokenStream;
 /// time, too.
 ///
 /// `#[state(secret)]` hides the channel's values: the library, the command and the inspector show `…` instead, in events, states, differences and
-/// post-mortems. It may be combined with a reducer. The values are stored like any others. The `Debug` output of the struct is up to the
-/// application.
+/// post-mortems. It may be combined with a reducer. The values are stored like any others. The application is responsible for the `Debug` output of
+/// the struct.
 ///
-/// A stored channel must have exactly one name and must always be written. So the macro rejects `flatten`, `skip`, `skip_serializing_if`, `alias`,
-/// and different names for reading and writing. These attributes are allowed inside the type of a field. `testing::check_reads_back` then checks
-/// that the type reads back the value that it wrote.
+/// A stored channel must have exactly one name, and its serialization must always include it. So the macro rejects `flatten`, `skip`,
+/// `skip_serializing_if`, `alias`, and different names for reading and writing. These attributes are allowed inside the type of a field.
+/// `testing::check_reads_back` then checks that the type reads back the value that it wrote.
 ///
 /// On the struct, `#[state(version = 2)]` declares the version of its form (the default is 1), and `#[state(crate = "path")]` sets the path of
 /// `ferrata` or `ferrata_core`.

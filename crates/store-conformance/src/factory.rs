@@ -80,17 +80,18 @@ pub trait Space: Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
-    /// At least one byte of this record's body is changed. The length is the same. Group `damage`.
+    /// At least one byte of this record's body is changed. The length is the same. The group of this damage is `damage`.
     Body(Seq),
-    /// This record is missing; its neighbors exist. Group `gap`.
+    /// This record is missing, and the records before and after it exist. The group of this damage is `gap`.
     Gone(Seq),
-    /// The last record is incomplete, as after a power failure. Group `torn`.
+    /// The last record is incomplete, as after a power failure. The group of this damage is `torn`.
     Torn,
-    /// This record's format version is one more than this library reads. Group `newer`.
+    /// The format version of this record is one more than this library reads. The group of this damage is `newer`.
     NewerFormat(Seq),
     /// The records of this run and of the other run are swapped. The store finds the records of each run under the name of the other, as after a
-    /// fault in an index or a file name. Group `swap`.
+    /// fault in an index or a file name. The group of this damage is `swap`.
     Swapped(RunKey),
-    /// The last record is missing, and the store's data outside the log, such as a head or an index, is unchanged. Group `tail`.
+    /// The last record is missing, and the store's data outside the log, such as a head or an index, is unchanged. The group of this damage is
+    /// `tail`.
     Tail,
 }

@@ -8,7 +8,7 @@ use ferrata_store::AnyTransaction;
 
 /// A table of integers in the store's database. Each integer can be in it only once.
 ///
-/// It always contains the number 0, so that inserting 0 again fails.
+/// The table always contains the number 0, so that inserting 0 again fails.
 #[async_trait]
 pub trait TransactionTable: Send + Sync {
     /// Executes a step in the transaction, as the code of a node would, and ignores its error.

@@ -103,7 +103,7 @@ fn corrupt(run: &RunKey, header: &RecordHeader, why: &str) -> Error {
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::Corrupt`]: the envelope was not made for this record, or the body is plain although it must be encrypted.
+/// - [`ErrorKind::Corrupt`]: the envelope belongs to another record, or the body is plain although it must be encrypted.
 /// - [`ErrorKind::Unsupported`]: a newer version made the envelope, or its key is not in the ring.
 pub(crate) fn open(
     options: &EnvelopeOptions,

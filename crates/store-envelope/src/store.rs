@@ -27,7 +27,7 @@ pub struct EnvelopeOptions {
     pub keys: Option<Arc<dyn KeyProvider>>,
     /// Whether reads accept plain bodies although keys are set. The default is false.
     ///
-    /// Set it for a store whose older records were written without keys. While it is true, anyone with write access to the store can add a record
+    /// Set it for a store with older records from a time without keys. While it is true, anyone with write access to the store can add a record
     /// without having a key.
     pub accept_plain: bool,
     /// The minimum size of a body to compress, in bytes. The default is 1,024; `None` disables compression. A body that compression does not make
@@ -79,8 +79,8 @@ impl EnvelopeOptions {
 }
 
 impl EnvelopeOptions {
-    /// Sets the key that encrypts label values and users. Listings then search for the encrypted texts, so a search misses runs that were written
-    /// without this key.
+    /// Sets the key that encrypts label values and users. Listings then search for the encrypted texts, so a search misses runs from a time without
+    /// this key.
     #[must_use]
     pub fn with_label_key(mut self, key: LabelKey) -> Self {
         self.labels = Some(key);
@@ -90,7 +90,7 @@ impl EnvelopeOptions {
 
 /// A store that compresses and encrypts bodies before the inner store receives them.
 ///
-/// It keeps the guarantees of the inner store. `docs/how-to/at-rest.md` lists which data is encrypted and which is plain.
+/// This store keeps the guarantees of the inner store. `docs/how-to/at-rest.md` lists which data is encrypted and which is plain.
 /// [`headers`](CheckpointStore::headers) returns the length and the checksum of the stored bytes.
 ///
 /// # Examples

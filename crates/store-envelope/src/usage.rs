@@ -24,7 +24,7 @@ pub struct KeyUsage {
     pub runs: u64,
 }
 
-/// Counts the records and runs of a store by tenant and by the key that they need. Plain records come first. If `tenant` is given, counts only that
+/// Counts the records and runs of a store by tenant and by the key that they need. Plain records come first. With a `tenant`, counts only that
 /// tenant. Changes nothing and needs no key.
 ///
 /// Pass the inner store, whose records are in envelopes: an [`EnvelopeStore`](crate::EnvelopeStore) would remove the envelopes.

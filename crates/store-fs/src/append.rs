@@ -29,7 +29,7 @@ pub(crate) struct AppendLines {
     pub(crate) floor: u64,
 }
 
-/// An append that is written but not yet synced. It keeps the run locked until it is durable or abandoned.
+/// A written append that is not yet synced. It keeps the run locked until it is durable or abandoned.
 pub(crate) struct StartedAppend<'a> {
     slot: &'a RunSlot,
     entry: &'a RunAppend,
@@ -267,7 +267,7 @@ impl FsInner {
     /// Returns whether the log ends with the records of `entry`, ignoring records that were pruned since.
     fn ends_with(&self, writer: &LockedLog, entry: &RunAppend) -> Result<bool, FsStoreError> {
         let log = &writer.log;
-        // Most appends that get here lost a race. A look at the last id is then enough, and nothing must be read.
+        // Most appends that get here lost a race. To compare the last id is then enough, without a read.
         if last(entry).header.id != log.head().id {
             return Ok(false);
         }

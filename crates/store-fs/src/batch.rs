@@ -16,7 +16,8 @@ pub(crate) struct AppendBatch {
 
 #[derive(Debug)]
 struct BatchWork {
-    /// The appends that were not tried yet. Threads take them in rows: groups that are written one after the other and synced together.
+    /// The appends that were not tried yet. Threads take them in rows: groups of appends that a thread writes one after the other and syncs
+    /// together.
     new: VecDeque<(usize, RunAppend)>,
     row: usize,
     /// The appends that must wait for another caller or process. Threads take them one by one.

@@ -1,4 +1,4 @@
-//! Creates a run's log. The content is written and synced under another name, then the file is renamed, so that no reader sees a partial run.
+//! Creates a run's log. Writes and syncs the content under another name, then renames the file, so that no reader sees a partial run.
 
 use std::io;
 use std::path::Path;

@@ -194,7 +194,7 @@ impl FsStoreError {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Returns whether this process has too many open files. Such an error says nothing about this file.
+    /// Returns whether this process has too many open files. The error says nothing about this file.
     pub(crate) fn is_exhaustion(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_exhaustion(source))
     }

@@ -84,7 +84,7 @@ struct OpenJournal {
     size: usize,
     /// The value of `written` at the beginning of the lap, minus the offset of that beginning in the file.
     origin: u64,
-    /// The logs that were written since the lap began.
+    /// The logs with appends since the lap began.
     logs: HashMap<RunKey, (FileIdent, Arc<File>)>,
     /// The runs with entries in the journal, and the time since which the journal may have entries.
     runs: HashSet<RunKey>,
@@ -92,7 +92,7 @@ struct OpenJournal {
     _lock: FileLock,
 }
 
-/// An append that is written to its log.
+/// An append whose bytes are in its log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WrittenAppend<'a> {
     pub(crate) entry: &'a JournalEntry<'a>,
@@ -327,8 +327,8 @@ impl OpenJournal {
         Ok(made)
     }
 
-    /// Starts again from the beginning of the file. The heading must be durable before any group is written; otherwise groups of the previous lap
-    /// would count.
+    /// Starts again from the beginning of the file. The heading must be durable before the first group; otherwise groups of the previous lap would
+    /// count.
     fn begin_again(&mut self, folder: &FsInner, written: u64) -> io::Result<()> {
         self.lap += 1;
         folder.disk.set_len(&self.file, 0)?;

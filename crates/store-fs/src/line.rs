@@ -54,7 +54,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// The only line of its append. It is not written.
+    /// The only line of its append. The line does not store this value.
     pub(crate) const WHOLE: Self = Self { number: 1, of: 1 };
 
     pub(crate) fn is_first(self) -> bool {

@@ -25,7 +25,7 @@ impl FsInner {
         self.marked.load(Ordering::Relaxed) || self.ready.load(Ordering::Relaxed)
     }
 
-    /// Returns an error that the folder is gone, if it existed before. Otherwise returns `done`. If the folder is gone, a missing file does not
+    /// Returns an error if the folder is missing but existed before. Otherwise returns `done`. If the folder is missing, a missing file does not
     /// mean a missing run, and a failure may have another cause.
     ///
     /// No call creates the folder again by itself: an empty store in the place of an unmounted store would start every run a second time.
@@ -83,7 +83,7 @@ impl FsInner {
         Err(FsStoreError::Restless { path: self.layout.root().into() })
     }
 
-    /// Fails if the folder of executors is gone, so that its executors do not count as dead.
+    /// Fails if the folder of executors is missing, so that its executors do not count as dead.
     pub(crate) fn check_executors(&self) -> Result<(), FsStoreError> {
         if self.existed_before() {
             self.check_exists(self.layout.executors())?;

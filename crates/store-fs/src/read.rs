@@ -21,7 +21,7 @@ impl FsInner {
         self.read_log(run, |log, path| self.load_from(log, path, at))
     }
 
-    /// Loads the records after `known`. Loads from the newest base on if `known` is gone, or if a later base exists.
+    /// Loads the records after `known`. Loads from the newest base on if the run does not have `known` any more, or if a later base exists.
     pub(crate) fn load_since(
         &self,
         run: &RunKey,

@@ -35,7 +35,7 @@ struct DeadJournal {
 /// The creation time of a run. The flag is true if the run was created since the current boot; the number is the time after the boot.
 type CreationTime = (bool, u64);
 
-/// The latest creation of each run in any journal. It belongs to a log whose beginning is lost.
+/// The latest creation of each run in any journal. If the beginning of a log is lost, this was the log's creation.
 type Newest = HashMap<RunKey, CreationTime>;
 
 fn newest(found: &[Option<JournalContents<'_>>]) -> Newest {
@@ -56,7 +56,7 @@ impl DeadJournal {
     /// Returns the contents of the journal; `None` if the journal was never started.
     fn read_contents(&self) -> Result<Option<JournalContents<'_>>, FsStoreError> {
         match journal::read(&self.bytes) {
-            // A copy of the folder that was taken during a write has gaps. The copied logs then have all data of the journal.
+            // A copy of the folder, made during a write, has gaps. The copied logs then have all data of the journal.
             Ok(Some(JournalContents { heading, gap: Some(at), .. })) if heading.is_of(self.ident.inode()) => {
                 Err(unreadable(&self.path, at, Flaw::Sum))
             }
@@ -169,7 +169,7 @@ impl FsInner {
         }
     }
 
-    /// Restores all entries, and syncs the logs. Returns `false` if a log could not be read or written.
+    /// Restores all entries, and syncs the logs. Returns `false` if a read or a write of a log failed.
     fn restore_entries(
         &self,
         journal: &Path,

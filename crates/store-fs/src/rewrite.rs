@@ -19,7 +19,7 @@ use crate::log_readers::ReverseReader;
 use crate::slots::RunSlot;
 use crate::tail::{IntactTail, flaw_error};
 
-/// The size of the buffer that is written at once.
+/// The size of the buffer for one write.
 const WRITE: usize = 1 << 20;
 
 /// The part of a log that a copy keeps.

@@ -1,4 +1,4 @@
-//! A row: some appends of a batch that are written one after the other, and synced together.
+//! A row: some appends of a batch, which this module writes one after the other and syncs together.
 
 use std::sync::Arc;
 use std::time::Duration;

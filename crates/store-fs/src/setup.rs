@@ -31,9 +31,9 @@ impl FsInner {
     /// Creates the missing parts of the root. Any number of processes may do so at the same time. If nothing is missing, a process needs no
     /// permission to write.
     ///
-    /// The marker is written last. So if a root has a marker but lacks a folder, the folder was lost. The store must not replace a lost folder with
-    /// an empty one: without the folder of runs it would start every run a second time, and without the folder of journals it would lose the data
-    /// of a crash.
+    /// The setup writes the marker last. So if a root has a marker but lacks a folder, the folder was lost. The store must not replace a lost
+    /// folder with an empty one: without the folder of runs it would start every run a second time, and without the folder of journals it would
+    /// lose the data of a crash.
     pub(crate) fn set_up(&self) -> Result<(), FsStoreError> {
         let root = self.layout.root();
         if self.has_marker(&self.layout.marker())? {

@@ -18,7 +18,8 @@ const MAX_REPLICAS: u32 = 5;
 pub struct NatsOptions {
     /// The common part of the names of streams and subjects. The default is `ferrata`; `?namespace=` in a URL.
     ///
-    /// It has 1 to 32 characters from `A-Z a-z 0-9 _ -`. Stores with different namespaces on the same servers do not see each other's data.
+    /// A namespace has 1 to 32 characters from `A-Z a-z 0-9 _ -`. Stores with different namespaces on the same servers do not see each other's
+    /// data.
     pub namespace: String,
     /// The number of servers that store each record. The default is 1 and the maximum 5; `?replicas=` in a URL.
     ///

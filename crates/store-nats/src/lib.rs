@@ -1,6 +1,6 @@
 //! Stores the runs of [Ferrata](ferrata_store) in NATS JetStream: one stream, with one subject for each run.
 //!
-//! It fits services that have NATS and no database.
+//! This store fits services that have NATS and no database.
 //!
 //! ```no_run
 //! use ferrata_store::{CheckpointStore, Page, RunQuery};

@@ -166,7 +166,7 @@ impl NatsInner {
                         }
                     }
                 }
-                // The consumer expired because nobody read from it, or its server is gone.
+                // The consumer expired because it had no reader, or its server has failed.
                 Err(fault) if fault.code() == Some(NO_CONSUMER) => {
                     feed = self.rebuild(mirror, &life, &all).await?
                 }

@@ -245,7 +245,7 @@ mod tests {
         }
     }
 
-    /// It arrived after this process polled, but before this process's own text. Subscribers get it first.
+    /// The server's text arrived after this process polled, but before this process's own text. Subscribers get it first.
     #[tokio::test]
     async fn earlier_remote_notices_precede_local_ones() {
         let mut looks = 0;

@@ -18,7 +18,7 @@ pub(crate) const ATTEMPTS: usize = 16;
 /// How long a server that lost the connection to the other servers may still answer like their leader. It detects the loss after ten seconds.
 const UNNOTICED: Duration = Duration::from_secs(15);
 
-/// The pause before the next read of the end of a subject.
+/// The pause before another read of the last message of a subject.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// The last message of a run's subject.
@@ -93,7 +93,7 @@ impl SubjectLog {
 }
 
 impl NatsInner {
-    /// Reads the last message of a run's subject. Repeats the read while the result is older than what this process knows. Such results come from a
+    /// Reads the last message of a run's subject. Repeats the read while the result is older than what this process knows. Old results come from a
     /// server that lost the connection to the other servers and has not noticed it yet.
     pub(crate) async fn end(&self, subject: &str) -> Result<SubjectEnd, NatsStoreError> {
         let deadline = self.clock.monotonic().saturating_add(UNNOTICED);

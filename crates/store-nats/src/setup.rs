@@ -166,7 +166,7 @@ impl NatsInner {
         Ok(self.look_up().await?.0)
     }
 
-    /// Checks that a subject belongs to the stream's current life, before a run is reported missing.
+    /// Checks that a subject belongs to the stream's current generation, before a run is reported missing.
     pub(crate) async fn check_missing(&self, subject: &str) -> Result<(), NatsStoreError> {
         let (life, _) = self.look_up().await?;
         let is_so = subject.starts_with(self.layout.all_runs(&life).trim_end_matches('>'));

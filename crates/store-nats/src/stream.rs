@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The number of requests to a feed that wrongly returns nothing, before another feed replaces it.
 pub(crate) const EMPTY: u32 = 5;
 
-/// How long a server keeps a consumer that nobody reads from.
+/// How long a server keeps a consumer without readers.
 const FORGOTTEN: Duration = Duration::from_secs(300);
 
 /// A message from the leader of the stream.
@@ -229,7 +229,7 @@ impl NatsInner {
         let most = BATCH_BYTES.max(client.max_payload().saturating_mul(2));
         let patience = u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX);
         // With `no_wait`, the reply comes once the available messages are sent. Used alone, it makes servers of version 2.9 report nothing although
-        // messages exist, after a removal of messages. Such servers also never reply if their messages are removed at that moment.
+        // messages exist, after a removal of messages. These servers also never reply if their messages are removed at that moment.
         let ask = json!({ "batch": BATCH, "max_bytes": most, "no_wait": true, "expires": patience });
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", feed.stream, feed.name);
         let asked = client.publish_with_reply(subject, inbox, ask.to_string().into());

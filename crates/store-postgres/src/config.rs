@@ -13,25 +13,25 @@ use sqlx::postgres::PgConnectOptions;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PostgresOptions {
-    /// The schema of the tables; `ferrata` by default. It has 1 to 32 characters from `a-z 0-9 _`, and does not begin with a digit or `pg_`.
+    /// The schema of the tables; `ferrata` by default. A schema has 1 to 32 characters from `a-z 0-9 _`, and does not begin with a digit or `pg_`.
     pub schema: String,
-    /// The prefix of all table names. The default is empty. It has at most 20 characters from `a-z 0-9 _`.
+    /// The prefix of all table names. The default is empty. A prefix has at most 20 characters from `a-z 0-9 _`.
     pub prefix: String,
-    /// The maximum number of connections. The default is 10. It has no effect on a pool of the application.
+    /// The maximum number of connections. The default is 10. The option has no effect on a pool of the application.
     ///
     /// A higher value allows more concurrent calls, and takes more of the server's connections, in each process. A lower value does the reverse.
     /// The runtime appends on at most four connections.
     pub connections: NonZeroU32,
-    /// The timeout for getting a connection. The default is 10 seconds. It has no effect on a pool of the application.
+    /// The timeout for getting a connection. The default is 10 seconds. The option has no effect on a pool of the application.
     ///
     /// With a higher value, the store detects an outage later. With a lower value, it may mistake a burst of calls for an outage. At the timeout,
     /// the call fails with [`ErrorKind::Unavailable`] and changes nothing.
     pub acquire_timeout: Duration,
-    /// The timeout for an answer. The default is 10 seconds. It also applies to a pool of the application.
+    /// The timeout for an answer. The default is 10 seconds. The timeout also applies to a pool of the application.
     ///
-    /// At the timeout, the store closes the connection. It sends a read again over another connection, up to four times in all, and then fails with
-    /// [`ErrorKind::Unavailable`]. An append fails with [`ErrorKind::Indeterminate`] at once. Without the timeout, a call would hang forever if the
-    /// network drops packets.
+    /// At the timeout, the store closes the connection. The store sends a read again over another connection, up to four times in all, and then
+    /// fails with [`ErrorKind::Unavailable`]. An append fails with [`ErrorKind::Indeterminate`] at once. Without the timeout, a call would hang
+    /// forever if the network drops packets.
     ///
     /// `setup` may take ten times as long. A purge may take twice as long, plus one timeout for each 20,000 records of the run. A prune may take
     /// one more timeout for each 20,000 records that it removes.

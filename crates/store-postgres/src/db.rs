@@ -85,7 +85,7 @@ pub(crate) fn roomy<'q>(sql: &Sql, values: usize, bytes: usize) -> Query<'q, Pos
 }
 
 impl PostgresDb {
-    /// Creates the holder of connections. The first call creates the pool, because the pool needs a runtime.
+    /// Creates the handle to a database. The first call over it creates the pool, because the pool needs a runtime.
     pub(crate) fn new(connect: PgConnectOptions, options: PostgresOptions) -> Self {
         let idle = Some(Arc::default());
         Self { pool: Arc::default(), idle, connect, options: Arc::new(options) }

@@ -1,7 +1,7 @@
 //! Stores the runs of [Ferrata](ferrata_store) in tables of a PostgreSQL database, version 14 or later.
 //!
-//! It fits services that already have a PostgreSQL server. Any number of processes can share the tables. A node's writes to the database can be
-//! committed together with its record.
+//! This store fits services that already have a PostgreSQL server. Any number of processes can share the tables. A node's writes to the database
+//! can be committed together with its record.
 //!
 //! ```no_run
 //! use ferrata_store::{CheckpointStore, Page, RunQuery};

@@ -69,7 +69,7 @@ pub(crate) fn since() -> String {
 }
 
 impl LoadStatements {
-    /// Loads the records after `known`. Loads from the newest base on if `known` is gone.
+    /// Loads the records after `known`. Loads from the newest base on if the run does not have `known` any more.
     pub(crate) async fn since(
         &self,
         db: &PostgresDb,

@@ -220,7 +220,7 @@ impl PurgeStatements {
                 held.send();
                 let purging = this.purge_on(&mut held, (&named, found), expected, db.options().prepared);
                 let sent = db.in_time(answers, purging).await;
-                // Whatever the outcome of this purge is, the caller can repeat it.
+                // The caller can repeat the purge, with any outcome of this one.
                 let rows = PostgresDb::return_to_pool(held, sent)
                     .map_err(|error| fault(&error, PostgresCallEffect::Read))?;
                 rows.map(|rows| sums(&rows)).transpose()

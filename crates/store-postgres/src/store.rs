@@ -54,8 +54,9 @@ impl PostgresStore {
     /// Creates a store in the database of a URL: `postgres://user:password@host:port/database`. Connects at the first use.
     ///
     /// The URL may set options, as in `?schema=app&prefix=jobs_`: `schema`, `prefix`, `connections`, `acquire_timeout_ms`, `response_timeout_ms`,
-    /// `prepared`, `notices`, `listen_url`. They override `options`. The URL may also have the driver's own options, such as `sslmode` and
-    /// `sslrootcert`. Any other option is an error. The environment provides further settings, as for other clients (`PGPASSWORD`, `.pgpass`).
+    /// `prepared`, `notices`, `listen_url`. Options of the URL override `options`. The URL may also have the driver's own options, such as
+    /// `sslmode` and `sslrootcert`. Any other option is an error. The environment provides further settings, as for other clients (`PGPASSWORD`,
+    /// `.pgpass`).
     ///
     /// # Errors
     ///

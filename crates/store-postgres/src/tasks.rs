@@ -29,7 +29,7 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
     runtime.spawn(work).await.unwrap_or_else(|error| Err(given_up(error)))
 }
 
-/// A task of which at most one instance runs. Dropping this value ends the task.
+/// A task with at most one running instance. Dropping this value ends the task.
 #[derive(Debug, Default)]
 pub(crate) struct ExclusiveTask(Mutex<Option<AbortHandle>>);
 

@@ -31,8 +31,8 @@ impl Database for Postgres {
 
 /// A transaction on one of the store's connections.
 ///
-/// It dereferences to the `sqlx` connection. Dropping it rolls it back. The store marks the transaction with the setting `ferrata.transaction`: if
-/// a statement of the caller has ended the transaction, the store refuses the commit.
+/// The transaction dereferences to the `sqlx` connection. Dropping the transaction rolls it back. The store marks the transaction with the setting
+/// `ferrata.transaction`: if a statement of the caller has ended the transaction, the store refuses the commit.
 pub struct PostgresTransaction {
     opened: OpenTransaction,
 }

@@ -302,7 +302,7 @@ impl RedisInner {
     }
 }
 
-/// Returns a run's state from its head; `None` if the stored state was not written by this store.
+/// Returns a run's state from its head; `None` if another program wrote the stored state.
 fn known_head(run: &RunKey, head: &StoredHead) -> Option<RedisKnownHead> {
     let member = Member::parse(head.said.member.as_bytes())?;
     Some(RedisKnownHead {

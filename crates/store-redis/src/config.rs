@@ -17,7 +17,7 @@ const MAX_PREFIX: usize = 64;
 pub struct RedisOptions {
     /// The prefix of every key and of the channel of notices. The default is `ferrata`; `?prefix=` in a URL.
     ///
-    /// It has 1 to 64 characters from `A-Z a-z 0-9 . _ : -`. Stores with different prefixes on the same server do not see each other's data.
+    /// A prefix has 1 to 64 characters from `A-Z a-z 0-9 . _ : -`. Stores with different prefixes on the same server do not see each other's data.
     pub prefix: String,
     /// The timeout for a connection. The default is 5 seconds.
     ///
@@ -49,13 +49,13 @@ pub struct RedisOptions {
     pub notices: bool,
     /// How often `setup` compares the index with the runs. The default is every 6 hours.
     ///
-    /// One process does it for all processes, in a background task. The task scans every key of the server and reads the head of every run, some
-    /// thousands per second. With zero, each `setup` does it before it returns.
+    /// One process compares the index for all processes, in a background task. The task scans every key of the server and reads the head of every
+    /// run, some thousands per second. With zero, each `setup` compares the index before it returns.
     pub repair_every: Duration,
     /// How long an index entry without a run remains before it is removed. The default is 1 hour.
     ///
-    /// Such an entry remains if a process dies while it starts a run, or if a run expires. It costs a reader one lookup. The value must be longer
-    /// than a process can stall in the middle of an append.
+    /// An entry without a run remains if a process dies while it starts a run, or if a run expires. It costs a reader one lookup. The value must be
+    /// longer than a process can stall in the middle of an append.
     pub stale_after: Duration,
     /// The certificates (PEM) of the authorities to trust for `rediss:` URLs. The default is `None`: the authorities of the system.
     pub root_certificates: Option<Vec<u8>>,

@@ -43,7 +43,7 @@ pub(crate) struct LayoutMarker {
 
 impl LayoutMarker {
     pub(crate) fn write(shards: u16) -> String {
-        // Numbers can always be written as JSON.
+        // Numbers always have a JSON form.
         serde_json::to_string(&Self { version: VERSION, shards }).unwrap_or_default()
     }
 

@@ -11,7 +11,7 @@ pub(crate) fn write_header(header: &RecordHeader, base: Seq) -> Result<Bytes, Re
     binary::write(header, base).ok_or_else(|| RedisStoreError::strange("a record without a base before it"))
 }
 
-/// Decodes a header. The record must have the number `seq`, if it is given.
+/// Decodes a header. If `seq` has a number, the record must have that number.
 pub(crate) fn header_of(text: &[u8], seq: Option<Seq>) -> Result<RecordHeader, RedisStoreError> {
     let header = read(text, seq)?.0;
     if let Some(seq) = seq.filter(|seq| *seq != header.seq) {

@@ -21,7 +21,7 @@ pub(crate) struct Index {
     common: Arc<[Bytes]>,
 }
 
-/// What a caller knows about a run's index sets.
+/// The index sets of a run, as a caller knows them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placement<'a> {
     pub(crate) run: &'a RunKey,
@@ -75,7 +75,7 @@ impl Index {
         parts
     }
 
-    /// Adds the run to these sets, before the record is written.
+    /// Adds the run to these sets, before the append of the record.
     pub(crate) fn announce(&self, standing: &Placement<'_>) -> RedisCall {
         self.call("announce", standing.run, standing.member, standing.seq, Self::places(standing))
     }
@@ -90,8 +90,8 @@ impl Index {
         self.call("forget", run, member, Seq::new(0), Vec::new())
     }
 
-    /// Removes all entries of a member if a reader did not find its run after `waited`. Keeps the member if it was announced recently when the
-    /// reader started, because its record may have been written since.
+    /// Removes all entries of a member if a reader did not find its run after `waited`. Keeps the member if its announcement was recent when the
+    /// reader started, because its record may exist by now.
     pub(crate) fn lapse(&self, run: &RunKey, member: &Member, waited: Duration) -> RedisCall {
         let waited = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         self.call("lapse", run, member, Seq::new(waited), Vec::new())

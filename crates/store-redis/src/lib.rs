@@ -1,7 +1,7 @@
 //! Stores the runs of [Ferrata](ferrata_store) in Redis or Valkey, on one server or a cluster. Each run is a list.
 //!
-//! It fits services that already have a Redis, and services with many short runs whose steps take well below a millisecond. The server's settings
-//! decide which failures an acknowledged record survives; see [`Persistence`].
+//! This store fits services that already have a Redis server, and services with many short runs whose steps take well below a millisecond. The
+//! server's settings decide which failures an acknowledged record survives; see [`Persistence`].
 //!
 //! ```no_run
 //! use ferrata_store::{CheckpointStore, Page, RunQuery};

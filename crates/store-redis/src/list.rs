@@ -76,8 +76,8 @@ impl RedisInner {
                             items.push(head);
                         }
                     }
-                    // The run does not exist, or has another generation: the entry was announced but its record is not written yet, or the run is
-                    // gone.
+                    // The run does not exist, or has another generation: the record of the announced entry does not exist yet, or the run was
+                    // purged.
                     Ok(_) => unborn.push((run, candidate.member)),
                     Err(fault) if fault.is_of_run() && query.fails_without(&run) => {
                         return Ok(Err(fault.of_run(OPERATION, &run, RedisCallEffect::None)));

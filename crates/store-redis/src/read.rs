@@ -91,7 +91,7 @@ impl RedisInner {
         Ok(Some(records))
     }
 
-    /// Loads the records after `known`. Loads from the newest base on if `known` is gone.
+    /// Loads the records after `known`. Loads from the newest base on if the run does not have `known` any more.
     pub(crate) async fn load_since(&self, run: &RunKey, known: HeadRef) -> Result<Option<Vec<Record>>> {
         const OPERATION: &str = "store.load";
         let call = RedisCall::script(&SINCE, self.layout.run(run)).arg(known.seq.to_string());

@@ -80,7 +80,7 @@ impl RedisInner {
         }
     }
 
-    /// Removes the index entries of a run whose key is gone.
+    /// Removes the index entries of a run after the removal of its key.
     async fn purged(
         &self,
         run: &RunKey,

@@ -5,7 +5,7 @@ use redis::Value;
 
 use crate::error::RedisStoreError;
 
-/// The parts of a reply that is a list. They are taken from the front.
+/// The parts of a reply that is a list. The methods take parts from the front.
 #[derive(Debug)]
 pub(crate) struct ReplyParts(std::vec::IntoIter<Value>);
 

@@ -29,14 +29,14 @@ enum AppendVerdict {
     Lost(S3StoreError),
 }
 
-/// What earlier attempts of an append have left.
+/// The traces that earlier attempts of an append have left.
 #[derive(Default)]
 struct AppendAttempts {
     /// The error of an earlier attempt with unknown outcome.
     doubt: Option<S3StoreError>,
     /// The position of the last object that an attempt tried to write.
     place: Option<ObjectPlace>,
-    /// The index entry that was written before the records.
+    /// The index entry of the records, which the store wrote first.
     entry: Option<String>,
 }
 
@@ -277,7 +277,7 @@ impl S3Inner {
         })
     }
 
-    /// Completes an append once it is certainly written.
+    /// Completes an append that is certainly in the bucket.
     async fn appended(
         &self,
         run: &RunKey,
@@ -319,7 +319,7 @@ impl S3Inner {
         entry: Option<&str>,
     ) -> Result<(), S3StoreError> {
         self.cache.remove(run);
-        // The records are written, so the outcome of any later failure is unknown.
+        // The records are in the bucket, so the outcome of any later failure is unknown.
         if let Some(entry) = entry {
             self.restore_entry(entry).await?;
         }

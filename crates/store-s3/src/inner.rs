@@ -14,9 +14,9 @@ use crate::layout::S3Keys;
 
 /// How long the key of an object stays taken after its write, by the server's clock, even if the object is pruned or purged.
 ///
-/// This constant and [`TRUSTED`] stop a writer that was suspended. Such a writer saw head n, and now writes n + 1 to a free key. If n + 1 was
-/// written and then pruned or purged meanwhile, the writer must not find its key free. There are two cases. If the writer's read is younger than
-/// `TRUSTED`, then n + 1 was written after that read. So it is younger than `KEPT`, and its key is still taken. If the read is older, the writer
+/// This constant and [`TRUSTED`] stop a writer that was suspended. The suspended writer saw head n, and now writes n + 1 to a free key. If another
+/// writer wrote n + 1, which was then pruned or purged, the writer must not find its key free. There are two cases. If the writer's read is younger
+/// than `TRUSTED`, then n + 1 is newer than that read. So it is younger than `KEPT`, and its key is still taken. If the read is older, the writer
 /// reads again after the write, and confirms the write.
 ///
 /// Both times are the server's, so a stopped or wrong clock of a client has no effect. The clocks of the server's own machines may differ by 20

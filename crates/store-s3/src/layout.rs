@@ -39,8 +39,8 @@ pub(crate) struct ObjectPlace {
 }
 
 impl ObjectPlace {
-    /// The position of the first object of a run with a new id. Once the key is written, it stays taken forever: by the first record, or by a mark.
-    /// So a start that gets this key need not check for an existing or former run.
+    /// The position of the first object of a run with a new id. After the first write, the key stays taken forever: by the first record, or by a
+    /// mark. So a start that gets this key need not check for an existing or former run.
     pub(crate) const FIRST: Self = Self { life: 0, start: 0 };
 }
 

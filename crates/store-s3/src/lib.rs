@@ -32,7 +32,7 @@
 //!
 //! # Limits
 //!
-//! - The server must list objects as soon as they are written, and support `If-None-Match: *` and `If-Match` on `PutObject`.
+//! - The server must list an object right after its write, and support `If-None-Match: *` and `If-Match` on `PutObject`.
 //! - Each append is a request, which takes about 10 to 50 ms. This suits steps that take seconds, but not a thousand steps per second.
 //! - Heartbeats and wake-ups have a precision of one second.
 //! - Listing the oldest runs first, and loading at a record's id, read many objects; see `docs/reference/store-s3.md`.

@@ -30,7 +30,7 @@ struct IndexedRun {
     entries: Vec<(String, IndexKey, ServerTime)>,
 }
 
-/// A range of the index, newest runs first. All entries of its runs were read.
+/// A range of the index, newest runs first. The window has all entries of its runs.
 #[derive(Debug, Default)]
 struct Window {
     candidates: Vec<IndexedRun>,
@@ -41,7 +41,7 @@ struct Window {
 struct Windows<'a> {
     inner: &'a S3Inner,
     trees: &'a [Tree],
-    /// The time of creation at which the next range begins. It goes on to older runs.
+    /// The time of creation at which the next range begins. A range goes on to older runs.
     from: Option<Timestamp>,
     /// The time of creation at which the reading ends. Older runs are not needed.
     until: Option<Timestamp>,
@@ -51,7 +51,7 @@ struct Windows<'a> {
 /// The entries of one half of the index in a range.
 struct IndexRange {
     entries: Vec<(Timestamp, RunKey, String, IndexKey, ServerTime)>,
-    /// The time of creation down to which all entries were read, not including that time; `None` at the end of the index.
+    /// The time of creation down to which the range has all entries, not including that time; `None` at the end of the index.
     upto: Option<Timestamp>,
     now: Option<ServerTime>,
 }
@@ -119,7 +119,7 @@ impl S3Inner {
             Order::OldestFirst => self.oldest(&mut inquiry, after, wanted).await?,
         };
         match inquiry.refused {
-            // The server refused every object that was read, so the cause is not a single run.
+            // The server refused every object that this listing needed, so the cause is not a single run.
             Some(refused) if !inquiry.is_any_read => Err(refused),
             _ => Ok(listing.cut(page, items)),
         }
@@ -262,7 +262,7 @@ impl S3Inner {
 
     /// Reads the heads of candidates in order, and adds those that match the query until there are enough.
     ///
-    /// It omits a run if the server refuses its object, and records the refusal.
+    /// If the server refuses the object of a run, this method omits the run and records the refusal.
     async fn check(
         &self,
         inquiry: &mut ListInquiry<'_>,

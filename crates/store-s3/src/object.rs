@@ -114,7 +114,7 @@ impl ObjectHead {
 
     /// Encodes the object for the key `place` below the logs, with the bodies of `records`.
     pub(crate) fn encode(&self, place: &str, records: &[Record]) -> Bytes {
-        // Numbers, names and ids can always be written as JSON.
+        // Numbers, names and ids always have a JSON form.
         let mut json = serde_json::to_vec(&Json::of(self)).unwrap_or_default();
         json.push(b'\n');
         let line = format!("{NAME} {VERSION} {} {:08x}\n", json.len(), sum(place, &json));

@@ -40,7 +40,8 @@ impl S3Inner {
         Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Loads the records after `known`. Loads from the newest base on if `known` is gone, or is not the last record of an object.
+    /// Loads the records after `known`. Loads from the newest base on if the run does not have `known` any more, or if `known` is not the last
+    /// record of an object.
     pub(crate) async fn load_since(
         &self,
         run: &RunKey,

@@ -20,7 +20,7 @@ const ENDS: u32 = 600;
 /// The number of these attempts with a single mark at the end of the log. Later attempts use a row of marks after a gap.
 const STRAIGHT: u32 = 10;
 
-/// The first distance of the end mark from the end of the log. It is more than a writer appends while the marks are written.
+/// The first distance of the end mark from the end of the log. It is more than a writer appends during the write of the marks.
 const AHEAD: u64 = 256;
 
 /// The number of marks in a row. It equals the maximum number of records of an urgent append: with fewer marks, such an append could jump over the

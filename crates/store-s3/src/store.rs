@@ -84,7 +84,7 @@ impl S3Store {
     /// Rebuilds the index from the logs, and removes the remains of purged runs.
     ///
     /// Call it after objects were lost, restored or copied by other means. Also call it regularly if many runs are purged soon after their start.
-    /// It is safe while the store is in use. It needs about five requests for each run. It skips an unreadable run with a warning.
+    /// The repair is safe while the store is in use. It needs about five requests for each run, and skips an unreadable run with a warning.
     ///
     /// # Errors
     ///

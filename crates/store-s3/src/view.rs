@@ -21,7 +21,7 @@ pub(crate) struct CachedHead {
     /// The position of the newest object.
     pub(crate) place: ObjectPlace,
     pub(crate) etag: String,
-    /// The server's time at which that object was written.
+    /// The server's time of the write of that object.
     pub(crate) modified: ServerTime,
     /// The header of the last record.
     pub(crate) last: RecordHeader,
@@ -153,7 +153,7 @@ impl S3Inner {
         Err(S3StoreError::Restless { what: self.layout.run(run) })
     }
 
-    /// Reads the object that was the newest in the listing. Returns `None` if it is gone.
+    /// Reads the object that was the newest in the listing. Returns `None` if it does not exist any more.
     async fn read_newest(
         &self,
         run: &RunKey,
@@ -178,7 +178,7 @@ impl S3Inner {
         }
         let Some((head, etag)) = self.head_of(key).await? else {
             if newest.size != GONE.len() as u64 {
-                // The object existed when it was listed, and is gone now.
+                // The object existed when it was listed, but does not exist any more.
                 return Ok(None);
             }
             self.cache.remove(run);
@@ -220,7 +220,7 @@ impl S3Inner {
         Err(S3StoreError::Restless { what: key.to_owned() })
     }
 
-    /// Reads the first object of a generation. Returns `None` if it is gone.
+    /// Reads the first object of a generation. Returns `None` if it does not exist any more.
     pub(crate) async fn first_object(
         &self,
         run: &RunKey,
@@ -251,7 +251,8 @@ impl S3Inner {
             let beside = if seen.place.life == life { first_object? } else { None };
             let first_object = match beside {
                 Some(first_object) => Some(first_object),
-                // The object has another generation, or was read at the same time as the listing: the run may have begun between the two answers.
+                // The object has another generation, or the read ran at the same time as the listing: the run may have begun between the two
+                // answers.
                 None => self.first_object(run, seen.place.life).await?,
             };
             if let Some(first_object) = first_object {

@@ -129,7 +129,7 @@ impl ShardedStore {
                 let busy = || Error::new(ErrorKind::Unavailable, message).with_operation("store.append");
                 EntryStep::Done(Err(refusal.unwrap_or_else(|| busy().with_run(&entry.run))))
             }
-            // A run that cannot be read exists, too.
+            // An unreadable run exists, too.
             (Ok(Some(_)), Some(refusal)) => EntryStep::Done(Err(refusal)),
             (Ok(Some(_)), None) => EntryStep::Append(true),
             (Err(error), refusal) if exists(&error) => match refusal {

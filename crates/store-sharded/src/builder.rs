@@ -46,7 +46,7 @@ impl ShardedStoreBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) in these cases: there is no shard; a name has characters that are not allowed, or
-    /// is given twice; a generation is empty, or names an unknown shard; or a shard is in no generation.
+    /// occurs twice; a generation is empty, or names an unknown shard; or a shard is in no generation.
     pub fn build(self) -> Result<ShardedStore> {
         let Self { clock, names, stores, mut generations } = self;
         if generations.is_empty() && !names.is_empty() {

@@ -15,7 +15,7 @@ use ferrata_store::{
     Timestamp, within,
 };
 
-/// The part of one shard's listing that is not read yet.
+/// The unread part of one shard's listing.
 struct ShardFeed<'a> {
     index: usize,
     shard: &'a Shard,

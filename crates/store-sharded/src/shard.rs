@@ -34,7 +34,7 @@ struct SlowShardCounter {
 const FIRST_LISTING: Duration = Duration::from_secs(5);
 const DOUBLINGS: u32 = 3;
 
-/// The maximum number of listings that skip a silent shard. Listings run every second, so a silent shard is tried about twice a minute.
+/// The maximum number of listings that skip a silent shard. Listings run every second, and only one in this number waits for the silent shard.
 const MOST_PASSES: u32 = 32;
 
 impl Shard {

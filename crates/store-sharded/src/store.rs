@@ -105,7 +105,7 @@ impl ShardedStore {
                 Ok(Some(head)) if is_mark(&head) => is_beyond |= places.shards.last() == Some(&shard),
                 Ok(None) => {}
                 Err(error) if !crate::append::exists(&error) => failed = failed.or(Some(error)),
-                // A run that cannot be read exists, too.
+                // An unreadable run exists, too.
                 Ok(Some(_)) | Err(_) => {
                     self.known.put(run, shard);
                     return Ok(Some(shard));
@@ -124,7 +124,7 @@ impl ShardedStore {
         by == ShardSource::Memory && self.known.remove(run)
     }
 
-    /// Loads from the shard of the run. If `known` is given, loads only the records after it.
+    /// Loads from the shard of the run. With `known`, loads only the records after it.
     async fn load_by(&self, run: &RunKey, at: At, known: Option<HeadRef>) -> Result<Option<Vec<Record>>> {
         while let Some((shard, by)) = self.shard(run).await? {
             let loaded = match known {

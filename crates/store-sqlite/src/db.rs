@@ -32,7 +32,7 @@ pub(crate) const VERSION: i64 = 1;
 /// of a busy writer. If it starts again every few milliseconds, its pauses remain at one or two milliseconds.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The longest wait that the driver can count. It panics if the milliseconds need more than 31 bits.
+/// The longest wait that the driver can count. The driver panics if the milliseconds need more than 31 bits.
 const LONGEST: Duration = Duration::from_secs(24 * 86_400);
 
 /// The size in bytes to which the write-ahead log is cut after a checkpoint has emptied it.

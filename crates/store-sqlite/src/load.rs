@@ -112,7 +112,7 @@ async fn find(db: &Arc<SqliteDb>, run: &RunKey, id: RecordId) -> Result<Option<S
     Ok(None)
 }
 
-/// Loads the records after `known`. Loads from the newest base on if `known` is gone.
+/// Loads the records after `known`. Loads from the newest base on if the run does not have `known` any more.
 pub(crate) async fn load_since(
     db: &Arc<SqliteDb>,
     run: &RunKey,

@@ -34,7 +34,7 @@ impl Database for Sqlite {
 
 /// A transaction on the store's file. It holds the only write lock of the file.
 ///
-/// It dereferences to the `sqlx` connection. Dropping it rolls it back.
+/// The transaction dereferences to the `sqlx` connection. Dropping the transaction rolls it back.
 ///
 /// The store uses two hooks of the connection. The commit hook refuses every commit except the store's own. The rollback hook detects that the
 /// transaction has ended: a statement of the caller may roll back, and SQLite itself may do so after a failed statement. A later savepoint or

@@ -62,7 +62,7 @@ fn with_base_fields(header: &RecordHeader, base: &RecordHeader) -> RecordHeader 
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Corrupt`], naming the run and the record that is missing or does not follow.
+/// [`ErrorKind::Corrupt`], with the run, and with the record that is missing or does not chain to the record before it.
 pub fn check_loaded(run: &RunKey, records: &[Record], last: Seq) -> Result<()> {
     let mut expected = Some(last);
     let mut after: Option<&RecordHeader> = None;
@@ -88,7 +88,7 @@ pub fn check_loaded(run: &RunKey, records: &[Record], last: Seq) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Corrupt`], naming the run and the record that was loaded instead.
+/// [`ErrorKind::Corrupt`], with the run, and with the record that was loaded instead.
 pub fn check_asked(run: &RunKey, at: At, records: &[Record]) -> Result<()> {
     match (at, records.last()) {
         (At::Record(id), Some(last)) if last.header.id != id => {
@@ -102,7 +102,7 @@ pub fn check_asked(run: &RunKey, at: At, records: &[Record]) -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`ErrorKind::Corrupt`], naming the run and the record that is missing or does not follow.
+/// [`ErrorKind::Corrupt`], with the run, and with the record that is missing or does not chain to the record before it.
 pub fn check_news(run: &RunKey, known: HeadRef, records: &[Record]) -> Result<()> {
     let mut before = known;
     for header in records.iter().map(|record| &record.header) {

@@ -306,7 +306,7 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Per entry:
+    /// Each entry has its own result:
     /// - [`ErrorKind::Conflict`], with [`Error::actual_head`]: the run's head is not the expected record. Or the run exists although it must not,
     ///   or does not exist although it must. The store wrote nothing; load the run, check the other writer's records, and decide again.
     /// - [`ErrorKind::Unavailable`]: the store wrote nothing; retry with a growing delay.
@@ -354,7 +354,9 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Corrupt`], [`ErrorKind::Unsupported`], [`ErrorKind::Unavailable`].
+    /// - [`ErrorKind::Corrupt`]: the run's head is damaged.
+    /// - [`ErrorKind::Unsupported`]: a newer version wrote the run's head.
+    /// - [`ErrorKind::Unavailable`]: the store cannot be reached; retry.
     ///
     /// # Cancel safety
     ///
@@ -467,8 +469,8 @@ pub trait CheckpointStore: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the number of the part of the store that holds the run. Work on one part never waits for another part.
     ///
-    /// This is for stores with several parts, such as a sharded store. The runtime never mixes runs of several parts in one batch, so a part that
-    /// hangs delays only its own runs. Any number is valid, and the number of a run may change. The method does not wait.
+    /// Parts matter for stores that consist of several stores, such as a sharded store. The runtime never mixes runs of several parts in one batch,
+    /// so a part that hangs delays only its own runs. Any number is valid, and the number of a run may change. The method does not wait.
     fn part(&self, run: &RunKey) -> u64 {
         let _ = run;
         0

@@ -8,7 +8,7 @@ use crate::id::{HeadRef, NodeName, RunKey, Seq};
 /// The result of every fallible operation of the library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What the caller should do about an [`Error`].
+/// The kind of an [`Error`], which tells the caller what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -144,13 +144,13 @@ macro_rules! text_id {
 text_id! {
     /// The id of a run, unique in its tenant. The caller chooses it, or the start generates it.
     ///
-    /// An id has 1 to 128 characters from `A-Z a-z 0-9 . _ : -` and does not start with a dot. Such text is safe in a path, a key and a query.
+    /// An id has 1 to 128 characters from `A-Z a-z 0-9 . _ : -` and does not start with a dot. This text is safe in a path, a key and a query.
     RunId, "run id", check_text
 }
 text_id! {
     /// The tenant that owns a run. The tenant is part of every key, so the same run id in two tenants means two runs.
     ///
-    /// A name has 1 to 128 characters from `A-Z a-z 0-9 . _ : -` and does not start with a dot. Such text is safe in a path, a key and a query.
+    /// A name has 1 to 128 characters from `A-Z a-z 0-9 . _ : -` and does not start with a dot. This text is safe in a path, a key and a query.
     TenantId, "tenant", check_text
 }
 text_id! {
@@ -164,12 +164,12 @@ text_id! {
 text_id! {
     /// The name of a workflow, under which an application registers its graph.
     ///
-    /// A name has 1 to 128 characters from `A-Z a-z 0-9 . _ : -` and does not start with a dot. Such text is safe in a path, a key and a query.
+    /// A name has 1 to 128 characters from `A-Z a-z 0-9 . _ : -` and does not start with a dot. This text is safe in a path, a key and a query.
     WorkflowName, "workflow name", check_text
 }
 
 impl WorkflowName {
-    /// Returns whether the name begins with `ferrata:`. Such names are reserved for the library's own runs, such as those of a sharded store.
+    /// Returns whether the name begins with `ferrata:`. The library reserves these names for its own runs, such as those of a sharded store.
     pub fn is_reserved(&self) -> bool {
         self.0.starts_with(RESERVED)
     }

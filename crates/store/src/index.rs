@@ -8,8 +8,8 @@
 //! 2. *Readers check every entry against the log.* A reader shows the head of the run, never the entry. It removes an entry only on
 //!    [`EntryCheck::Stale`] or, after a grace, on [`EntryCheck::Unborn`]. A writer removes the entry that [`IndexMove::stale_entry`] names.
 //!
-//! **Theorem.** Whichever process dies between whichever steps: (a) a run with a record has an entry at its position; (b) no run without a
-//! record is shown, and no run with a false head.
+//! **Theorem.** Even if processes die between any two steps: (a) a run with a record has an entry at its position; (b) no listing shows a run
+//! without a record, or a run with a false head.
 //!
 //! *Proof.* (b) is rule 2. (a) holds by induction over the steps of one generation. Let an append make record *n* the head. If *n* moves the run,
 //! rule 1 stored the entry for the new position first. If it does not, the run has its entry by induction. That entry stays until a record after

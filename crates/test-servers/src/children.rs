@@ -1,4 +1,4 @@
-//! The child processes of a process. Those of Postgres have their own process groups.
+//! The child processes of a process. Postgres puts its child processes into their own process groups.
 
 use rustix::process::Pid;
 

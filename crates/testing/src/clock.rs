@@ -15,8 +15,8 @@ use ferrata_store::{Clock, Timestamp};
 /// The wall time and the monotonic time always advance together, even in very small steps. The wall time shows whole milliseconds. A sleep ends at
 /// a whole millisecond of the monotonic time, like a sleep of tokio. So a task that sleeps until a wall time wakes at exactly that time.
 ///
-/// Give the same clock to the runtime and to its store. If the store has another clock, the runtime never wakes a run that the store lists as due
-/// later. For tests of workflows, `ferrata::testing::World` has one clock for both, and advances it when nothing else can happen.
+/// Give the same clock to the runtime and to its store: a runtime with a manual clock never wakes a run if the store uses another clock. For tests
+/// of workflows, `ferrata::testing::World` has one clock for both, and advances it when nothing else can happen.
 ///
 /// ```
 /// use std::time::Duration;

@@ -24,9 +24,9 @@ pub use self::plan::{Fault, FaultOdds, FaultPlan};
 
 /// A store that fails on purpose, for tests of code that uses stores.
 ///
-/// It counts the operations that write durable data (see [`FaultPlan`]). For each operation, the plan decides: the operation succeeds, fails before
-/// anything is written, loses its reply, or crashes the whole process. Run a test once without faults to learn the number of operations. Then run
-/// it once for each operation:
+/// The store counts the operations that write durable data (see [`FaultPlan`]). For each operation, the plan decides: the operation succeeds, fails
+/// before anything is written, loses its reply, or crashes the whole process. Run a test once without faults to learn the number of operations.
+/// Then run it once for each operation:
 ///
 /// ```
 /// use ferrata_store::{CheckpointStore, ErrorKind, MemoryStore};

@@ -32,7 +32,7 @@ type Row = (u64, i64);
 
 /// A memory store with a table of numbers. Transactions change the table together with the logs of runs.
 ///
-/// It simulates a database for tests of code that uses transactions. A transaction sees the table as of its start. Its commit fails, like a
+/// The store simulates a database for tests of code that uses transactions. A transaction sees the table as of its start. Its commit fails, like a
 /// serialization failure, if a row that it read or wrote has changed since. A clone is cheap and shares the content.
 ///
 /// ```

@@ -13,7 +13,7 @@ const BEGAN: i64 = 1_600_000_000_000;
 
 /// The expected log of a run. It creates small records that chain correctly, and holds the records that were written.
 ///
-/// It is for tests of a store, and panics if the test itself is wrong.
+/// A log is for tests of a store, and panics if the test itself is wrong.
 ///
 /// ```
 /// use ferrata_testing::Log;

@@ -1,4 +1,4 @@
-//! Restores a run if only `checkpoint.json` is left of it.
+//! Restores a run of which only `checkpoint.json` exists.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,25 +15,25 @@ use crate::outcome::{StageOutcome, Status};
 use crate::pipeline::Pipeline;
 use crate::select::{EdgeCandidate, select};
 
-/// The starting point of a new run that continues from a checkpoint.
+/// The data with which a new run continues from a checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RestorePoint {
-    /// The run of the checkpoint, if the file names it.
+    /// The id of the checkpoint's run, if the file contains it.
     pub run: Option<String>,
-    /// The node to begin at; `None` if the run had completed.
+    /// The node at which the new run begins; `None` if the run had completed.
     pub node: Option<String>,
-    /// The context, with the goal gates.
+    /// The context of the new run, including the results of its goal gates.
     pub context: Context,
-    /// Number of nodes that had ended.
+    /// The number of nodes that had ended.
     pub ended: usize,
-    /// Number of failed attempts of the node: the count starts again.
+    /// The number of failed attempts of the node. In the new run, the attempts start at 1 again.
     pub failed: u32,
-    /// The fork to begin at in place of nodes in its branches.
+    /// The parallel node at which the new run begins, if the run was at nodes in its branches.
     pub fork: Option<String>,
 }
 
-/// The fields read from the file: from our format, and from the format with `context`, `current_node_id` and `completed_nodes`.
+/// The fields that are read from the file, in Ferrata's format or in the format with only `context`, `current_node_id` and `completed_nodes`.
 #[derive(Deserialize)]
 struct CheckpointFile {
     #[serde(default)]
@@ -54,15 +54,16 @@ struct CheckpointFile {
 }
 
 impl RunDirectory {
-    /// Reads `checkpoint.json` as the starting point of a new run: the node that was running, or the one that follows the last ended node. Returns
-    /// `None` if the file does not exist.
+    /// Reads `checkpoint.json` to continue its run as a new run. The new run begins at the node that was running, or else at the node that follows
+    /// the last ended node. Returns `None` if the file does not exist.
     ///
-    /// A file with only `context`, `current_node_id` and `completed_nodes` is valid, too: a node that has not completed begins again.
+    /// A file that contains only `context`, `current_node_id` and `completed_nodes` is valid too. If the current node has not completed, it starts
+    /// again.
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Corrupt`] with the position in the file if it is no checkpoint, or if a separately stored value is missing.
-    /// - [`ErrorKind::Invalid`] if the pipeline does not have the node, or no edge of the last one holds.
+    /// - [`ErrorKind::Corrupt`]: the file is not a valid checkpoint, or the file of a large value is missing. The error has the position in the file.
+    /// - [`ErrorKind::Invalid`]: the pipeline does not have the node, or the condition of no edge of the last node holds.
     pub fn restore(
         root: impl AsRef<Path>,
         pipeline: &Pipeline,
@@ -78,7 +79,7 @@ impl RunDirectory {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|error| corrupt(error.to_string()))?,
         };
-        // The parser's message includes line and column.
+        // The message of the parser contains the line and the column.
         let file: CheckpointFile =
             serde_json::from_slice(&text).map_err(|error| corrupt(error.to_string()))?;
         let mut context = Context::new();
@@ -97,7 +98,7 @@ impl RunDirectory {
     }
 }
 
-/// Returns a value, and reads it from its own file if it is large.
+/// Returns the complete value. A large value is read from its own file.
 fn whole(root: &Path, value: &Json) -> Result<Json, String> {
     let kept = value.as_object().filter(|fields| fields.len() == 2 && fields.contains_key("bytes"));
     let Some(path) = kept.and_then(|fields| fields.get("artifact")?.as_str()) else {
@@ -110,12 +111,12 @@ fn whole(root: &Path, value: &Json) -> Result<Json, String> {
         return Err(format!("{path} is not what it was"));
     }
     let text = String::from_utf8(content).map_err(|_| format!("{path} is no text"))?;
-    // A value other than text was stored as JSON. A text does not begin with a bracket or a brace, or it is taken for JSON.
+    // A value other than text was stored as JSON. A text that begins with a bracket or a brace and is valid JSON is read as JSON, too.
     let json = text.starts_with(['[', '{']).then(|| serde_json::from_str(&text).ok()).flatten();
     Ok(json.unwrap_or(Json::String(text)))
 }
 
-/// Returns the node where a run continues; `None` if the run was at its end.
+/// Returns the node at which the run continues; `None` if the run had completed.
 fn begins(file: &CheckpointFile, pipeline: &Pipeline, context: &Context) -> Result<Option<String>, Error> {
     if file.status.as_deref() == Some("completed") {
         return Ok(None);
@@ -162,7 +163,7 @@ fn begins(file: &CheckpointFile, pipeline: &Pipeline, context: &Context) -> Resu
     }
 }
 
-/// Returns the node to begin at; for running branches, their fork.
+/// Returns the node at which the new run begins. For nodes in branches, it is their parallel node.
 fn place(
     node: &str,
     pipeline: &Pipeline,

@@ -46,7 +46,7 @@ pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// The code for a shape. If the fields of this type are optional only because another type's are, also holds that type.
+/// The code for a shape, and the other type, if any, that decides whether a field of this type is optional.
 struct ShapeBody {
     shape: TokenStream,
     optional: Option<Type>,
@@ -120,7 +120,7 @@ impl ShapeWriter<'_> {
                             let key = key(&content.value(), true);
                             quote!((::std::string::String::from(#key), #shape))
                         }
-                        // The content is optional like a field.
+                        // Like a field, the content may be optional.
                         Fields::Unnamed(fields) if fields.unnamed.len() == 1 => {
                             let ReadField { ty, .. } = ReadField::new(&fields.unnamed[0])?;
                             quote_spanned!(ty.span()=> __shapes.field::<#ty>(#content))

@@ -40,7 +40,7 @@ pub(crate) async fn a_dropped_append_is_done_or_not_done(stage: TestStage) {
     is_kept(&*store, &log).await;
 }
 
-/// The same for a start, and for a batch.
+/// A dropped start, or a dropped batch, is stored completely or not at all. Sending the same records again gives the outcome.
 pub(crate) async fn a_dropped_start_is_done_or_not_done(stage: TestStage) {
     let store = stage.store();
     for polls in 0..POLLS {

@@ -1,4 +1,4 @@
-//! Listing the headers of a run: ranges, the stored records, and the size of one answer.
+//! Lists the headers of a run: ranges, the stored records, and the size of one answer.
 
 use ferrata_store::{
     Anchor, CheckpointStore, ErrorKind, HeaderRange, Headers, PruneCut, RecordHeader, RunKey, Seq,

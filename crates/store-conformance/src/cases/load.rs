@@ -1,4 +1,4 @@
-//! Loading: the newest base at or before a position, and the records up to it.
+//! Loads of a run: the newest base at or before a position, and the records up to that position.
 
 use ferrata_store::{At, ErrorKind, PruneCut, RecordHeader, RecordId, Seq, is_news};
 

@@ -156,7 +156,7 @@ pub(crate) async fn a_look_sees_one_life_or_none(stage: TestStage) {
     }
 }
 
-/// The same with many readers, of a run that starts again repeatedly.
+/// While a run is purged and started again repeatedly, many readers each see only one generation at a time, or no run.
 pub(crate) async fn readers_see_one_life_at_a_time(stage: TestStage) {
     let stores = super::concurrency::instances(&stage, 3).await;
     let mut lives = Vec::new();
@@ -218,7 +218,7 @@ pub(crate) async fn readers_see_one_life_at_a_time(stage: TestStage) {
     .await;
 }
 
-/// What an instance learned about the first generation has no effect on the second.
+/// The knowledge of an instance about the first generation has no effect on the second.
 pub(crate) async fn what_was_seen_of_one_life_changes_nothing_in_the_next(stage: TestStage) {
     let (store, other) = (stage.store(), stage.another().await);
     for length in LENGTHS {

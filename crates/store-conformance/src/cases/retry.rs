@@ -24,7 +24,7 @@ pub(crate) async fn a_repeated_append_is_ok_and_written_once(stage: TestStage) {
     is_kept(&*store, &log).await;
 }
 
-/// The same holds for the first append of a run.
+/// If the first append of a run is repeated, the repeat is `Ok` and stores nothing.
 pub(crate) async fn a_repeated_start_is_ok_and_written_once(stage: TestStage) {
     let store = stage.store();
     for (run, count) in [("r-1", 1), ("r-2", 4)] {

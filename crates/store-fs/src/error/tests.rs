@@ -1,4 +1,4 @@
-//! The table from faults to kinds, row by row.
+//! Checks the table that maps faults to error kinds, row by row.
 
 use std::error::Error as _;
 

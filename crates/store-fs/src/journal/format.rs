@@ -82,7 +82,7 @@ pub(crate) struct JournalContents<'a> {
     pub(crate) gap: Option<usize>,
 }
 
-/// The reason why a journal cannot be read, after the offset.
+/// The reason why a journal is unreadable, after the offset.
 pub(crate) type JournalDamage = (usize, Flaw);
 
 impl JournalHeading {
@@ -95,7 +95,7 @@ impl JournalHeading {
         self.inode == inode
     }
 
-    /// Returns whether the machine has not restarted since the heading was written.
+    /// Returns whether the machine has not restarted since the write of the heading.
     pub(crate) fn is_since(&self, boot: Option<&str>) -> bool {
         boot.is_some() && self.boot.as_deref() == boot
     }

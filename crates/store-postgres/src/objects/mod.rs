@@ -103,9 +103,9 @@ enum NamePrecondition {
 /// Large values in tables of a [`PostgresStore`]. Use it as the object store of `Blobs` if the processes share a database but no bucket and no
 /// folder.
 ///
-/// It is an [`ObjectStore`] of the crate `object_store`. [`setup`](ferrata_store::CheckpointStore::setup) creates its tables. A `put` or `complete`
-/// is as durable as a record. Values are written and read in parts of 8 MiB, and a reader can read a part of a value alone. The store does not keep
-/// attributes or old versions.
+/// The type implements [`ObjectStore`] of the crate `object_store`. [`setup`](ferrata_store::CheckpointStore::setup) creates its tables. A `put` or
+/// `complete` is as durable as a record. Values are written and read in parts of 8 MiB, and a reader can read a part of a value alone. The store
+/// does not keep attributes or old versions.
 ///
 /// # Examples
 ///

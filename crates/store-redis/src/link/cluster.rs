@@ -177,7 +177,7 @@ fn next_hop(
         RedisStoreError::Refused { code, detail, .. } if code == "ASK" => {
             redirection(detail.as_deref()?, asked).map(RedirectTarget::Asking)
         }
-        // The node became a replica, or is gone. Another node may have its slots by now.
+        // The node became a replica, or does not exist any more. Another node may have its slots by now.
         RedisStoreError::Refused { code, .. } if code == "READONLY" => {
             Some(RedirectTarget::BySlot { not: Some(asked.clone()) })
         }

@@ -17,7 +17,7 @@ use crate::error::RedisStoreError;
 
 /// How long a server counts as unreachable, without another attempt, after a failed attempt.
 ///
-/// It is long enough that a thousand waiting calls make only one attempt, and short enough that no call notices the pause after a restart.
+/// The time is long enough that a thousand waiting calls make only one attempt, and short enough that no call notices the pause after a restart.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// One server.

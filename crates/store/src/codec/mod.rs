@@ -196,7 +196,7 @@ fields! {
     Node, node: Option<NodeName>, "node";
     /// The visit of that node.
     Visit, visit: Option<Visit>, "visit";
-    /// How often the run has been claimed.
+    /// The number of times that executors have claimed the run.
     Epoch, epoch: Epoch, "epoch";
     /// Owner of the run after this record.
     Owner, owner: Option<ExecutorId>, "owner";
