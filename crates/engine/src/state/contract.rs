@@ -14,22 +14,22 @@ use super::strict;
 use super::writer::PatchWriter;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The typed state of a run, made of channels.
+/// The typed state of a run. Its fields are channels.
 ///
-/// Derive it. [`Context`](super::Context) is the untyped alternative.
+/// Implement this trait with `#[derive(State)]`. If you need no typed state, use [`Context`](super::Context).
 ///
 /// # To ensure correctness, implementors must
 ///
 /// - serialize as a JSON object with one entry per channel, and decode an equal value from it, see
 ///   `check_reads_back` of `ferrata::testing`;
-/// - write exactly the changes of [`State::apply`]: folding the patch over the channels before gives the channels after, for every update and in
-///   every order of updates;
+/// - write exactly the changes of [`State::apply`] to the patch: if the patch is applied to the earlier channels, the result must equal the later
+///   channels, for every update and in every order of updates;
 /// - leave the state unchanged when [`State::apply`] fails;
-/// - apply the update to the state passed to [`State::apply`], not to the one it was made from: after a write conflict the same update is applied
-///   again, to another state;
-/// - neither act nor allocate for an update without changes;
-/// - neither serialize an ephemeral channel nor write it to a patch, and reset it in [`State::forget_ephemeral`] to its value in a state that was
-///   decoded from the log.
+/// - apply the update to the state that is passed to [`State::apply`], and not to the state from which the update was made, because after a write
+///   conflict the same update is applied again to another state;
+/// - do nothing and allocate nothing for an update without changes;
+/// - neither serialize an ephemeral channel nor write it to a patch, and reset it in [`State::forget_ephemeral`] to the value that it has in a state
+///   that was decoded from the log.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a state",
     label = "not a state",
@@ -96,7 +96,7 @@ pub trait State: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     }
 }
 
-/// Returns the state as any process decodes it from the log, without values of ephemeral channels.
+/// Returns the state as every process decodes it from the log. Ephemeral channels have their initial values.
 #[doc(hidden)]
 pub fn as_stored<S: State>(state: &S) -> Cow<'_, S> {
     if !S::EPHEMERAL {

@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::state::channel::ChannelId;
 use crate::state::writer::PatchWriter;
 
-/// The reducer that calls a function. A draft becomes a plain overwrite, because only the function can interpret an update.
+/// The reducer that calls a function of the application. If a node edits a draft, the whole channel is overwritten instead, because only the function
+/// can interpret an update.
 #[derive(Clone, Copy, Debug)]
 pub struct Custom<F>(PhantomData<F>);
 

@@ -1,7 +1,7 @@
-//! Reducers: the joins of typed updates and typed channels, for `#[derive(State)]`.
+//! Reducers, which join typed updates into typed channels. The code that `#[derive(State)]` generates uses them.
 //!
-//! A reducer is a marker type that implements [`Reduce`] for the channel types that it supports. One small trait per reducer ([`AppendChannel`],
-//! [`SumChannel`], ...) selects these types. Applications can implement the traits for their own types.
+//! A reducer is a marker type that implements [`Reduce`] for the channel types that it supports. Each reducer has a small trait, such as
+//! [`AppendChannel`] or [`SumChannel`], that these channel types implement. Applications can implement the trait for their own types.
 
 mod append;
 mod custom;
@@ -72,26 +72,26 @@ pub trait Reduce<T> {
     fn extend(current: &mut T, more: Self::More);
 }
 
-/// The difference of an edited value.
+/// The difference between an edited value and its original.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Difference<T, I> {
-    /// No relevant difference.
+    /// The values do not differ in a relevant way.
     None,
-    /// A difference that the reducer can express.
+    /// The reducer can produce the difference from this input.
     Input(I),
-    /// Any other difference: the value replaces the current one.
+    /// The reducer cannot produce the difference, so this value must replace the current value.
     Overwrite(T),
 }
 
-/// The effect of an input on a channel.
+/// The effect that an input has on a channel.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Step<T, M> {
-    /// No effect.
+    /// The channel does not change.
     Keep,
-    /// Replaces the value. The new value is not written yet.
+    /// This value replaces the current value. It is not written to the patch yet.
     Replace(T),
-    /// Adds to the value in place. The addition is already written.
+    /// The current value is extended in place. The extension is already written to the patch.
     Extend(M),
 }
