@@ -50,26 +50,26 @@ pub trait State: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
 
     /// Compares the edited copy with the original, and returns the update between them.
     ///
-    /// A change that the channel's reducer can express becomes an input of the reducer. Any other change becomes a plain overwrite.
+    /// If the channel's reducer can produce the change, the change becomes an input of the reducer. Otherwise the new value overwrites the channel.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with the channel's name, for a difference that its type cannot represent.
+    /// Returns [`ErrorKind::Invalid`] with the channel's name if the type of the channel cannot represent the difference.
     fn diff(before: &Self, after: Self) -> Result<Self::Update>;
 
     /// Applies an update and writes its changes to `patch`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with the channel's name, for a sum that overflows or a value that cannot be stored. The state is unchanged. The caller
-    /// must drop the output in `patch`, as [`Update::apply`](super::Update::apply) does.
+    /// Returns [`ErrorKind::Invalid`] with the channel's name if a sum overflows or a value cannot be stored. The state then stays unchanged, but
+    /// `patch` may contain a part of the changes. The caller must discard them, as [`Update::apply`](super::Update::apply) does.
     fn apply(&mut self, update: &Self::Update, patch: &mut PatchWriter) -> Result<()>;
 
-    /// Encodes the whole state as the JSON object of a base.
+    /// Encodes the whole state as a JSON object, the form in which a base (a record with the full state) contains it.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] with channel and path, for a value that cannot be stored, see [`strict`].
+    /// Returns [`ErrorKind::Invalid`] with the channel and the path if a value cannot be stored, see [`strict`].
     fn to_channels_json(&self) -> Result<Box<RawValue>> {
         let text = strict::state_to_raw_value(self)?;
         if text.get().starts_with('{') {
@@ -90,7 +90,7 @@ pub trait State: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
         Ok(state)
     }
 
-    /// Passes the channels that the graph declares to the state. Only an untyped state needs them.
+    /// Receives the channels that the graph declares. Only an untyped state needs this method.
     fn bind(&mut self, schema: &Schema) {
         let _ = schema;
     }

@@ -7,6 +7,6 @@ pub trait HandIn {
     /// The error of a node.
     type Error;
 
-    /// Hands the transaction to the driver, which commits it with the record of the attempt.
+    /// Passes the transaction to the driver of the run, which commits it together with the record of the attempt.
     fn hand_in(self);
 }

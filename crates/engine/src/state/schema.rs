@@ -36,7 +36,8 @@ pub enum Reducer {
     First,
     /// A function of the application joins the update and the current value.
     Custom {
-        /// The path of the function as written. It is part of the fingerprint, and never called by name.
+        /// The path of the function, as it is written in the code. It is part of the fingerprint of a graph. The function is not looked up by this
+        /// path.
         with: Cow<'static, str>,
     },
 }
@@ -237,7 +238,7 @@ impl Schema {
 }
 
 impl Default for Schema {
-    /// Returns version 1 without declared channels.
+    /// Returns a schema of version 1 without declared channels.
     fn default() -> Self {
         Self::new(1, [])
     }

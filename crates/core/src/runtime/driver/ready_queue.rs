@@ -24,11 +24,11 @@ pub(super) struct RunningAttempt {
     is_external: bool,
     /// The inputs of the attempt.
     origin: ActivationOrigin,
-    /// Shows whether the attempt only waits.
+    /// The scope of the attempt, which shows whether the attempt only waits.
     scope: Arc<NodeScope>,
-    /// Whether the attempt was broken off to start again. Its later commands are ignored.
+    /// Whether the attempt was aborted so that it can start again. Its later requests are ignored.
     is_broken_off: bool,
-    /// The waits that ended next to others in earlier attempts, each with its position in the order.
+    /// The waits whose order was recorded in earlier attempts, each with its position in this order.
     ended_waits: BTreeMap<String, usize>,
 }
 
@@ -46,21 +46,21 @@ impl RunningAttempt {
         self.ended_waits.get(name).copied()
     }
 
-    /// Forgets that a wait ended before this attempt: the wait is open again and may end differently.
+    /// Forgets that a wait ended in an earlier attempt. The wait is open again and may end in another order.
     pub(super) fn reopen_wait(&mut self, name: &str) {
         self.ended_waits.remove(name);
     }
 }
 
-/// The unfinished activations of a run in this process.
+/// The queue of the unfinished activations of a run in this process.
 pub(super) struct ReadyQueue<S: State> {
-    /// Activations to start, in order.
+    /// The activations that are ready to start, in order.
     ready: VecDeque<ActivationKey>,
     /// The input state of each activation.
     input_states: FewMap<ActivationKey, Arc<S>>,
-    /// Activations of bounded nodes that wait for a free slot of their node.
+    /// Activations that wait because their node has reached its maximum number of running activations.
     waiting_for_slot: BTreeMap<Local, VecDeque<ActivationKey>>,
-    /// Activations that start once a record is durable.
+    /// Activations that start after a record is durable.
     waiting_for_record: VecDeque<(Seq, ActivationKey)>,
     /// Activations that passed their barrier.
     passed: VecDeque<ActivationKey>,

@@ -14,7 +14,7 @@ pub struct Custom<F>(PhantomData<F>);
 
 /// A function that joins an update into a channel. `#[state(with = path)]` implements it.
 pub trait CustomReducer<T> {
-    /// Joins `update` into `current`. It must give the same result for the same arguments, at any time and on any host.
+    /// Joins `update` into `current`. The function must return the same result for the same arguments, at any time and on any host.
     fn reduce(current: &mut T, update: T);
 }
 

@@ -43,20 +43,22 @@ pub trait Reduce<T> {
     /// The change that [`Reduce::extend`] makes to the channel in place.
     type More;
 
-    /// Whether an input of [`Reduce::diff`] gives exactly the edited value. If so, a draft with another result becomes a plain overwrite.
+    /// Whether the input that [`Reduce::diff`] returns must produce exactly the edited value. If it is true and the result differs, the edited value
+    /// overwrites the channel instead.
     const EXACT: bool = false;
 
-    /// Adds a later input of the same update to an earlier one.
+    /// Joins two inputs of the same update into one. The result has the effect of `earlier` and then `later`.
     fn join(earlier: &mut Self::Input, later: Self::Input);
 
-    /// Converts an edited value, which differs from `before`, to an input or a plain overwrite.
+    /// Computes the difference between `before` and the edited value `after`, as an input of the reducer or as an overwrite. The two values differ.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`](ferrata_store::ErrorKind::Invalid) with the channel's name, if `T` cannot represent the difference.
     fn diff(channel: &ChannelId, before: &T, after: T) -> Result<Difference<T, Self::Input>>;
 
-    /// Decides the effect of `input` on the channel, and writes it unless it is [`Step::Replace`].
+    /// Decides the effect of `input` on the channel, and writes the effect to the patch. It does not write the effect [`Step::Replace`], which the
+    /// caller writes.
     ///
     /// # Errors
     ///
@@ -68,7 +70,7 @@ pub trait Reduce<T> {
         patch: &mut PatchWriter,
     ) -> Result<Step<T, Self::More>>;
 
-    /// Applies the decision of [`Reduce::prepare`].
+    /// Applies the effect that [`Reduce::prepare`] decided.
     fn extend(current: &mut T, more: Self::More);
 }
 
