@@ -147,7 +147,7 @@ pub(crate) struct Subscribers {
 }
 
 impl Subscribers {
-    /// Creates the subscribers, each of which may lag by `lag` events.
+    /// Creates an empty list of subscribers. A subscriber misses events if it is more than `lag` events behind.
     pub(crate) fn new(lag: usize) -> Self {
         let count = Arc::default();
         let relayed = Arc::default();
@@ -168,7 +168,7 @@ impl Subscribers {
         }
     }
 
-    /// Returns whether there is no subscriber. Runs for every event, so it takes no lock, which the channel would.
+    /// Returns whether there is no subscriber. The function is called for every event, so it uses a counter and takes no lock.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }

@@ -465,7 +465,7 @@ impl fmt::Display for WatchKind {
     }
 }
 
-/// The fields of an event that is neither recorded nor live.
+/// The JSON fields of an event that is neither recorded nor live, but reports missing events.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum GapFields {
